@@ -80,7 +80,7 @@ def _brand(head: bytes) -> str | None:
 
 
 def why_not_read(path: Path) -> str | None:
-    """Return why a file is none of the images that are read; None where it is one, or its name promises one.
+    """Return why a file is not a readable image; None if it is one, or has the name of one.
 
     Raises:
         OSError: it cannot be read.

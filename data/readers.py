@@ -231,7 +231,7 @@ def cifar_batch(batch: dict[str, Any], name: str, *, classes: int = 10) -> tuple
         images = np.asarray(batch["data"])
         labels = np.asarray(batch[key])
     except Exception as error:  # lists of anything
-        raise DataError(f"{name} holds data that are no arrays ({brief(error)}): get the file again") from error
+        raise DataError(f"{name} holds data that are not arrays ({brief(error)}): get the file again") from error
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise DataError(f"{name}: {key} is {labels.dtype} {labels.shape}, expected a whole number an image")
     labels = labels.astype(np.int64)

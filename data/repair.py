@@ -78,7 +78,7 @@ def _repair(folder: Path) -> str:
     whole = [path for path in left if _whole(path, folder.name) is not None]
     if not whole:
         names = ", ".join(str(path) for path in left)
-        return f"data set {folder.name!r} was never written whole, and {names} is no set: {remedy(folder)}"
+        return f"data set {folder.name!r} was never written completely, and {names} is not a set: {remedy(folder)}"
     newest = max(whole, key=lambda path: (path != before(folder), (path / "manifest.json").stat().st_mtime))
     sync_tree(newest)
     put_in_place(newest, folder)

@@ -1,4 +1,4 @@
-"""Prefect flows, deployments and the command line."""
+"""Prefect flows; prefect.yaml deploys them."""
 
 if __name__ != "shoal.flows":
     raise ImportError("this folder is the package shoal.flows: import it by that name")

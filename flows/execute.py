@@ -1,4 +1,4 @@
-"""A run carried out as its settings say: as a Prefect flow where one is wanted, else without Prefect."""
+"""The way from a run's folder to its end, with Prefect or without it; Prefect is only imported where it is used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal.review.results.result import RunResult
 
 
 def execute(run: RunFolder, observers: Sequence[Observer] = ()) -> RunResult:
-    """All that is still to do of a run, with the runner that `tracking.prefect` names.
+    """Do all that is still to do of a run: as a Prefect flow where `tracking.prefect` asks for one, else without it.
 
     Args:
         run: the run's folder.
@@ -21,11 +21,11 @@ def execute(run: RunFolder, observers: Sequence[Observer] = ()) -> RunResult:
     """
     from shoal.lifecycle.driving import drive
 
-    wanted = run.settings().tracking.prefect
-    if wanted != "off":
+    choice = run.settings().tracking.prefect
+    if choice != "off":
         from shoal.tasks.prefect.environment import guard_temporary_server, server_answers
 
-        if wanted == "on" or server_answers():
+        if choice == "on" or server_answers():
             guard_temporary_server()
             from shoal.flows.federate import run_with_prefect  # here: Prefect takes seconds to import
 

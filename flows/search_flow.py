@@ -1,4 +1,4 @@
-"""The flow of a search over settings: propose a trial, carry it out, keep it; again until done; then show the best."""
+"""The flow of a search over settings: carry out the trials that are left, then show the best."""
 
 from __future__ import annotations
 
@@ -8,43 +8,26 @@ from shoal.tasks.prefect.environment import quiet
 
 quiet()
 
-from prefect import flow, runtime, task  # noqa: E402 (its environment comes first)
+from prefect import flow  # noqa: E402 (its environment comes first)
 
 from shoal.engine.workers.worker_processes import warm  # noqa: E402
-from shoal.flows.artifacts import search_artifacts  # noqa: E402
-from shoal.flows.names import search_title  # noqa: E402
-from shoal.flows.task_runs import untagged  # noqa: E402
 from shoal.sweeps.search.definition import SearchDefinition, check_search  # noqa: E402
-from shoal.sweeps.search.result import TrialRow  # noqa: E402
-from shoal.sweeps.search.runner import Search, open_search  # noqa: E402
-from shoal.tasks.prefect.retries import OF_A_ROUND  # noqa: E402
-
-
-def trial_title() -> str:
-    """The name of a trial's task run."""
-    return f"trial {runtime.task_run.parameters['number']}"
-
-
-@task(name="trial", task_run_name=trial_title, **OF_A_ROUND)
-def trial(search: Search, number: int) -> TrialRow:
-    """Execute one trial.
-
-    Args:
-        search: that this process works on.
-        number: of the trial.
-    """
-    return search.execute_next()
+from shoal.sweeps.search.runner import open_search  # noqa: E402
+from shoal.tasks.prefect.artifacts import search_artifacts  # noqa: E402
+from shoal.tasks.prefect.flow_run_names import search_title  # noqa: E402
+from shoal.tasks.prefect.stages import untagged  # noqa: E402
+from shoal.tasks.trial import trial  # noqa: E402
 
 
 @flow(name="search", flow_run_name=search_title)
 def search(definition: SearchDefinition) -> dict[str, Any]:
-    """All trials of a search that are still to be carried out, and the page of what was found.
+    """Carry out the trials of a search that are still to do, and write the page of its result.
 
     Args:
-        definition: as a search file has it; the same again goes on where it stands.
+        definition: the content of a search file; the same definition again continues the search.
 
     Returns:
-        What the search came to (`shoal.sweeps.search.result.SearchResult`), as JSON.
+        The result of the search (`shoal.sweeps.search.result.SearchResult`), as JSON.
     """
     check_search(definition)
     warm()

@@ -1,4 +1,4 @@
-"""Units of work of a run: slots, rounds, checkpoints, tracking, reports."""
+"""Prefect tasks, one a file; `tasks/prefect` submits them and shows them."""
 
 if __name__ != "shoal.tasks":
     raise ImportError("this folder is the package shoal.tasks: import it by that name")

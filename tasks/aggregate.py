@@ -1,4 +1,4 @@
-"""The task that makes the next server state of a round."""
+"""The task that computes the next server state."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from prefect import task
 
 from shoal.engine.messages.wire import Failed
 from shoal.engine.rounds.units import AggregateRound
-from shoal.tasks.prefect.once import done_once
-from shoal.tasks.prefect.retries import OF_A_ROUND
+from shoal.tasks.prefect.once import execute_once
+from shoal.tasks.prefect.retries import NO_RETRY
 
 
-@task(name="aggregate", **OF_A_ROUND)
+@task(name="aggregate", **NO_RETRY)
 def aggregate(round: AggregateRound, ticket: str | None = None) -> dict[int, Failed]:
-    """Aggregate what the clients of a round answered; the new state lies in the run's folder afterwards.
+    """Aggregate the clients' answers of a round; the new state is then in the run's folder.
 
     Args:
-        round: the run's folder, the round and the ids of the clients that came through.
+        round: the run's folder, the round and the ids of the clients that answered.
         ticket: see `shoal.tasks.prefect.once`.
 
     Returns:
-        Whose answers were not taken, and why.
+        The clients whose answers were refused, and why.
     """
-    refused: dict[int, Failed] = done_once(round, ticket)
+    refused: dict[int, Failed] = execute_once(round, ticket)
     return refused

@@ -5,20 +5,20 @@ from __future__ import annotations
 from prefect import task
 
 from shoal.review.results.clusters import FindClusters
-from shoal.tasks.prefect.once import done_once
-from shoal.tasks.prefect.retries import OF_A_ROUND
+from shoal.tasks.prefect.once import execute_once
+from shoal.tasks.prefect.retries import NO_RETRY
 
 
-@task(name="assign", **OF_A_ROUND)
+@task(name="assign", **NO_RETRY)
 def assign(run: FindClusters, ticket: str | None = None) -> bool | None:
-    """Have a worker give every sample its cluster; the table lies in the run's folder afterwards.
+    """Have a worker assign a cluster to every sample; the table is then in the run's folder.
 
     Args:
         run: the run's folder.
         ticket: see `shoal.tasks.prefect.once`.
 
     Returns:
-        Whether the run has a table now; None where the ticket's holder knows.
+        Whether the run has a table now; None where the runner has the answer already.
     """
-    result: bool | None = done_once(run, ticket)
+    result: bool | None = execute_once(run, ticket)
     return result

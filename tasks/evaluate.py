@@ -6,11 +6,11 @@ from prefect import task
 
 from shoal.engine.messages.wire import Evaluated, Failed
 from shoal.engine.rounds.units import EvaluateRound
-from shoal.tasks.prefect.once import done_once
-from shoal.tasks.prefect.retries import OF_A_ROUND
+from shoal.tasks.prefect.once import execute_once
+from shoal.tasks.prefect.retries import NO_RETRY
 
 
-@task(name="evaluate", **OF_A_ROUND)
+@task(name="evaluate", **NO_RETRY)
 def evaluate(round: EvaluateRound, ticket: str | None = None) -> Evaluated | Failed | None:
     """Have a worker compute the metrics of a round's server state.
 
@@ -19,7 +19,7 @@ def evaluate(round: EvaluateRound, ticket: str | None = None) -> Evaluated | Fai
         ticket: see `shoal.tasks.prefect.once`.
 
     Returns:
-        The metrics; None where the ticket's holder knows.
+        The metrics; None where the runner has them already.
     """
-    result: Evaluated | Failed | None = done_once(round, ticket)
+    result: Evaluated | Failed | None = execute_once(round, ticket)
     return result

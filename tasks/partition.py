@@ -10,7 +10,7 @@ from prefect import task
 from shoal.data.prepared import open_prepared
 from shoal.engine.settings.run_settings import Settings
 from shoal.lifecycle.preparing import prepare_partition
-from shoal.tasks.prefect.retries import OF_A_RUN
+from shoal.tasks.prefect.retries import RETRY_ON_IO
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class StoredPartition:
     digest: str
 
 
-@task(name="partition", **OF_A_RUN)
+@task(name="partition", **RETRY_ON_IO)
 def partition(settings: Settings, data: str) -> StoredPartition:
-    """Deal the samples to the clients, unless that partition is in the store.
+    """Deal the samples to the clients, unless the store has that partition.
 
     Args:
         settings: of the run.

@@ -8,7 +8,7 @@ from prefect import task
 
 from shoal.engine.settings.run_settings import Settings
 from shoal.lifecycle.preparing import prepare_data
-from shoal.tasks.prefect.retries import OF_A_RUN
+from shoal.tasks.prefect.retries import RETRY_ON_IO
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,12 @@ class PreparedData:
     digest: str
 
 
-@task(name="prepare", **OF_A_RUN)
+@task(name="prepare", **RETRY_ON_IO)
 def prepare(settings: Settings) -> PreparedData:
-    """Prepare the data set, unless it is in the store.
+    """Prepare the data set, unless the store has it.
 
     Raises:
-        ShoalError: there is no such set, or the method will not take it.
+        ShoalError: there is no such set, or the method does not accept it.
     """
     prepared = prepare_data(settings)
     return PreparedData(str(prepared.folder), prepared.manifest.digest)

@@ -1,15 +1,15 @@
-"""The task that gives a run's model its name in MLflow's registry."""
+"""The task that registers a run's model in MLflow."""
 
 from __future__ import annotations
 
 from prefect import task
 
 from shoal.review.served.record import PromoteModel
-from shoal.tasks.prefect.once import done_once
-from shoal.tasks.prefect.retries import OF_A_ROUND
+from shoal.tasks.prefect.once import execute_once
+from shoal.tasks.prefect.retries import NO_RETRY
 
 
-@task(name="promote", **OF_A_ROUND)
+@task(name="promote", **NO_RETRY)
 def promote(run: PromoteModel, ticket: str | None = None) -> str | None:
     """Register the model of a logged run, and move its aliases: `newest`, and `challenger` or `champion`.
 
@@ -18,7 +18,7 @@ def promote(run: PromoteModel, ticket: str | None = None) -> str | None:
         ticket: see `shoal.tasks.prefect.once`.
 
     Returns:
-        The version; None where there is none, or where the ticket's holder knows.
+        The version; None where there is none, or where the runner has it already.
     """
-    result: str | None = done_once(run, ticket)
+    result: str | None = execute_once(run, ticket)
     return result

@@ -23,8 +23,8 @@ from typing import Any
 from shoal.engine.cluster import host_cache, own_gpu
 from shoal.engine.store.shared_temp import user_name, why_not_own
 from tests.engine.store.test_shared_temp import IS_ROOT, NOBODY, link, no_folder, open_to_all
-from tests.flows import attack
-from tests.flows.served import Served, eventually
+from tests.serving import attack
+from tests.serving.served import Served, eventually
 
 SECRET = (
     ".prefect/login",

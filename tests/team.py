@@ -168,7 +168,7 @@ class Team:
         words = [
             sys.executable,
             "-m",
-            "shoal.flows.pages.prefect_page",
+            "shoal.serving.pages.prefect_page",
             "--host",
             HOST,
             "--port",
@@ -189,7 +189,7 @@ class Team:
 
     def start_mlflow(self, *, wait: bool = True) -> Program:
         """MLflow's server, as deploy/compose.yaml and the systemd unit start it."""
-        words = [sys.executable, "-m", "shoal.flows.pages.mlflow_page", "server", "--host", HOST]
+        words = [sys.executable, "-m", "shoal.serving.pages.mlflow_page", "server", "--host", HOST]
         words += ["--port", str(self._mlflow_port), "--workers", "2"]
         env = {
             **self._store,

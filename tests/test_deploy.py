@@ -94,8 +94,8 @@ def test_only_the_two_pages_are_open_and_only_to_this_machine(compose: dict[str,
 
 def test_both_pages_are_behind_the_guard_with_a_password(compose: dict[str, Any]) -> None:
     mlflow, prefect = compose["services"]["mlflow"], compose["services"]["prefect"]
-    assert mlflow["command"][:4] == ["python", "-m", "shoal.flows.pages.mlflow_page", "server"]
-    assert prefect["command"][:3] == ["python", "-m", "shoal.flows.pages.prefect_page"]
+    assert mlflow["command"][:4] == ["python", "-m", "shoal.serving.pages.mlflow_page", "server"]
+    assert prefect["command"][:3] == ["python", "-m", "shoal.serving.pages.prefect_page"]
     assert mlflow["environment"]["SHOAL_PAGE_AUTH"].startswith("${MLFLOW_AUTH:?")
     assert prefect["environment"]["PREFECT_SERVER_API_AUTH_STRING"].startswith("${PREFECT_AUTH:?")
     assert prefect["environment"]["PREFECT_SERVER_CSRF_PROTECTION_ENABLED"] == "true"
@@ -104,20 +104,20 @@ def test_both_pages_are_behind_the_guard_with_a_password(compose: dict[str, Any]
         (origins,) = (value for name, value in given.items() if name.endswith("_CORS_ALLOWED_ORIGINS"))
         assert "*" not in origins
     units = {unit.name: unit.read_text() for unit in UNITS}
-    assert "python -m shoal.flows.pages.mlflow_page server --host 127.0.0.1" in units["shoal-mlflow.service"]
-    assert "python -m shoal.flows.pages.prefect_page --host 127.0.0.1" in units["shoal-prefect.service"]
+    assert "python -m shoal.serving.pages.mlflow_page server --host 127.0.0.1" in units["shoal-mlflow.service"]
+    assert "python -m shoal.serving.pages.prefect_page --host 127.0.0.1" in units["shoal-prefect.service"]
 
 
 def test_the_image_has_all_that_the_guard_needs(tmp_path: Path) -> None:
     """What deploy/Dockerfile copies, without the rest of Shoal."""
-    (tmp_path / "shoal" / "flows").mkdir(parents=True)
+    (tmp_path / "shoal" / "serving").mkdir(parents=True)
     for source, target in re.findall(r"^COPY (\S+) /srv/shoal/(\S+)$", (DEPLOY / "Dockerfile").read_text(), re.M):
         (shutil.copytree if (ROOT / source).is_dir() else shutil.copy)(ROOT / source, tmp_path / target)
     code = (
         "import sys; sys.path[:] = [sys.argv[1], *(p for p in sys.path if p != sys.argv[2])];"
         "sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)];"
-        "import shoal.flows.pages.mlflow_page, shoal.flows.pages.prefect_page;"
-        "assert shoal.flows.pages.__file__.startswith(sys.argv[1]);"
+        "import shoal.serving.pages.mlflow_page, shoal.serving.pages.prefect_page;"
+        "assert shoal.serving.pages.__file__.startswith(sys.argv[1]);"
         "print({'shoal.engine', 'shoal.core', 'requests'} & set(sys.modules))"
     )
     words = [sys.executable, "-c", code, str(tmp_path), str(ROOT)]

@@ -73,7 +73,6 @@ REASONS: dict[str, tuple[str, ...]] = {
         "data.prepared.Manifest.extra",
         "data.partition.table.Partition.settings",
     ),
-    "arguments of a function of Prefect, by name": ("tasks.prefect.retries.OF_A_ROUND",),
 }
 """What may be such a dictionary all the same, by why its keys are data, or why it is JSON."""
 ALLOWED = {name for names in REASONS.values() for name in names}

@@ -20,9 +20,10 @@ BELOW: dict[str, set[str]] = {
     "engine": {"methods", "models", "data", "core"},
     "review": {"engine", "methods", "models", "data", "core"},
     "lifecycle": {"review", "engine", "methods", "models", "data", "core"},
-    "tasks": {"lifecycle", "review", "engine", "methods", "models", "data", "core"},
     "sweeps": {"lifecycle", "review", "engine", "methods", "models", "data", "core"},
-    "flows": {"sweeps", "tasks", "lifecycle", "review", "engine", "methods", "models", "data", "core"},
+    "tasks": {"sweeps", "lifecycle", "review", "engine", "methods", "models", "data", "core"},
+    "serving": {"tasks", "review", "engine", "data", "core"},
+    "flows": {"tasks", "sweeps", "lifecycle", "review", "engine", "methods", "models", "data", "core"},
     "studies": {"sweeps", "lifecycle", "review", "engine", "methods", "models", "data", "core"},
 }
 BELOW["api"] = set(BELOW)

@@ -26,7 +26,7 @@ ENTRYPOINTS = """
 import yaml
 from pathlib import Path
 from prefect.flows import load_flow_from_entrypoint
-from shoal.flows.deployments import read_project
+from shoal.serving.deployments import read_project
 for each in read_project(Path.cwd())["deployments"]:
     print(load_flow_from_entrypoint(each["entrypoint"], use_placeholder_flow=False).name)
 """

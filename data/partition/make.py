@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -89,7 +89,8 @@ def make_partition(
     )
 
 
-class _Samples(NamedTuple):
+@dataclass(frozen=True)
+class _Samples:
     """The training samples that take part.
 
     Attributes:
@@ -116,8 +117,8 @@ def _strata(labels: np.ndarray | None, rows: np.ndarray, name: str) -> np.ndarra
         raise PartitionError(
             f"partition.stratified holds out the same share of every label, and {name!r} has no labels: leave it out"
         )
-    held: np.ndarray = labels[rows]
-    return held
+    strata: np.ndarray = labels[rows]
+    return strata
 
 
 def _limited(n: int, limit: int | None, streams: Streams) -> np.ndarray:

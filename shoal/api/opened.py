@@ -178,6 +178,6 @@ class Run:
             for n in summary.numbers
         )
         return (
-            f"<p><b>{html.escape(self.name)}</b><br>{html.escape(summary.asked)}<br>{html.escape(summary.found)}</p>"
+            f"<p><b>{html.escape(self.name)}</b><br>{html.escape(summary.task)}<br>{html.escape(summary.outcome)}</p>"
             f"<table><tr>{cells}</tr></table>"
         )

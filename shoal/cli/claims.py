@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shoal.cli.console import COLOURS, err, out
 from shoal.cli.options import Json, Scale
-from shoal.studies.definition import load_study, study_names
-from shoal.studies.kept import DOCS, keep
-from shoal.studies.pages import write_pages
-from shoal.studies.verdicts import Entry, entries
-from shoal.studies.wording import measured, open_question
+
+if TYPE_CHECKING:
+    from shoal.studies.verdicts import Entry
+
 
 app = typer.Typer(add_completion=False)
 
@@ -33,7 +32,15 @@ def claims(
     as_json: Json = False,
 ) -> None:
     """Show the verdicts on the papers' claims, from the kept results."""
-    docs = DOCS if docs is None else docs.resolve()
+    from shoal.studies.definition import load_study, study_names
+    from shoal.studies.kept import DOCS, keep
+    from shoal.studies.pages import write_pages
+    from shoal.studies.verdicts import entries
+
+    if docs is None:
+        docs = DOCS
+    else:
+        docs = docs.resolve()
     if kept:
         err.print(f"kept: {keep(load_study(kept), scale, docs)}", highlight=False, soft_wrap=True)
     if write:
@@ -54,10 +61,12 @@ def claims(
 
 def show(entry: Entry) -> None:
     """Print a claim on one line."""
+    from shoal.studies.wording import notes
+
     colour = COLOURS.get(entry.verdict, "yellow")
     marks = ("settings have changed since" * entry.stale, "the rule was written after the run" * entry.later)
-    notes = "; ".join(filter(None, (measured(entry.checked), open_question(entry.checked), *marks)))
-    end = f" ({notes})" if notes else f": {entry.command}"
+    text = notes(entry.checked, *marks)
+    end = f" ({text})" if text else f": {entry.command}"
     out.print(f"  [{colour}]{entry.verdict}[/]  {entry.claim.claim}, {entry.scale}{end}", highlight=False)
 
 

@@ -11,9 +11,6 @@ import typer
 from shoal.cli.console import err, out, results_table
 from shoal.cli.options import Json, Scale
 from shoal.core.errors import ShoalError
-from shoal.engine.settings import places
-from shoal.engine.store.run_folder import RunFolder
-from shoal.review.results.comparison import side_by_side
 
 app = typer.Typer(add_completion=False)
 
@@ -41,6 +38,10 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Show runs side by side."""
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
+    from shoal.review.results.comparison import side_by_side
+
     names = names or []
     if study is not None:
         from shoal.studies.definition import load_study

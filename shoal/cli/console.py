@@ -46,10 +46,15 @@ def escape_unencodable() -> None:
 
 escape_unencodable()
 # A pipe has no width: there tables must not be folded to 80 columns.
-out = NameSafeConsole() if sys.stdout.isatty() else NameSafeConsole(width=140)
+out = NameSafeConsole(width=None if sys.stdout.isatty() else 140)
 err = NameSafeConsole(stderr=True)
 COLOURS = {"reproduced": "green", "opposite": "red", "smaller than claimed": "red"}
 """Colours of verdicts; verdicts that leave a claim open are yellow."""
+
+
+def shown_number(value: float | None, form: str) -> str:
+    """Return a number in a format; empty for None."""
+    return "" if value is None else f"{value:{form}}"
 
 
 def say(text: str) -> None:
@@ -59,7 +64,9 @@ def say(text: str) -> None:
 
 def cell(value: object) -> Text:
     """Return a value as a cell of a table: numbers with three digits, names on one line, nothing read as markup."""
-    return Text(f"{value:.3f}") if isinstance(value, float) else Text(escaped(value))
+    if isinstance(value, float):
+        return Text(f"{value:.3f}")
+    return Text(escaped(value))
 
 
 def execute(folder: Any) -> RunResult:
@@ -98,41 +105,44 @@ def results_table(runs: Sequence[ComparedRun], *, brief: bool = False) -> Table:
     """Return runs side by side: method, scores, bytes, seconds; unless `brief` also the run, its data and state."""
     from shoal.methods.scores.metrics import shown_in
 
-    table = Table(*(() if brief else ("run", "data", "state")), "method", "rounds")
     numbers = [{**run.result.metrics, **run.result.quality} for run in runs]
     measured = [metric for metric in shown_in("comparison") if any(metric.name in values for values in numbers)]
     # Metrics without labels are only shown where no run has labels: there is no room for both.
     labelled = any(metric.labels for metric in measured)
     metrics = [metric.name for metric in measured if metric.labels or not labelled]
     delayed = any(run.delay is not None for run in runs)
-    for name in (*metrics, "MB up", "MB down", "MB d2d", "seconds", *(["delay, s"] if delayed else [])):
+    table = Table("method", "rounds") if brief else Table("run", "data", "state", "method", "rounds")
+    for name in (*metrics, "MB up", "MB down", "MB d2d", "seconds", *(["delay, s"] * delayed)):
         table.add_column(name, justify="right")
-    for run, own in zip(runs, numbers, strict=True):
+    for run, values in zip(runs, numbers, strict=True):
         result = run.result
-        scores = [f"{own[m]:.3f}" if m in own else "" for m in metrics]
-        moved = [f"{result.bytes[way] / 1e6:.1f}" for way in ("up", "down", "d2d")]
-        last = [] if run.delay is None else [f"{run.delay:.0f}"]
-        about = () if brief else (Path(result.run).name, run.data, result.status)
-        table.add_row(*about, run.method, str(result.rounds), *scores, *moved, f"{result.seconds:.0f}", *last)
+        cells = [] if brief else [Path(result.run).name, run.data, result.status]
+        cells += [run.method, str(result.rounds)]
+        cells += [shown_number(values.get(name), ".3f") for name in metrics]
+        cells += [f"{result.bytes[way] / 1e6:.1f}" for way in ("up", "down", "d2d")]
+        cells.append(f"{result.seconds:.0f}")
+        if run.delay is not None:
+            cells.append(f"{run.delay:.0f}")
+        table.add_row(*cells)
     return table
 
 
 def show_study(result: StudyResult) -> None:
     """Print a study's table and claims."""
-    from shoal.studies.wording import measured, open_question
+    from shoal.studies.wording import notes
 
     out.print(f"[bold]{result.study}[/] at scale {result.scale}: {result.about}", highlight=False)
     table = Table("row", "column", "metric", "ours", "seeds", "paper")
     digits = 1 if result.percent else 3
     for row in result.rows:
-        paper = "" if row.paper is None else f"{row.paper:.{digits}f}"
+        paper = shown_number(row.paper, f".{digits}f")
         ours = f"{row.mean:.{digits}f} ± {row.std:.{digits}f}"
         table.add_row(row.row, row.column, row.metric, ours, str(row.seeds), paper)
     out.print(table)
     for claim in result.claims:
-        notes = "; ".join(filter(None, (measured(claim), open_question(claim))))
+        text = notes(claim)
         colour = COLOURS.get(claim.verdict, "yellow")
-        end = f" ({notes})" if notes else ""
+        end = f" ({text})" if text else ""
         out.print(f"[{colour}]{claim.verdict}[/]  {claim.claim}{end}", highlight=False)
     for run in result.failed:
         place = f"{run.row}, {run.column}, seed {run.seed}"

@@ -53,9 +53,9 @@ def prepare_command(
     print_manifest(prepare_shown(name, force=force, options=_options(option or [])))
 
 
-def _options(given: list[str]) -> dict[str, int]:
+def _options(texts: list[str]) -> dict[str, int]:
     options = {}
-    for text in given:
+    for text in texts:
         key, _, value = text.partition("=")
         try:
             options[key.strip()] = int(value)
@@ -111,7 +111,8 @@ def partition_set(
     A set of your own that names its clients is divided by them unless --kind says otherwise. Writes the table
     (Parquet), summary.csv and labels.png, a heat map of labels by clients.
     """
-    from shoal.cli.data_tables import print_partition, say
+    from shoal.cli.console import say
+    from shoal.cli.data_tables import print_partition
     from shoal.data.partition.store import ensure_partition, partition_folder, write_partition
     from shoal.engine.settings import places
     from shoal.engine.store.represent import has_clients
@@ -144,13 +145,13 @@ def partition_set(
     say(f"table:  {folder / 'partition.parquet'}\nfigure: {figure}")
 
 
-def _settings(kind: str, given: dict[str, Any], common: dict[str, Any]) -> PartitionSettings:
+def _settings(kind: str, options: dict[str, Any], common: dict[str, Any]) -> PartitionSettings:
     """Return the settings of a scheme; options of other schemes are refused."""
     scheme = SCHEMES.get(kind)
     if scheme is None:
         raise PartitionError(f"--kind {kind!r} is unknown; expected one of {', '.join(SCHEMES)}")
     own = {each.name for each in fields(scheme)}
-    chosen = {option: value for option, value in given.items() if value is not None}
+    chosen = {option: value for option, value in options.items() if value is not None}
     for option in chosen:
         if option not in own:
             others = ", ".join(other.kind for other in SCHEMES.values() if option in {f.name for f in fields(other)})
@@ -167,7 +168,8 @@ def show(
 
     The contact sheet has a row for each client, or for each label if the data name no clients.
     """
-    from shoal.cli.data_tables import print_manifest, print_partition, say
+    from shoal.cli.console import say
+    from shoal.cli.data_tables import print_manifest, print_partition
     from shoal.data.partition.table import load_partition
     from shoal.data.prepare import is_built_in, lost_set, prepared_sets, resolve, store_folder
     from shoal.engine.settings import places
@@ -184,7 +186,10 @@ def show(
             raise PartitionError(f"{folder} divides another version of {partition.data!r}: make the partition again")
         print_partition(partition, prepared)
     else:
-        full_name = resolve(what)[2] if is_built_in(what) else what
+        if is_built_in(what):
+            full_name = resolve(what)[2]
+        else:
+            full_name = what
         if not (store_folder(store, full_name) / "manifest.json").exists():
             if lost := lost_set(what, store):
                 raise DataError(lost)
@@ -235,9 +240,8 @@ def add(
 
     In a DVC repository the set is tracked as with `dvc add`: commit its .dvc file to git, and `dvc push` the data.
     """
-    from rich.console import Console
-
-    from shoal.cli.data_tables import print_manifest, say
+    from shoal.cli.console import out, say
+    from shoal.cli.data_tables import print_manifest
     from shoal.cli.intake_table import print_intake
     from shoal.data.intake import names_file
     from shoal.lifecycle.adding import add_own
@@ -259,7 +263,7 @@ def add(
         append=append,
     )
     print_manifest(added.prepared)
-    print_intake(Console(), added.intake, names_file(added.prepared.folder))
+    print_intake(out, added.intake, names_file(added.prepared.folder))
     if added.warning:
         say(f"warning: {added.warning}")
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""What the data commands print: sets, manifests and partitions as tables."""
+"""Data sets, manifests and partitions as tables."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
 from rich.table import Table
 
+from shoal.cli.console import out, say, shown_number
 from shoal.core.errors import brief
 from shoal.data.own_store import LISTS
 from shoal.data.partition.summary import summary
@@ -22,22 +22,21 @@ from shoal.data.sample_files import DIGEST, sample_files
 from shoal.data.sets import SETS
 from shoal.engine.settings import places
 from shoal.engine.store.represent import PREFIX
+from shoal.review.results.summary import counted
 
-_LABEL_COLUMNS = 20
-_CLIENT_ROWS = 60
-_LISTED = 10
-
-
-def say(text: str) -> None:
-    """A line on standard output, unbroken."""
-    _console().print(text, soft_wrap=True, highlight=False, markup=False)
+MAX_LABELS = 20
+MAX_CLIENTS = 60
+MAX_FILES = 10
+MAX_NAMES = 10
+MAX_ENTRIES = 8
+"""The largest numbers that a table shows."""
 
 
 def print_sets() -> None:
-    """The built-in sets and the user's own."""
+    """Print the built-in sets and the user's own."""
     store = places.store()
     repaired = repaired_sets(store)
-    prepared = {m.name: m for m in prepared_sets(store)}
+    prepared = {manifest.name: manifest for manifest in prepared_sets(store)}
     table = Table("name", "kind", "train", "test", "classes", "prepared", "what it is", title="Data sets")
     for data_set in SETS.values():
         table.add_row(*_row(data_set.name, data_set.kind, prepared.get(data_set.name), data_set.description))
@@ -45,66 +44,63 @@ def print_sets() -> None:
             if name != data_set.name and is_built_in(name) and resolve(name)[0] is data_set:
                 table.add_row(*_row(name, manifest.kind, manifest, manifest.subset or "with options"))
     for manifest in own_sets(store):
-        made = manifest.source if manifest.name.startswith(PREFIX) else f"your own: {manifest.source}"
-        table.add_row(*_row(manifest.name, manifest.kind, manifest, made))
+        owner = "" if manifest.name.startswith(PREFIX) else "your own: "
+        table.add_row(*_row(manifest.name, manifest.kind, manifest, owner + manifest.source))
     table.add_row(
-        f"{PREFIX}NAME", "vector", "", "", "", "", "what a RotNet trained on image set NAME sees in its images"
+        f"{PREFIX}NAME", "vector", "", "", "", "", "features of the images of set NAME from a RotNet trained on them"
     )
-    console = _console()
-    console.print(table)
-    console.print(f"store: {store}", soft_wrap=True, highlight=False)
+    out.print(table)
+    say(f"store: {store}")
     for sentence in (*repaired, *(f"damaged: {name}: {wrong}" for name, wrong in damaged_sets(store))):
         say(sentence)
 
 
 def repaired_sets(store: Path) -> list[str]:
-    """What `shoal.data.repair` did, as sentences; that it could not where the store cannot be written."""
+    """Repair sets whose replacement was cut short, and return what was repaired, or why it could not be."""
     try:
         return repair_sets(store)
     except OSError as error:
-        return [f"a replacement that was cut short is not put right: {store} cannot be written ({brief(error)})"]
+        return [f"a replacement that was cut short could not be repaired: {store} cannot be written ({brief(error)})"]
 
 
 def _row(name: str, kind: str, manifest: Any, description: str) -> list[str]:
     if manifest is None:
         return [name, kind, "", "", "", "no", description]
-    subset = f" ({manifest.subset})" if manifest.subset and manifest.subset != description else ""
-    classes = "" if manifest.classes is None else str(manifest.classes)
+    subset = ""
+    if manifest.subset and manifest.subset != description:
+        subset = f" ({manifest.subset})"
+    classes = shown_number(manifest.classes, "d")
     return [name, kind, f"{manifest.train:,}", f"{manifest.test:,}", classes, "yes", description + subset]
 
 
 def print_manifest(prepared: Prepared) -> None:
-    """What a set holds, its clients, and the files of the user that were not taken as they are."""
-    m = prepared.manifest
-    table = Table("", "", title=m.name, show_header=False)
+    """Print what a set holds, its clients, and the user's files that were adapted or left out."""
+    manifest = prepared.manifest
+    table = Table("", "", title=manifest.name, show_header=False)
     rows = {
-        "kind": m.kind,
-        "shape": " x ".join(map(str, m.shape)),
-        "train": f"{m.train:,}" + (f" ({m.subset})" if m.subset else ""),
-        "test": f"{m.test:,}",
-        "classes": _some(m.class_names) if m.class_names else str(m.classes or "no labels"),
-        "source": m.source,
-        "licence": m.licence,
-        "sha256": m.digest,
+        "kind": manifest.kind,
+        "shape": " x ".join(map(str, manifest.shape)),
+        "train": f"{manifest.train:,}" + (f" ({manifest.subset})" if manifest.subset else ""),
+        "test": f"{manifest.test:,}",
+        "classes": _first_names(manifest.class_names) if manifest.class_names else str(manifest.classes or "no labels"),
+        "source": manifest.source,
+        "licence": manifest.licence,
+        "sha256": manifest.digest,
         "folder": str(prepared.folder),
     }
-    for key, value in m.extra.items():
-        if key in ("files", DIGEST, *LISTS):
-            continue
+    for key, value in manifest.extra.items():
         if key in ("clients", "features"):
-            rows[key] = _some(tuple(map(str, value)))
-            continue
-        short = isinstance(value, list | tuple) and len(value) > 8
-        rows[key] = f"{len(value):,} entries" if short else _words(value)
-    for key, value in rows.items():
-        table.add_row(key, value)
-    console = _console()
-    console.print(table)
-    if "client" in prepared.columns() and len(m.extra.get("clients", ())):
-        console.print(_clients_table(prepared))
+            rows[key] = _first_names(tuple(map(str, value)))
+        elif key not in ("files", DIGEST, *LISTS):
+            rows[key] = _value_words(value)
+    for row in rows.items():
+        table.add_row(*row)
+    out.print(table)
+    if "client" in prepared.columns() and len(manifest.extra.get("clients", ())):
+        out.print(_clients_table(prepared))
     for key in LISTS:
-        if m.extra.get(key):
-            say(_listed(key, m.extra[key]))
+        if manifest.extra.get(key):
+            say(_listed(key, manifest.extra[key]))
 
 
 def _clients_table(prepared: Prepared) -> Table:
@@ -115,53 +111,54 @@ def _clients_table(prepared: Prepared) -> Table:
         held = files.loc[files["part"] == "test", "client"].value_counts()
         columns["test"] = np.array([held.get(name, 0) for name in names])
     frame = pd.DataFrame({"client": names, **columns})
-    title = f"{len(names)} clients" + (f", the first {_CLIENT_ROWS}" if len(names) > _CLIENT_ROWS else "")
-    return _frame_table(frame.head(_CLIENT_ROWS), {}, title)
+    title = f"{len(names)} clients" + f", the first {MAX_CLIENTS}" * (len(names) > MAX_CLIENTS)
+    return _frame_table(frame.head(MAX_CLIENTS), {}, title)
 
 
 def _listed(key: str, entries: list[list[str]]) -> str:
-    """What became of single files: how many of each kind, then the first of them by name."""
+    """Return what was done with files: how many for each reason, then the names of the first."""
     counts = Counter(reason for _, reason in entries)
-    kinds = "; ".join(f"{count} {reason}" for reason, count in counts.most_common(_LISTED))
-    more = f"; and {len(counts) - _LISTED} other reasons" if len(counts) > _LISTED else ""
-    lines = [f"  {path}: {reason}" for path, reason in entries[:_LISTED]]
-    lines += [f"  and {len(entries) - _LISTED} more, listed in manifest.json"] * (len(entries) > _LISTED)
-    summed = f" ({kinds}{more})" if len(counts) < len(entries) else ""
-    return "\n".join([f"{key}: {len(entries)} {'image' if len(entries) == 1 else 'images'}{summed}", *lines])
+    kinds = "; ".join(f"{count} {reason}" for reason, count in counts.most_common(MAX_FILES))
+    more = f"; and {len(counts) - MAX_FILES} other reasons" * (len(counts) > MAX_FILES)
+    lines = [f"  {path}: {reason}" for path, reason in entries[:MAX_FILES]]
+    lines += [f"  and {len(entries) - MAX_FILES} more, listed in manifest.json"] * (len(entries) > MAX_FILES)
+    reasons = f" ({kinds}{more})" * (len(counts) < len(entries))
+    return "\n".join([f"{key}: {counted(len(entries), 'image')}{reasons}", *lines])
 
 
-def _words(value: Any) -> str:
+def _value_words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} = {each}" for key, each in value.items())
+    if isinstance(value, list | tuple) and len(value) > MAX_ENTRIES:
+        return f"{len(value):,} entries"
     if isinstance(value, list | tuple):
-        return "; ".join(_words(each) for each in value) or "none"
+        return "; ".join(_value_words(each) for each in value) or "none"
     return str(value)
 
 
-def _some(names: tuple[str, ...]) -> str:
-    return f"{len(names)}: " + ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+def _first_names(names: tuple[str, ...]) -> str:
+    return f"{len(names)}: {', '.join(names[:MAX_NAMES])}" + ", ..." * (len(names) > MAX_NAMES)
 
 
 def print_partition(partition: Partition, prepared: Prepared) -> None:
-    """Who holds how much of what."""
+    """Print how many samples of each label each client holds."""
     frame = summary(partition, prepared)
     label_columns = [column for column in frame.columns if str(column).startswith("label_")]
-    if len(label_columns) > _LABEL_COLUMNS:
-        # Too wide for a terminal; the summary file has them all.
+    if len(label_columns) > MAX_LABELS:
+        # Too wide for a terminal; the summary file has all labels.
         held = (frame[label_columns] > 0).sum(axis=1)
         frame.insert(list(frame.columns).index(label_columns[0]), "labels held", held)
         frame = frame.drop(columns=label_columns)
     names = prepared.manifest.class_names
     headings = {column: names[i] if i < len(names) else str(column) for i, column in enumerate(label_columns)}
     title = f"{partition.data}, {partition.settings.get('kind', '')}: {partition.clients} clients"
-    console = _console()
-    console.print(_frame_table(frame.head(_CLIENT_ROWS), headings, title))
-    if len(frame) > _CLIENT_ROWS:
-        console.print(f"and {len(frame) - _CLIENT_ROWS} more clients")
+    out.print(_frame_table(frame.head(MAX_CLIENTS), headings, title))
+    if len(frame) > MAX_CLIENTS:
+        say(f"and {len(frame) - MAX_CLIENTS} more clients")
     left_out = partition.settings.get("left_out")
     if left_out:
-        console.print(f"left out: {left_out['samples']:,} samples; {left_out['reason']}", highlight=False)
-    console.print(f"digest: {partition.digest}", soft_wrap=True, highlight=False)
+        say(f"left out: {left_out['samples']:,} samples; {left_out['reason']}")
+    say(f"digest: {partition.digest}")
 
 
 def _frame_table(frame: pd.DataFrame, headings: dict[str, str], title: str) -> Table:
@@ -172,8 +169,3 @@ def _frame_table(frame: pd.DataFrame, headings: dict[str, str], title: str) -> T
     for row in frame.itertuples(index=False):
         table.add_row(*(f"{value:,}" if isinstance(value, int | np.integer) else str(value) for value in row))
     return table
-
-
-def _console() -> Console:
-    # Made when needed, so that it writes to the stdout of that moment.
-    return Console()

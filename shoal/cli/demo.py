@@ -166,7 +166,9 @@ def demo_table(found: list[DemoRun]) -> Table:
     for each in found:
         scores = [f"{each.scores[name]:.3f}" for name in ("acc", "nmi", "ari")]
         sent = sum(each.result.bytes.values()) / 1e6
-        moved = "all data" if each.way == "floor" else f"{sent:.1f}"
+        moved = "all data"
+        if each.way != "floor":
+            moved = f"{sent:.1f}"
         table.add_row(CLIENT_WORDS[each.clients], LABELS[each.method], *scores, moved, f"{each.result.seconds:.0f}")
         if each.way == "together" and each is not found[-1]:
             table.add_section()
@@ -199,7 +201,9 @@ def against_the_best_alone(found: list[DemoRun], clients: str) -> str:
     scores = {each.way: each.scores for each in found if each.clients == clients}
     together = scores["together"]["acc"]
     best = scores["alone"]["acc_max"]
-    more = "more than any of them alone" if together > best else "no more than the best of them alone"
+    more = "no more than the best of them alone"
+    if together > best:
+        more = "more than any of them alone"
     words = CLIENT_WORDS[clients]
     return f"Clients whose images are {words} find {more}: {together:.3f} together, {best:.3f} the best alone."
 

@@ -2,219 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import shutil
-import sqlite3
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from importlib import metadata
-from pathlib import Path
+from dataclasses import asdict
 
-import requests
-import torch
 import typer
 from rich.table import Table
 
 from shoal.cli.console import out
-from shoal.cli.data_tables import repaired_sets
 from shoal.cli.options import Json
-from shoal.core.errors import ShoalError
-from shoal.data.prepare import prepared_sets
-from shoal.data.repair import damaged_sets
-from shoal.engine.settings import places
-from shoal.engine.settings.addresses import masked
-from shoal.engine.settings.hardware import describe
-from shoal.engine.store.lineage import git_state
-from shoal.review.mlflow_log.embedded_store import FILE, broken, newest_revision, store_uri
-from shoal.review.mlflow_log.moved_store import follow_move
-from shoal.review.mlflow_log.tracking import artifact_folder
-from shoal.tasks.prefect.environment import server_answers
 
 app = typer.Typer(add_completion=False)
-CAPS = {
-    "fastapi": ((0, 151), "Prefect's command line fails with newer ones, and from 0.155 every flow"),
-    "sqlalchemy": ((2, 1), "Prefect's schedules silently never fire with newer ones"),
-    "prefect": ((3, 9), "newer ones were not tried"),
-    "mlflow": ((3, 18), "newer ones were not tried"),
-}
-"""The first version of a package that is not supported, and why."""
-NEEDED = ("torch", "torchvision", "kornia", "scikit-learn", "pandas", "pyarrow", "safetensors", "dvc")
-
-
-@dataclass(frozen=True)
-class Check:
-    """The result of one check.
-
-    Attributes:
-        name: what was checked.
-        ok: whether it is in order.
-        detail: what was found.
-        repair: how to repair it; empty where it is in order.
-        optional: whether Shoal works without it.
-    """
-
-    name: str
-    ok: bool
-    detail: str
-    repair: str = ""
-    optional: bool = False
-
-
-def checks() -> list[Check]:
-    """Return the results of all checks."""
-    return [*packages(), *machine(), *stores(), *servers()]
 
 
 @app.command(epilog="Example: shoal doctor --json")
 def doctor(as_json: Json = False) -> None:
     """Check packages, devices, data and servers, and say how to repair what is wrong."""
+    from shoal.cli.checks import checks
+
     found = checks()
     if as_json:
         print(json.dumps([asdict(check) for check in found]))
     else:
         table = Table("check", "", "detail", "how to repair")
         for check in found:
-            failure = "[yellow]absent[/]" if check.optional else "[red]wrong[/]"
+            failure = "[red]wrong[/]"
+            if check.optional:
+                failure = "[yellow]absent[/]"
             table.add_row(check.name, "[green]ok[/]" if check.ok else failure, check.detail, check.repair)
         out.print(table)
     if not all(check.ok or check.optional for check in found):
         raise typer.Exit(1)
-
-
-def packages() -> Iterator[Check]:
-    """Check Python, the packages, and versions that are not supported."""
-    version = sys.version_info
-    yield Check(
-        "python", version >= (3, 11), f"{version.major}.{version.minor}.{version.micro}", "install 3.11 or newer"
-    )
-    for name in NEEDED:
-        yield _installed(name)
-    for name, (cap, why) in CAPS.items():
-        found = _installed(name)
-        if found.ok and tuple(int(p) for p in found.detail.split(".")[:2]) >= cap:
-            wanted = ".".join(map(str, cap))
-            found = Check(name, False, f"{found.detail}: {why}", f"pip install '{name}<{wanted}'")
-        yield found
-
-
-def _installed(name: str) -> Check:
-    try:
-        return Check(name, True, metadata.version(name))
-    except metadata.PackageNotFoundError:
-        return Check(name, False, "not installed", "make setup")
-
-
-def machine() -> Iterator[Check]:
-    """Check devices, cores, and space on the disk."""
-    about = describe()
-    gpus = ", ".join(about.gpus) or "none: client training runs on the CPU"
-    yield Check("devices", True, f"{about.cores} cores; GPUs: {gpus}; torch {torch.__version__}")
-    free = shutil.disk_usage(places.home()).free / 1e9
-    yield Check("disk", free > 1, f"{free:.1f} GB free in {places.home()}", "free some space, or set SHOAL_HOME")
-    writable = os.access(places.home(), os.W_OK)
-    yield Check("home", writable, str(places.home()), "set SHOAL_HOME to a folder that you may write to")
-
-
-def stores() -> Iterator[Check]:
-    """Check data, mirror, git and DVC."""
-    yield from _data_sets(places.store())
-    yield _try("data mirror", lambda: str(places.mirror() or "not set: data sets are downloaded"))
-    git = git_state(places.home())
-    state = "not a git repository"
-    if git.commit is not None:
-        state = f"{git.commit[:12]}, changed" if git.dirty else git.commit[:12]
-    yield Check("git", git.commit is not None, state, "git init, for lineage to name a commit", optional=True)
-    dvc = (places.home() / ".dvc").is_dir()
-    yield Check("dvc", dvc, "repository found" if dvc else "no .dvc here", "dvc init", optional=True)
-
-
-def _data_sets(store: Path) -> Iterator[Check]:
-    """Read every byte of the stored sets, after a replacement that was cut short has been repaired."""
-    repaired = repaired_sets(store)
-    sets = ", ".join(m.name for m in prepared_sets(store)) or "none yet"
-    yield Check("data sets", True, "; ".join([f"prepared: {sets}", *repaired]))
-    for name, wrong in damaged_sets(store, verify=True):
-        yield Check(f"data set {name}", False, wrong, "see the message")
-
-
-def _try(name: str, describe_it: Callable[[], str]) -> Check:
-    try:
-        return Check(name, True, describe_it())
-    except ShoalError as error:
-        return Check(name, False, str(error), "see the message")
-
-
-def _embedded_store() -> Check:
-    """Check the SQLite file that runs are logged to where no server is named."""
-    path = places.mlflow_store() / FILE
-    if not path.exists():
-        return Check("mlflow store", True, f"{path}: the first run makes it")
-    if wrong := broken(path.parent):
-        repair = "`shoal run --resume RUN` replaces it and logs RUN again: runs' folders have everything"
-        return Check("mlflow store", False, f"{path}: {wrong}", repair)
-    try:
-        moved = follow_move(path.parent, FILE)
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)) as store:
-            (count,) = store.execute("select count(*) from runs").fetchone()
-            (revision,) = store.execute("select version_num from alembic_version").fetchone()
-    except sqlite3.Error as error:
-        return Check("mlflow store", False, f"{path}: {error}", "end the process that uses it, or wait")
-    if newest_revision() not in (None, revision):
-        repair = f"mlflow db upgrade {store_uri(path.parent)}"
-        return Check("mlflow store", False, f"{path}: {count} runs, made by another version of MLflow", repair)
-    return Check("mlflow store", True, "; ".join([f"{path}: {count} runs", *moved]))
-
-
-def _mlflow_server(uri: str) -> Check:
-    """Check MLflow's server, or the proxy in front of it, which may ask for the password that MLflow reads itself."""
-    user, password = (os.environ.get(f"MLFLOW_TRACKING_{name}") for name in ("USERNAME", "PASSWORD"))
-    repair = "start that server, or unset MLFLOW_TRACKING_URI"
-    try:
-        answer = requests.get(
-            f"{uri.rstrip('/')}/health", timeout=3, auth=(user, password) if user and password else None
-        )
-    except requests.RequestException:
-        return Check("mlflow store", False, masked(uri), repair)
-    if answer.status_code in (401, 403):
-        repair = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD to those of the server"
-        return Check("mlflow store", False, f"{masked(uri)}: refused (status {answer.status_code})", repair)
-    return Check("mlflow store", answer.ok, masked(uri), repair)
-
-
-def _database(uri: str) -> Check:
-    """Check a database that runs are logged to without a server."""
-    import sqlalchemy
-
-    try:
-        engine = sqlalchemy.create_engine(uri)
-        with engine.connect() as opened:
-            count = opened.execute(sqlalchemy.text("select count(*) from runs")).scalar()
-        engine.dispose()
-    except ImportError as error:
-        return Check("mlflow store", False, f"{masked(uri)}: {error}", "pip install 'shoal[team]'")
-    except sqlalchemy.exc.SQLAlchemyError as error:
-        reason = masked(str(error).splitlines()[0])
-        return Check("mlflow store", False, f"{masked(uri)}: {reason}", "start it, or unset MLFLOW_TRACKING_URI")
-    return Check("mlflow store", True, f"{masked(uri)}: {count} runs")
-
-
-def servers() -> Iterator[Check]:
-    """Check MLflow and Prefect."""
-    uri = os.environ.get("MLFLOW_TRACKING_URI")
-    if uri and uri.startswith("http"):
-        yield _mlflow_server(uri)
-    elif uri and artifact_folder(uri, places.mlflow_store()) and uri != store_uri(places.mlflow_store()):
-        yield _database(uri)
-    else:
-        yield _embedded_store()
-    url = os.environ.get("PREFECT_API_URL", "")
-    yield Check(
-        "prefect server",
-        server_answers(),
-        url or "PREFECT_API_URL is not set",
-        "start shoal serve, then export PREFECT_API_URL=http://127.0.0.1:4200/api",
-        optional=True,
-    )

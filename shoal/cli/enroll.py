@@ -8,13 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from shoal.cli.console import out, say
+from shoal.cli.console import out, say, shown_number
 from shoal.cli.options import Json, OutFile, Round
-from shoal.core.records import record_to_json
-from shoal.engine.settings import places
-from shoal.engine.store.run_folder import RunFolder
-from shoal.review.served.enroll import enroll as find_place
-from shoal.review.served.enroll import new_client
 
 app = typer.Typer(add_completion=False)
 
@@ -37,6 +32,12 @@ def enroll(
     as_json: Json = False,
 ) -> None:
     """Find a new client's place in the cluster tree of a CFL run, and write its model."""
+    from shoal.core.records import record_to_json
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
+    from shoal.review.served.enroll import enroll as find_place
+    from shoal.review.served.enroll import new_client
+
     run = RunFolder.find(name, places.runs())
     data = new_client(run, client, places.store(), places.mirror(), validation=validation, limit=limit)
     found = find_place(run, data, give, out_file, round)
@@ -46,8 +47,7 @@ def enroll(
     table = Table("node", "nearest update of each branch", "validation accuracy")
     for step in found.path:
         similarities = ", ".join(f"{node}: {value:+.3f}" for node, value in step.similarities.items())
-        accuracy = "" if step.accuracy is None else f"{step.accuracy:.3f}"
-        table.add_row(str(step.node), similarities, accuracy)
+        table.add_row(str(step.node), similarities, shown_number(step.accuracy, ".3f"))
     out.print(table)
     if round is not None:
         say(f"with the state after round {found.round}")

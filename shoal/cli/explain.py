@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -12,10 +12,10 @@ from rich.table import Table
 from shoal.cli.console import cell, out, say
 from shoal.cli.options import FinishedRun, Json
 from shoal.core.errors import DataError
-from shoal.engine.settings import places
-from shoal.engine.store.run_folder import RunFolder
-from shoal.review.served.explain import Explained
-from shoal.review.served.explain import explain as explain_cluster
+
+if TYPE_CHECKING:
+    from shoal.review.served.explain import Explained
+
 
 app = typer.Typer(add_completion=False)
 MAX_SAMPLES = 12
@@ -32,13 +32,19 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Show one cluster over the clients: its samples, and how certain they are."""
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
+    from shoal.review.served.explain import explain as explain_cluster
+
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise DataError(f"--out {sheet}: expected a name that ends in .png")
     found = explain_cluster(RunFolder.find(name, places.runs()), cluster)
     if sheet is not None:
         found.draw(sheet)
     if as_json:
-        drawn = {"sheet": str(sheet)} if sheet is not None else {}
+        drawn = {}
+        if sheet is not None:
+            drawn = {"sheet": str(sheet)}
         print(json.dumps(found.to_json() | drawn))
         return
     out.print(clients_table(found))
@@ -77,7 +83,9 @@ def samples_table(found: Explained) -> Table:
     rows = found.shown[found.shown["shown"] == "certain"]
     rows = rows.sort_values("distance" if near else "confidence", ascending=near, kind="stable")[:MAX_SAMPLES]
     columns = [name for name in rows.columns if name != "shown"]
-    title = "nearest to its centre" if near else "most certain"
+    title = "most certain"
+    if near:
+        title = "nearest to its centre"
     table = Table(*(name.replace("_", " ") for name in columns), title=title, title_justify="left")
     for row in rows[columns].to_dict("records"):
         table.add_row(*map(cell, row.values()))

@@ -78,12 +78,18 @@ def _initialise_dvc(folder: Path) -> None:
         inside = _run(folder, "git", "rev-parse", "--show-prefix")
         if inside is None and _run(folder, "git", "init", "-q") is None:
             raise ProjectError(f"git could not be initialised in {shown(folder, 200)}: run `git init` there to see why")
-        options = ["--subdir"] if inside else []
+        options = []
+        if inside:
+            options = ["--subdir"]
     if _run(folder, sys.executable, "-m", "dvc", "init", "-q", *options) is None:
         raise ProjectError(f"DVC could not be initialised in {shown(folder, 200)}: run `dvc init` there to see why")
     config = folder / ".dvc" / "config"
-    text = config.read_text() if config.exists() else ""
-    head = "" if "[core]" in text else "[core]\n"
+    text = ""
+    if config.exists():
+        text = config.read_text()
+    head = "[core]\n"
+    if "[core]" in text:
+        head = ""
     config.write_text((head + text).replace("[core]\n", f"[core]\n{QUIET_DVC}", 1))
 
 
@@ -91,5 +97,7 @@ def _run(folder: Path, *command: str) -> str | None:
     """Return the output of a command in a folder; None where it fails."""
     with contextlib.suppress(OSError):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        return done.stdout.strip() if done.returncode == 0 else None
+        if done.returncode == 0:
+            return done.stdout.strip()
+        return None
     return None

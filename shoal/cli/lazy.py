@@ -15,13 +15,11 @@ class Lazy(NamedTuple):
         module: with the `app` of the command or group.
         help: the line of `shoal --help`.
         hidden: whether `shoal --help` leaves it out.
-        group: whether it is a group of commands.
     """
 
     module: str
     help: str
     hidden: bool = False
-    group: bool = False
 
 
 LAZY = {
@@ -40,8 +38,8 @@ LAZY = {
     "log": Lazy("log", "Log finished runs to MLflow again."),
     "init": Lazy("init", "Make a project folder: settings, a DVC pipeline and Prefect deployments."),
     "demo": Lazy("demo", "Show what five clients find together in scikit-learn's digits.", hidden=True),
-    "data": Lazy("data", "List, prepare, partition, show and add data sets.", group=True),
-    "stage": Lazy("stages", "Run a stage of dvc.yaml.", hidden=True, group=True),
+    "data": Lazy("data", "List, prepare, partition, show and add data sets."),
+    "stage": Lazy("stages", "Run a stage of dvc.yaml.", hidden=True),
 }
 """All commands, by name, in the order of `shoal --help`."""
 
@@ -62,10 +60,7 @@ class LazyGroup(typer.core.TyperGroup):
 def register(app: typer.Typer) -> None:
     """Add the placeholders of all commands to an app."""
     for name, lazy in LAZY.items():
-        if lazy.group:
-            app.add_typer(typer.Typer(), name=name, help=lazy.help, hidden=lazy.hidden)
-        else:
-            app.command(name, help=lazy.help, hidden=lazy.hidden)(_placeholder)
+        app.command(name, help=lazy.help, hidden=lazy.hidden)(_placeholder)
 
 
 def _placeholder() -> None: ...

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shoal.cli.console import say
 from shoal.core.errors import ShoalError
-from shoal.engine.settings import places
-from shoal.engine.store.codec import StoreError
-from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.engine.store.status import FINISHED
-from shoal.review.mlflow_log.tracking import shown_uri
-from shoal.review.mlflow_log.trouble import last_trouble
-from shoal.review.mlflow_log.whole_run import check_whole
-from shoal.review.results.runs import UNREADABLE, listed_runs
-from shoal.review.served.record import LogRun, PromoteModel
+
+if TYPE_CHECKING:
+    from shoal.engine.store.run_folder import RunFolder
+
 
 app = typer.Typer(add_completion=False)
 
@@ -32,6 +27,12 @@ def log(
 
     MLflow keeps what it already has. `shoal run --resume` finishes an unfinished run, and logs it.
     """
+    from shoal.engine.settings import places
+    from shoal.engine.store.codec import StoreError
+    from shoal.engine.store.run_folder import RunError, RunFolder
+    from shoal.engine.store.status import FINISHED
+    from shoal.review.results.runs import UNREADABLE, listed_runs
+
     if bool(names) == every:
         raise ShoalError("no run is named: name runs, or give --all for every finished run")
     # Unreadable runs are named too: they may be finished.
@@ -58,6 +59,13 @@ def log_one(run: RunFolder) -> str:
     Raises:
         StoreError, RunError: a file of the run is damaged. NotLogged: MLflow lacks something of the run.
     """
+    from shoal.engine.settings import places
+    from shoal.engine.store.status import FINISHED
+    from shoal.review.mlflow_log.tracking import shown_uri
+    from shoal.review.mlflow_log.trouble import last_trouble
+    from shoal.review.mlflow_log.whole_run import check_whole
+    from shoal.review.served.record import LogRun, PromoteModel
+
     settings = run.settings()
     if run.status().state != FINISHED:
         return "not finished: resume it with `shoal run --resume`"
@@ -68,5 +76,7 @@ def log_one(run: RunFolder) -> str:
         if not LogRun(run.path).execute():
             raise NotLogged(str(last_trouble(run)))
         version = PromoteModel(run.path).execute()
-    named = f", version {version} of its model" if version else ""
+    named = ""
+    if version:
+        named = f", version {version} of its model"
     return f"logged to {shown_uri(settings, places.mlflow_store())}{named}"

@@ -77,7 +77,9 @@ def report(error: Exception) -> bool:
     elif is_out_of_memory(error):
         print("error", out_of_memory(error), file=sys.stderr)
     elif isinstance(error, OSError) and error.errno in DISK_ERRORS:
-        where = f"{error.filename}: " if error.filename else ""
+        where = ""
+        if error.filename:
+            where = f"{error.filename}: "
         advice = "free some space, or set SHOAL_HOME to a folder that you may write to"
         err.print("[red]error[/]", Text(f"{where}{error.strerror}; {advice}"), soft_wrap=True)
     else:
@@ -91,7 +93,10 @@ def entry() -> None:
         main()
         code = 0
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, int):
+            code = end.code
+        else:
+            code = int(end.code is not None)
     leave(code)
 
 

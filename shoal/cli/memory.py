@@ -30,7 +30,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 def out_of_memory(error: BaseException) -> str:
     """Return the sentence to show: what was refused, what the process may take, and what to do."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    allowed = "" if limit == resource.RLIM_INFINITY else f" (this process may take {limit / 1e6:,.0f} MB: ulimit -v)"
+    allowed = ""
+    if limit != resource.RLIM_INFINITY:
+        allowed = f" (this process may take {limit / 1e6:,.0f} MB: ulimit -v)"
     return (
         f"out of memory: {brief(error)}{allowed}; free memory or raise the limit, or work on fewer samples "
         "(data.limit), smaller images (--size) or fewer workers (workers.slots)"

@@ -8,10 +8,6 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import say
-from shoal.engine.settings import places
-from shoal.engine.store.run_folder import RunFolder
-from shoal.review.pages.report import write_report
-from shoal.review.results.views import report_is_whole
 
 app = typer.Typer(add_completion=False)
 
@@ -24,6 +20,11 @@ def open_report(
     ] = True,
 ) -> None:
     """Open the report of a run."""
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
+    from shoal.review.pages.report import write_report
+    from shoal.review.results.views import report_is_whole
+
     run = RunFolder.find(name, places.runs())
     if not report_is_whole(run):
         write_report(run)

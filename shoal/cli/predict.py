@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.console import cell, err, out, say
-from shoal.cli.intake_table import print_intake
 from shoal.cli.options import FinishedRun, Json, Round
 from shoal.core.errors import DataError, escaped
-from shoal.data.images import listing
-from shoal.engine.settings import places
-from shoal.engine.store.run_folder import RunFolder
-from shoal.review.served import predict as served
-from shoal.review.served.predict import Predicted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from shoal.engine.store.run_folder import RunFolder
+    from shoal.review.served.predict import Predicted
+
 
 app = typer.Typer(add_completion=False)
 MAX_ROWS = 30
@@ -48,6 +48,10 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Assign new images, or rows of a table, to the clusters of a run."""
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
+    from shoal.review.served import predict as served
+
     check_names(out_file, sheet, embedding)
     run = RunFolder.find(name, places.runs())
     found = served.predict(run, source, on_odd, embedding, round)
@@ -66,6 +70,8 @@ def predict(
 
 def check_names(out_file: Path | None, sheet: Path | None, embedding: str) -> None:
     """Refuse files that cannot be written, and an unknown kind of embedding, before any work."""
+    from shoal.review.served import predict as served
+
     if out_file is not None:
         served.check_table(out_file)
     served.check_embedding(embedding, out_file)
@@ -75,6 +81,9 @@ def check_names(out_file: Path | None, sheet: Path | None, embedding: str) -> No
 
 def show_left_out(found: Predicted) -> None:
     """Print which images were skipped, and which files, rows and columns were adapted or left out, to stderr."""
+    from shoal.cli.intake_table import print_intake
+    from shoal.data.images import listing
+
     if found.skipped:
         images = len(found.table) + len(found.skipped)
         err.print(f"[yellow]skipped[/] {len(found.skipped)} of {images} images:", highlight=False)
@@ -85,6 +94,8 @@ def show_left_out(found: Predicted) -> None:
 
 def to_json(run: RunFolder, found: Predicted) -> dict[str, object]:
     """Return what was predicted and what was left out, as JSON."""
+    from shoal.review.served import predict as served
+
     rows = served.writable(found.table).to_json(orient="records", double_precision=6)
     return {
         "run": str(run.path),

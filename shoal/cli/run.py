@@ -13,10 +13,9 @@ from rich.text import Text
 from shoal.cli.console import err, execute, out, say, show_result
 from shoal.cli.options import Json, Set
 from shoal.core.errors import ShoalError
-from shoal.engine.workers.worker_processes import warm
 
 if TYPE_CHECKING:
-    from shoal.engine.settings.run_settings import Settings
+    from shoal.engine.store.run_folder import RunFolder
     from shoal.lifecycle.rehearsal import Plan
 
 app = typer.Typer(add_completion=False)
@@ -34,26 +33,14 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run one federation, from data to reviewed result. Prints the run's folder and final metrics."""
-    if resume is not None and (settings is not None or overrides):
-        raise ShoalError("--resume uses the settings that the run was started with: give no others")
-    if settings is not None and "=" in settings.name and not settings.exists():
-        raise ShoalError(f"there is no settings file {settings}: to override a setting write --set {settings}")
-    if resume is not None and dry_run:
-        raise ShoalError("--dry-run plans a new run: give no --resume")
-    if not dry_run:
-        warm()
-    from shoal.engine.settings.run_settings import load_settings
+    from shoal.engine.workers.worker_processes import warm
 
-    wanted = load_settings(settings, overrides or ()) if resume is None else None
-    # Settings are checked first: the other imports take as long again.
-    from shoal.engine.settings import places
-    from shoal.engine.store.run_folder import RunFolder
-    from shoal.lifecycle.starting import new_run
-
-    if wanted is not None and dry_run:
-        show_plan(wanted, partition, as_json)
+    check_options(settings, overrides, resume, dry_run)
+    if dry_run:
+        show_plan(settings, overrides, partition, as_json)
         return
-    folder = new_run(wanted, partition) if wanted is not None else RunFolder.find(resume or "", places.runs())
+    warm()
+    folder = open_run(settings, overrides, resume, partition)
     err.print(f"run [bold]{folder.path}[/]", highlight=False)
     result = execute(folder)
     if as_json:
@@ -62,11 +49,37 @@ def run(
         show_result(result)
 
 
-def show_plan(settings: Settings, partition: Path | None, as_json: bool) -> None:
+def check_options(settings: Path | None, overrides: Set, resume: str | None, dry_run: bool) -> None:
+    """Refuse options that contradict each other."""
+    if resume is not None and (settings is not None or overrides):
+        raise ShoalError("--resume uses the settings that the run was started with: give no others")
+    if resume is not None and dry_run:
+        raise ShoalError("--dry-run plans a new run: give no --resume")
+    if settings is not None and "=" in settings.name and not settings.exists():
+        raise ShoalError(f"there is no settings file {settings}: to override a setting write --set {settings}")
+
+
+def open_run(settings: Path | None, overrides: Set, resume: str | None, partition: Path | None) -> RunFolder:
+    """Return a new run, or the one to resume."""
+    from shoal.engine.settings.run_settings import load_settings
+
+    wanted = load_settings(settings, overrides or ()) if resume is None else None
+    # Wrong settings are refused first: the other imports take as long again.
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
+    from shoal.lifecycle.starting import new_run
+
+    if wanted is not None:
+        return new_run(wanted, partition)
+    return RunFolder.find(resume or "", places.runs())
+
+
+def show_plan(settings: Path | None, overrides: Set, partition: Path | None, as_json: bool) -> None:
     """Print the plan of a new run."""
+    from shoal.engine.settings.run_settings import load_settings
     from shoal.lifecycle.rehearsal import rehearse
 
-    plan = rehearse(settings, partition)
+    plan = rehearse(load_settings(settings, overrides or ()), partition)
     if as_json:
         print(json.dumps(plan.to_json()))
         return

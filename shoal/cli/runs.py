@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -12,14 +12,14 @@ from rich.table import Table
 from shoal.cli.console import err, out, say
 from shoal.cli.options import Json
 from shoal.core.errors import ShoalError
-from shoal.engine.settings import places
-from shoal.engine.store.run_folder import RunFolder
-from shoal.engine.store.status import FAILED, FINISHED, INTERRUPTED, RUNNING, STOPPED
-from shoal.review.results.runs import UNREADABLE, ListedRun, bytes_of, listed_runs, remove_run
-from shoal.review.results.summary import counted
+
+if TYPE_CHECKING:
+    from shoal.engine.store.run_folder import RunFolder
+    from shoal.review.results.runs import ListedRun
+
 
 app = typer.Typer(add_completion=False)
-STATES = (RUNNING, FINISHED, INTERRUPTED, STOPPED, FAILED, UNREADABLE)
+STATES = ("running", "finished", "interrupted", "stopped", "failed", "unreadable")
 
 
 @app.command(epilog="Example: shoal runs --method fedpnp --state finished")
@@ -38,6 +38,9 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """List runs, the newest first, or remove some."""
+    from shoal.engine.settings import places
+    from shoal.review.results.runs import listed_runs
+
     if remove:
         remove_runs(remove, sure=yes)
         return
@@ -56,12 +59,17 @@ def runs(
 
 def show_runs(found: Sequence[ListedRun]) -> None:
     """Print runs as a table, and below it why runs failed or cannot be read."""
+    from shoal.engine.store.status import FAILED
+    from shoal.review.results.runs import UNREADABLE
+
     table = Table("run", "method", "data", "state")
     private = any(run.epsilon for run in found)
     for heading in ("rounds", "score", "seconds", "MB", *(["epsilon, of set"] if private else [])):
         table.add_column(heading, justify="right")
     for run in found:
-        score = "" if run.score is None else f"{run.score[0]} {run.score[1]:.3f}"
+        score = ""
+        if run.score is not None:
+            score = f"{run.score[0]} {run.score[1]:.3f}"
         numbers = [str(run.rounds), score, f"{run.seconds:.0f}", f"{run.bytes / 1e6:.1f}"]
         if private:
             numbers.append(epsilon_words(run))
@@ -77,7 +85,9 @@ def epsilon_words(run: ListedRun) -> str:
     if run.epsilon is None:
         return ""
     own, whole = run.epsilon
-    return f"{own:.3g}, {whole:.3g}" if whole is not None else f"{own:.3g}"
+    if whole is not None:
+        return f"{own:.3g}, {whole:.3g}"
+    return f"{own:.3g}"
 
 
 def remove_runs(names: Sequence[str], *, sure: bool) -> None:
@@ -90,6 +100,10 @@ def remove_runs(names: Sequence[str], *, sure: bool) -> None:
     Raises:
         ShoalError: a folder is no run below the folder of runs, or the answer is not yes.
     """
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
+    from shoal.review.results.runs import remove_run
+
     found = list({run.path: run for run in (RunFolder.find(name, places.runs()) for name in names)}.values())
     for run in found:
         if run.path.parent != places.runs().resolve():
@@ -108,6 +122,9 @@ def confirm(found: Sequence[RunFolder]) -> None:
     Raises:
         ShoalError: the answer is not yes.
     """
+    from shoal.review.results.runs import bytes_of
+    from shoal.review.results.summary import counted
+
     for run in found:
         err.print(f"  {run.name}", highlight=False, soft_wrap=True)
     megabytes = sum(bytes_of(run.path) for run in found) / 1e6

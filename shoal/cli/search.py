@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from shoal.cli.console import err, out, say
+from shoal.cli.console import err, out, say, shown_number
 from shoal.cli.options import Json
 from shoal.core.errors import ShoalError
-from shoal.engine.rounds.loop import Observer
-from shoal.engine.store.run_folder import RunFolder
-from shoal.engine.workers.worker_processes import warm
-from shoal.lifecycle.progress import progress
-from shoal.sweeps.search.caveats import caveats, shown
-from shoal.sweeps.search.definition import load_search
-from shoal.sweeps.search.page import BEST, FILE
-from shoal.sweeps.search.result import SearchResult, ranked
-from shoal.sweeps.search.runner import run_search
+
+if TYPE_CHECKING:
+    from shoal.engine.rounds.loop import Observer
+    from shoal.engine.store.run_folder import RunFolder
+    from shoal.sweeps.search.result import SearchResult
+
 
 app = typer.Typer(add_completion=False)
 MAX_TRIALS = 10
@@ -36,7 +33,15 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Search over settings, or resume a search. By default it needs no labels; a score such as acc needs them."""
-    warm()
+    from shoal.engine.workers.worker_processes import warm
+
+    warm()  # worker processes start while the rest is imported
+    from shoal.lifecycle.progress import progress
+    from shoal.sweeps.search.caveats import caveats, shown
+    from shoal.sweeps.search.definition import load_search
+    from shoal.sweeps.search.page import BEST, FILE
+    from shoal.sweeps.search.runner import run_search
+
     definition = load_search(path)
     if trials is not None:
         definition = definition.model_copy(update={"trials": trials})
@@ -68,10 +73,14 @@ def search(
 
 def trials_table(result: SearchResult) -> Table:
     """Return the best trials as a table."""
-    counts = ", ".join(f"{count} {state}" for state, count in result.counts().items() if count)
+    from shoal.sweeps.search.caveats import shown
+    from shoal.sweeps.search.result import ranked
+
     rows = ranked(result)[:MAX_TRIALS]
-    table = Table("trial", "state", result.score, *rows[0].values, title=f"{len(result.trials)} trials: {counts}")
+    table = Table(
+        "trial", "state", result.score, *rows[0].values, title=f"{len(result.trials)} trials: {result.summary()}"
+    )
     for trial in rows:
-        score = "" if trial.score is None else f"{trial.score:.4f}"
+        score = shown_number(trial.score, ".4f")
         table.add_row(str(trial.number), trial.state, score, *map(shown, trial.values.values()))
     return table

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import out
-from shoal.flows.serve import serve as start
 
 app = typer.Typer(add_completion=False)
 
@@ -24,4 +23,6 @@ def serve(
     ] = False,
 ) -> None:
     """Start Prefect, a worker, the deployments of prefect.yaml and MLflow, until Ctrl-C."""
+    from shoal.serving.serve import serve as start
+
     start(port, mlflow_port, out, reset=reset, host=host)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs one stage of dvc.yaml with the environment that `dvc` itself runs in, activated or not: dvc.lock records a stage's
-# command, so that it must not name a folder of one machine.
-# In this order: the Python of a process above this one (that is DVC's), .venv in this folder, the PATH.
+# Runs one stage of dvc.yaml in the environment of `dvc` itself, whether it is activated or not. dvc.lock records the
+# command of a stage, so the command must not name a folder of one machine.
+# It uses the first `shoal` of: the Python that runs DVC, which is a parent of this process; .venv in this folder; PATH.
 pid=$$
 depth=0
 while [ "$depth" -lt 6 ] && [ "${pid:-0}" -gt 1 ]; do
@@ -24,5 +24,5 @@ while [ "$depth" -lt 6 ] && [ "${pid:-0}" -gt 1 ]; do
 done
 [ -x .venv/bin/shoal ] && exec .venv/bin/shoal stage "$@"
 command -v shoal > /dev/null && exec shoal stage "$@"
-echo "no shoal beside this dvc, in .venv, or on the PATH: install Shoal in the environment that dvc runs in" >&2
+echo "no shoal beside this dvc, in .venv or on the PATH: install Shoal in the environment of dvc" >&2
 exit 1

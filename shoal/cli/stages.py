@@ -41,7 +41,7 @@ from shoal.review.pages.partition_figure import partition_figure
 from shoal.review.pages.report import write_report
 from shoal.review.results.result import run_result
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Run a stage of dvc.yaml.")
 Params = Annotated[Path, typer.Option(help="the settings file")]
 PARTITION = Path("data/store/partitions/pipeline")
 RESULTS = Path("results")
@@ -83,8 +83,10 @@ def check_name(params: Path, name: str) -> None:
         DataError: says to write it in quotes.
     """
     data = (parse_yaml(params.read_text(encoding="utf-8"), str(params)) or {}).get("data")
-    given = data.get("name", name) if isinstance(data, dict) else name
-    read = str(given).lower() if isinstance(given, bool) else str(given)
+    value = data.get("name", name) if isinstance(data, dict) else name
+    read = str(value)
+    if isinstance(value, bool):
+        read = read.lower()
     if read != name:
         raise DataError(f"{params}: DVC reads data.name as {read} and not as {name}: write it in quotes, '{name}'")
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shoal.cli.console import err, out, show_study
 from shoal.cli.options import Json, Scale, Set
-from shoal.engine.rounds.loop import Observer
-from shoal.engine.settings.run_settings import nested
-from shoal.engine.store.run_folder import RunFolder
-from shoal.lifecycle.progress import progress
-from shoal.studies.definition import load_study, study_names
-from shoal.studies.runner import run_study
+
+if TYPE_CHECKING:
+    from shoal.engine.rounds.loop import Observer
+    from shoal.engine.store.run_folder import RunFolder
+
 
 app = typer.Typer(add_completion=False)
 
@@ -35,6 +34,11 @@ def study(
     as_json: Json = False,
 ) -> None:
     """Reproduce one table or figure of a paper. Prints our numbers beside the paper's, and its claims with verdicts."""
+    from shoal.engine.settings.run_settings import nested
+    from shoal.lifecycle.progress import progress
+    from shoal.studies.definition import load_study, study_names
+    from shoal.studies.runner import run_study
+
     if name == "list":
         for each in study_names():
             out.print(f"{each}: {load_study(each).title}", highlight=False)

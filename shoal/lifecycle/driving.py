@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from shoal.engine.cluster.pool_interface import Pool
 from shoal.engine.cluster.pools import open_pool
@@ -20,7 +18,7 @@ from shoal.engine.store.run_events import listening
 from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
 from shoal.lifecycle.run_views import MakeViews, make_report
 from shoal.review.mlflow_log.tracking import Tracker
-from shoal.review.mlflow_log.trouble import told_of_mlflow
+from shoal.review.mlflow_log.trouble import trouble_reported
 from shoal.review.results.clusters import FindClusters, has_clusters
 from shoal.review.results.result import RunResult, run_result
 from shoal.review.results.views import source_of_report
@@ -102,8 +100,8 @@ def show(run: RunFolder, runner: Runner) -> None:
 def record(run: RunFolder, runner: Runner, tracker: Tracker) -> None:
     """Log the whole run to MLflow, and register its model under a name."""
     before = source_of_report(run)
-    reported = tracker.close() if tracker.live else told_of_mlflow(run)
-    logged = runner.submit(LogRun(run.path, told=reported)).result()
+    reported = tracker.close() if tracker.live else trouble_reported(run)
+    logged = runner.submit(LogRun(run.path, reported=reported)).result()
     if logged:
         runner.submit(PromoteModel(run.path)).result()
     if source_of_report(run) != before:  # the report names the MLflow run, or says that MLflow does not answer
@@ -153,38 +151,5 @@ def workers_of(run: RunFolder, settings: Settings, given: Pool | None, stages: S
         yield None
         return
     device = run.lineage().resolved.device
-    with contextlib.ExitStack() as own:
-        keeper = _keepers.get(run.path)
-        if keeper is None:
-            yield own.enter_context(open_pool(settings.workers, device))
-            return
-        if keeper.pool is None:
-            keeper.pool = keeper.stack.enter_context(open_pool(settings.workers, device))
-        yield keeper.pool
-
-
-@dataclass
-class WorkersKeeper:
-    """The workers of a run that stay open between its stages.
-
-    Attributes:
-        stack: closes them.
-        pool: the workers, from the first stage on that needs some.
-    """
-
-    stack: contextlib.ExitStack
-    pool: Pool | None = None
-
-
-_keepers: dict[Path, WorkersKeeper] = {}
-
-
-@contextlib.contextmanager
-def workers_kept(run: RunFolder) -> Iterator[None]:
-    """Let the stages of a run that this process does one by one share their workers, until the end."""
-    with contextlib.ExitStack() as stack:
-        _keepers[run.path] = WorkersKeeper(stack)
-        try:
-            yield
-        finally:
-            del _keepers[run.path]
+    with open_pool(settings.workers, device) as pool:
+        yield pool

@@ -61,7 +61,10 @@ def cells(
             own = chosen.rows.get(row.key, RowAtScale())
             raw = merge(study.settings, chosen.settings, row.settings, column.settings, own.settings)
             for seed in range(seeds or own.seeds or chosen.seeds):
-                settings = raw if study.simulate else make_settings(merge(raw, {"seed": seed})).to_json()
+                if study.simulate:
+                    settings = raw
+                else:
+                    settings = make_settings(merge(raw, {"seed": seed})).to_json()
                 found.append(Cell(row, column, seed, settings))
     if not found:
         raise StudyError(

@@ -78,7 +78,9 @@ class CheckedClaim:
 def check(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRow]) -> CheckedClaim:
     """Judge a claim of a study on its rows at a scale."""
     measured = differences(claim, rows)
-    found = interval_of(list(measured.values())) if measured else None
+    found = None
+    if measured:
+        found = interval_of(list(measured.values()))
     planned = study.seeds_of(claim, scale)
     met = sum(meets(claim, difference) for difference in measured.values())
     note = ""
@@ -88,8 +90,9 @@ def check(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRow]) -> C
         verdict = Verdict.MISSING
         note = missing(claim, rows, len(measured), planned)
     elif claim.every_seed:
-        verdict = Verdict.REPRODUCED if met == found.seeds else Verdict.OPPOSITE
-        if verdict is Verdict.REPRODUCED:
+        verdict = Verdict.OPPOSITE
+        if met == found.seeds:
+            verdict = Verdict.REPRODUCED
             note = f"{found.seeds} seeds show a failing share of {failures_seen(found.seeds):.0%} or more"
     else:
         verdict = judge(claim, found)
@@ -116,10 +119,7 @@ def judge(claim: Claim, found: Interval) -> Verdict:
     if found.low is None or found.high is None:
         return Verdict.UNSEEN
     if claim.op == "within":
-        if -claim.margin <= found.low and found.high <= claim.margin:
-            return Verdict.REPRODUCED
-        apart = found.low > claim.margin or found.high < -claim.margin
-        return Verdict.OPPOSITE if apart else Verdict.UNSEEN
+        return judge_within(claim.margin, found.low, found.high)
     low = found.low
     high = found.high
     margin = claim.margin
@@ -131,7 +131,18 @@ def judge(claim: Claim, found: Interval) -> Verdict:
     if beyond(low, margin):
         return Verdict.REPRODUCED
     if high < margin:
-        return Verdict.SMALLER if low > 0 and not isinstance(claim.right, float) else Verdict.OPPOSITE
+        if low > 0 and not isinstance(claim.right, float):
+            return Verdict.SMALLER
+        return Verdict.OPPOSITE
+    return Verdict.UNSEEN
+
+
+def judge_within(margin: float, low: float, high: float) -> Verdict:
+    """Return the verdict on a claim that the difference is at most the margin, given the ends of its interval."""
+    if -margin <= low and high <= margin:
+        return Verdict.REPRODUCED
+    if low > margin or high < -margin:
+        return Verdict.OPPOSITE
     return Verdict.UNSEEN
 
 
@@ -150,7 +161,9 @@ def differences(claim: Claim, rows: Sequence[StudyRow]) -> dict[int, float]:
     def value(side: Gap | Quantity | float, seed: int) -> float:
         if isinstance(side, Gap):
             return found[side.above][seed] - found[side.below][seed]
-        return found[side][seed] if isinstance(side, Quantity) else side
+        if isinstance(side, Quantity):
+            return found[side][seed]
+        return side
 
     return {seed: value(claim.left, seed) - value(claim.right, seed) for seed in sorted(seeds)}
 
@@ -158,7 +171,9 @@ def differences(claim: Claim, rows: Sequence[StudyRow]) -> dict[int, float]:
 def by_seed(quantity: Quantity, rows: Sequence[StudyRow]) -> dict[int, float]:
     """Return a number of the table for each seed."""
     row = row_of(quantity, rows)
-    return dict(zip(row.of_seeds, row.values, strict=True)) if row else {}
+    if row:
+        return dict(zip(row.of_seeds, row.values, strict=True))
+    return {}
 
 
 def row_of(quantity: Quantity, rows: Sequence[StudyRow]) -> StudyRow | None:
@@ -175,7 +190,11 @@ def missing(claim: Claim, rows: Sequence[StudyRow], measured: int, planned: int)
         row = row_of(quantity, rows)
         if row is not None and not row.of_seeds:
             return f"{quantity.metric} is one number for all seeds together"
-        with_value = len(row.of_seeds) if row else 0
+        with_value = 0
+        if row:
+            with_value = len(row.of_seeds)
         if with_value < planned <= len(run):
             return f"{quantity.metric} has a value on {with_value} of {len(run)} seeds"
-    return f"{measured} of {planned} seeds" if measured else ""
+    if measured:
+        return f"{measured} of {planned} seeds"
+    return ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shoal.studies.claims import Verdict
 from shoal.studies.verdicts import Entry, published
-from shoal.studies.wording import as_written, interval_words, number, table
+from shoal.studies.wording import as_written, interval_words, number, sign_of, table
 
 NUMBER = re.compile(r"(.* )\d+(?:\.\d+)?")
 """A case that ends in a number."""
@@ -139,7 +139,7 @@ def paper_value(entry: Entry) -> str:
     if entry.claim.paper:
         return entry.claim.paper
     value = published(entry)
-    return "" if value is None else as_written(value, signed=entry.checked.bound is None)
+    return "" if value is None else as_written(value, sign_of(entry.checked.bound))
 
 
 def holds_on_every_seed(entry: Entry) -> bool:

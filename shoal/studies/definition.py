@@ -71,8 +71,10 @@ class RowAtScale(Part):
     settings: dict[str, Any] = Field(default_factory=dict, description="settings that replace those of row and column")
 
 
-def _read_skip(given: Any) -> Any:
-    return {"skip": True} if given == "skip" else given
+def _read_skip(value: Any) -> Any:
+    if value == "skip":
+        return {"skip": True}
+    return value
 
 
 class Scale(Part):
@@ -106,13 +108,13 @@ class Gap(Part):
     below: Quantity
 
 
-def _read_side(given: Any) -> Any:
-    if isinstance(given, list) and len(given) == 3 and all(isinstance(name, str) for name in given):
-        return dict(zip(("row", "column", "metric"), given, strict=True))
-    if isinstance(given, list) and len(given) == 2 and all(isinstance(part, list) for part in given):
-        return {"above": _read_side(given[0]), "below": _read_side(given[1])}
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return float(given)
+def _read_side(value: Any) -> Any:
+    if isinstance(value, list) and len(value) == 3 and all(isinstance(name, str) for name in value):
+        return dict(zip(("row", "column", "metric"), value, strict=True))
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(part, list) for part in value):
+        return {"above": _read_side(value[0]), "below": _read_side(value[1])}
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
     raise ValueError("expected [row, column, metric], two of these, or a number")
 
 
@@ -162,7 +164,9 @@ def quantities_of(side: Gap | Quantity | float) -> list[Quantity]:
     """Return the numbers of the table that a side of a claim consists of; a bound has none."""
     if isinstance(side, Gap):
         return [side.above, side.below]
-    return [side] if isinstance(side, Quantity) else []
+    if isinstance(side, Quantity):
+        return [side]
+    return []
 
 
 class Study(Part):
@@ -204,12 +208,17 @@ class Study(Part):
     def columns_at(self, scale: str) -> Mapping[str, Column]:
         """Return the columns of the table at a scale, by key."""
         own = self.scales[scale].columns
-        return self.columns if own is None else own
+        if own is None:
+            return self.columns
+        return own
 
     def at(self, scale: str) -> Study:
         """Return the study with the needs and options of a scale."""
         own = self.scales[scale]
-        needs = self.needs if own.needs is None else own.needs
+        if own.needs is None:
+            needs = self.needs
+        else:
+            needs = own.needs
         return self.model_copy(update={"needs": needs, "options": {**self.options, **own.options}})
 
     def runs_at(self, scale: str, row: str, column: str) -> bool:
@@ -364,9 +373,9 @@ def _part_in(annotation: Any) -> type[BaseModel] | None:
 def unknown_references(study: Study) -> Iterator[str]:
     """Yield a sentence for each key of a row or column that scales, claims or paper values name and that is unknown."""
     all_columns = dict.fromkeys(key for scale in study.scales for key in study.columns_at(scale))
-    for path, key, known in references(study, all_columns):
-        if key not in known:
-            names = ", ".join(shown(name) for name in list(known)[:MAX_SENTENCES])
+    for path, key, allowed in references(study, all_columns):
+        if key not in allowed:
+            names = ", ".join(shown(name) for name in list(allowed)[:MAX_SENTENCES])
             yield f"{path}: given {format_value(key)}; expected one of {names}"
 
 

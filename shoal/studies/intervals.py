@@ -17,7 +17,7 @@ import numpy as np
 from scipy import stats
 from scipy.optimize import brentq
 
-LEVEL = 0.05
+MISS_RATE = 0.05
 """The two-sided rate at which intervals miss the true difference: they are 95 % intervals."""
 POWER = 0.8
 """The rate at which the smallest visible difference is seen."""
@@ -57,7 +57,7 @@ def interval_of(differences: Sequence[float]) -> Interval:
 
 def quantile(seeds: int) -> float:
     """Return how many standard errors the interval of so many differences extends to either side of the mean."""
-    return float(stats.t.ppf(1 - LEVEL / 2, seeds - 1))
+    return float(stats.t.ppf(1 - MISS_RATE / 2, seeds - 1))
 
 
 def visible_difference(seeds: int, deviation: float) -> float:

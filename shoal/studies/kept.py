@@ -92,7 +92,10 @@ class Kept:
 
 def kept_file(study: str, scale: str, docs: Path = DOCS) -> Path:
     """Return the file of a kept result: beside the studies, or below a folder of documentation elsewhere."""
-    folder = RESULTS if docs == DOCS else docs / "results" / "data"
+    if docs == DOCS:
+        folder = RESULTS
+    else:
+        folder = docs / "results" / "data"
     return folder / f"{study}-{scale}.json"
 
 
@@ -175,7 +178,10 @@ def cells_to_preserve(study: Study, content: dict[str, Any], before: Kept | None
         return []
     lost = sorted(set(before.digests) - set(content["digests"]))
     missing = [cell for cell in lost if has_cell(study, before.scale, cell)]
-    stale = before.changed(study) if before.overrides == content["overrides"] else set(missing)
+    if before.overrides == content["overrides"]:
+        stale = before.changed(study)
+    else:
+        stale = set(missing)
     if other := [cell for cell in missing if cell in stale]:
         command = f"shoal study {study.name} --scale {before.scale}"
         raise StudyError(
@@ -245,7 +251,9 @@ def to_json(raw: dict[str, Any]) -> dict[str, Any]:
         }
         for row in raw["rows"]
     ]
-    failed = {"failed": raw["failed"]} if raw.get("failed") else {}
+    failed = {}
+    if raw.get("failed"):
+        failed = {"failed": raw["failed"]}
     names = ("study", "scale", "digests", "overrides", "rules", "provenance")
     return {"rows": rows, **failed, **{name: raw[name] for name in names}}
 

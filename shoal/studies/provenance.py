@@ -47,7 +47,7 @@ def from_lineages(environments: Sequence[Environment], newest: float, seconds: f
     Args:
         environments: what computed them, in order of time.
         newest: time of the newest number, in seconds since 1970.
-        seconds: that the numbers took; None where some are unknown.
+        seconds: that the numbers took.
     """
     return Provenance(
         once(commit(each.git) for each in environments),

@@ -13,7 +13,7 @@ from shoal.studies.definition import Study
 from shoal.studies.intervals import Interval
 from shoal.studies.pages import sentence, values_cells
 from shoal.studies.result import StudyResult
-from shoal.studies.wording import measured, number, open_question
+from shoal.studies.wording import measured, number, open_question, sign_of
 from shoal.sweeps.files import report_links
 from shoal.sweeps.set_options import flat, set_options
 
@@ -99,7 +99,7 @@ def shown_claim(claim: CheckedClaim) -> ShownClaim:
         measured(claim),
         open_question(claim),
         tuple(
-            (seed, number(value + bound, scale or None, signed=claim.bound is None))
+            (seed, number(value + bound, scale or None, sign_of(claim.bound)))
             for seed, value in zip(claim.of_seeds, claim.differences, strict=True)
         ),
         bar_of(claim.interval, claim.margin) if claim.interval and not claim.every_seed else None,
@@ -167,4 +167,6 @@ def differs_from_paper(study: Study, result: StudyResult) -> list[tuple[str, str
 
 def value_in(settings: dict[str, object], key: str) -> str:
     """Return a setting as the page shows it."""
-    return shown(settings[key]) if key in settings else "the default"
+    if key in settings:
+        return shown(settings[key])
+    return "the default"

@@ -82,7 +82,9 @@ def study_row(
         seeds: these seeds; by default those of the cell, if there are as many.
     """
     if seeds is None:
-        seeds = cell.seeds if len(cell.seeds) == len(values) else ()
+        seeds = ()
+        if len(cell.seeds) == len(values):
+            seeds = cell.seeds
     return StudyRow(
         row=cell.row.caption,
         column=cell.column.caption,
@@ -103,7 +105,9 @@ def measured_rows(study: Study, measured: Sequence[Measured]) -> list[StudyRow]:
 
     Seeds without a metric are left out, and those with an infinite one (an epsilon without noise), which has no mean.
     """
-    factor = 100.0 if study.percent else 1.0
+    factor = 1.0
+    if study.percent:
+        factor = 100.0
     found = []
     for cell in measured:
         seeds = cell.seeds or range(len(cell.metrics))
@@ -126,9 +130,9 @@ def each_run(
         seeds = group.seeds
         for metric, compute in values.items():
             computed = [(compute(run), seed) for run, seed in zip(group.runs, seeds, strict=True)]
-            defined = [(value, seed) for value, seed in computed if value is not None]
-            if defined:
-                found.append(study_row(study, group, metric, *zip(*defined, strict=True)))
+            numbers = [(value, seed) for value, seed in computed if value is not None]
+            if numbers:
+                found.append(study_row(study, group, metric, *zip(*numbers, strict=True)))
     return found
 
 

@@ -32,7 +32,7 @@ from shoal.studies.report import write_study_page
 from shoal.studies.result import FailedRun, StudyResult, study_folder, write_result
 from shoal.studies.rows import Derive, Group, Measured, measured_rows
 from shoal.studies.simulation import simulate_cells
-from shoal.studies.tracking import log_result, parent_key, parent_tags
+from shoal.studies.tracking import log_result
 from shoal.sweeps.sweep import RunFailed, open_sweep, parent_run, unregistered
 
 CellRun = tuple[Cell, RunFolder]
@@ -81,10 +81,15 @@ def run_study(
         write_study_page(study, result)
         return result
     settings = run_settings(planned, overrides)
-    with parent_run(settings[0], parent_key(study, scale), *parent_tags(study, scale)) as parent:
-        runs = ended_runs(study, scale, planned, settings) if gather else execute(planned, settings, watch, parent)
-        for _, run in runs if gather else ():
-            parent.adopt(run)
+    key = ("shoal.study", f"{study.name} {scale}")
+    tags = {"shoal.scale": scale, "shoal.paper": study.paper}
+    with parent_run(settings[0], key, f"study {study.name} at scale {scale}", tags) as parent:
+        if gather:
+            runs = ended_runs(study, scale, planned, settings)
+            for _, run in runs:
+                parent.adopt(run)
+        else:
+            runs = execute(planned, settings, watch, parent)
         result = make_result(study, scale, runs, overrides)
         write_study_page(study, result)
     log_result(parent, study, result)
@@ -218,4 +223,6 @@ def mean_curve(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
     """Return a metric over rounds, the mean over runs: columns round and the metric."""
     tables = [run.table("rounds") for run in runs]
     curves = [table[["round", metric]] for table in tables if metric in table]
-    return pd.concat(curves).groupby("round", as_index=False).mean() if curves else pd.DataFrame()
+    if curves:
+        return pd.concat(curves).groupby("round", as_index=False).mean()
+    return pd.DataFrame()

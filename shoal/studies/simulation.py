@@ -165,7 +165,9 @@ def simulate_cell(simulation: Simulation) -> None:
     started = time.time()
     with one_thread():
         # The folders of data sets are no part of the stored settings: they differ between machines.
-        prepared = {"prepared": simulation.prepared} if simulation.prepared else {}
+        prepared = {}
+        if simulation.prepared:
+            prepared = {"prepared": simulation.prepared}
         metrics = compute({**simulation.settings, **prepared}, seed, simulation.figures)
     if not any(simulation.figures.iterdir()):
         simulation.figures.rmdir()

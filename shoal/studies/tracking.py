@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from shoal.review.mlflow_log.parent import LONGEST, ParentRun
+from shoal.review.mlflow_log.parent import MAX_TAG_CHARACTERS, ParentRun
 from shoal.review.mlflow_log.rounds import allowed_name, metric_name
 from shoal.studies.definition import Study
 from shoal.studies.pages import values_table
 from shoal.studies.result import StudyResult
-
-
-def parent_key(study: Study, scale: str) -> tuple[str, str]:
-    """Return tag and value by which the parent run of a study is found again."""
-    return "shoal.study", f"{study.name} {scale}"
-
-
-def parent_tags(study: Study, scale: str) -> tuple[str, dict[str, str]]:
-    """Return name and further tags of the parent run."""
-    return f"study {study.name} at scale {scale}", {"shoal.scale": scale, "shoal.paper": study.paper}
 
 
 def log_result(parent: ParentRun, study: Study, result: StudyResult) -> None:
@@ -45,4 +35,6 @@ def note(study: Study, result: StudyResult) -> str:
     files = "Numbers, claims and figures: `result.json`, `table.csv` and images among the artifacts."
     table = values_table(study, result.scale, result.rows)
     whole = "\n\n".join(part for part in (head, table, claims, files) if part)
-    return whole if len(whole) <= LONGEST else "\n\n".join((head, files))
+    if len(whole) <= MAX_TAG_CHARACTERS:
+        return whole
+    return "\n\n".join((head, files))

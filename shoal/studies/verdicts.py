@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.studies.claims import CheckedClaim, Verdict, check
-from shoal.studies.definition import Claim, Gap, Quantity, Study, load_study, study_names
+from shoal.studies.definition import Claim, Gap, Quantity, Study
 from shoal.studies.kept import DOCS, load_kept
 
 
@@ -57,8 +56,13 @@ def entries(study: Study, docs: Path = DOCS) -> list[Entry]:
 def entries_at(study: Study, scale: str, docs: Path) -> list[Entry]:
     """Return the claims that a scale can judge, with the verdict on what is kept of it."""
     kept = load_kept(study.name, scale, docs)
-    rows = kept.table(study) if kept else []
-    changed = kept.changed(study) if kept else set()
+    rows = []
+    if kept:
+        rows = kept.table(study)
+    if kept:
+        changed = kept.changed(study)
+    else:
+        changed = set()
     return [
         Entry(
             study=study,
@@ -77,17 +81,13 @@ def cells_of(claim: Claim) -> set[str]:
     return {f"{quantity.row}/{quantity.column}" for quantity in claim.quantities()}
 
 
-def all_entries(docs: Path = DOCS) -> Iterator[Entry]:
-    """Yield the entries of all studies."""
-    for name in study_names():
-        yield from entries(load_study(name), docs)
-
-
 def published(entry: Entry) -> float | None:
     """Return the paper's left minus right, or its left where right is a bound; None where it prints no such numbers."""
     left = published_side(entry.study, entry.claim.left)
     right = published_side(entry.study, entry.claim.right)
-    return None if left is None or right is None else left - right
+    if left is None or right is None:
+        return None
+    return left - right
 
 
 def published_side(study: Study, side: Gap | Quantity | float) -> float | None:
@@ -95,5 +95,9 @@ def published_side(study: Study, side: Gap | Quantity | float) -> float | None:
     if isinstance(side, Gap):
         above = published_side(study, side.above)
         below = published_side(study, side.below)
-        return None if above is None or below is None else above - below
-    return study.published(side.row, side.column, side.metric) if isinstance(side, Quantity) else 0.0
+        if above is None or below is None:
+            return None
+        return above - below
+    if isinstance(side, Quantity):
+        return study.published(side.row, side.column, side.metric)
+    return 0.0

@@ -20,16 +20,25 @@ def decimals(scale: float) -> int:
     return max(0, SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(abs(scale))))
 
 
-def number(value: float, scale: float | None = None, *, signed: bool = False) -> str:
+def sign_of(bound: float | None) -> str:
+    """Return the sign of a number in a format: differences show a plus, numbers with a bound do not."""
+    return "+" if bound is None else "-"
+
+
+def number(value: float, scale: float | None = None, sign: str = "-") -> str:
     """Return a number with as many digits as a number of the size `scale` needs, by default its own size."""
     digits = decimals(value if scale is None else scale)
-    text = f"{value:{'+' if signed else ''},.{digits}f}"
-    return text if float(text.replace(",", "")) else f"{0:.{digits}f}"
+    text = f"{value:{sign},.{digits}f}"
+    if float(text.replace(",", "")):
+        return text
+    return f"{0:.{digits}f}"
 
 
-def as_written(value: float, *, signed: bool = False) -> str:
+def as_written(value: float, sign: str = "-") -> str:
     """Return a number from a paper or a study's file as it was written: with at most four digits."""
-    return f"{value:{'+' if signed else ''}.4g}" if abs(value) < 1e4 else f"{value:{'+' if signed else ''},.0f}"
+    if abs(value) < 1e4:
+        return f"{value:{sign}.4g}"
+    return f"{value:{sign},.0f}"
 
 
 def interval_words(found: Interval, bound: float | None = None) -> str:
@@ -39,13 +48,13 @@ def interval_words(found: Interval, bound: float | None = None) -> str:
         found: the interval of the differences.
         bound: the number that was subtracted from each value.
     """
-    signed = bound is None
+    sign = sign_of(bound)
     mean = found.mean + (bound or 0.0)
     if found.low is None or found.high is None:
-        return number(mean, signed=signed)
-    half = (found.high - found.low) / 2
-    ends = (number(end + (bound or 0.0), half or abs(mean), signed=signed) for end in (found.low, found.high))
-    return f"{number(mean, half or abs(mean), signed=signed)} [{', '.join(ends)}]"
+        return number(mean, sign=sign)
+    scale = (found.high - found.low) / 2 or abs(mean)
+    low, high = (number(end + (bound or 0.0), scale, sign) for end in (found.low, found.high))
+    return f"{number(mean, scale, sign)} [{low}, {high}]"
 
 
 def measured(claim: CheckedClaim) -> str:
@@ -60,8 +69,15 @@ def measured(claim: CheckedClaim) -> str:
 def seeds_words(claim: CheckedClaim) -> str:
     """Return on how many of the seeds a claim is true, and the number of planned seeds if it differs."""
     seeds = len(claim.of_seeds)
-    planned = f", {claim.seeds} planned" if seeds != claim.seeds else ""
+    planned = ""
+    if seeds != claim.seeds:
+        planned = f", {claim.seeds} planned"
     return f"true on {claim.met} of {counted(seeds, 'seed')}{planned}"
+
+
+def notes(claim: CheckedClaim, *others: str) -> str:
+    """Return what was measured, what the verdict leaves open, and other notes, in one text."""
+    return "; ".join(filter(None, (measured(claim), open_question(claim), *others)))
 
 
 def open_question(claim: CheckedClaim) -> str:

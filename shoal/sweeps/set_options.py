@@ -38,11 +38,15 @@ def yaml_text(value: Any) -> str:
     ('null', '"on"', '1.0e-05', '[1, 2]')
     """
     if isinstance(value, str):
-        return value if is_plain(value) else json.dumps(value)
+        if is_plain(value):
+            return value
+        return json.dumps(value)
     if isinstance(value, float) and math.isfinite(value):
         text = repr(value)
         # YAML reads 1e-05, without a point, as a word.
-        return text.replace("e", ".0e") if "e" in text and "." not in text else text
+        if "e" in text and "." not in text:
+            return text.replace("e", ".0e")
+        return text
     return json.dumps(value)
 
 

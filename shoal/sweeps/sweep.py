@@ -62,7 +62,9 @@ class Sweep:
         """
         if run.is_finished() and any(event.kind == COMPLETE_EVENT for event in run.events()):
             return
-        watching = self.watch(label, run) if self.watch else None
+        watching = None
+        if self.watch:
+            watching = self.watch(label, run)
         try:
             drive(run, slots=self.pool, observers=[*([watching] if watching else []), *observers])
         except (RoundFailed, RunError) as error:

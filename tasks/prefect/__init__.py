@@ -1,1 +1,1 @@
-"""How a unit of work is dispatched as a Prefect task."""
+"""How a unit of work becomes a Prefect task run, and what Prefect shows of a run."""

@@ -1,4 +1,4 @@
-"""Prefect's environment (quiet, patient, at home), and whether a server answers, without importing Prefect."""
+"""Prefect's environment variables, and whether its server answers; Prefect itself is not imported."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from shoal.engine.settings import places
 from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, USER, is_of_this_machine, known_login
 
 lost = threading.Event()
-"""Set when Prefect's server went out of reach in the middle of a run: what it was to be told cannot be delivered."""
+"""Set when Prefect's server went out of reach in the middle of a run: its last events cannot be delivered."""
 
 
 def quiet() -> None:
-    """Set Prefect's defaults for this process; what the user has set stays."""
+    """Set Prefect's defaults for this process; variables that the user has set stay."""
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-    # A first start of the embedded server takes about 12 s, and more on a busy machine.
     # A lost server costs seconds, not the minutes of five doubling waits.
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "1")
+    # The first start of the embedded server takes about 12 s, and more on a busy machine.
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "90")
     if "PREFECT_HOME" not in os.environ:
-        # Flow runs belong to the project's runs, not to the user's account; a profile of the user's still counts.
+        # Flow runs belong to the project, not to the user's account; the user's profile still counts.
         profiles = Path("~/.prefect/profiles.toml").expanduser()
         if profiles.exists():
             os.environ.setdefault("PREFECT_PROFILES_PATH", str(profiles))
@@ -36,7 +36,7 @@ def quiet() -> None:
 def log_in() -> None:
     """Give Prefect's clients of this process the login of this home's server, unless the user has set one.
 
-    Only for a server of this machine: another one is not sent the password.
+    The password is only sent to a server of this machine.
 
     Raises:
         PrivateFileError: others can read or write the file with the login.
@@ -49,9 +49,9 @@ def log_in() -> None:
 
 
 def guard_temporary_server() -> None:
-    """Have the server that Prefect starts for this process, where none is named, ask for a password of its own.
+    """Set a password for the temporary server that Prefect starts where PREFECT_API_URL names none.
 
-    To be called before Prefect is imported.
+    Call it before Prefect is imported.
     """
     profiles = os.environ.get("PREFECT_PROFILES_PATH")
     if "PREFECT_API_URL" in os.environ or (profiles and "PREFECT_API_URL" in Path(profiles).read_text()):
@@ -59,11 +59,11 @@ def guard_temporary_server() -> None:
     login = f"{USER}:{secrets.token_urlsafe()}"
     os.environ[SERVER_AUTH] = login
     os.environ[CLIENT_AUTH] = login
-    os.environ["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] = "http://127.0.0.1"  # nobody's page: it has none
+    os.environ["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] = "http://127.0.0.1"  # no origin: it serves no page
 
 
 def server_answers(seconds: float = 2.0) -> bool:
-    """Whether the Prefect server of PREFECT_API_URL answers; False where none is named."""
+    """Return whether the Prefect server of PREFECT_API_URL answers; False where the variable is not set."""
     quiet()
     url = os.environ.get("PREFECT_API_URL")
     if not url:

@@ -1,7 +1,7 @@
-"""A unit of work that is done exactly once in this process, whatever becomes of the task run that shows it.
+"""A unit of work that is executed exactly once in this process, even where Prefect starts its task run late or never.
 
-Who submits a unit as a task run takes a ticket for it. The task finds the unit's one carrying-out by the ticket; where
-the ticket is not known (on another host) the task carries the unit out itself.
+The runner takes a ticket for each unit that it submits as a task run. By the ticket the task finds the unit's single
+execution. On another host the ticket is unknown, and the task executes the unit itself.
 """
 
 from __future__ import annotations
@@ -16,56 +16,63 @@ from typing import Any
 from shoal.engine.rounds.units import Unit, active_run_of, execute
 
 
-class Once:
-    """A unit of work that is carried out at most once; its outcome is kept apart from what Prefect makes of it."""
+class SingleExecution:
+    """A unit of work that is executed at most once; its outcome is kept apart from what Prefect makes of it.
 
-    def __init__(self, unit: Unit, begun: Callable[[], None] | None = None) -> None:
+    Args:
+        unit: the work.
+        on_start: called when it begins.
+    """
+
+    def __init__(self, unit: Unit, on_start: Callable[[], None] | None = None) -> None:
         self.outcome: Future[Any] = Future()
-        self._unit, self._tell, self._held = unit, begun, active_run_of(unit)
-        self._begun = threading.Lock()
+        self._unit = unit
+        self._on_start = on_start
+        self._active_run = active_run_of(unit)
+        self._start = threading.Lock()
 
     def __call__(self) -> None:
-        """Carry the unit out unless it was begun before; exceptions are kept in `outcome` and raised."""
-        if not self._begun.acquire(blocking=False):
+        """Execute the unit unless it was started before; exceptions are kept in `outcome` and raised."""
+        if not self._start.acquire(blocking=False):
             return
         try:
-            self.outcome.set_result(execute(self._unit, self._tell, self._held))
+            self.outcome.set_result(execute(self._unit, self._on_start, self._active_run))
         except BaseException as error:
             self.outcome.set_exception(error)
             raise
 
 
-_tickets: dict[str, Once] = {}
+_tickets: dict[str, SingleExecution] = {}
 _numbers = itertools.count(1)
 
 
-def here() -> str:
-    """What the tickets of this process begin with."""
+def ticket_prefix() -> str:
+    """Return the beginning of the tickets of this process."""
     return f"{os.uname().nodename}-{os.getpid()}-"
 
 
-def take_ticket(once: Once) -> str:
-    """A word by which `done_once` finds the work in this process, until it is done."""
-    ticket = f"{here()}{next(_numbers)}"
-    _tickets[ticket] = once
-    once.outcome.add_done_callback(lambda _: _tickets.pop(ticket, None))
+def take_ticket(execution: SingleExecution) -> str:
+    """Return a ticket by which `execute_once` finds the execution in this process, until it is done."""
+    ticket = f"{ticket_prefix()}{next(_numbers)}"
+    _tickets[ticket] = execution
+    execution.outcome.add_done_callback(lambda _: _tickets.pop(ticket, None))
     return ticket
 
 
-def done_once(unit: Unit, ticket: str | None) -> Any:
-    """Carry out the unit that a task run was started for.
+def execute_once(unit: Unit, ticket: str | None) -> Any:
+    """Execute the unit of a task run, unless it was executed already.
 
     Args:
         unit: the work.
-        ticket: of whoever submitted it, if that was in this process.
+        ticket: from the runner that submitted the unit; None where nobody took one.
 
     Returns:
-        What `unit.execute` returns. None where the ticket's holder has that already: Prefect would keep every answer
-        in memory until the flow ends.
+        What `unit.execute` returns. None where the runner is in this process and has the answer already: Prefect would
+        keep every answer in memory until the flow ends.
     """
-    if ticket is None or not ticket.startswith(here()):
+    if ticket is None or not ticket.startswith(ticket_prefix()):
         return execute(unit)
-    once = _tickets.get(ticket)
-    if once is not None:  # else it is done: a task run that Prefect begins late finds nothing left to do
-        once()
+    execution = _tickets.get(ticket)
+    if execution is not None:  # else it is done: a task run that Prefect begins late finds nothing left to do
+        execution()
     return None

@@ -1,4 +1,4 @@
-"""When Prefect tries a task again."""
+"""When Prefect retries a task."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from typing import Any
 
 from prefect.cache_policies import NO_CACHE
 
-OF_A_ROUND: dict[str, Any] = {"retries": 0, "cache_policy": NO_CACHE, "persist_result": False}
-"""Never: the engine itself asks again when a client fails or a worker is lost, and a second go would hide that.
+NO_RETRY: dict[str, Any] = {"retries": 0, "cache_policy": NO_CACHE, "persist_result": False}
+"""Options of tasks that are never retried: the engine itself repeats the work of clients that fail and of workers that
+are lost, and a retry of Prefect's would hide that.
 
-Nothing of a round is cached, since the run's folder says what is done. And these tasks carry no tags: for each tag of a
-task run Prefect asks its concurrency service, which takes up to two seconds.
+Nothing is cached, since the run's folder says what is done. The tasks have no tags: for each tag of a task run Prefect
+asks its concurrency service, which takes up to two seconds.
 """
 
 
-def worth_another_try(task: Any, run: Any, state: Any) -> bool:
-    """Whether what failed may succeed in a moment: the network or a disk did not answer.
+def is_io_failure(task: Any, run: Any, state: Any) -> bool:
+    """Return whether a task failed because the network or a disk did not answer: a retry may succeed.
 
-    A `ShoalError` says what is wrong with the settings or the data, and would say so again.
+    A `ShoalError` says what is wrong with the settings or the data, and a retry would end in the same error.
     """
     try:
         state.result()
@@ -28,11 +29,11 @@ def worth_another_try(task: Any, run: Any, state: Any) -> bool:
     return False
 
 
-OF_A_RUN: dict[str, Any] = {
+RETRY_ON_IO: dict[str, Any] = {
     "retries": 2,
     "retry_delay_seconds": [2, 20],
-    "retry_condition_fn": worth_another_try,
+    "retry_condition_fn": is_io_failure,
     "cache_policy": NO_CACHE,
     "persist_result": False,
 }
-"""Twice where network or disk failed: what was made before is found in its folder, so that a second go is short."""
+"""Options of tasks that are retried twice where network or disk failed: a retry finds finished work in its folder."""

@@ -1,4 +1,4 @@
-"""Units of work as Prefect task runs, done exactly once whether or not Prefect's server stays in reach."""
+"""The engine's runner inside a flow: units of work as Prefect task runs, executed once even where Prefect is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shoal.tasks.assign import assign
 from shoal.tasks.evaluate import evaluate
 from shoal.tasks.log import log
 from shoal.tasks.prefect.environment import lost
-from shoal.tasks.prefect.once import Once, take_ticket
+from shoal.tasks.prefect.once import SingleExecution, take_ticket
 from shoal.tasks.promote import promote
 from shoal.tasks.report import report
 from shoal.tasks.train import train
@@ -35,14 +35,14 @@ TASKS: dict[type, Any] = {
 
 
 class PrefectRunner:
-    """The engine's runner inside a flow: every unit of work is a named task run.
+    """A runner that submits every unit of work as a named task run.
 
-    Where Prefect fails (its server is gone), the work is done all the same, on a plain thread, and Prefect is not
-    asked again in this run.
+    Where Prefect fails (its server is gone), the unit is executed on a plain thread, and Prefect is not used again in
+    this run.
 
     Args:
         threads: how many units may run at once.
-        warn: told once, in words, when Prefect is lost.
+        warn: called once with a sentence when Prefect is lost.
     """
 
     def __init__(self, threads: int, warn: Callable[[str], None]) -> None:
@@ -51,37 +51,37 @@ class PrefectRunner:
         self._lost = False
 
     def submit(self, unit: Unit, begun: Callable[[], None] | None = None) -> Future[Any]:
-        """Begin `unit` as a task run of its name."""
-        once = Once(unit, begun)
+        """Submit `unit` as a task run of its name."""
+        execution = SingleExecution(unit, begun)
         if not self._lost:
-            ticket = take_ticket(once)
+            ticket = take_ticket(execution)
             try:
                 # Quoted: Prefect would look for futures among a cohort's clients.
                 run = TASKS[type(unit)].with_options(task_run_name=unit.name).submit(quote(unit), ticket)
-                self._pool.submit(self._mind, run, once)
-                return once.outcome
+                self._pool.submit(self._watch, run, execution)
+                return execution.outcome
             except Exception as error:
                 self._lose(error)
-        self._pool.submit(once)
-        return once.outcome
+        self._pool.submit(execution)
+        return execution.outcome
 
     def close(self) -> None:
-        """Let running work end."""
+        """Let running work end, and start no more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _mind(self, run: Any, once: Once) -> None:
+    def _watch(self, run: Any, execution: SingleExecution) -> None:
         try:
             run.wait()
-            if not once.outcome.done():
+            if not execution.outcome.done():
                 raise RuntimeError(f"the task run ended as {run.state.name} without doing its work")
         except Exception as error:
-            if not once.outcome.done():
+            if not execution.outcome.done():
                 self._lose(error)
-                once()
+                execution()
 
     def _lose(self, error: Exception) -> None:
         if not self._lost:
             self._lost = True
             lost.set()
-            first = str(error).splitlines()[0] if str(error) else type(error).__name__
-            self._warn(f"Prefect does not answer ({first[:200]}); the run goes on without it")
+            first_line = (str(error).splitlines() or [type(error).__name__])[0]
+            self._warn(f"Prefect does not answer ({first_line[:200]}); the run continues without it")

@@ -124,7 +124,7 @@ def test_add_and_partition_own_data(home):
     ("arguments", "message"),
     [
         (["partition", "digits", "--beta", "1"], "--beta belongs to dirichlet, not to iid"),
-        (["partition", "digits", "--kind", "random"], "no scheme 'random'; the schemes: iid"),
+        (["partition", "digits", "--kind", "random"], "--kind 'random' is unknown; expected one of iid"),
         (["partition", "digits", "--clients", "0"], "partition.clients is 0"),
         (["partition", "digitz"], "did you mean 'digits'"),
         (["show", "mnist"], "Run `shoal data prepare mnist`"),

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from shoal.cli.checks import stores
 from shoal.cli.data import app
-from shoal.cli.doctor import stores
 from shoal.core.errors import DataError
 from shoal.data.own import add_table
 from shoal.data.prepare import own_folder

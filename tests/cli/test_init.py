@@ -48,7 +48,7 @@ def test_a_project_has_the_files_of_the_clone(tmp_path: Path, monkeypatch: pytes
         assert set(stage["deps"]) == made | {"requirements.txt"}
     assert (folder / ".dvc" / "config").read_text().count("analytics = false") == 1
     assert (folder / ".git").is_dir()
-    with pytest.raises(ProjectError, match=r"already holds params\.yaml, .*name a folder that is new"):
+    with pytest.raises(ProjectError, match=r"already holds params\.yaml, .*name a new folder"):
         make_project(folder)
 
 

@@ -37,7 +37,7 @@ def test_runs_go_to_the_store_of_the_variable(
     for run in (first, second):
         drive(run)
     cut = stopped(small(rounds=2, tracking=on), "round_finished", 1)
-    with pytest.raises(ShoalError, match="MLflow does not have 2 of them: the same command again"):
+    with pytest.raises(ShoalError, match="MLflow lacks 2 of them: the same command"):
         log("--all")
     assert unreached(first) >= 2
 
@@ -54,10 +54,10 @@ def test_runs_go_to_the_store_of_the_variable(
     for run in (first, second):
         found = client.get_run(run.lineage().mlflow_run)
         assert found.data.metrics["score/acc"] == run.table("rounds")["acc"].iloc[-1]
-    assert "not finished: `shoal run --resume` goes on with it" in log(cut.name)
+    assert "not finished: resume it with `shoal run --resume`" in log(cut.name)
 
 
 def test_which_runs_must_be_said(home: Path) -> None:
     for words in ((), ("--all", "latest")):
-        with pytest.raises(ShoalError, match="name them, or give --all"):
+        with pytest.raises(ShoalError, match="name runs, or give --all"):
             log(*words)

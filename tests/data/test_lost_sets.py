@@ -89,7 +89,7 @@ def test_half_a_set_is_not_brought_back(store: Path) -> None:
     raw[-1] ^= 1
     (left / "train_x.npy").write_bytes(raw)
     (said,) = repair_sets(store)
-    assert "was never written whole" in said
+    assert "was never written completely" in said
     assert "shoal data add FOLDER --name mine --force" in said
     assert not folder.exists()
     assert left.exists()

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from shoal.engine.store.private_file import PrivateFileError
-from shoal.flows.tell import TellError, read_tell, tell
+from shoal.flows.tell import tell
+from shoal.lifecycle.notification import TellError, read_tell_settings
 from tests.flows.test_prefect import ROOT, Server, register, run_flow
 
 Line = dict[str, Any]
@@ -173,4 +174,4 @@ def test_a_file_that_says_something_else_is_named(home: Path, text: str, why: st
     path.write_text(text)
     path.chmod(0o600)
     with pytest.raises(TellError, match=why):
-        read_tell(path)
+        read_tell_settings(path)

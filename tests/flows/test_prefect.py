@@ -16,7 +16,6 @@ import pytest
 import requests
 
 from shoal.engine.store.run_folder import RunFolder
-from shoal.flows.parts import part
 from tests.runs import straight
 
 ROOT = Path(__file__).parent.parent.parent
@@ -121,50 +120,44 @@ def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: 
         names = [run["name"] for run in server.find("task_runs", limit=200)]
         time.sleep(0.5)
     assert {name: names.count(name) for name in wanted} == dict.fromkeys(wanted, 1)
-    flows = [run["name"] for run in server.find("flow_runs", limit=50)]
-    name = RunFolder.find("latest", home / "runs").name
-    title = "fedpnp on digits, 2 rounds"
-    assert sorted(flows) == sorted([title, title, *(f"{part} {name}" for part in ("federate", "evaluate", "report"))])
+    (flow_run,) = server.find("flow_runs", limit=50)
+    assert flow_run["name"] == "fedpnp on digits, 2 rounds"
+    assert sorted(flow_run["tags"]) == ["digits", "fedpnp"]
+    assert {"prepare", "partition"} <= {name.rsplit("-", 1)[0] for name in names}
     kinds = {artifact["type"] for artifact in server.find("artifacts", limit=50)}
     assert {"progress", "table"} <= kinds
     run = RunFolder.find("latest", home / "runs")
     prefect = run.lineage().prefect
+    assert prefect is not None
+    assert prefect.flow_run == flow_run["id"]
     assert prefect.page.startswith("http://127.0.0.1:")
     assert prefect.page.endswith(f"/runs/flow-run/{prefect.flow_run}")
     assert f'href="{prefect.page}"' in (run.path / "report.html").read_text()
 
 
 KILLED_IN_EVALUATION = (
-    "import os, signal; from shoal.flows import finish; "
-    "finish.drive_as_task_runs = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL); "
+    "import os, signal; from shoal.review.results.clusters import FindClusters; "
+    "FindClusters.execute = lambda self: os.kill(os.getpid(), signal.SIGKILL); "
 )
 
 
-def test_flow_runs_of_a_pipeline_that_was_killed_after_its_rounds_are_ended(
+def test_the_flow_run_of_a_pipeline_that_was_killed_after_its_rounds_is_ended(
     server: Server, home: Path, small: Make
 ) -> None:
     write_settings(home, small, rounds=1, data={"limit": 60})
+    before = {flow_run["id"] for flow_run in server.find("flow_runs", limit=50)}
+
+    def states() -> list[str]:
+        found = server.find("flow_runs", limit=50)
+        return sorted(flow_run["state_type"] for flow_run in found if flow_run["id"] not in before)
+
     assert run_flow(server, home, KILLED_IN_EVALUATION + PIPELINE).returncode == -9
     name = RunFolder.find("latest", home / "runs").name
-
-    def states() -> dict[str, list[str]]:
-        found = server.find("flow_runs", flow_runs={"name": {"any_": [f"evaluate {name}", f"federate {name}", TITLE]}})
-        names = sorted({each["name"] for each in found})
-        return {one: sorted(each["state_type"] for each in found if each["name"] == one) for one in names}
-
-    assert states() == {
-        f"evaluate {name}": ["RUNNING"],
-        f"federate {name}": ["COMPLETED"],
-        TITLE: ["COMPLETED", "RUNNING"],
-    }
+    assert states() == ["RUNNING"]
     done = run_flow(server, home, PIPELINE)
     assert done.returncode == 0, done.stderr
     assert RunFolder.find("latest", home / "runs").name == name
-    assert states() == {
-        f"evaluate {name}": ["COMPLETED", "CRASHED"],
-        f"federate {name}": ["COMPLETED", "COMPLETED"],
-        TITLE: ["COMPLETED", "COMPLETED", "COMPLETED", "CRASHED"],
-    }
+    assert states() == ["COMPLETED", "CRASHED"]
 
 
 @pytest.mark.slow
@@ -217,40 +210,55 @@ def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory:
     assert done.stdout.split()[-1] == whole
 
 
+RESUME = (
+    "from shoal.engine.store.run_folder import RunFolder; from shoal.flows.federate import run_with_prefect;"
+    "from pathlib import Path; run_with_prefect(RunFolder.find('latest', Path('runs')))"
+)
+
+
+def test_shoal_run_is_one_flow_run_and_a_finished_run_keeps_its_report(server: Server, home: Path, small: Make) -> None:
+    write_settings(home, small, rounds=1, tracking={"prefect": "auto"})
+    code = (
+        "from shoal.flows.execute import execute; from shoal.lifecycle.starting import new_run;"
+        "from pathlib import Path; from shoal.engine.settings.run_settings import load_settings;"
+        "execute(new_run(load_settings(Path('settings.yaml'))))"
+    )
+    before = {flow_run["id"] for flow_run in server.find("flow_runs", limit=50)}
+    done = run_flow(server, home, code)
+    assert done.returncode == 0, done.stderr
+    (flow_run,) = (each for each in server.find("flow_runs", limit=50) if each["id"] not in before)
+    assert flow_run["name"] == "fedpnp on digits, 1 rounds"
+    assert sorted(flow_run["tags"]) == ["digits", "fedpnp"]
+    run = RunFolder.find("latest", home / "runs")
+    assert run.lineage()["prefect"]["flow_run"] == flow_run["id"]
+    written = (run.path / "report.html").stat().st_mtime_ns
+    done = run_flow(server, home, RESUME)
+    assert done.returncode == 0, done.stderr
+    assert (run.path / "report.html").stat().st_mtime_ns == written
+    assert run.lineage()["prefect"]["flow_run"] == flow_run["id"]
+
+
 BUSY = (
     "import httpx; from prefect.client.orchestration import PrefectClient; from prefect.exceptions import "
     "PrefectHTTPStatusError; request = httpx.Request('POST', 'http://127.0.0.1/api/task_runs/')\n"
     "    async def busy(self, *a, **k): raise PrefectHTTPStatusError('503 Service Unavailable', request=request, "
     "response=httpx.Response(503, request=request))\n"
-    "    PrefectClient.create_task_run = busy; "
+    "    PrefectClient.create_task_run = PrefectClient.create_artifact = busy; "
 )
-"""A server that cannot take a part of a flow as a flow run of its own: its database stays locked."""
+"""A server whose database stays locked once the flow run has begun."""
 
 
 @pytest.mark.slow
-def test_a_server_that_is_too_busy_for_a_part_costs_nothing(server: Server, home: Path, small: Make) -> None:
+def test_a_server_that_is_busy_during_a_run_costs_nothing(server: Server, home: Path, small: Make) -> None:
     write_settings(home, small, rounds=2)
     done = run_flow(server, home, BUSY + PIPELINE)
     assert done.returncode == 0, done.stderr
     run = RunFolder.find("latest", home / "runs")
     assert done.stdout.split()[-1] == straight(small(rounds=2)).status().weights_sha256
-    events = run.events()
-    said = [event.message for event in events if event.kind == "prefect_lost"]
-    assert [part for part in ("training", "evaluation", "report") if any(f"; {part} is" in line for line in said)] == [
-        *("training", "evaluation", "report")
-    ]
-    assert events[-1].kind == "pipeline_ended"
+    assert run.events()[-1].kind == "pipeline_ended"
     assert (run.path / "report.html").exists()
     states = {each["state_type"] for each in server.find("flow_runs", flow_runs={"name": {"like_": "2 rounds"}})}
     assert states == {"COMPLETED"}
-
-
-def test_what_fails_in_a_part_is_not_done_again() -> None:
-    def broken() -> None:
-        raise RuntimeError("its own fault")
-
-    with pytest.raises(RuntimeError, match="its own fault"):
-        part("training", broken, lambda: pytest.fail("it was done again"), None)
 
 
 def test_a_lost_connection_is_one_line() -> None:
@@ -281,7 +289,7 @@ def test_a_lost_connection_is_one_line() -> None:
 
 def register(server: Server, home: Path, *, reset: bool = False) -> list[str]:
     """Register the deployments of the home's prefect.yaml, as `shoal serve` does."""
-    from shoal.flows import deployments
+    from shoal.serving import deployments
 
     def prefect(*words: str) -> None:
         env = {**server.env, "PREFECT_CLIENT_MAX_RETRIES": "5"}  # as `shoal serve` has it

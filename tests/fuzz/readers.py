@@ -133,7 +133,7 @@ def study_values(folder: Path) -> Opened:
 
 
 def prefect_file(folder: Path) -> Opened:
-    from shoal.flows.deployments import keep_what_users_set, read_project
+    from shoal.serving.deployments import keep_what_users_set, read_project
 
     def read() -> Any:
         return keep_what_users_set(read_project(folder), [])

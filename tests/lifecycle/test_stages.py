@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from shoal.engine.rounds.units import EvaluateRound
@@ -124,34 +123,3 @@ def test_a_stage_that_has_nothing_to_compute_starts_no_worker(
     drive(run)
     monkeypatch.setattr(driving, "open_pool", lambda *_: pytest.fail("it opened workers"))
     assert drive(RunFolder(run.path), stages=(CLUSTERS, VIEWS)).quality
-
-
-def test_the_pipeline_without_prefect_does_each_part_once(
-    home: Path, small: Make, made: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from shoal.flows import pipeline
-
-    class Away:
-        """A flow whose server does not answer."""
-
-        def with_options(self, **_: Any) -> Callable[..., Any]:
-            def call(*_: Any) -> None:
-                raise httpx.ConnectError("refused")
-
-            return call
-
-    opened: list[Any] = []
-    open_pool = driving.open_pool
-    monkeypatch.setattr(driving, "open_pool", lambda *given: opened.append(given) or open_pool(*given))
-    for name in ("federate", "evaluate", "report"):
-        monkeypatch.setattr(pipeline, name, Away())
-    run = new_run(small(rounds=1, tracking=ON))
-    pipeline.train_and_judge(run)
-    assert taken(made) == {"evaluation": 1, "clusters": 1}
-    pipeline.report_on(run)
-    assert taken(made) == {part: 1 for part in PARTS if part not in ("evaluation", "clusters")}
-    assert len(opened) == 1, "the stages share their workers"
-    lost = [event.message for event in run.events() if event.kind == "prefect_lost"]
-    assert [message.split("; ")[1] for message in lost] == [
-        f"{part} is carried out without it" for part in ("training", "evaluation", "report")
-    ]

@@ -120,7 +120,7 @@ def test_the_prior_by_hand():
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        ("cycle", (5,), "of images"),
+        ("cycle", (5,), "for images"),
         ("cycle", (1, 5, 4), "even"),
         ("standard", (1, 6, 6), "by 4"),
         ("x", (2,), "no flow"),

@@ -22,7 +22,7 @@ from shoal.studies.pages import make_pages, overview, page_of, system_page, writ
 from shoal.studies.provenance import Provenance, combined
 from shoal.studies.result import study_folder
 from shoal.studies.runner import run_study
-from shoal.studies.verdicts import Entry, all_entries, entries
+from shoal.studies.verdicts import Entry, entries
 from tests.sources import ROOT
 
 SETTINGS = {"steps": 200, "lr": 0.1, "eps1": 0.01, "eps2": 0.1}
@@ -93,7 +93,7 @@ def test_pages_are_what_their_data_and_texts_make() -> None:
 
 
 def test_every_claim_has_a_row_and_a_verdict() -> None:
-    found = list(all_entries())
+    found = [entry for name in study_names() for entry in entries(load_study(name))]
     claims = [(name, claim.claim) for name in study_names() for claim in load_study(name).claims]
     assert len(set(claims)) == len(claims), "no two claims of a study in the same words"
     assert {(entry.study.name, entry.claim.claim) for entry in found} == set(claims)
@@ -130,7 +130,7 @@ def test_a_kept_result_gives_the_verdicts_of_the_run(measured: Callable[..., Pat
     assert one is not None
     assert one.provenance.versions["torch"]
     assert len(one.provenance.commits[0]) in (12, 13)
-    assert [row["seeds"] for row in one.rows] == [[0, 1]] * 4
+    assert [row.seeds for row in one.rows] == [(0, 1)] * 4
     assert path.read_text().count("\n") < 30, "a row a line"
     assert (docs / "images" / "toy-cpu-seen.png").read_bytes() == b"an image"
     page = system_page("cfl", [study], docs)
@@ -253,7 +253,7 @@ def test_the_command_keeps_results_in_another_folder(
     measured: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured(toy())
-    monkeypatch.setattr(claims_command, "load_study", lambda name: toy())
+    monkeypatch.setattr("shoal.studies.definition.load_study", lambda name: toy())
     with out.capture() as shown:
         claims_command.claims(kept="toy", docs=tmp_path / "elsewhere")
     assert load_kept("toy", "cpu", tmp_path / "elsewhere") == load_kept("toy", "cpu", tmp_path / "docs")

@@ -227,13 +227,20 @@ def test_a_study_of_runs_uses_finished_runs_again(home, known):
     assert all(1 < row.mean <= 100 for row in first.rows), "in percent"
     assert run_study("pair", "cpu").runs == first.runs
     assert run_study("pair", "cpu", 2, gather=True).runs == first.runs, "a second seed was not run"
-    with pytest.raises(StudyError, match="no run of study 'pair'"):
+    with pytest.raises(StudyError, match="no run of study 'toy'"):
         run_study("pair", "cpu", overrides={"rounds": 7}, gather=True)
     assert json.loads((Path(first.folder) / "result.json").read_text()) == first.to_json()
     assert {row.of_seeds for row in first.rows} == {(0,)}
     assert first.provenance is not None
     assert first.provenance.seconds > 0
     assert first.provenance.versions["shoal"]
+
+
+def test_rows_that_a_scale_skips_are_refused_by_themselves():
+    study = toy(scales={"cpu": {"about": "a toy", "rows": {"small": "skip"}}})
+    assert {cell.row.key for cell in cells(study, "cpu", 1)} == {"large"}
+    with pytest.raises(StudyError, match="runs none of these cells at scale 'cpu': name other rows or columns"):
+        cells(study, "cpu", 1, ["small"])
 
 
 def test_a_run_that_diverges_has_no_number_and_the_others_have(home, known, tmp_path, capsys):

@@ -93,7 +93,7 @@ def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Call
     network = opened.method.network()
     load(network, load_round(runs["soft"], 1).judged.tensors)
     x = normalise(opened.data.test_x.float() / 255)
-    assert len(x) <= ssd.SEEN, "all of them are judged"
+    assert len(x) <= ssd.SAMPLES_BETWEEN_ROUNDS, "all of them are judged"
     assert found["soft", "test_z_uniformity"] == pytest.approx(uniformity(network.eval()(x).z.detach()), abs=1e-4)
 
 

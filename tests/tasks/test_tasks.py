@@ -18,7 +18,7 @@ from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.starting import new_run
-from shoal.tasks.prefect.once import Once, done_once, take_ticket
+from shoal.tasks.prefect.once import SingleExecution, execute_once, take_ticket
 from tests.runs import go_on, numbers, straight
 
 ELSEWHERE = """
@@ -46,18 +46,18 @@ class Counted:
 def test_a_unit_is_done_once_whoever_comes_first() -> None:
     Counted.times.clear()
     begun: list[str] = []
-    once = Once(Counted(Path()), lambda: begun.append("begun"))
-    ticket = take_ticket(once)
-    assert done_once(Counted(Path()), ticket) is None, "the answer is the ticket holder's"
-    once()  # the runner, which had lost sight of the task run
-    assert done_once(Counted(Path()), ticket) is None, "a task run that Prefect begins late"
-    assert (once.outcome.result(), len(Counted.times), begun) == (1, 1, ["begun"])
+    execution = SingleExecution(Counted(Path()), lambda: begun.append("begun"))
+    ticket = take_ticket(execution)
+    assert execute_once(Counted(Path()), ticket) is None, "the answer is the ticket holder's"
+    execution()  # the runner, which had lost sight of the task run
+    assert execute_once(Counted(Path()), ticket) is None, "a task run that Prefect begins late"
+    assert (execution.outcome.result(), len(Counted.times), begun) == (1, 1, ["begun"])
 
 
 def test_a_task_of_another_host_does_the_work_itself() -> None:
     Counted.times.clear()
-    assert done_once(Counted(Path()), "another-host-17-1") == 1
-    assert done_once(Counted(Path()), None) == 2
+    assert execute_once(Counted(Path()), "another-host-17-1") == 1
+    assert execute_once(Counted(Path()), None) == 2
 
 
 def test_a_process_that_holds_nothing_of_the_run_does_its_rounds(home: Path, small: Callable[..., Any]) -> None:

@@ -78,6 +78,9 @@ def _sentence(
     if item["type"] == "model_type" and (names_here := known_keys(raw, steps, root, tagged)):
         value = format_value(item.get("input"))
         return f"{path}: given {value}; expected its settings, such as {path}.{names_here[0]}=..."
+    if item["type"] == "value_error":
+        message = str(item["ctx"]["error"])
+        return message if message.startswith(path) else f"{path}: {message}"
     value = masked(format_value(item.get("input")))
     return f"{path}: given {value}; {item['msg'][0].lower()}{item['msg'][1:]}"
 

@@ -1,4 +1,4 @@
-"""A comparison of runs in MLflow: a parent run with the numbers of each beside each other."""
+"""A comparison of runs in MLflow: a parent run with the numbers of all runs side by side."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ TAG = "shoal.comparison"
 def log_comparison(name: str, runs: Sequence[RunFolder]) -> None:
     """Log runs side by side, nested under a run `comparison NAME`; the same name again adds to it.
 
-    A run that is nested under another one already, such as a study, stays there. MLflow out of reach is told by a
-    warning. Nothing is logged where the first run's settings have `tracking.mlflow` false.
+    A run that is already nested under another one, such as a study, stays there. Where MLflow is out of reach, a
+    warning says so. Nothing is logged where the first run's settings have `tracking.mlflow` false.
 
     Args:
         name: of the comparison.
-        runs: those that are compared, in the order in which they are shown.
+        runs: the runs to compare, in the order of the table.
     """
     parent = ParentRun(runs[0].settings(), places.mlflow_store(), (TAG, allowed_name(name)), f"comparison {name}")
     found = [(run, shown_metrics(run_result(run))) for run in runs]
@@ -34,10 +34,10 @@ def log_comparison(name: str, runs: Sequence[RunFolder]) -> None:
 
 
 def table_of(found: Sequence[tuple[RunFolder, dict[str, float]]]) -> str:
-    """The numbers in Markdown, a row a run."""
+    """Return the numbers as a Markdown table with a row a run."""
     keys = list(dict.fromkeys(key for _, values in found for key in values))
     rows = [["run", "folder", *keys], ["---"] * (len(keys) + 2)]
     for run, values in found:
-        numbers = [f"{values[key]:.4f}" if key in values else "" for key in keys]
-        rows.append([title(run.settings()), run.name, *numbers])
+        texts = {key: f"{value:.4f}" for key, value in values.items()}
+        rows.append([title(run.settings()), run.name, *(texts.get(key, "") for key in keys)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

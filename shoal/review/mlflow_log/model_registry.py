@@ -1,7 +1,7 @@
-"""Names for final models: a version in MLflow's registry for each finished run, and the aliases that point to one.
+"""Final models in MLflow's registry: a version for each finished run, and the aliases that point to one.
 
     newest        the version that was registered last
-    champion      the version to use: the first one, until it is moved
+    champion      the version to use: the first one, until the alias is moved
     challenger    the newest version, as long as it is not the champion
 
 A model is then loaded and served as `models:/NAME@champion`. `set_champion` moves that alias.
@@ -20,30 +20,32 @@ from shoal.review.mlflow_log.models import MODEL, models_of, ready
 NEWEST = "newest"
 """Alias of the version that was registered last; `latest` is MLflow's own word."""
 CHAMPION = "champion"
-"""Alias of the version to use: the first one, until a night, `set_champion` or a person on MLflow's page moves it."""
+"""Alias of the version to use: the first one, until a night, `set_champion` or a user of MLflow's page moves it."""
 CHALLENGER = "challenger"
 """Alias of the newest version where that is not the champion."""
 
 
 def registered_name(settings: Settings) -> str | None:
-    """The name that the run's model is registered under; None where it is not to be."""
-    wanted = settings.tracking.register_as
-    if wanted == "none":
+    """Return the name that the run's model is registered under; None where it is not registered."""
+    name = settings.tracking.register_as
+    if name == "none":
         return None
-    return f"shoal-{settings.method.name}-{settings.data.name}" if wanted == "auto" else wanted
+    if name == "auto":
+        return f"shoal-{settings.method.name}-{settings.data.name}"
+    return name
 
 
 def register(run: RunFolder, settings: Settings, client: Any, run_id: str) -> str | None:
-    """Register the model that the MLflow run has logged, once, and move its aliases.
+    """Register the model of an MLflow run, unless it is registered, and move its aliases.
 
     Args:
-        run: the run's folder; a version, or why there is none, becomes an event of it.
+        run: the run's folder; an event of it names the version, or says why there is none.
         settings: of the run.
         client: an MlflowClient.
         run_id: the MLflow run.
 
     Returns:
-        The version; None where the run's settings want none, there is no model, or the registry refused it.
+        The version; None where the settings want none, there is no model, or the registry refused it.
     """
     from mlflow.exceptions import MlflowException
 
@@ -51,25 +53,28 @@ def register(run: RunFolder, settings: Settings, client: Any, run_id: str) -> st
     if name is None:
         return None
     try:
-        known = [each for each in client.search_model_versions(f"run_id = '{run_id}'") if each.name == name]
-        version = str(known[0].version) if known else _new_version(run, settings, client, run_id, name)
+        versions = [each for each in client.search_model_versions(f"run_id = '{run_id}'") if each.name == name]
+        if versions:
+            version: str | None = str(versions[0].version)
+        else:
+            version = _new_version(run, settings, client, run_id, name)
         if version is not None:
             _point(client, name, version)
         return version
     except MlflowException as error:
-        # A tracking server without a registry: the run and its logged model are as good without a name.
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        run.event("model_not_registered", message=f"MLflow did not register the model as {name!r}: {first[:200]}")
+        # A tracking server without a registry: the run and its logged model are complete without a name.
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        run.event("model_not_registered", message=f"MLflow did not register the model as {name!r}: {first_line[:200]}")
         return None
 
 
 def set_champion(client: Any, name: str, version: str) -> None:
-    """Make a version the one to use. Where it was the challenger there is none until the next one is registered.
+    """Make a version the champion. If it was the challenger, there is none until the next version is registered.
 
     Args:
         client: an MlflowClient.
         name: of the registered model.
-        version: of it.
+        version: the version.
 
     Raises:
         MlflowException: there is no such version.
@@ -80,14 +85,14 @@ def set_champion(client: Any, name: str, version: str) -> None:
 
 
 def _aliases(client: Any, name: str) -> dict[str, str]:
-    """The versions that aliases of a name point to."""
+    """Return the versions that the aliases of a name point to."""
     return {alias: str(version) for alias, version in client.get_registered_model(name).aliases.items()}
 
 
 def _point(client: Any, name: str, version: str) -> None:
-    """Move the aliases to a new version; those of one whose aliases were moved before stay where they are now.
+    """Move the aliases to a new version; do nothing for a version whose aliases were moved before.
 
-    `newest` is moved last: before it is, a kill in between leaves the others to be moved again.
+    `newest` is moved last, so that after a kill in between all of them are moved again.
     """
     aliases = _aliases(client, name)
     if int(aliases.get(NEWEST, 0)) >= int(version):
@@ -106,8 +111,8 @@ def _new_version(run: RunFolder, settings: Settings, client: Any, run_id: str, n
     if model is None or not ready(model):
         return None
     if not client.search_registered_models(f"name = '{name}'"):
-        about = f"Final models of {settings.method.name} on {settings.data.name}, a version a finished run."
-        with contextlib.suppress(MlflowException):  # another run made it at the same moment
+        about = f"Final models of {settings.method.name} on {settings.data.name}, one version for each finished run."
+        with contextlib.suppress(MlflowException):  # another run created it at the same moment
             client.create_registered_model(name, description=about)
     made = client.create_model_version(
         name,

@@ -1,10 +1,10 @@
 """A run's states as models of MLflow: each kept checkpoint, and the final model that can be served.
 
-A model of MLflow's has the round as its step, and the metrics of that round linked to it and to the data set, so that
-`mlflow.search_logged_models` orders rounds by a score. A checkpoint is its safetensors file alone: that costs
+A model in MLflow has the round as its step, and the metrics of that round are linked to it and to the data set, so that
+`mlflow.search_logged_models` can order rounds by a score. A checkpoint is a single safetensors file: that costs
 milliseconds, and `mlflow.pytorch.log_model` seconds.
 
-A model counts as there once MLflow calls it READY, which is said last: one that a kill cut short is gone on with.
+A model is complete once MLflow calls it READY, which is set last: a model that a kill cut short is completed later.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ from shoal.review.mlflow_log.uploads import time_to_send
 
 MODEL = "model"
 """The name of a run's final model: `runs:/RUN/model`. A checkpoint's is `round-0007`."""
-CHECKPOINT, FINAL = "checkpoint", "final"
-"""The types of models, as MLflow's filters know them."""
+CHECKPOINT = "checkpoint"
+FINAL = "final"
+"""The types of models in MLflow's filters."""
 
 
 def models_of(client: Any, found: Any) -> dict[str, Any]:
-    """The models of an MLflow run by name, those that are not whole yet too.
+    """Return the models of an MLflow run by name, incomplete ones too.
 
     Args:
         client: an MlflowClient.
@@ -43,8 +44,8 @@ def models_of(client: Any, found: Any) -> dict[str, Any]:
     """
     models: dict[str, Any] = {}
     for model in _pages(client, found):
-        known = models.get(model.name)
-        if known is None or not ready(known):
+        earlier = models.get(model.name)
+        if earlier is None or not ready(earlier):
             models[model.name] = model
     return models
 
@@ -62,19 +63,19 @@ def _pages(client: Any, found: Any) -> Iterator[Any]:
 
 
 def ready(model: Any) -> bool:
-    """Whether a model of MLflow is whole."""
+    """Return whether a model of MLflow is complete."""
     return str(model.status) == "READY"
 
 
 def log_models(client: Any, found: Any, run: RunFolder, settings: Settings, *, final: bool) -> None:
-    """Log the kept checkpoints of a run as the settings want them, and its final model, as far as they are not there.
+    """Log the checkpoints of a run that the settings ask for, and its final model, unless MLflow has them.
 
     Args:
         client: an MlflowClient.
         found: the MLflow run.
         run: the run's folder.
         settings: of the run.
-        final: whether the run has its final model now.
+        final: whether the run is finished.
     """
     full = [r for r in rounds_done(run) if has_server(run, r)]
     rounds = {"none": [], "final": full[-1:], "all": full}[settings.tracking.checkpoints]
@@ -96,13 +97,13 @@ def log_checkpoint(client: Any, found: Any, run: RunFolder, settings: Settings, 
     Args:
         client, found, run, settings: as of `log_models`.
         round: the round.
-        known: the model that was begun, if it was.
+        known: the model, if an earlier attempt began it.
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        told = settings.tracking.clients
-        load_state(run, round)  # a damaged state is refused
-        copy_checkpoint(RoundPaths(run.path, round), folder, METHODS[settings.method.name], told)
+        load_state(run, round)  # refuses a damaged state
+        method = METHODS[settings.method.name]
+        copy_checkpoint(RoundPaths(run.path, round), folder, method, settings.tracking.clients)
         model = known or create(client, found, run, settings, f"round-{round:04d}", CHECKPOINT, round)
         complete(client, found, run, settings, model, round, folder)
 
@@ -113,7 +114,7 @@ def log_final_model(client: Any, found: Any, run: RunFolder, settings: Settings,
     Returns:
         False where the method's server holds no model.
     """
-    # Advice on annotations of `predict`: the signature is given. MLflow sets filters of its own for it.
+    # MLflow advises annotations of `predict`, with filters of its own; the signature is given.
     with warnings.catch_warnings(record=True):
         from shoal.review.mlflow_log.pyfunc import save_final_model, servable
 
@@ -129,7 +130,7 @@ def log_final_model(client: Any, found: Any, run: RunFolder, settings: Settings,
 
 
 def create(client: Any, found: Any, run: RunFolder, settings: Settings, name: str, kind: str, round: int) -> Any:
-    """A new model of MLflow's, not whole yet, with what tells it apart from those of other runs."""
+    """Create a model in MLflow, not complete yet, with parameters that tell it apart from those of other runs."""
     flat = flatten(settings)
     params = {**{key: str(flat[key]) for key in PARAMETERS if key in flat}, "round": str(round)}
     about = {"shoal.run": run.name, "shoal.round": str(round)}
@@ -137,30 +138,31 @@ def create(client: Any, found: Any, run: RunFolder, settings: Settings, name: st
 
 
 def complete(client: Any, found: Any, run: RunFolder, settings: Settings, model: Any, round: int, folder: Path) -> None:
-    """Give a model its step, its files and the metrics of its round, and call it whole; repeating it changes nothing.
+    """Give a model its step, its files and the metrics of its round, and call it ready; repeating changes nothing.
 
     Args:
         client, found, run, settings: as of `log_models`.
-        model: of MLflow's.
-        round: that it is of.
+        model: the model in MLflow.
+        round: its round.
         folder: its files.
     """
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
 
-    outputs = found.outputs.model_outputs if found.outputs is not None else []
+    outputs = getattr(found.outputs, "model_outputs", [])
     if all(output.model_id != model.model_id for output in outputs):
         client.log_outputs(found.info.run_id, [LoggedModelOutput(model.model_id, round)])
     with time_to_send(folder):
         client.log_model_artifacts(model.model_id, str(folder))
     data, _ = data_sets(run, settings)
-    stamp, linked = round_stamp(run, round), (model.model_id, data.name, data.digest)
+    stamp = round_stamp(run, round)
+    linked = (model.model_id, data.name, data.digest)
     metrics = [Metric(name, value, stamp, round, *linked) for name, value in metrics_of(run, round).items()]
     client.log_batch(found.info.run_id, metrics=metrics)
     client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
 
 
 def metrics_of(run: RunFolder, round: int) -> dict[str, float]:
-    """The numbers that judge the state of a round, by their names in MLflow."""
+    """Return the metrics that judge the state of a round, by their names in MLflow."""
     found = {}
     try:
         record = load_manifest(run, round).record
@@ -169,24 +171,25 @@ def metrics_of(run: RunFolder, round: int) -> dict[str, float]:
     if record is not None:
         found = {metric_name(name): float(value) for name, value in record.metrics.items()}
     judged, quality = quality_metrics(run)
-    found |= quality if judged == round else {}
+    if judged == round:
+        found |= quality
     return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
-def copy_checkpoint(paths: RoundPaths, folder: Path, method: type[Method], told: bool) -> None:
-    """The server state of a round as MLflow is to have it: single clients' updates only where enrolment needs them.
+def copy_checkpoint(paths: RoundPaths, folder: Path, method: type[Method], with_clients: bool) -> None:
+    """Copy the server state of a round for MLflow; single clients' updates only where enrolment needs them.
 
     Args:
         paths: of the round.
-        folder: where to put it.
+        folder: takes the copy.
         method: of the run.
-        told: whether anything of single clients may be told (`tracking.clients`), the manifest too.
+        with_clients: whether data of single clients may be logged (`tracking.clients`), the manifest too.
     """
     server = load_server(paths.server)
-    kept = method.served(server, clients_told=told)
-    if kept.tensors.keys() == server.tensors.keys():
+    logged = method.served(server, clients_told=with_clients)
+    if logged.tensors.keys() == server.tensors.keys():
         shutil.copy(paths.server, folder)
     else:
-        save_server(folder / SERVER, kept, sync=False)
-    if told:
+        save_server(folder / SERVER, logged, sync=False)
+    if with_clients:
         shutil.copy(paths.manifest, folder)

@@ -1,4 +1,4 @@
-"""Where a run is shown in MLflow's page."""
+"""The address of a run on MLflow's page."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from shoal.review.mlflow_log.tracking import shown_uri, tracking_uri
 
 
 def mlflow_page(folder: RunFolder) -> str | None:
-    """The address of a run in MLflow's page.
+    """Return the address of a run on MLflow's page.
 
     Returns:
-        None where the run is not in MLflow, or no page over its store is known.
+        None where the run is not in MLflow, or where no page of its store is known.
     """
-    about = folder.lineage()
+    lineage = folder.lineage()
     settings = folder.settings()
-    run_id = about.mlflow_run
-    if not about.mlflow_uri or not run_id:
+    run_id = lineage.mlflow_run
+    if not lineage.mlflow_uri or not run_id:
         return None
     store = tracking_uri(settings, places.mlflow_store())
-    if not is_kept_uri(about.mlflow_uri, shown_uri(settings, places.mlflow_store()), places.mlflow_store()):
+    if not is_kept_uri(lineage.mlflow_uri, shown_uri(settings, places.mlflow_store()), places.mlflow_store()):
         return None  # it is logged elsewhere now
     if store.startswith("http"):
         page: str | None = without_user(store)
     elif settings.tracking.uri is None:
         page = os.environ.get(places.PAGE_VARIABLE)
     else:
-        page = None  # a store of the run's own, over which nobody is known to have started a page
+        page = None  # the run has a store of its own, and its page is not known
     if not page:
         return None
-    with contextlib.suppress(Exception):  # whatever MLflow raises where it is out of reach
+    with contextlib.suppress(Exception):  # MLflow is out of reach
         from mlflow import MlflowClient
 
         experiment = MlflowClient(tracking_uri=store).get_run(run_id).info.experiment_id

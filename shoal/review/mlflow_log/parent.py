@@ -1,7 +1,7 @@
-"""A parent run in MLflow: what belongs together (the runs of a study, runs that are compared) nested under one row.
+"""A parent run in MLflow: the runs of a study, or of a comparison, nested under one row.
 
-The parent is found by a tag and made where it is not there, so that repeating what it stands for adds to it. MLflow out
-of reach stops nothing: one sentence says so, and the next time brings it up to date.
+The parent is found by a tag and created where it is missing, so that the same study or comparison again adds to it.
+Where MLflow is out of reach, a warning says so, and the next time brings it up to date.
 """
 
 from __future__ import annotations
@@ -16,33 +16,36 @@ from shoal.core.errors import brief
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.embedded_store import is_kept_uri, ready_store, store_uri
+from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
 from shoal.review.mlflow_log.rounds import BATCH
-from shoal.review.mlflow_log.run import NOTE, experiment_of, lookup
+from shoal.review.mlflow_log.run import NOTE, experiment_of, known_run, lookup
 from shoal.review.mlflow_log.tracking import artifact_folder, shown_uri, tracking_uri
 from shoal.review.mlflow_log.trouble import check_installed
 
 PARENT = "mlflow.parentRunId"
 """Tag of a run: the id of the run that it is nested under."""
-LONGEST = 8000
+MAX_TAG_CHARACTERS = 8000
 """Characters of a tag's value that MLflow keeps."""
 
 
 class ParentRun:
-    """A run of MLflow's that others are nested under.
+    """A run in MLflow under which other runs are nested.
 
     Args:
-        settings: of one of the runs: where they are logged. With `tracking.mlflow` false nothing is.
+        settings: of one of the runs; they say where to log. With `tracking.mlflow` false nothing is logged.
         store: folder of the embedded store.
-        key: tag and value by which it is found again, such as ("shoal.study", "fedpnp-table1 cpu").
-        name: what people call it.
-        tags: further ones.
+        key: tag and value by which the parent is found, such as ("shoal.study", "fedpnp-table1 cpu").
+        name: its name on MLflow's page.
+        tags: further tags.
     """
 
     def __init__(
         self, settings: Settings, store: Path, key: tuple[str, str], name: str, tags: Mapping[str, str] | None = None
     ) -> None:
-        self._settings, self._store, self._key, self._name = settings, store, key, name
+        self._settings = settings
+        self._store = store
+        self._key = key
+        self._name = name
         self._tags = dict(tags or {})
         self._shown = shown_uri(settings, store)
         self._client: Any = None
@@ -50,10 +53,10 @@ class ParentRun:
         self._away = not settings.tracking.mlflow
 
     def adopt(self, run: RunFolder) -> None:
-        """Nest a run under this one, whether MLflow has it already or will have it; what has a parent keeps it.
+        """Nest a run under this one, whether MLflow has the run already or not; a run with a parent keeps it.
 
         Args:
-            run: the run's folder; nobody works on it.
+            run: the run's folder; no process works on it.
         """
         if not self._away:
             self._safely(lambda: self._adopt(run))
@@ -61,10 +64,10 @@ class ParentRun:
     def finish(
         self, metrics: Mapping[str, float], files: Path | None, note: str, step: int = 0, status: str = "FINISHED"
     ) -> None:
-        """Log what came out, and end the parent.
+        """Log the results, and end the parent.
 
         Args:
-            metrics: by name, with their sections; what is logged with the same value stays.
+            metrics: by name, with their sections; metrics that are logged with the same value stay.
             files: a folder of artifacts.
             note: the description, in Markdown.
             step: of the metrics.
@@ -74,7 +77,7 @@ class ParentRun:
             self._safely(lambda: self._finish(metrics, files, note, step, status))
 
     def stop(self) -> None:
-        """Say that it was cut short, where it was begun."""
+        """Mark the parent as cut short, if it was begun."""
         if not self._away and self._id is not None:
             self._safely(lambda: self._client.set_terminated(self._id, "KILLED"))
 
@@ -84,10 +87,10 @@ class ParentRun:
                 self._begin()
             work()
         except Exception as error:  # whatever MLflow raises, the runs are worth more than their parent
-            self._away = True  # each further try would wait for it
-            said = masked(brief(error), self._settings.tracking.uri)
+            self._away = True  # each further attempt would wait for it
+            reason = masked(brief(error), self._settings.tracking.uri)
             logging.getLogger(__name__).warning(
-                "MLflow at %s does not have %s (%s); the same command again logs it", self._shown, self._name, said
+                "MLflow at %s does not have %s (%s); the same command again logs it", self._shown, self._name, reason
             )
 
     def _begin(self) -> None:
@@ -110,29 +113,28 @@ class ParentRun:
             self._id = str(self._client.create_run(experiment, tags=about, run_name=self._name).info.run_id)
 
     def _adopt(self, run: RunFolder) -> None:
-        about = run.lineage()
-        there = about.mlflow_run if is_kept_uri(about.mlflow_uri, self._shown, self._store) else None
-        child = lookup(self._client, there) if there else None
+        child = known_run(self._client, run, self._shown, self._store)
         if child is None:
             run.set_lineage(mlflow_parent=self._id)
             return
         parent = child.data.tags.get(PARENT)
         if parent is None or lookup(self._client, parent) is None:
-            self._client.set_tag(there, PARENT, self._id)
+            self._client.set_tag(child.info.run_id, PARENT, self._id)
 
     def _finish(self, metrics: Mapping[str, float], files: Path | None, note: str, step: int, status: str) -> None:
         from mlflow.entities import Metric, RunTag
         from mlflow.utils.time import get_current_time_millis
 
-        now, known = get_current_time_millis(), self._client.get_run(self._id).data.metrics
+        now = get_current_time_millis()
+        logged = self._client.get_run(self._id).data.metrics
         new = [
             Metric(name, value, now, step)
             for name, value in metrics.items()
-            if math.isfinite(value) and known.get(name) != value
+            if math.isfinite(value) and logged.get(name) != value
         ]
         for start in range(0, len(new), BATCH):
             self._client.log_batch(self._id, metrics=new[start : start + BATCH])
         if files is not None:
             self._client.log_artifacts(self._id, str(files))
-        self._client.log_batch(self._id, tags=[RunTag(NOTE, note[:LONGEST])])
+        self._client.log_batch(self._id, tags=[RunTag(NOTE, note[:MAX_TAG_CHARACTERS])])
         self._client.set_terminated(self._id, status)

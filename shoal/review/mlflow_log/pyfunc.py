@@ -1,6 +1,6 @@
 """The final model as an MLflow pyfunc: images in; cluster, soft assignment and embedding out.
 
-The logged model carries the server state, the settings and the code it needs, so it loads in a fresh process.
+The logged model holds the server state, the settings and the code that it needs, so that it loads in a new process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from shoal.methods.registry import METHODS
 from shoal.review.mlflow_log.pyfunc_input import samples, takes
 
 ROOMS = ("core", "data", "models", "methods", "engine", "review")
-NEEDS = (
+"""The rooms whose code a logged model holds."""
+REQUIREMENTS = (
     "mlflow",
     "torch",
     "torchvision",
@@ -47,13 +48,13 @@ NEEDS = (
     "pydantic",
     "pyyaml",
 )
-"""What the carried code imports to load and to predict."""
+"""The packages that this code imports to load and to predict."""
 
 
 class FederatedModel(PythonModel):
     """A trained server state as a pyfunc.
 
-    Input: samples as they are stored, or images as base64 strings (`shoal.review.mlflow_log.pyfunc_input.samples`).
+    Input: samples in their stored form, or images as base64 strings (`shoal.review.mlflow_log.pyfunc_input.samples`).
     Output: a frame with `cluster` (int), `soft` (list of c floats) and `embedding` (list of d floats).
     """
 
@@ -74,12 +75,12 @@ class FederatedModel(PythonModel):
         )
         self.predictor = method.predictor(read_server(Path(context.artifacts["server"]), about))
 
-    # Without annotations: MLflow would read them as a schema, and the signature says it better.
+    # Without annotations: MLflow would read them as a schema instead of the signature.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
-        """Cluster, soft assignment and embedding of each sample.
+        """Return cluster, soft assignment and embedding of each sample.
 
         Raises:
-            InputError: the input is not samples of the kind and shape that the model was trained on.
+            InputError: the input does not hold samples of the kind and shape that the model was trained on.
         """
         x = torch.from_numpy(samples(model_input, self.spec).astype("float32"))
         if self.spec.kind == "image":
@@ -95,7 +96,7 @@ class FederatedModel(PythonModel):
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Read what a served model is: settings, data, and the digest of its state.
+    """Read the description of a served model: settings, data, and the digest of its state.
 
     Raises:
         StoreError: the file was changed or damaged since the model was logged.
@@ -115,7 +116,7 @@ def read_server(path: Path, about: dict[str, Any]) -> Server:
 
     Args:
         path: its file.
-        about: from `read_about`; models of version 0.1.0 have no digest in it.
+        about: from `read_about`.
 
     Raises:
         StoreError: the file was changed or damaged since the model was logged.
@@ -124,14 +125,14 @@ def read_server(path: Path, about: dict[str, Any]) -> Server:
     try:
         server = load_server(path)
     except (StoreError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} is no whole model ({error}): {remedy}") from error
-    if about.get("server_sha256") not in (None, server_digest(server)):
+        raise StoreError(f"{path} is damaged ({error}): {remedy}") from error
+    if about.get("server_sha256") != server_digest(server):
         raise StoreError(f"{path} has been changed or damaged since the model was logged: {remedy}")
     return server
 
 
 def servable(run: RunFolder) -> Checkpoint | None:
-    """The newest state of a run; None where there is none, or the method's server holds no model, which an event says.
+    """Return the newest state of a run; None where it has none, or where the method's server holds no model.
 
     Args:
         run: the run's folder.
@@ -155,7 +156,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
         run: the run's folder.
         checkpoint: the state.
         scratch: an empty folder.
-        logged: the model of MLflow's that it becomes; its id and run are written beside the pyfunc.
+        logged: its model in MLflow; the id and the run of that model are written beside the pyfunc.
 
     Returns:
         The pyfunc's folder, below `scratch`.
@@ -170,7 +171,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
         "server_sha256": server_digest(checkpoint.judged),
     }
     (scratch / "model.json").write_text(json.dumps(sealed(json.loads(json.dumps(about)))))
-    # As it was judged: what is served is what the metrics are of.
+    # The evaluated state: the served model is the one that the metrics describe.
     save_server(scratch / "server.safetensors", checkpoint.judged, sync=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice on examples and annotations; the signature is given
@@ -193,24 +194,24 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
 
 
 def answers() -> Any:
-    """The signature: what a prediction holds.
+    """Return the signature: the columns of a prediction.
 
-    It leaves the input open. MLflow knows no schema that admits both arrays and columns of text, and answers what does
-    not fit its schema with all the values that were sent; `samples` says in one sentence what is wrong.
+    It leaves the input open. MLflow has no schema that admits both arrays and columns of text, and its error for wrong
+    input repeats all the values that were sent; `samples` says in one sentence what is wrong.
     """
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import Array
 
-    many = Array(DataType.double)
+    numbers = Array(DataType.double)
     return ModelSignature(
-        outputs=Schema([ColSpec(DataType.long, "cluster"), ColSpec(many, "soft"), ColSpec(many, "embedding")])
+        outputs=Schema([ColSpec(DataType.long, "cluster"), ColSpec(numbers, "soft"), ColSpec(numbers, "embedding")])
     )
 
 
 def requirements() -> list[str]:
-    """The installed versions, pinned, without a build's local part (+cu130): an index knows only the public one."""
-    return [f"{name}=={version(name).split('+')[0]}" for name in NEEDS]
+    """Return the installed versions, pinned, without a build's local part (+cu130), which no index has."""
+    return [f"{name}=={version(name).split('+')[0]}" for name in REQUIREMENTS]
 
 
 def copy_code(target: Path) -> list[Path]:
@@ -220,7 +221,9 @@ def copy_code(target: Path) -> list[Path]:
     copy.mkdir(parents=True)
     shutil.copy(package / "__init__.py", copy)
     for room in ROOMS:
-        # `engine/store` is code; the store of data holds none.
-        skip = shutil.ignore_patterns("__pycache__", "*.pyc", *(("store",) if room == "data" else ()))
+        patterns = ["__pycache__", "*.pyc"]
+        if room == "data":  # `engine/store` is code, `data/store` holds data
+            patterns.append("store")
+        skip = shutil.ignore_patterns(*patterns)
         shutil.copytree(package / room, copy / room, ignore=skip)
     return [copy]

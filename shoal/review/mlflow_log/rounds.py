@@ -1,14 +1,14 @@
-"""A run's numbers as MLflow's metrics: in sections, each at the round that it is of, and never asked for again.
+"""A run's numbers as MLflow's metrics: in sections, each at its round, and none of them logged twice.
 
-MLflow's charts come in sections, by what stands before the last `/` of a metric's name:
+MLflow groups charts in sections, by the part before the last `/` of a metric's name:
 
-    score/acc  score/nmi ...      what the last evaluation says        loss/loss       the clients' mean local loss
+    score/acc  score/nmi ...      scores of the last evaluation        loss/loss       the clients' mean local loss
     cluster/balance ...           sizes and number of clusters         loss/client/A   the loss of client A
-    bytes/up  bytes/down ...      what was sent                        time/round ...  seconds of the parts of a round
-    privacy/epsilon_sent ...      what may be told of a client         round/clients   who took part
+    bytes/up  bytes/down ...      bytes sent                           time/round ...  seconds of the parts of a round
+    privacy/epsilon_sent ...      privacy budget spent                 round/clients   clients that took part
 
-How far MLflow has a run is a tag that is written with the metrics themselves: a sync reads the manifests of the rounds
-that are new, and asks for no history. A store that was lost or replaced has no such tag, and gets every round.
+A tag that is written with the metrics says which round MLflow has last: a sync reads the manifests of new rounds, and
+requests no history. A store that was lost or replaced has no such tag, and gets every round.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.checkpoint import load_manifest
-from shoal.engine.store.client_names import client_names
+from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.manifest import Manifest
 from shoal.engine.store.round_paths import RoundPaths
@@ -34,20 +34,20 @@ from shoal.review.results.clusters import cluster_facts
 
 BATCH = 900
 """Metrics in one call; MLflow takes 1,000 with tags."""
-CLIENTS = 50
-"""Of up to so many clients each has a loss curve of its own in MLflow."""
+MAX_CLIENT_CURVES = 50
+"""Number of clients up to which each has a loss curve of its own in MLflow."""
 ROUNDS_LOGGED = "shoal.rounds_logged"
 """Tag: the last round whose metrics MLflow has."""
 QUALITY_LOGGED = "shoal.quality_logged"
 """Tag: digest of the state whose quality without labels MLflow has."""
-ROUND = ("clients", "left_out", "step", "cluster_round")
-"""What a round is, and no measure of it."""
-CLUSTER = ("balance", "changed", "diverged", "empty", "below_root", "adversaries_apart")
-"""Of clusters, beside what has the word in its name."""
+ROUND_FACTS = ("clients", "left_out", "step", "cluster_round")
+"""Numbers that describe a round and do not measure it."""
+CLUSTER_FACTS = ("balance", "changed", "diverged", "empty", "below_root", "adversaries_apart")
+"""Numbers about clusters without the word in their names."""
 
 
 def metric_name(name: str) -> str:
-    """A number of the tables of a run as MLflow calls it: with its section.
+    """Return the name in MLflow of a number of a run's tables: with its section.
 
     >>> metric_name("acc"), metric_name("bytes_up"), metric_name("seconds_train"), metric_name("smallest_cluster")
     ('score/acc', 'bytes/up', 'time/train', 'cluster/smallest_cluster')
@@ -55,30 +55,32 @@ def metric_name(name: str) -> str:
     for start, section in (("bytes_", "bytes"), ("seconds_", "time")):
         if name.startswith(start):
             return f"{section}/{name.removeprefix(start)}"
-    if name in ROUND:
+    if name in ROUND_FACTS:
         section = "round"
-    elif name in CLUSTER or "cluster" in name:
+    elif name in CLUSTER_FACTS or "cluster" in name:
         section = "cluster"
     elif name.startswith("epsilon"):
         section = "privacy"
+    elif "loss" in name.split("_"):
+        section = "loss"
     else:
-        section = "loss" if "loss" in name.split("_") else "score"
+        section = "score"
     return f"{section}/{allowed_name(name)}"
 
 
 def allowed_name(name: str) -> str:
-    """A name with the characters that MLflow takes; others become _."""
+    """Return a name in which each character that MLflow refuses is replaced by _."""
     return re.sub(r"[^\w\-. :]", "_", name)
 
 
 def client_metric_names(names: Sequence[str]) -> list[str]:
-    """Names of clients as MLflow takes them in a metric's, no two of them equal."""
-    kept = [allowed_name(name) for name in names]
-    times = Counter(kept)
-    return [
-        name if name.strip(". ") and times[name] == 1 else f"{name.replace('.', '_')}-{k}"
-        for k, name in enumerate(kept)
-    ]
+    """Return the clients' names as parts of MLflow's metric names, no two of them equal."""
+    found = [allowed_name(name) for name in names]
+    counts = Counter(found)
+    for k, name in enumerate(found):
+        if counts[name] > 1 or not name.strip(". "):
+            found[k] = f"{name.replace('.', '_')}-{k}"
+    return found
 
 
 def log_rounds(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder, settings: Settings) -> None:
@@ -93,7 +95,8 @@ def log_rounds(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder
     """
     from mlflow.entities import Metric
 
-    first, last = int(tags.get(ROUNDS_LOGGED, 0)) + 1, last_round(run)
+    first = int(tags.get(ROUNDS_LOGGED, 0)) + 1
+    last = last_round(run)
     if first > last:
         return
     names = names_of_clients(run, settings)
@@ -103,7 +106,7 @@ def log_rounds(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder
             manifest = load_manifest(run, round)
         except StoreError:
             if round in lost_rounds(run):
-                continue  # the run's tables lack it too
+                continue  # the run's tables do not have it either
             raise
         stamp = int(manifest.finished_at * 1000)
         found = {**round_metrics(manifest), **client_losses(manifest, names)}
@@ -115,12 +118,12 @@ def log_rounds(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder
 
 
 def lost_rounds(run: RunFolder) -> set[int]:
-    """Return the rounds whose manifests were damaged when the run was resumed, as its events say."""
+    """Return the rounds whose manifests were damaged when the run was resumed, by its events."""
     return {event.round for event in run.events() if event.kind == "manifest_unreadable"}
 
 
 def last_round(run: RunFolder) -> int:
-    """The last round that is done: the status of a run that was interrupted may be one behind."""
+    """Return the last finished round: the status of an interrupted run may be one behind."""
     last = run.status().round
     while RoundPaths(run.path, last + 1).manifest.is_file():
         last += 1
@@ -128,7 +131,7 @@ def last_round(run: RunFolder) -> int:
 
 
 def send(client: Any, run_id: str, metrics: Sequence[Any], round: int) -> None:
-    """Log metrics, and with the last of them the round up to which MLflow has them all."""
+    """Log metrics, and with the last of them the round up to which MLflow has all metrics."""
     from mlflow.entities import RunTag
 
     *calls, last = [metrics[start : start + BATCH] for start in range(0, len(metrics), BATCH)] or [[]]
@@ -138,7 +141,7 @@ def send(client: Any, run_id: str, metrics: Sequence[Any], round: int) -> None:
 
 
 def round_metrics(manifest: Manifest) -> dict[str, float]:
-    """The numbers of a round by their names in MLflow, without those of single clients."""
+    """Return the numbers of a round by their names in MLflow, without those of single clients."""
     record = manifest.record
     if record is None:
         return {}
@@ -153,7 +156,7 @@ def round_metrics(manifest: Manifest) -> dict[str, float]:
 
 
 def names_of_clients(run: RunFolder, settings: Settings) -> list[str] | None:
-    """What clients are called in MLflow; None where nothing is to be told of single ones."""
+    """Return the clients' names in MLflow; None where nothing may be logged about single clients."""
     if not settings.tracking.clients:
         return None
     if METHODS[settings.method.name].pooled:
@@ -163,21 +166,21 @@ def names_of_clients(run: RunFolder, settings: Settings) -> list[str] | None:
 
 @lru_cache(4)
 def _metric_names(run: Path, _: str) -> list[str]:
-    """The names of a run's clients, once for all of its rounds: there may be a million.
+    """Return the names of a run's clients, cached for all of its rounds: there may be a million.
 
     Args:
         run: the run's folder.
-        _: digest of its partition, which tells it from another run that lay there.
+        _: digest of its partition, which tells it from an earlier run in the same folder.
     """
     return client_metric_names(client_names(RunFolder(run)))
 
 
 def client_losses(manifest: Manifest, names: Sequence[str] | None) -> dict[str, float]:
-    """The clients' mean local losses in a round: `loss/client/NAME` of up to `CLIENTS` clients, else their spread.
+    """Return the mean local loss of each client, `loss/client/NAME`; of more than `MAX_CLIENT_CURVES` their spread.
 
     Args:
         manifest: of the round.
-        names: of all clients, as MLflow takes them; None: nothing is told.
+        names: of all clients, in MLflow; None: nothing may be logged about single clients.
     """
     if names is None or manifest.record is None:
         return {}
@@ -186,15 +189,15 @@ def client_losses(manifest: Manifest, names: Sequence[str] | None) -> dict[str, 
     losses = {k: loss for k, loss in losses.items() if not math.isnan(loss)}
     if not losses:
         return {}
-    if len(names) <= CLIENTS:
-        return {f"loss/client/{names[k] if k < len(names) else k}": loss for k, loss in losses.items()}
+    if len(names) <= MAX_CLIENT_CURVES:
+        return {f"loss/client/{named(names, k)}": loss for k, loss in losses.items()}
     values = list(losses.values())
     spread = {"min": min(values), "median": median(values), "max": max(values)}
-    return {f"loss/clients/{what}": value for what, value in spread.items()}
+    return {f"loss/clients/{name}": value for name, value in spread.items()}
 
 
 def quality_metrics(run: RunFolder) -> tuple[int, dict[str, float]]:
-    """The round of the table of clusters and, by their names in MLflow, its numbers without labels; (0, {}) without."""
+    """Return the round of the cluster table and its numbers without labels by MLflow's names; (0, {}) without one."""
     facts = cluster_facts(run)
     if facts is None:
         return 0, {}
@@ -202,7 +205,7 @@ def quality_metrics(run: RunFolder) -> tuple[int, dict[str, float]]:
 
 
 def log_quality(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder) -> None:
-    """Log the numbers that need no labels, once, at the round that they are of. Arguments as of `log_rounds`."""
+    """Log the numbers that need no labels at their round, unless MLflow has them; arguments as in `log_rounds`."""
     from mlflow.entities import Metric, RunTag
 
     facts = cluster_facts(run)
@@ -215,7 +218,7 @@ def log_quality(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolde
 
 
 def round_stamp(run: RunFolder, round: int) -> int:
-    """When a round ended, in milliseconds since the epoch; of one whose manifest is lost, when the run last moved."""
+    """Return when a round ended, in milliseconds since the epoch; without its manifest, when the run last changed."""
     try:
         return int(load_manifest(run, round).finished_at * 1000)
     except StoreError:

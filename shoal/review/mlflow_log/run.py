@@ -1,4 +1,4 @@
-"""A run as MLflow's page shows it: experiment, name, lineage, data sets, every setting, and a description in words."""
+"""A run on MLflow's page: its experiment, name, lineage, data sets, settings, and a description in words."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ RUN_ID = "shoal.run_id"
 NOTE = "mlflow.note.content"
 """Tag of a run or an experiment: its description, in Markdown."""
 KIND = {"mlflow.experimentKind": "custom_model_development"}
-"""Tag of an experiment: its page opens with runs and charts, and not with traces of language models."""
-LONGEST_NAME = 250
+"""Tag of an experiment: its page opens with runs and charts instead of traces of language models."""
+MAX_NAME_CHARACTERS = 250
 """Characters of a run's name that MLflow's tables hold."""
-LONGEST = 6000
+MAX_PARAMETER_CHARACTERS = 6000
 """Characters of a parameter's value that MLflow keeps."""
-SHOWN = ("acc", "nmi", "knn", "silhouette", "loss")
-"""The numbers that the view `VIEW` of an experiment has columns for."""
+SCORE_COLUMNS = ("acc", "nmi", "knn", "silhouette", "loss")
+"""The numbers that have columns in the view `VIEW` of an experiment."""
 VIEW = "shoal"
-"""Key of a view of the experiment's page that is saved with the experiment."""
+"""Key of a saved view of the experiment's page."""
 PARAMETERS = ("method.name", "data.name", "partition.kind", "partition.clients", "seed")
-"""The settings that the same view has columns for."""
+"""The settings that have columns in the same view."""
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set as MLflow knows it.
+    """A data set in MLflow.
 
     Attributes:
-        name, digest: by which metrics name it.
+        name, digest: identify it in metrics.
         source: its folder.
         context: data or partition.
     """
@@ -53,7 +53,7 @@ class DataSet:
 
 
 def data_sets(run: RunFolder, settings: Settings) -> tuple[DataSet, DataSet]:
-    """The prepared data of a run, and their partition."""
+    """Return the prepared data of a run, and their partition."""
     lineage = run.lineage()
     name = settings.data.name
     data = DataSet(f"{name} data", lineage.data.digest[:36], lineage.data.folder, "data")
@@ -62,52 +62,71 @@ def data_sets(run: RunFolder, settings: Settings) -> tuple[DataSet, DataSet]:
 
 
 def title(settings: Settings) -> str:
-    """What people call a run: method, data, partition, seed.
+    """Return the name of a run: method, data, partition, seed.
 
     >>> from shoal.engine.settings.run_settings import make_settings
     >>> title(make_settings({"method": "fedcc", "partition": {"kind": "dirichlet", "beta": 0.3}}))
     'fedcc digits dirichlet(0.3) x5 seed 0'
     """
-    told = f"{settings.method.name} {settings.data.name} {partition_title(settings)} seed {settings.seed}"
-    # SQLite takes any length, other databases refuse the whole run.
-    return told if len(told) <= LONGEST_NAME else f"{told[: LONGEST_NAME - 1]}…"
+    name = f"{settings.method.name} {settings.data.name} {partition_title(settings)} seed {settings.seed}"
+    if len(name) > MAX_NAME_CHARACTERS:  # SQLite takes any length, but other databases refuse the whole run
+        name = f"{name[: MAX_NAME_CHARACTERS - 1]}…"
+    return name
 
 
 def partition_title(settings: Settings) -> str:
-    """The scheme of a partition, with its own number and how many clients there are."""
+    """Return the scheme of a partition, with its parameter and the number of clients."""
     partition = settings.partition
-    own = {"dirichlet": "beta", "labels_per_client": "labels", "majority": "p", "by_column": "column"}
-    given = getattr(partition, own[partition.kind]) if partition.kind in own else None
-    clients = f" x{partition.clients}" if partition.clients else ""
+    parameter_of = {"dirichlet": "beta", "labels_per_client": "labels", "majority": "p", "by_column": "column"}
+    words = str(partition.kind)
+    if partition.kind in parameter_of:
+        words += f"({getattr(partition, parameter_of[partition.kind])})"
+    if partition.clients:
+        words += f" x{partition.clients}"
     transform = getattr(partition, "transform", "none")
-    planted = f"+{transform}" if transform != "none" else ""
-    return f"{partition.kind}{f'({given})' if given is not None else ''}{clients}{planted}"
+    if transform != "none":
+        words += f"+{transform}"
+    return words
 
 
 def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, artifacts: Path | None) -> Any:
-    """The MLflow run of a run folder: the one that it has, or a new one with parameters, lineage tags and data sets.
+    """Return the MLflow run of a run folder: the one that it has, or a new one with parameters, tags and data sets.
 
     Args:
         client: an MlflowClient.
         run: the run's folder; its lineage keeps the id.
         settings: of the run.
-        shown: the tracking server's address without secrets, by which the lineage knows it.
-        artifacts: the folder of a new experiment's artifacts; None: where the server keeps them.
+        shown: the tracking server's address without secrets, as in the lineage.
+        artifacts: the folder of a new experiment's artifacts; None where the server chooses it.
 
     Returns:
         An mlflow.entities.Run.
     """
-    lineage = run.lineage()
-    known = lineage.mlflow_run if is_kept_uri(lineage.mlflow_uri, shown, places.mlflow_store()) else None
-    found = lookup(client, known) if known else None
+    found = known_run(client, run, shown, places.mlflow_store())
     if found is None:
         found = begin(client, run, settings, artifacts)
         run.set_lineage(mlflow_run=found.info.run_id, mlflow_uri=kept_uri(shown, places.mlflow_store()))
     return found
 
 
+def known_run(client: Any, run: RunFolder, shown: str, store: Path) -> Any | None:
+    """Return the MLflow run that a run's lineage names in a store; None where it names none, or the store lost it.
+
+    Args:
+        client: an MlflowClient.
+        run: the run's folder.
+        shown: the tracking server's address without secrets.
+        store: folder of the embedded store.
+    """
+    lineage = run.lineage()
+    run_id = lineage.mlflow_run
+    if not run_id or not is_kept_uri(lineage.mlflow_uri, shown, store):
+        return None
+    return lookup(client, run_id)
+
+
 def lookup(client: Any, run_id: str) -> Any | None:
-    """A run of MLflow; None where its store does not have it, since it is a new one."""
+    """Return a run of MLflow; None where its store does not have it, since it is a new one."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -119,13 +138,13 @@ def lookup(client: Any, run_id: str) -> Any | None:
 
 
 def begin(client: Any, run: RunFolder, settings: Settings, artifacts: Path | None) -> Any:
-    """A new MLflow run with parameters, tags and data sets; one that was begun and not kept in mind is gone on with."""
+    """Begin an MLflow run with parameters, tags and data sets, or resume one that a kill cut short."""
     from mlflow.entities import Dataset as Entity
     from mlflow.entities import DatasetInput, InputTag, Param
     from mlflow.exceptions import MlflowException
 
     experiment_id = experiment_of(client, settings.tracking.experiment, artifacts)
-    run_id = begun(client, experiment_id, run)
+    run_id = begun_run(client, experiment_id, run)
     if run_id is None:
         start = round_stamp(run, 0) or None
         run_id = client.create_run(experiment_id, start, tags(run), title(settings)).info.run_id
@@ -139,32 +158,37 @@ def begin(client: Any, run: RunFolder, settings: Settings, artifacts: Path | Non
     ]
     try:
         client.log_inputs(run_id, inputs)
-    except MlflowException:  # another run named the same data set at the same moment; now it is there
+    except MlflowException:  # another run logged the same data set at the same moment; now it is there
         client.log_inputs(run_id, inputs)
     return client.get_run(run_id)
 
 
-def begun(client: Any, experiment_id: str, run: RunFolder) -> str | None:
-    """The MLflow run of a run folder whose lineage does not name it: a kill came in between, or another store did."""
-    named = client.search_runs([experiment_id], f"tags.`shoal.run` = '{run.name}'")
-    own = {run.lineage().id or "unknown", stored_path(run.path), str(run.path)}
-    here = [each for each in named if each.data.tags.get(RUN_ID, each.data.tags.get(RUN_FOLDER)) in own]
-    return str(here[0].info.run_id) if here else None
+def begun_run(client: Any, experiment_id: str, run: RunFolder) -> str | None:
+    """Return the MLflow run of a run folder whose lineage does not name it, after a kill or in another store."""
+    candidates = client.search_runs([experiment_id], f"tags.`shoal.run` = '{run.name}'")
+    ids = {run.lineage().id or "unknown", stored_path(run.path), str(run.path)}
+    for each in candidates:
+        if each.data.tags.get(RUN_ID, each.data.tags.get(RUN_FOLDER)) in ids:
+            return str(each.info.run_id)
+    return None
 
 
 def parameters(settings: Settings) -> dict[str, str]:
-    """Every setting by its path; of a value that is longer than MLflow keeps, where it is."""
-    flat = {key: str(value) for key, value in flatten(settings).items()}
-    return {key: value if len(value) <= LONGEST else in_file(settings, key) for key, value in flat.items()}
+    """Return every setting by its path; for a value that is longer than MLflow keeps, say where it is."""
+    found = {key: str(value) for key, value in flatten(settings).items()}
+    for key, value in found.items():
+        if len(value) > MAX_PARAMETER_CHARACTERS:
+            found[key] = in_file(settings, key)
+    return found
 
 
 def in_file(settings: Settings, key: str) -> str:
-    """What stands for a setting that is too long."""
+    """Return the words that replace a setting that is too long."""
     return f"{len(str(flatten(settings)[key]))} characters: see {key} in settings.yaml"
 
 
 def tags(run: RunFolder) -> dict[str, str]:
-    """The lineage as tags: from a number in MLflow back to code, data and settings."""
+    """Return the lineage as tags: from a number in MLflow back to code, data and settings."""
     lineage = run.lineage()
     found = {
         "shoal.run": run.name,
@@ -178,7 +202,7 @@ def tags(run: RunFolder) -> dict[str, str]:
         "shoal.git_commit": lineage.git.commit,
         "shoal.git_dirty": lineage.git.dirty,
         "shoal.prefect_flow_run": None if lineage.prefect is None else lineage.prefect.flow_run,
-        # MLflow's own columns Source and Version.
+        # The columns Source and Version of MLflow's page.
         "mlflow.source.name": run.name,
         "mlflow.source.type": "LOCAL",
         "mlflow.source.git.commit": lineage.git.commit,
@@ -188,14 +212,16 @@ def tags(run: RunFolder) -> dict[str, str]:
 
 
 def experiment_of(client: Any, name: str, artifacts: Path | None) -> str:
-    """The id of an experiment, made where it is not there; two runs may want it at the same moment."""
+    """Return the id of an experiment; create it where it is missing, even if two runs do so at the same moment."""
     from mlflow.exceptions import MlflowException
 
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
-        where = (artifacts / name).as_uri() if artifacts is not None else None
+        location = None
+        if artifacts is not None:
+            location = (artifacts / name).as_uri()
         try:
-            client.create_experiment(name, artifact_location=where)
+            client.create_experiment(name, artifact_location=location)
         except MlflowException:
             experiment = client.get_experiment_by_name(name)
             if experiment is None:
@@ -203,31 +229,40 @@ def experiment_of(client: Any, name: str, artifacts: Path | None) -> str:
         experiment = client.get_experiment_by_name(name)
     experiment_id = str(experiment.experiment_id)
     check_experiment(name, experiment.lifecycle_stage, experiment_id)
-    for key, value in experiment_tags(experiment_id).items():
-        if key not in experiment.tags:  # what a person wrote there stays
-            try:
-                client.set_experiment_tag(experiment_id, key, value)
-            except MlflowException:
-                if key not in client.get_experiment(experiment_id).tags:  # else another run wrote it just now
-                    raise
+    complete_tags(client, experiment)
     return experiment_id
 
 
+def complete_tags(client: Any, experiment: Any) -> None:
+    """Set the tags that an experiment does not have yet."""
+    from mlflow.exceptions import MlflowException
+
+    experiment_id = str(experiment.experiment_id)
+    for key, value in experiment_tags(experiment_id).items():
+        if key not in experiment.tags:  # a tag that a user wrote stays
+            try:
+                client.set_experiment_tag(experiment_id, key, value)
+            except MlflowException:
+                if key not in client.get_experiment(experiment_id).tags:  # otherwise another run wrote it just now
+                    raise
+
+
 def experiment_tags(experiment_id: str) -> dict[str, str]:
-    """What makes an experiment's page one of federated runs: its kind, description, main metric and a view.
+    """Return the tags of an experiment of federated runs: its kind, description, main metric and a view.
 
     The view is one of MLflow's saved views: columns for scores and the settings that tell runs apart.
     """
-    columns = [f"metrics.`{metric_name(name)}`" for name in SHOWN] + [f"params.`{key}`" for key in PARAMETERS]
+    columns = [f"metrics.`{metric_name(name)}`" for name in SCORE_COLUMNS] + [f"params.`{key}`" for key in PARAMETERS]
     state = {"selectedColumns": ["attributes.`Dataset`", *columns], "useGroupedValuesInCharts": True}
     view = {"name": "scores and settings", "createdAt": 0, "updatedAt": 0, "state": json.dumps(state)}
-    about = (
-        "Federated clustering and representation learning without labels, a run a training, a nested run a member of a "
-        f"study. [The runs with their scores and settings](#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW})"
+    description = (
+        "Federated clustering and representation learning without labels. Each run is a training; nested runs belong "
+        "to a study. [The runs with their scores and settings]"
+        f"(#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW})"
     )
     return {
         **KIND,
-        NOTE: about,
+        NOTE: description,
         "mlflow.experiment.primaryMetric.name": metric_name("acc"),
         "mlflow.experiment.primaryMetric.greaterIsBetter": "True",
         f"mlflow.sharedViewState.{VIEW}": json.dumps(view),
@@ -235,7 +270,7 @@ def experiment_tags(experiment_id: str) -> dict[str, str]:
 
 
 def describe(run: RunFolder, found: Any, *, report: bool) -> dict[str, str]:
-    """The tag that says in two sentences what was asked of a run and what came out, and links its report.
+    """Return the tag that describes in two sentences the task and the outcome of a run, and links its report.
 
     Args:
         run: the run's folder.
@@ -243,16 +278,18 @@ def describe(run: RunFolder, found: Any, *, report: bool) -> dict[str, str]:
         report: whether MLflow has the report.
 
     Returns:
-        No tag where nothing can be said, or where a person wrote a description.
+        No tag where there is no summary, or where a user wrote a description.
     """
     summary = attempted(run, "the description in MLflow", lambda: summary_of(run))
     if summary is None:
         return {}
-    written = found.data.tags.get(NOTE, "")
-    if written and not written.startswith(summary.asked[:20]):
+    present = found.data.tags.get(NOTE, "")
+    if present and not present.startswith(summary.task[:20]):
         return {}
-    text = f"{summary.asked} {summary.found}"
+    text = f"{summary.task} {summary.outcome}"
     if report:
         info = found.info
         text += f"\n\n[Report](#/experiments/{info.experiment_id}/runs/{info.run_id}/artifacts/report.html)"
-    return {} if text == written else {NOTE: text}
+    if text == present:
+        return {}
+    return {NOTE: text}

@@ -1,7 +1,7 @@
 """MLflow as a view of the run folder: one function brings it up to date, and can be repeated at any time.
 
-What a sync does depends on what is new: tags of the MLflow run say how far it has the run
-(`shoal.review.mlflow_log.rounds`, `shoal.review.mlflow_log.files`), and its models say whether they are whole
+A sync only logs what is new: tags of the MLflow run say which rounds and files it has
+(`shoal.review.mlflow_log.rounds`, `shoal.review.mlflow_log.files`), and its models say whether they are complete
 (`shoal.review.mlflow_log.models`), so nothing is logged twice. Metrics carry the time at which their round ended. A
 server out of reach never stops training; the next sync catches up.
 """
@@ -27,7 +27,7 @@ from shoal.review.mlflow_log.files import log_files
 from shoal.review.mlflow_log.models import log_models
 from shoal.review.mlflow_log.rounds import log_quality, log_rounds
 from shoal.review.mlflow_log.run import describe, mlflow_run
-from shoal.review.mlflow_log.trouble import check_installed, tell_trouble
+from shoal.review.mlflow_log.trouble import check_installed, record_trouble
 
 SYSTEM_METRICS_VARIABLE = "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"
 """MLflow's own variable: with true a run logs system metrics of this machine."""
@@ -43,14 +43,14 @@ os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 logging.getLogger("alembic").setLevel(logging.WARNING)
 
 _DATABASE = re.compile(r"(sqlite|postgresql|mysql|mssql)(\+\w+)?://")
-PAUSE = 10.0
-"""After a sync none begins for so many times as long as it took."""
+PAUSE_FACTOR = 10.0
+"""The pause after a sync, as a multiple of its duration."""
 
 
 def tracking_uri(settings: Settings, store: Path) -> str:
-    """Where runs are logged: the setting, MLFLOW_TRACKING_URI, or the embedded SQLite store in `store`.
+    """Return where runs are logged: the setting, MLFLOW_TRACKING_URI, or the embedded SQLite store in `store`.
 
-    It may hold a password: for what is written or shown there is `shown_uri`.
+    It may hold a password: use `shown_uri` for texts that are written or shown.
 
     Raises:
         AddressError: the setting names an environment variable that is not set.
@@ -61,12 +61,12 @@ def tracking_uri(settings: Settings, store: Path) -> str:
 
 
 def shown_uri(settings: Settings, store: Path) -> str:
-    """As `tracking_uri`, without a password or token."""
+    """Return the address of `tracking_uri` without a password or token."""
     return masked(settings.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or store_uri(store))
 
 
 def artifact_folder(uri: str, store: Path) -> Path | None:
-    """Where the files of a new experiment go: beside the embedded store, for databases that no server stands before.
+    """Return where the files of a new experiment go: beside the embedded store, for databases without a server.
 
     MLflow's own default is a folder below the working directory, which differs from run to run.
 
@@ -75,16 +75,18 @@ def artifact_folder(uri: str, store: Path) -> Path | None:
         store: folder of the embedded store.
 
     Returns:
-        None where a server says it.
+        None where a server chooses the folder.
 
     >>> artifact_folder("postgresql+psycopg2://me@host/mlflow", Path("mlflow")).as_posix()
     'mlflow/artifacts'
     """
-    return store / "artifacts" if _DATABASE.match(uri) else None
+    if not _DATABASE.match(uri):
+        return None
+    return store / "artifacts"
 
 
 class Tracker:
-    """Keeps MLflow up to date with a run while it goes on, on a thread of its own.
+    """Keeps MLflow up to date with a run that is under way, on a thread of its own.
 
     Args:
         run: the run's folder.
@@ -93,19 +95,21 @@ class Tracker:
     """
 
     def __init__(self, run: RunFolder, settings: Settings, store: Path) -> None:
-        self.run, self.settings, self.store = run, settings, store
+        self.run = run
+        self.settings = settings
+        self.store = store
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mlflow")
         self._pending: Future[None] | None = None
         self._monitor: Any = None
-        self._told = False
+        self._reported = False
         self._next = 0.0
         self.live = False
-        """Whether it was started, and syncs after rounds."""
+        """Whether the tracker was started, and syncs after rounds."""
 
     def start(self) -> None:
-        """Begin to create the MLflow run (or take up the one the run already has), and system metrics.
+        """Begin to create the MLflow run, or resume the one that the run has, and start system metrics.
 
-        On the thread: MLflow takes seconds to import, in which the first round can be under way.
+        This happens on the thread: MLflow takes seconds to import, and the first round need not wait.
         """
         self.live = True
         self._pending = self._thread.submit(self._begin)
@@ -114,8 +118,8 @@ class Tracker:
         self._safely("RUNNING", look=True)
         run_id = self.run.lineage().mlflow_run
         wanted = os.environ.get(SYSTEM_METRICS_VARIABLE, "false").lower() in ("true", "1")
-        if wanted and run_id and not self._told:
-            # System metrics are a courtesy: whatever keeps them from starting must not stop the run.
+        if wanted and run_id and not self._reported:
+            # System metrics are optional: an error must not stop the run.
             with contextlib.suppress(Exception):
                 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
@@ -124,26 +128,27 @@ class Tracker:
                 self._monitor.start()
 
     def observe(self, event: Event) -> None:
-        """After each round, sync; but not while a sync is going on, and not so often that it slows short rounds."""
+        """Sync after a round, unless a sync is under way, and not so often that it slows short rounds."""
         idle = self._pending is None or self._pending.done()
         if event.kind == "round_finished" and idle and time.monotonic() >= self._next:
             self._pending = self._thread.submit(self._safely, "RUNNING")
 
     def close(self) -> bool:
-        """Let a sync that is going on end, and begin no more; closing twice is the same.
+        """Let a sync that is under way end, and begin no more; closing twice changes nothing.
 
         Returns:
             Whether the last sync failed, and the run's events say so.
         """
         self._thread.shutdown()
-        monitor, self._monitor = self._monitor, None
+        monitor = self._monitor
+        self._monitor = None
         if monitor is not None:
             with contextlib.suppress(Exception):
                 monitor.finish()
-        return self._told
+        return self._reported
 
     def stop(self, status: str) -> None:
-        """The last sync of a run that did not come to its end; `status` is FAILED or KILLED."""
+        """Sync a run for the last time that ended before its last round; `status` is FAILED or KILLED."""
         self.close()
         self._safely(status)
 
@@ -151,17 +156,17 @@ class Tracker:
         began = time.monotonic()
         try:
             sync(self.run, self.settings, self.store, status, look=look)
-            self._told = False
-            self._next = time.monotonic() + PAUSE * (time.monotonic() - began)
+            self._reported = False
+            self._next = time.monotonic() + PAUSE_FACTOR * (time.monotonic() - began)
         except Exception as error:  # whatever MLflow raises, training goes on
-            if not self._told:
-                self._told = True
-                tell_unreachable(self.run, error)
+            if not self._reported:
+                self._reported = True
+                report_trouble(self.run, error)
 
 
-def tell_unreachable(run: RunFolder, error: Exception) -> None:
-    """Say in the events of a run why MLflow does not have it, and what to do."""
-    tell_trouble(run, error, shown_uri(run.settings(), places.mlflow_store()))
+def report_trouble(run: RunFolder, error: Exception) -> None:
+    """Record in the events of a run why MLflow does not have it, and what to do."""
+    record_trouble(run, error, shown_uri(run.settings(), places.mlflow_store()))
 
 
 def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHED", *, look: bool | None = None) -> str:
@@ -171,26 +176,29 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
         run: the run's folder.
         settings: of the run.
         store: folder of the embedded store.
-        status: of the MLflow run; at FINISHED also the final model is logged.
-        look: whether the embedded store is looked at, and made or replaced, first; by default after the last round.
+        status: of the MLflow run; FINISHED also logs the final model.
+        look: whether to check the embedded store first, and to create or replace it; by default after the last round.
 
     Returns:
-        The MLflow run's id, which is also kept in the run's lineage.
+        The MLflow run's id; the run's lineage keeps it, too.
 
     Raises:
-        Exception: whatever MLflow raises when it is out of reach.
+        Exception: of MLflow, where it is out of reach.
     """
     check_installed()
     from mlflow import MlflowClient
     from mlflow.entities import RunTag
 
-    uri, shown = tracking_uri(settings, store), shown_uri(settings, store)
-    look = status != "RUNNING" if look is None else look
+    uri = tracking_uri(settings, store)
+    shown = shown_uri(settings, store)
+    if look is None:
+        look = status != "RUNNING"
     if look and uri == store_uri(store) and (changed := ready_store(store)):
         run.event("mlflow_store_changed", message=changed)
     client = MlflowClient(tracking_uri=uri)
     found = mlflow_run(client, run, settings, shown, artifact_folder(uri, store))
-    run_id, tags = str(found.info.run_id), found.data.tags
+    run_id = str(found.info.run_id)
+    tags = found.data.tags
     log_rounds(client, run_id, tags, run, settings)
     log_quality(client, run_id, tags, run)
     if status != "RUNNING":

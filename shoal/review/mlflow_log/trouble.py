@@ -1,4 +1,4 @@
-"""Why MLflow does not have a run: the true reason, in one sentence that says what to do."""
+"""Why MLflow does not have a run: the reason, in one sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
 
-UNREACHABLE, INCOMPLETE = "mlflow_unreachable", "mlflow_incomplete"
-"""Events of a run: MLflow did not answer; it answered, or could not be asked, and does not have all of the run."""
+UNREACHABLE = "mlflow_unreachable"
+INCOMPLETE = "mlflow_incomplete"
+"""Events of a run: MLflow did not answer; or it does not have all of the run for another reason."""
 
 _NO_ANSWER = re.compile(
     r"API request to .* failed with exception|connection (refused|reset|aborted|timed out)|max retries exceeded|"
@@ -23,18 +24,18 @@ _NO_ANSWER = re.compile(
 
 
 class TrackingError(ShoalError):
-    """MLflow cannot take a run, for a reason that the user can mend."""
+    """MLflow cannot log a run, for a reason that the user can correct."""
 
 
 def check_installed() -> None:
-    """Refuse where the package MLflow is missing; a folder of the name `mlflow` on Python's path is not the package.
+    """Refuse to go on where the package MLflow is missing; a folder named `mlflow` on Python's path is no package.
 
     Raises:
         TrackingError: says how to install it.
     """
     try:
         spec = importlib.util.find_spec("mlflow")
-    except ValueError:  # something that is no package stands in its place
+    except ValueError:  # a module that is no package has its name
         spec = None
     if spec is None or spec.origin is None:
         raise TrackingError(
@@ -43,7 +44,7 @@ def check_installed() -> None:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what it came from, the newest first."""
+    """Yield an error and its causes, the newest first."""
     found: BaseException | None = error
     while found is not None:
         yield found
@@ -51,66 +52,66 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def is_no_answer(error: BaseException) -> bool:
-    """Return whether an error says that a server did not answer."""
+    """Return whether an error means that a server did not answer."""
     return any(
         isinstance(each, ConnectionError | TimeoutError) or _NO_ANSWER.search(str(each)) for each in chain(error)
     )
 
 
 def why_not_logged(error: BaseException, uri: str, settings: Settings) -> tuple[str, str]:
-    """Return the kind of event and the sentence for an error that came while a run was logged.
+    """Return the kind of event and the sentence for an error in logging a run.
 
     Args:
         error: the error.
         uri: MLflow's address without secrets.
-        settings: of the run, whose address may hold a password that the error repeats.
+        settings: of the run; its address may hold a password that the error repeats.
     """
-    first = (str(error).splitlines() or [""])[0] or type(error).__name__
-    first = masked(first, settings.tracking.uri)[:300]
+    first_line = (str(error).splitlines() or [""])[0] or type(error).__name__
+    first_line = masked(first_line, settings.tracking.uri)[:300]
     if isinstance(error, ShoalError):
         return INCOMPLETE, f"MLflow at {uri} does not have all of the run: {masked(str(error), settings.tracking.uri)}"
     if is_no_answer(error):
-        return UNREACHABLE, f"MLflow at {uri} did not answer ({first[:200]})"
-    return INCOMPLETE, f"MLflow at {uri} did not take the run ({brief(Exception(first))})"
+        return UNREACHABLE, f"MLflow at {uri} did not answer ({first_line[:200]})"
+    return INCOMPLETE, f"MLflow at {uri} refused the run ({brief(Exception(first_line))})"
 
 
-def tell_trouble(run: RunFolder, error: Exception, uri: str) -> None:
-    """Say in the events of a run why MLflow does not have it, and what to do.
+def record_trouble(run: RunFolder, error: Exception, uri: str) -> None:
+    """Record in the events of a run why MLflow does not have it, and what to do.
 
     Args:
         run: the run's folder.
-        error: what was raised.
+        error: the error.
         uri: MLflow's address without secrets.
     """
     kind, why = why_not_logged(error, uri, run.settings())
-    with contextlib.suppress(ShoalError):  # on a full disk nothing can be told
-        run.event(kind, message=f"{why}; the run is not affected: once that is mended, `shoal log {run.name}` logs it")
+    with contextlib.suppress(ShoalError):  # a full disk takes no event
+        run.event(kind, message=f"{why}; the run is not affected: correct that, then `shoal log {run.name}` logs it")
 
 
-def told_of_mlflow(run: RunFolder) -> bool:
+def trouble_reported(run: RunFolder) -> bool:
     """Return whether the events of a run say, since it was started or resumed, that MLflow does not have it."""
-    told = False
+    reported = False
     for event in run.events():
         if event.kind in ("started", "resumed"):
-            told = False
+            reported = False
         elif event.kind in (UNREACHABLE, INCOMPLETE):
-            told = True
-    return told
+            reported = True
+    return reported
 
 
 def last_trouble(run: RunFolder) -> str:
-    """Return what the newest event of a run says of MLflow; empty where none does."""
-    told = [event.message for event in run.events() if event.kind in (UNREACHABLE, INCOMPLETE)]
-    return told[-1] if told else ""
+    """Return the newest event's reason why MLflow does not have a run; empty where no event gives one."""
+    reasons = [event.message for event in run.events() if event.kind in (UNREACHABLE, INCOMPLETE)]
+    return "".join(reasons[-1:])
 
 
 def check_experiment(name: str, lifecycle_stage: str, experiment_id: str) -> None:
-    """Refuse an experiment that was deleted: MLflow keeps its name, and takes no run for it.
+    """Refuse an experiment that was deleted: MLflow keeps its name, and logs no run to it.
 
     Args:
         name: of the experiment.
-        lifecycle_stage: as MLflow says it.
-        experiment_id: by which it can be restored.
+        lifecycle_stage: in MLflow's words.
+        experiment_id: for the command that restores it.
 
     Raises:
         TrackingError: says how to restore it.
@@ -118,5 +119,5 @@ def check_experiment(name: str, lifecycle_stage: str, experiment_id: str) -> Non
     if lifecycle_stage == "deleted":
         raise TrackingError(
             f"its experiment {name!r} was deleted: restore it on MLflow's page or with `mlflow experiments restore "
-            f"--experiment-id {experiment_id}`, or give runs another one with tracking.experiment"
+            f"--experiment-id {experiment_id}`, or choose another experiment with tracking.experiment"
         )

@@ -1,8 +1,8 @@
-"""Time for files on their way to MLflow: a server that keeps them in an object store answers once they are there.
+"""Longer timeouts for large files: a server with an object store answers only when it has stored the whole file.
 
-MLflow waits equally long for every answer, and a server out of reach must be noticed in seconds
-(`shoal.review.mlflow_log.tracking`). A model of gigabytes takes longer than that on an ordinary line, and no later sync
-would get it there either.
+MLflow has one timeout for all requests, and it is short, so that a server out of reach is noticed in seconds
+(`shoal.review.mlflow_log.tracking`). A model of gigabytes takes longer on an ordinary line, and no later sync would
+succeed either.
 """
 
 from __future__ import annotations
@@ -13,27 +13,28 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-SLOWEST = 1e6
-"""Bytes a second that a file travels at, at least."""
+MIN_BYTES_PER_SECOND = 1e6
+"""The slowest transfer that is allowed for."""
 VARIABLE = "MLFLOW_HTTP_REQUEST_TIMEOUT"
-"""Seconds that MLflow waits for an answer; it looks at each request."""
-DEFAULT = 120.0
-"""Where the variable is not set."""
+"""Seconds that MLflow waits for an answer; MLflow reads it at each request."""
+DEFAULT_SECONDS = 120.0
+"""MLflow's timeout where the variable is not set."""
 _one_at_a_time = threading.RLock()
 
 
 @contextlib.contextmanager
 def time_to_send(*paths: Path) -> Iterator[None]:
-    """Have MLflow wait longer for each answer, as the largest of some files needs; what is set to more stays.
+    """Extend MLflow's timeout within the block by the time that the largest of some files needs.
 
     Args:
         paths: files, or folders of them.
     """
-    files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
+    files = [file for path in paths for file in (path, *path.rglob("*")) if file.is_file()]
     largest = max((file.stat().st_size for file in files), default=0)
     with _one_at_a_time:
         before = os.environ.get(VARIABLE)
-        os.environ[VARIABLE] = str(int((float(before) if before else DEFAULT) + largest / SLOWEST))
+        seconds = float(before or DEFAULT_SECONDS) + largest / MIN_BYTES_PER_SECOND
+        os.environ[VARIABLE] = str(int(seconds))
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""Every file of a finished run compared with what was written: before it is copied to another place."""
+"""A check of every file of a finished run against its digest, before the run is copied to another place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.review.results.clusters import CENTRES, FEATURES, read_cluster_tensor
 
 
 def check_whole(run: RunFolder) -> None:
-    """Refuse a finished run of which a file is damaged; figures and the report, which are views, are not looked at.
+    """Refuse a finished run with a damaged file; figures and the report, which are views, are not checked.
 
     Raises:
         StoreError, RunError: names the run, the file, and what to do.

@@ -1,4 +1,4 @@
-"""Contact sheets of clusters: the images a model is most certain of, then those it is least certain of."""
+"""Contact sheets of clusters: the images of which a model is most certain, then those of which it is least certain."""
 
 from __future__ import annotations
 
@@ -18,15 +18,22 @@ from shoal.review.results.clusters import TEST, read_clusters
 from shoal.review.results.fonts import drawable, font
 
 FOLDER = "clusters"
-"""Where a run's sheets lie, below its figures."""
+"""The folder of a run's sheets, below its figures."""
 COLUMNS = 10
-CERTAIN, UNSURE = 30, 20
-"""How many images of a cluster are shown: the most certain, and the least certain."""
-SHEETS = 100
-"""At most so many sheets, of the largest clusters."""
-_SMALL, SHOWN_SIDE, _NAMED = 48, 96, 104
-"""Pixels: images are enlarged to at least the first, and reduced to at most the second; cells with names are wider."""
-_GAP, _INK, _GREY = 6, (30, 30, 30), (110, 110, 110)
+MAX_CERTAIN = 30
+MAX_UNSURE = 20
+"""Images of a cluster that are shown: the most certain, and the least certain."""
+MAX_SHEETS = 100
+"""Sheets of a run, of its largest clusters."""
+_MIN_SIDE = 48
+"""Pixels: smaller images are enlarged to at least this side."""
+MAX_SIDE = 96
+"""Pixels: larger images are reduced to this side."""
+_NAMED_WIDTH = 104
+"""Pixels: minimum width of an image with a name below it."""
+_GAP = 6
+_INK = (30, 30, 30)
+_GREY = (110, 110, 110)
 
 
 @dataclass(frozen=True)
@@ -34,11 +41,11 @@ class Block:
     """Some images under one heading.
 
     Attributes:
-        heading: in words.
+        heading: a few words.
         images: uint8 (channels, height, width) each.
-        names: of the files; empty where nothing is known.
-        clients: whose they are, written beside the confidence where there are file names.
-        confidence: of each.
+        names: names of the files; empty where a sample has none.
+        clients: owners of the images, written beside the confidence where there are file names.
+        confidence: of each image.
     """
 
     heading: str
@@ -49,12 +56,12 @@ class Block:
 
 
 def draw_cluster_sheets(run: RunFolder) -> list[Path]:
-    """A PNG per cluster of a run on images, figures/clusters/cluster-03.png, in place of those that were there.
+    """Draw a PNG per cluster of a run on images, such as figures/clusters/cluster-03.png; replace earlier ones.
 
-    Images are as clients hold them: planted rotations are applied. Empty clusters have no sheet.
+    The images are those that clients hold, with planted rotations applied. Empty clusters have no sheet.
 
     Returns:
-        The files; none where the run has no cluster table, or its samples are no images.
+        The files; none where the run has no cluster table, or its samples are not images.
     """
     folder = run.figures / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
@@ -64,7 +71,7 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
         return []
     image_of = images_of(prepared, load_partition(run.folder_of("partition")))
     drawn = []
-    largest = table["cluster"].value_counts().index[:SHEETS]
+    largest = table["cluster"].value_counts().index[:MAX_SHEETS]
     for cluster in sorted(largest):
         rows = table[table["cluster"] == cluster]
         title = f"Cluster {cluster}: {len(rows):,} of {len(table):,} samples ({len(rows) / len(table):.1%})"
@@ -74,7 +81,7 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
 
 
 def images_of(prepared: Prepared, partition: Partition) -> Callable[[str, int], np.ndarray]:
-    """A function from (part, number) to the image as its client holds it, uint8 (channels, height, width)."""
+    """Return a function from (part, number) to the image as its client holds it, uint8 (channels, height, width)."""
     change_of = dict(zip(partition.sample.tolist(), partition.transformation.tolist(), strict=True))
 
     def image_of(part: str, sample: int) -> np.ndarray:
@@ -88,26 +95,27 @@ def images_of(prepared: Prepared, partition: Partition) -> Callable[[str, int], 
 
 
 def about(rows: pd.DataFrame) -> list[str]:
-    """What is known of a cluster, line by line: whose its samples are, and their labels where they have some."""
+    """Return lines that describe a cluster: its confidence, its clients, and its labels where samples have some."""
     lines = [f"mean confidence {rows['confidence'].mean():.2f}"]
-    for column, what in (("client_name", "clients"), ("label", "labels")):
+    for column, kind in (("client_name", "clients"), ("label", "labels")):
         if column in rows and rows[column].notna().any():
             shares = rows[column].value_counts(normalize=True)
-            shown = [f"{name} ({share:.0%})" for name, share in shares.head(6).items()]
-            more = [f"and {len(shares) - 6} more"] if len(shares) > 6 else []
-            lines.append(f"{what}: {', '.join(shown + more)}")
+            parts = [f"{name} ({share:.0%})" for name, share in shares.head(6).items()]
+            if len(shares) > 6:
+                parts.append(f"and {len(shares) - 6} more")
+            lines.append(f"{kind}: {', '.join(parts)}")
     return lines
 
 
 def by_certainty(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The most certain rows, most certain first, and of the others the least certain, least certain first."""
+    """Return the most certain rows, most certain first, and of the others the least certain, least certain first."""
     ordered = rows.sort_values("confidence", ascending=False, kind="stable")
-    count = min(CERTAIN, -(-len(ordered) * CERTAIN // (CERTAIN + UNSURE)))
-    return ordered[:count], ordered[count:][::-1][:UNSURE]
+    count = min(MAX_CERTAIN, -(-len(ordered) * MAX_CERTAIN // (MAX_CERTAIN + MAX_UNSURE)))
+    return ordered[:count], ordered[count:][::-1][:MAX_UNSURE]
 
 
 def cluster_blocks(rows: pd.DataFrame, image_of: Callable[[str, int], np.ndarray]) -> list[Block]:
-    """The two blocks of a cluster's sheet."""
+    """Return the two blocks of a cluster's sheet."""
     blocks = []
     for heading, part in zip(("most certain", "least certain"), by_certainty(rows), strict=True):
         if len(part):
@@ -119,12 +127,13 @@ def cluster_blocks(rows: pd.DataFrame, image_of: Callable[[str, int], np.ndarray
 
 
 def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Block]) -> Path:
-    """Draw blocks of images, each image with its name and confidence below it, as a PNG whose folder is made."""
+    """Draw blocks of images as a PNG, each image with its name and confidence below it; make the PNG's folder."""
     named = any(name for block in blocks for name in block.names)
     thumbs = [[thumbnail(image) for image in block.images] for block in blocks]
-    height = max((t.height for row in thumbs for t in row), default=_SMALL)
-    width = max([t.width for row in thumbs for t in row] + ([_NAMED] if named else [_SMALL]))
-    cell = height + (30 if named else 17)
+    height = max((t.height for row in thumbs for t in row), default=_MIN_SIDE)
+    min_width, caption_height = (_NAMED_WIDTH, 30) if named else (_MIN_SIDE, 17)
+    width = max([min_width, *(t.width for row in thumbs for t in row)])
+    cell = height + caption_height
     rows = sum(-(-len(block.images) // COLUMNS) for block in blocks)
     top = 34 + 17 * len(lines)
     sheet = Image.new(
@@ -140,12 +149,14 @@ def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Bl
         draw.text((_GAP, top + 5), block.heading, _INK, font(13))
         top += 26
         captions = zip(block.names, block.clients, block.confidence, strict=True)
-        for place, (thumb, (name, client, sure)) in enumerate(zip(row, captions, strict=True)):
-            left, up = _GAP + place % COLUMNS * (width + _GAP), top + place // COLUMNS * (cell + _GAP)
+        for place, (thumb, (name, client, confidence)) in enumerate(zip(row, captions, strict=True)):
+            left = _GAP + place % COLUMNS * (width + _GAP)
+            up = top + place // COLUMNS * (cell + _GAP)
             sheet.paste(thumb, (left + (width - thumb.width) // 2, up + (height - thumb.height) // 2))
+            below = f"{confidence:.2f}"
             if named:
                 draw.text((left, up + height + 2), shortened(name, font(10), width), _INK, font(10))
-            below = shortened(f"{sure:.2f}  {client}", font(10), width, end=True) if named else f"{sure:.2f}"
+                below = shortened(f"{below}  {client}", font(10), width, end=True)
             draw.text((left, up + cell - 15), below, _GREY, font(10))
         top += -(-len(row) // COLUMNS) * (cell + _GAP)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -154,30 +165,33 @@ def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Bl
 
 
 def thumbnail(image: np.ndarray) -> Image.Image:
-    """An image uint8 (channels, height, width) as it is shown: small ones enlarged by a whole factor."""
+    """Return an image uint8 (channels, height, width) in the size of a sheet; enlarge small ones by a whole factor."""
     pixels = np.broadcast_to(image[:3].transpose(1, 2, 0), (*image.shape[1:], 3))
     shown = Image.fromarray(np.ascontiguousarray(pixels))
     side = max(shown.size)
-    if side < _SMALL:
-        factor = -(-_SMALL // side)
+    if side < _MIN_SIDE:
+        factor = -(-_MIN_SIDE // side)
         return shown.resize((shown.width * factor, shown.height * factor), Image.Resampling.NEAREST)
-    shown.thumbnail((SHOWN_SIDE, SHOWN_SIDE), Image.Resampling.LANCZOS)
+    shown.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
     return shown
 
 
 def shortened(text: str, face: ImageFont.FreeTypeFont, width: int, *, end: bool = False) -> str:
-    """The text where it fits into so many pixels, else without its beginning (of names the end tells them apart).
+    """Return a text that fits into some pixels; a longer one loses its beginning (names differ at their end).
 
     Args:
-        text, face: what is written, and how.
-        width: pixels.
-        end: leave out the end instead.
+        text: the text.
+        face: its font.
+        width: in pixels.
+        end: cut off the end instead.
     """
     text = drawable(text)
     if face.getlength(text) <= width:
         return text
     for cut in range(1, len(text)):
-        short = text[:-cut] + "…" if end else "…" + text[cut:]
+        short = "…" + text[cut:]
+        if end:
+            short = text[:-cut] + "…"
         if face.getlength(short) <= width:
             return short
     return "…"

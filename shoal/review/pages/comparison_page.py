@@ -1,4 +1,4 @@
-"""Runs side by side as one self-contained HTML page: numbers, curves, and in which settings and origins they differ."""
+"""Runs side by side on one self-contained HTML page: numbers, curves, and the settings and origins that differ."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import DESCRIBED, METRICS, shown_in
 from shoal.review.pages.figures import compare_curves
 from shoal.review.pages.pages import embedded, write_page
-from shoal.review.pages.provenance import shown
+from shoal.review.pages.provenance import commit_words, shown
 from shoal.review.results.result import RunResult, run_result, shown_metrics
 from shoal.review.results.summary import duration, size
 
-MOST = len(string.ascii_uppercase)
-"""Runs that have a letter."""
-CLOSE = 5e-5
-"""Numbers that differ by less are shown alike, and none of them is called the best."""
+MAX_RUNS = len(string.ascii_uppercase)
+"""Runs of a page: each has a letter."""
+TOLERANCE = 5e-5
+"""Numbers that differ by less count as equal, and none of them is called the best."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Compared:
     """One run of a comparison.
 
     Attributes:
-        letter: what the page calls it.
+        letter: its name on the page.
         folder: of the run.
-        result: what it came to.
+        result: of the run.
     """
 
     letter: str
@@ -54,10 +54,10 @@ class Line:
 
     Attributes:
         name: of the number.
-        words: what it is.
+        words: its meaning; may be empty.
         better: higher, lower or neither.
-        values: as they are shown, one a run; empty where a run has none.
-        best: whether each is the best one.
+        values: the texts to show, one a run; empty where a run has none.
+        best: for each run, whether its value is the best.
     """
 
     name: str
@@ -71,16 +71,16 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
     """Write the page.
 
     Args:
-        folders: of the runs, at least two and at most `MOST`.
+        folders: of the runs, at least two and at most `MAX_RUNS`.
         path: the HTML file.
 
     Raises:
         ShoalError: too few or too many runs, or the same one twice.
     """
-    if not 2 <= len(folders) <= MOST:
-        raise ShoalError(f"a page compares 2 to {MOST} runs, and {len(folders)} were named")
+    if not 2 <= len(folders) <= MAX_RUNS:
+        raise ShoalError(f"a page compares 2 to {MAX_RUNS} runs, not {len(folders)}: name so many")
     if len({folder.path.resolve() for folder in folders}) < len(folders):
-        raise ShoalError("a run is named twice: a page compares runs that differ")
+        raise ShoalError("a run is named twice: name different runs")
     runs = [Compared(*each) for each in zip(string.ascii_uppercase, folders, map(run_result, folders), strict=False)]
     origins = [origins_of(run.folder) for run in runs]
     return write_page(
@@ -97,17 +97,19 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
 
 
 def lines_of(runs: Sequence[Compared]) -> list[Line]:
-    """Every number that a run has, those that are described first; then bytes and seconds."""
+    """Return every number that a run has: those with a description first, then bytes and seconds."""
     numbers = [shown_metrics(run.result) for run in runs]
-    known = [metric.name for metric in METRICS if any(metric.name in own for own in numbers)]
-    others = sorted({name for own in numbers for name in own} - set(known))
+    described = [metric.name for metric in METRICS if any(metric.name in scores for scores in numbers)]
+    others = sorted({name for scores in numbers for name in scores} - set(described))
     found = []
-    for name in (*known, *others):
-        about = DESCRIBED.get(name)
-        values = [own.get(name) for own in numbers]
-        words, better = (about.words, about.better) if about else ("", "neither")
-        texts = tuple("" if value is None else number(value) for value in values)
-        found.append(Line(name, words, better, texts, best_of(values, better)))
+    for name in (*described, *others):
+        words = ""
+        better = "neither"
+        if name in DESCRIBED:
+            words = DESCRIBED[name].words
+            better = DESCRIBED[name].better
+        values = [scores.get(name) for scores in numbers]
+        found.append(Line(name, words, better, tuple(map(number, values)), best_of(values, better)))
     for key, words in (("up", "sent to the server"), ("down", "sent from the server"), ("d2d", "between clients")):
         sent = [float(run.result.bytes[key]) for run in runs]
         if any(sent):
@@ -117,32 +119,38 @@ def lines_of(runs: Sequence[Compared]) -> list[Line]:
     return found
 
 
-def number(value: float) -> str:
-    """A number as the page shows it.
+def number(value: float | None) -> str:
+    """Return a number as the page shows it; empty where there is none.
 
     >>> number(0.41739), number(10.0), number(82.1859)
     ('0.4174', '10', '82.19')
     """
+    if value is None:
+        return ""
     if value == int(value):
         return f"{value:,.0f}"
-    return f"{value:.4f}" if abs(value) < 10 else f"{value:,.2f}"
+    if abs(value) < 10:
+        return f"{value:.4f}"
+    return f"{value:,.2f}"
 
 
 def best_of(values: Sequence[float | None], better: str) -> tuple[bool, ...]:
-    """Which of some numbers are the best; none where nothing is better, or all are alike.
+    """Return which of some numbers are the best: none where no direction is better, or where all are equal.
 
     >>> best_of([0.5, None, 0.7], "higher"), best_of([1.0, 1.0], "lower")
     ((False, False, True), (False, False))
     """
-    there = [value for value in values if value is not None]
-    if better == "neither" or len(there) < 2 or max(there) - min(there) < CLOSE:
+    present = [value for value in values if value is not None]
+    if better == "neither" or len(present) < 2 or max(present) - min(present) < TOLERANCE:
         return (False,) * len(values)
-    best = max(there) if better == "higher" else min(there)
-    return tuple(value is not None and abs(value - best) < CLOSE for value in values)
+    best = min(present)
+    if better == "higher":
+        best = max(present)
+    return tuple(value is not None and abs(value - best) < TOLERANCE for value in values)
 
 
 def curves_of(runs: Sequence[Compared]) -> list[tuple[str, str]]:
-    """Of each metric that figures show and some run has over rounds: its name, and a PNG in base64."""
+    """Return the curves over rounds, one a metric that figures show: its name, and a PNG in base64."""
     tables = {run.letter: run.folder.table("rounds") for run in runs}
     found = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -155,17 +163,17 @@ def curves_of(runs: Sequence[Compared]) -> list[tuple[str, str]]:
 
 
 def has(table: pd.DataFrame, name: str) -> bool:
-    """Whether a table of rounds has any value of a metric."""
+    """Return whether a table of rounds has any value of a metric."""
     return name in table and bool(table[name].notna().any())
 
 
 def flat_settings(folder: RunFolder) -> dict[str, str]:
-    """Settings by dotted key, as they are shown."""
+    """Return the settings by dotted key, as the page shows them."""
     return {key: shown(value) for key, value in flatten(folder.settings()).items()}
 
 
 def differing(columns: Sequence[dict[str, str]]) -> list[tuple[str, list[str]]]:
-    """The keys whose values are not the same in all, with their values; empty where one has no such key.
+    """Return the keys whose values differ, with their values; a missing value is empty.
 
     >>> differing([{"a": "1", "b": "2"}, {"a": "1"}])
     [('b', ['2', ''])]
@@ -176,13 +184,12 @@ def differing(columns: Sequence[dict[str, str]]) -> list[tuple[str, list[str]]]:
 
 
 def origins_of(folder: RunFolder) -> dict[str, str]:
-    """What a run comes from, by name: equal words mean equal bytes."""
+    """Return the origins of a run by name: equal words mean equal bytes."""
     lineage = folder.lineage()
-    changed = " with changes" if lineage.git.dirty else ""
     found = {
         "data": lineage.data.digest,
         "partition": lineage.partition.digest,
-        "commit": f"{lineage.git.commit}{changed}" if lineage.git.commit else None,
+        "commit": commit_words(lineage.git),
         "device": f"{lineage.resolved.device} {lineage.resolved.precision}",
         "versions": ", ".join(f"{name} {version}" for name, version in lineage.versions.items()),
     }
@@ -190,6 +197,8 @@ def origins_of(folder: RunFolder) -> dict[str, str]:
 
 
 def report_of(folder: RunFolder) -> str:
-    """The address of a run's report; empty where it has none."""
+    """Return the address of a run's report; empty where it has none."""
     path = folder.path / "report.html"
-    return path.resolve().as_uri() if path.exists() else ""
+    if not path.exists():
+        return ""
+    return path.resolve().as_uri()

@@ -12,13 +12,17 @@ from PIL import Image, ImageDraw
 from shoal.core.errors import DataError
 from shoal.data.partition.table import Partition
 from shoal.data.prepared import Prepared
+from shoal.engine.store.client_names import named
+from shoal.review.results.clusters import client_names
 from shoal.review.results.fonts import drawable, font
 
 _GAP = 2
-_MIN_SIDE, _MAX_SIDE = 32, 128
-"""Pixels that the shorter side of a small image, and the longer side of a large one, have on the sheet."""
+_MIN_SIDE = 32
+"""Pixels of the shorter side of a small image on the sheet."""
+_MAX_SIDE = 128
+"""Pixels of the longer side of a large image on the sheet."""
 _FONT = 13
-_LONGEST = 32
+_MAX_CHARACTERS = 32
 """Characters of a name that are drawn."""
 
 
@@ -35,22 +39,21 @@ def contact_sheet(
 ) -> Path:
     """Draw training images on a grid, a named row for each client, or for each label where the data name no clients.
 
-    Planted rotations are applied. Small images are enlarged by a whole factor, of large ones every n-th pixel is
-    shown.
+    Planted rotations are applied. Small images are enlarged by a whole factor; large ones show every n-th pixel.
 
     Args:
         prepared: a set of images.
-        path: the PNG, whose folder is made.
-        partition: whose clients are shown, instead of those that the data name.
+        path: the PNG; its folder is made.
+        partition: its clients are shown instead of those that the data name.
         columns: images in a row.
-        rows: at most so many; what is left out is said in the last row.
+        rows: maximum number of rows; the last line says how many are left out.
 
     Raises:
         DataError: the set does not hold images.
     """
     if prepared.manifest.kind != "image":
         raise DataError(
-            f"data set {prepared.manifest.name!r} holds {prepared.manifest.kind}s: only images can be drawn"
+            f"data set {prepared.manifest.name!r} holds {prepared.manifest.kind}s, and only images can be drawn"
         )
     if partition:
         lines = _of_clients(prepared, partition, columns)
@@ -58,8 +61,10 @@ def contact_sheet(
         lines = _of_own_clients(prepared, columns)
     else:
         lines = _of_labels(prepared, columns)
-    left_out = len(lines) - rows
-    return draw_lines(lines[:rows], path, prepared.manifest.shape, f"and {left_out} more" if left_out > 0 else "")
+    last = ""
+    if len(lines) > rows:
+        last = f"and {len(lines) - rows} more"
+    return draw_lines(lines[:rows], path, prepared.manifest.shape, last)
 
 
 def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str = "") -> Path:
@@ -67,26 +72,27 @@ def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str 
 
     Args:
         lines: the rows.
-        path: the PNG, whose folder is made.
+        path: the PNG; its folder is made.
         shape: channels, height and width of every image.
         last: a line of text below the rows.
     """
     _, height, width = shape
     step = -(-max(height, width) // _MAX_SIDE)
-    height, width = -(-height // step), -(-width // step)
+    height = -(-height // step)
+    width = -(-width // step)
     zoom = max(1, min(-(-_MIN_SIDE // min(height, width)), _MAX_SIDE // max(height, width)))
     cell = (height * zoom + _GAP, width * zoom + _GAP)
     face = font(_FONT)
-    names = [drawable(line.name) for line in lines]
-    names = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..." for name in names]
+    names = [_short(drawable(line.name)) for line in lines]
     margin = max((int(face.getlength(name)) for name in (*names, last)), default=0) + 8
     columns = max((len(line.images) for line in lines), default=0)
-    below = 2 * _FONT if last else 0
+    below = 2 * _FONT * bool(last)
     sheet = np.full((len(lines) * cell[0] + _GAP + below, margin + columns * cell[1] + _GAP, 3), 255, dtype=np.uint8)
     for r, line in enumerate(lines):
         for c, image in enumerate(line.images):
             shown = np.broadcast_to(image.transpose(1, 2, 0)[::step, ::step], (height, width, 3))
-            top, left = r * cell[0] + _GAP, margin + c * cell[1] + _GAP
+            top = r * cell[0] + _GAP
+            left = margin + c * cell[1] + _GAP
             large = shown.repeat(zoom, axis=0).repeat(zoom, axis=1)
             sheet[top : top + height * zoom, left : left + width * zoom] = large
     drawn = Image.fromarray(sheet)
@@ -100,6 +106,12 @@ def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str 
     return path
 
 
+def _short(name: str) -> str:
+    if len(name) > _MAX_CHARACTERS:
+        return f"{name[: _MAX_CHARACTERS - 3]}..."
+    return name
+
+
 def _of_labels(prepared: Prepared, columns: int) -> list[Line]:
     if prepared.train_y is None:
         images = prepared.train_x[: columns * 8]
@@ -108,7 +120,7 @@ def _of_labels(prepared: Prepared, columns: int) -> list[Line]:
     names = prepared.manifest.class_names
     return [
         Line(
-            names[value] if value < len(names) else str(value),
+            named(names, int(value)),
             [prepared.train_x[i] for i in np.flatnonzero(labels == value)[:columns]],
         )
         for value in np.unique(labels)
@@ -120,7 +132,7 @@ def _of_own_clients(prepared: Prepared, columns: int) -> list[Line]:
     names = [str(name) for name in prepared.manifest.extra.get("clients", [])]
     return [
         Line(
-            names[k] if k < len(names) else str(k),
+            named(names, int(k)),
             [prepared.train_x[i] for i in np.flatnonzero(client == k)[:columns]],
         )
         for k in np.unique(client)
@@ -128,6 +140,7 @@ def _of_own_clients(prepared: Prepared, columns: int) -> list[Line]:
 
 
 def _of_clients(prepared: Prepared, partition: Partition, columns: int) -> list[Line]:
+    names = client_names(partition)
     lines = []
     for client in range(partition.clients):
         images = []
@@ -135,5 +148,5 @@ def _of_clients(prepared: Prepared, partition: Partition, columns: int) -> list[
             turns = partition.transformations[partition.transformation[row]].degrees // 90
             image = torch.from_numpy(np.array(prepared.train_x[partition.sample[row]]))
             images.append(torch.rot90(image, turns, dims=(-2, -1)).numpy())
-        lines.append(Line(partition.client_names[client] if partition.client_names else str(client), images))
+        lines.append(Line(names[client], images))
     return lines

@@ -1,7 +1,7 @@
-"""The samples of a run as its model sees them: features in two dimensions by t-SNE, by cluster, client and label.
+"""A model's features of a run's samples in two dimensions (t-SNE), by cluster, client and label.
 
-t-SNE (van der Maaten and Hinton 2008), and not UMAP, which would bring a compiler of 170 MB and take ten seconds a
-process to compile itself.
+t-SNE (van der Maaten and Hinton 2008) and not UMAP, which needs a compiler of 170 MB and takes ten seconds a process to
+compile itself.
 """
 
 from __future__ import annotations
@@ -23,28 +23,30 @@ from shoal.review.results.fonts import make_drawable
 
 FILE = "embedding.png"
 PERPLEXITY = 30.0
-"""Of t-SNE: about how many samples count as near; of fewer than 91 samples a third of them."""
+"""Of t-SNE: about how many samples count as near; a third of the samples where there are fewer than 91."""
 STEPS = 500
-LISTED = 14
-"""Up to so many groups are told apart by colour and marker, and named beside the figure; of more, the largest."""
+MAX_GROUPS = 14
+"""Groups that have a colour, a marker and a name, the largest first; the others are grey."""
 GREY = "0.8"
 
 
 def draw_embedding(run: RunFolder) -> list[Path]:
-    """figures/embedding.png of a run with clusters: a point a sample, a panel each for cluster, client and label.
+    """Draw figures/embedding.png of a run with clusters: a point a sample, a panel each for cluster, client and label.
 
     Returns:
-        The file; none where the run has no features to draw, or too few of them.
+        The file; none where the run has no features, or too few of them.
     """
-    path, source = run.figures / FILE, run.path / FEATURES
-    kept = read_cluster_tensors(run, FEATURES)
+    path = run.figures / FILE
+    source = run.path / FEATURES
+    tensors = read_cluster_tensors(run, FEATURES)
     table = read_clusters(run)
-    if kept is None or table is None:
+    if tensors is None or table is None:
         path.unlink(missing_ok=True)
         return []
     if path.exists() and path.stat().st_mtime >= source.stat().st_mtime:
         return [path]
-    features, rows = kept["features"].numpy(), kept["rows"].numpy()
+    features = tensors["features"].numpy()
+    rows = tensors["rows"].numpy()
     points = plane(features)
     if points is None:
         return []
@@ -65,16 +67,16 @@ def draw_embedding(run: RunFolder) -> list[Path]:
 
 
 def plane(features: np.ndarray) -> np.ndarray | None:
-    """Points (m, 2) for features (m, p) by t-SNE from their first two principal components.
+    """Return points (m, 2) for features (m, p) by t-SNE from their first two principal components.
 
     Returns:
-        None where there are fewer than four samples, or all of them are alike.
+        None where there are fewer than four samples, or all of them are equal.
     """
     from sklearn.manifold import TSNE  # here: it takes seconds to import
 
     if len(features) < 4 or features.shape[1] < 2 or not np.ptp(features, axis=0).any():
         return None
-    with threadpool_limits(1):  # the same points whatever the machine's cores
+    with threadpool_limits(1):  # the same points on any number of cores
         near = min(PERPLEXITY, (len(features) - 1) / 3)
         return np.asarray(
             TSNE(perplexity=near, init="pca", random_state=0, n_jobs=1, max_iter=STEPS).fit_transform(features)
@@ -82,29 +84,32 @@ def plane(features: np.ndarray) -> np.ndarray | None:
 
 
 def draw_groups(axes: Axes, points: np.ndarray, groups: pd.Series, name: str) -> None:
-    """One panel: each group in a colour and a marker, with its name at the middle of its points.
+    """Draw one panel: each group in a colour and a marker, with its name at the middle of its points.
 
     Args:
-        axes: where it is drawn.
+        axes: the axes to draw on.
         points: (m, 2).
         groups: the group of each point, missing where it has none.
-        name: what the groups are.
+        name: the kind of groups.
     """
-    known = groups.to_numpy(dtype=object, na_value=None)
+    group_of = groups.to_numpy(dtype=object, na_value=None)
     sizes = groups.value_counts()
-    largest = in_order([str(group) for group in sizes.index[:LISTED]])
-    nobody = groups.isna().to_numpy()
-    left = ~np.isin(known.astype(str), largest) & ~nobody
-    for rest, words in ((nobody, f"of no {name}"), (left, f"of {len(sizes) - len(largest)} others")):
+    largest = in_order([str(group) for group in sizes.index[:MAX_GROUPS]])
+    without_group = groups.isna().to_numpy()
+    others = ~np.isin(group_of.astype(str), largest) & ~without_group
+    for rest, words in ((without_group, f"no {name}"), (others, f"{len(sizes) - len(largest)} others")):
         if rest.any():
             axes.scatter(points[rest, 0], points[rest, 1], s=6, color=GREY, label=words)
     for number, group in enumerate(largest):
-        own = points[known == group]
-        colour, marker = PALETTE[number % len(PALETTE)], MARKERS[(number // len(PALETTE)) % len(MARKERS)]
-        axes.scatter(own[:, 0], own[:, 1], s=9, color=colour, marker=marker, alpha=0.6, linewidths=0, label=group)
-        if name != "client":  # whose samples are everywhere
+        members = points[group_of == group]
+        colour = PALETTE[number % len(PALETTE)]
+        marker = MARKERS[(number // len(PALETTE)) % len(MARKERS)]
+        axes.scatter(
+            members[:, 0], members[:, 1], s=9, color=colour, marker=marker, alpha=0.6, linewidths=0, label=group
+        )
+        if name != "client":  # a client's samples are everywhere
             halo = [withStroke(linewidth=2, foreground="white")]
-            axes.annotate(group, np.median(own, axis=0), ha="center", va="center", fontsize=8, path_effects=halo)
+            axes.annotate(group, np.median(members, axis=0), ha="center", va="center", fontsize=8, path_effects=halo)
     axes.legend(fontsize=6, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.02), markerscale=1.5)
     axes.set_title(f"by {name}", fontsize=9)
     axes.set_xticks([])
@@ -112,9 +117,11 @@ def draw_groups(axes: Axes, points: np.ndarray, groups: pd.Series, name: str) ->
 
 
 def in_order(names: Sequence[str]) -> list[str]:
-    """Names by their numbers where all are numbers, else by the alphabet.
+    """Return names sorted as numbers where all are numbers, else alphabetically.
 
     >>> in_order(["10", "9"]), in_order(["b", "a"])
     (['9', '10'], ['a', 'b'])
     """
-    return sorted(names, key=int) if all(name.isdecimal() for name in names) else sorted(names)
+    if all(name.isdecimal() for name in names):
+        return sorted(names, key=int)
+    return sorted(names)

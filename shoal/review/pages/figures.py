@@ -20,20 +20,21 @@ from shoal.review.pages.method_views import draw_method_views
 from shoal.review.results.fonts import make_drawable
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""The colours of Okabe and Ito, which people with any kind of colour blindness tell apart, without yellow."""
+"""The colours of Okabe and Ito without yellow; people with any kind of colour blindness can tell them apart."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-"""Beside the colours: lines can be told apart in black and white."""
-NAMED = len(PALETTE)
-"""Up to so many clients have a line with a name; of more, lines are grey."""
-SPREAD = 4
-"""Of fewer clients quartiles say nothing that their lines do not."""
-FAINT = 200
-"""Of more clients than these only median and quartiles are drawn."""
+"""Markers tell lines apart in black and white."""
+MAX_NAMED = len(PALETTE)
+"""Number of clients up to which each has a line with a name; the lines of more clients are grey."""
+MIN_FOR_QUARTILES = 4
+"""Number of clients from which quartiles are drawn; for fewer they say nothing that their lines do not."""
+MAX_LINES = 200
+"""Number of clients up to which each has a line; for more, only median and quartiles are drawn."""
 
 
 def draw_figures(run: RunFolder) -> list[Path]:
-    """Scores, losses of clients and bytes over rounds, and what the method adds: files in the run's figures folder."""
-    rounds, clients = run.table("rounds"), run.table("clients")
+    """Draw scores, clients' losses and bytes over rounds, and the method's figures, in the run's figures folder."""
+    rounds = run.table("rounds")
+    clients = run.table("clients")
     drawn = []
     shown = [metric.name for metric in shown_in("figure") if metric.name in rounds]
     if shown:
@@ -49,11 +50,11 @@ def draw_figures(run: RunFolder) -> list[Path]:
         draw_spread(axes, clients[["round", "client", "loss"]].dropna(), "loss", client_names(run, "client {}"))
         drawn.append(save(figure, run.figures / "losses.png"))
     if len(rounds):
-        figure, axes = curves("bytes moved", "MB, summed over clients and rounds")
-        for number, (way, words) in enumerate((("up", "up"), ("down", "down"), ("d2d", "between clients"))):
-            moved = rounds[f"bytes_{way}"].cumsum() / 1e6
-            if way != "d2d" or moved.any():
-                axes.plot(rounds["round"], moved, label=words, **style(number))
+        figure, axes = curves("bytes sent", "MB, summed over clients and rounds")
+        for number, (direction, words) in enumerate((("up", "up"), ("down", "down"), ("d2d", "between clients"))):
+            megabytes = rounds[f"bytes_{direction}"].cumsum() / 1e6
+            if direction != "d2d" or megabytes.any():
+                axes.plot(rounds["round"], megabytes, label=words, **style(number))
         axes.set_ylim(bottom=0)
         axes.legend()
         drawn.append(save(figure, run.figures / "bytes.png"))
@@ -63,7 +64,7 @@ def draw_figures(run: RunFolder) -> list[Path]:
 
 
 def number_figure(chosen: Choice) -> Figure:
-    """Stability and silhouette over the number of clusters, and the number that was chosen.
+    """Return a figure of stability and silhouette over the number of clusters, with the chosen number.
 
     Args:
         chosen: the choice.
@@ -73,16 +74,16 @@ def number_figure(chosen: Choice) -> Figure:
     curve = pd.DataFrame([record_to_json(each) for each in chosen.curve])
     spread = {"stability": "stability: Rand index of two halves", "silhouette": "simplified silhouette"}
     for number, (name, label) in enumerate(spread.items()):
-        look = style(number)
+        line = style(number)
         axes.fill_between(
             curve["clusters"],
             curve[name] - curve[f"{name}_std"],
             curve[name] + curve[f"{name}_std"],
-            color=look["color"],
+            color=line["color"],
             alpha=0.2,
             linewidth=0,
         )
-        axes.plot(curve["clusters"], curve[name], label=label, **look)
+        axes.plot(curve["clusters"], curve[name], label=label, **line)
     axes.axvline(chosen.clusters, color="black", linestyle=":", label=f"chosen: {chosen.clusters}")
     axes.set(title="how many clusters", xlabel="number of clusters", ylabel="mean over pairs of halves (1 is best)")
     axes.set_ylim(top=1.02)
@@ -92,11 +93,11 @@ def number_figure(chosen: Choice) -> Figure:
 
 
 def curves(title: str, unit: str) -> tuple[Figure, Axes]:
-    """An empty figure over rounds.
+    """Return an empty figure over rounds.
 
     Args:
         title: of the figure.
-        unit: what the vertical axis shows.
+        unit: label of the vertical axis.
     """
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
@@ -106,38 +107,38 @@ def curves(title: str, unit: str) -> tuple[Figure, Axes]:
 
 
 def style(number: int) -> dict[str, Any]:
-    """Colour, marker and dashes of the line of that number."""
+    """Return colour, marker and dashes of the line of a number."""
     return {
         "color": PALETTE[number % len(PALETTE)],
         "marker": MARKERS[number % len(MARKERS)],
         "markersize": 4,
-        "linestyle": "-" if number % 2 == 0 else "--",  # of two lines at one place both are seen
+        "linestyle": ("-", "--")[number % 2],  # so that both of two equal lines are seen
         "alpha": 0.85,
     }
 
 
 def draw_spread(axes: Axes, values: pd.DataFrame, column: str, names: Sequence[str]) -> None:
-    """What clients report over rounds: a line for each client, and median and quartiles of them.
+    """Draw the clients' values over rounds: a line for each client, with their median and quartiles.
 
     Args:
-        axes: where it is drawn.
+        axes: the axes to draw on.
         values: a row a client and round, with the columns `round`, `client` and `column`.
-        column: what is drawn.
+        column: the column to draw.
         names: of the clients, by number.
     """
     clients = values["client"].nunique()
-    if clients <= FAINT:
+    if clients <= MAX_LINES:
         for number, (client, rows) in enumerate(values.groupby("client")):
-            if clients <= NAMED:
+            if clients <= MAX_NAMED:
                 axes.plot(rows["round"], rows[column], label=named(names, int(client)), **style(number))
             else:
                 axes.plot(rows["round"], rows[column], color="0.75", linewidth=0.7)
-    if clients >= SPREAD:
+    if clients >= MIN_FOR_QUARTILES:
         spread = values.groupby("round")[column].quantile([0.25, 0.5, 0.75]).unstack()
         low, middle, high = (spread[share].to_numpy(dtype=float) for share in (0.25, 0.5, 0.75))
         rounds = spread.index.to_numpy()
         label = f"quartiles of {clients} clients"
-        tint = PALETTE[0] if clients > NAMED else "0.5"  # a colour that no line beside it has
+        tint = PALETTE[0] if clients > MAX_NAMED else "0.5"  # no line has this colour
         if len(rounds) > 1:
             axes.fill_between(rounds, low, high, color=tint, alpha=0.3, linewidth=0, label=label)
         else:
@@ -147,11 +148,11 @@ def draw_spread(axes: Axes, values: pd.DataFrame, column: str, names: Sequence[s
 
 
 def compare_curves(tables: Mapping[str, pd.DataFrame], metric: str, path: Path) -> Path:
-    """One metric over rounds for several runs.
+    """Draw one metric over rounds for several runs.
 
     Args:
-        tables: by label, tables with the columns `round` and `metric`.
-        metric: which column.
+        tables: tables with the columns `round` and `metric`, by label.
+        metric: the column to draw.
         path: the PNG file.
     """
     figure = Figure(figsize=(6.5, 4), layout="constrained")
@@ -160,7 +161,7 @@ def compare_curves(tables: Mapping[str, pd.DataFrame], metric: str, path: Path) 
     for number, (label, table) in enumerate(tables.items()):
         points = table[["round", metric]].dropna()
         if len(points) == 1:
-            # One round only: a level to compare with.
+            # A run of one round is a level to compare with.
             axes.axhline(float(points[metric].iloc[0]), linestyle="--", color="grey", label=label)
         else:
             axes.plot(points["round"], points[metric], label=label, **{**style(number), "markersize": 3})
@@ -176,7 +177,7 @@ def save(figure: Figure, path: Path) -> Path:
     """Write a figure as PNG."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for axes in figure.axes:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # rounds are whole
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # rounds are whole numbers
     make_drawable(figure)
     figure.savefig(path, dpi=120)
     return path

@@ -1,4 +1,4 @@
-"""What only runs of one method have: the figures and tables that the method itself makes of a finished run."""
+"""The figures and tables that a method itself makes of a finished run."""
 
 from __future__ import annotations
 
@@ -20,30 +20,35 @@ from shoal.review.results.fonts import make_drawable
 
 
 def method_and_history(run: RunFolder) -> tuple[Method, RunHistory]:
-    """A run's method, and the run as its method draws it.
+    """Return a run's method, and the run's history in the form in which methods draw it.
 
     Raises:
-        ShoalError: the run's data or partition are not on this machine, or are others now. StoreError: its last state
+        ShoalError: the run's data or partition are missing on this machine, or have changed. StoreError: its last state
             is damaged.
     """
-    opened, checkpoint = OpenedRun(run), read_state_if_any(run)
-    round, memory = (checkpoint.server.round, checkpoint.memory_index) if checkpoint is not None else (0, MemoryIndex())
+    opened = OpenedRun(run)
+    checkpoint = read_state_if_any(run)
+    server = None
+    clients = OpenedClients(opened, 0, MemoryIndex())
+    if checkpoint is not None:
+        server = checkpoint.server
+        clients = OpenedClients(opened, server.round, checkpoint.memory_index)
     history = RunHistory(
         run.table("rounds"),
         run.table("clients"),
         tuple(client_names(run)),
         tuple(opened.prepared.manifest.class_names),
-        checkpoint.server if checkpoint is not None else None,
-        OpenedClients(opened, round, memory),
+        server,
+        clients,
     )
     return opened.method, history
 
 
 def method_tables(run: RunFolder) -> dict[str, DataFrame]:
-    """The tables that the run's method makes of it, by name.
+    """Return the tables that the run's method makes of the run, by name.
 
     Raises:
-        ShoalError: as `method_and_history`.
+        ShoalError: see `method_and_history`.
     """
     method, history = method_and_history(run)
     return method.tables(history)
@@ -52,11 +57,11 @@ def method_tables(run: RunFolder) -> dict[str, DataFrame]:
 def draw_method_views(run: RunFolder) -> list[Path]:
     """Write the method's own figures (PNG) and tables (CSV) into the run's figures folder.
 
-    A run whose data or partition are not on this machine any more keeps those that were drawn where they were.
+    A run whose data or partition are no longer on this machine keeps its earlier figures.
     """
     kind = METHODS[run.settings().method.name]
     if kind.figures is Method.figures and kind.tables is Method.tables:
-        return []  # nothing to open the run for
+        return []  # the method draws nothing
     try:
         method, history = method_and_history(run)
     except StoreError:

@@ -1,4 +1,4 @@
-"""What all HTML pages share: self-contained, made from a template, images embedded."""
+"""HTML pages from templates: self-contained, with embedded images."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def write_page(path: Path, template: str, **parts: Any) -> Path:
 
     Args:
         path: the file.
-        template: its name in review/templates.
-        parts: what it shows.
+        template: its name in review/pages/templates.
+        parts: the values that the template shows.
     """
-    # Names of files, labels and settings are no HTML; by its ending a template would not be taken for some.
+    # Names of files, labels and settings are text, not HTML; the suffix .j2 alone would not switch escaping on.
     environment = Environment(
         loader=PackageLoader("shoal.review.pages"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -29,5 +29,5 @@ def write_page(path: Path, template: str, **parts: Any) -> Path:
 
 
 def embedded(path: Path) -> str:
-    """A file in base64."""
+    """Return a file in base64."""
     return base64.b64encode(path.read_bytes()).decode()

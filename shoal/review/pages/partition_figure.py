@@ -1,4 +1,4 @@
-"""The figure of a partition: how many samples of each label each client holds."""
+"""The figure of a partition: the number of samples of each label that each client holds."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from shoal.data.partition.summary import label_counts
 from shoal.data.partition.table import Partition
 from shoal.data.prepared import Prepared
+from shoal.review.results.clusters import client_names
 from shoal.review.results.fonts import make_drawable
 
 _ANNOTATED_CELLS = 300
@@ -21,19 +22,19 @@ _TICKS = 40
 def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Path:
     """Draw the heat map of labels by clients as a PNG; without labels, the samples per client as bars.
 
-    Cells carry their count where there are at most 300. Labels are those of the data set, before planted label maps.
+    Up to 300 cells show their count. Labels are those of the data set, before planted label maps.
 
     Args:
-        partition: who holds what.
-        prepared: the data set it divides.
-        path: the PNG, whose folder is made.
+        partition: the partition.
+        prepared: the data set that it divides.
+        path: the PNG; its folder is made.
 
     Returns:
         The path.
     """
     counts = label_counts(partition, prepared)
     clients = partition.clients
-    names = list(partition.client_names) or [str(k) for k in range(clients)]
+    names = client_names(partition)
     width = min(max(4.5, 0.5 * clients + 3.0), 24.0)
     height = min(max(3.2, 0.34 * len(counts) + 1.6), 16.0)
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -56,7 +57,7 @@ def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Pa
     longest = max(map(len, names))
     axes.set_xticks(*_thinned(names), rotation=90 if longest > 4 else 0)
     axes.set_xlabel("client")
-    # Over the whole figure, and broken into lines that fit it.
+    # Above the whole figure, wrapped to its width.
     figure.suptitle(textwrap.fill(_title(partition), int(width * 11)), fontsize=10)
     path.parent.mkdir(parents=True, exist_ok=True)
     make_drawable(figure)
@@ -65,7 +66,7 @@ def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Pa
 
 
 def _thinned(names: list[str]) -> tuple[list[int], list[str]]:
-    """Tick positions and names, at most 40 of them."""
+    """Return tick positions and names, at most 40 of them."""
     positions = list(range(0, len(names), -(-len(names) // _TICKS)))
     return positions, [names[position] for position in positions]
 

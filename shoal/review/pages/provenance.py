@@ -1,4 +1,4 @@
-"""Where a run comes from, as its report tells it: the settings that were chosen, links to origins, how to repeat it."""
+"""The origin of a run, for its report: settings that differ from the defaults, links to origins, how to repeat it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from shoal.core.errors import ShoalError
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings, flatten, make_settings
-from shoal.engine.store.lineage import DataVersion, PartitionVersion
+from shoal.engine.store.lineage import DataVersion, GitState, PartitionVersion
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
 from shoal.review.mlflow_log.page import mlflow_page
 
 ALWAYS = ("method.name", "data.name", "partition.kind")
-"""Settings that are shown whether they are the defaults or not: by them the other defaults are chosen."""
-LONGEST = 120
-"""Characters of a value that are shown, at most."""
+"""Settings that are shown even where they are the defaults: the other defaults depend on them."""
+MAX_CHARACTERS = 120
+"""Characters of a value that are shown."""
 FILES = (SETTINGS, LINEAGE, "rounds.parquet", "clients.parquet", "links.parquet", "clusters.parquet", "events.jsonl")
-"""The files of a run that its report links to, where they are there."""
+"""The files of a run to which its report links, where they exist."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Origin:
     """One line of a run's lineage.
 
     Attributes:
-        what: what comes from there.
-        name: what it is called.
-        link: where a browser finds it; empty where it has no address.
-        digest: by what it can be told from others; may be empty.
+        what: the kind of origin.
+        name: its name.
+        link: its address for a browser; may be empty.
+        digest: tells it apart from others; may be empty.
     """
 
     what: str
@@ -40,15 +40,16 @@ class Origin:
 
 
 def chosen_settings(settings: Settings) -> list[tuple[str, str, str]]:
-    """The settings that differ from the defaults of the method, the data and the partition scheme.
+    """Return the settings that differ from the defaults of the method, the data and the partition scheme.
 
     Args:
         settings: of the run.
 
     Returns:
-        Of each its key, its value, and the default (of those of `ALWAYS`: of all runs).
+        For each setting its key, its value, and the default (for those of `ALWAYS` the default of all runs).
     """
-    values, plain = flatten(settings), settings.to_json()
+    values = flatten(settings)
+    plain = settings.to_json()
     fallback = flatten(make_settings({}))
     try:
         default = flatten(make_settings({part: {key: plain[part][key]} for part, key in map(halves, ALWAYS)}))
@@ -60,19 +61,23 @@ def chosen_settings(settings: Settings) -> list[tuple[str, str, str]]:
 
 
 def halves(key: str) -> tuple[str, str]:
-    """A setting's section and its key there."""
+    """Return a setting's section and its key there."""
     section, _, name = key.partition(".")
     return section, name
 
 
 def shown(value: Any) -> str:
-    """A setting's value in a table, without passwords and not too long."""
-    text = "none" if value is None else masked(str(value))
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    """Return a setting's value for a table, without passwords and not too long."""
+    if value is None:
+        return "none"
+    text = masked(str(value))
+    if len(text) > MAX_CHARACTERS:
+        text = f"{text[: MAX_CHARACTERS - 1]}…"
+    return text
 
 
 def origins(run: RunFolder) -> list[Origin]:
-    """Where the run's numbers come from: MLflow run, code, data, partition, machine.
+    """Return the origins of the run's numbers: MLflow run, code, data, partition, machine.
 
     Args:
         run: the run's folder.
@@ -83,15 +88,14 @@ def origins(run: RunFolder) -> list[Origin]:
         page = None
         with contextlib.suppress(ShoalError):  # the store's address names a variable that is not set here
             page = mlflow_page(run)
-        # Without a page one can be started: the name is then what to look for there.
-        name = run_id if page else f"{run_id}, on the page that shoal serve starts"
-        rows.append(Origin("MLflow run", name, masked(page or "")))
+        if page is None:
+            rows.append(Origin("MLflow run", f"{run_id}, on the page that shoal serve starts"))
+        else:
+            rows.append(Origin("MLflow run", run_id, masked(page)))
     if prefect := lineage.prefect:
         rows.append(Origin("Prefect flow run", prefect.flow_run, masked(prefect.page or "")))
-    code = lineage.git
-    if code.commit:
-        changes = " with changes" if code.dirty else ""
-        rows.append(Origin("commit", f"{code.commit}{changes}", code.page or ""))
+    if commit := commit_words(lineage.git):
+        rows.append(Origin("commit", commit, lineage.git.page or ""))
     rows.append(data_origin("data", run, lineage.data, lineage.data.name))
     rows.append(data_origin("partition", run, lineage.partition, run.folder_of("partition").name))
     rows.append(Origin("settings", SETTINGS, "", f"sha256 {lineage.settings_sha256}"))
@@ -102,18 +106,28 @@ def origins(run: RunFolder) -> list[Origin]:
     return rows
 
 
+def commit_words(code: GitState) -> str:
+    """Return the commit of a lineage's code, with a note on changes; empty where it names none."""
+    commit = code.commit or ""
+    if commit and code.dirty:
+        commit += " with changes"
+    return commit
+
+
 def data_origin(what: str, run: RunFolder, version: DataVersion | PartitionVersion, name: str) -> Origin:
-    """The line of the data set (`data`) or the partition (`partition`) of a run, with a link where it is here."""
+    """Return the line of the data set (`data`) or of the partition (`partition`), with a link where it is here."""
     folder = run.folder_of(what)
-    link = folder.as_uri() if folder.is_absolute() and folder.is_dir() else ""
+    link = ""
+    if folder.is_absolute() and folder.is_dir():
+        link = folder.as_uri()
     return Origin(what, name, link, f"sha256 {version.digest}, DVC {version.dvc}")
 
 
 def run_files(run: RunFolder) -> list[str]:
-    """The files of the run that lie beside its report."""
+    """Return the files of the run that lie beside its report."""
     return [name for name in FILES if (run.path / name).exists()]
 
 
 def repeat_command(run: RunFolder) -> str:
-    """The command that computes the run anew from its settings, as typed into a shell."""
+    """Return the shell command that computes the run again from its settings."""
     return f"shoal run {shlex.quote(str(run.path / SETTINGS))}"

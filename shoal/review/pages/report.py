@@ -1,4 +1,4 @@
-"""One self-contained HTML page per run: what came out, clusters, clients, rounds, settings, lineage, events of note."""
+"""One self-contained HTML page per run: result, clusters, clients, rounds, settings, lineage and events."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import yaml
 from PIL import Image
 
-from shoal.core.errors import ShoalError
 from shoal.core.records import record_to_json
-from shoal.data.partition.table import load_partition
 from shoal.engine.settings.addresses import masked
 from shoal.engine.store.checkpoint import manifests
+from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
@@ -33,41 +31,46 @@ from shoal.review.results.result import run_result, shown_metrics
 from shoal.review.results.summary import summary_of
 from shoal.review.results.views import check_figures, keep_report
 
-QUIET = ("started", "round_started", "round_finished", "client_finished", "clients_dropped")
+HIDDEN_EVENTS = ("started", "round_started", "round_finished", "client_finished", "clients_dropped")
 SHEETS_BYTES = 1_500_000
-"""At most so many bytes of contact sheets are embedded: with base64 and figures the page stays below 3 MB."""
-HALF = 600
-"""Pixels: of sheets up to this width two are shown beside each other."""
+"""Bytes of embedded contact sheets: with base64 and figures the page stays below 3 MB."""
+MAX_HALF_WIDTH = 600
+"""Pixels: sheets up to this width are shown in pairs."""
 FIGURES_BYTES = 500_000
-"""Likewise of figures."""
-LISTED = 30
-"""Of the rounds that a client missed at most so many are named."""
-CLIENTS = 200
-"""At most so many clients of the last round are listed, and of those that missed rounds."""
+"""Bytes of embedded figures."""
+MAX_ROUNDS_LISTED = 30
+"""Missed rounds that are named for each client."""
+MAX_CLIENTS = 200
+"""Clients of the last round that are listed, and clients that missed rounds."""
 
 
 def write_report(run: RunFolder, *, beside: bool = True) -> Path:
     """Write report.html from the run folder; figures are embedded.
 
-    A part that the run does not have, or that cannot be made of it, is left out: of the latter an event tells. Of files
-    that were damaged no report is made.
+    The report leaves out parts that the run does not have. It also leaves out parts that fail, and an event says which.
+    It is not written from damaged files.
 
     Args:
         run: the run's folder.
-        beside: whether the page will be read where it is written: it then links to the run's other files, and says
-            how to repeat the run from them. Else it is a copy that a DVC stage keeps.
+        beside: whether the page stays beside the run's other files: it then links to them, and says how to repeat the
+            run from them. Otherwise it is a copy that a DVC stage keeps.
 
     Raises:
         StoreError: a file of the run is damaged.
     """
     check_figures(run)
-    result, settings = run_result(run), run.settings()
-    names = (settings.method.name, settings.data.name)
+    result = run_result(run)
+    settings = run.settings()
 
     def part(what: str, make: Callable[[], Made]) -> Made | None:
         return attempted(run, what, make, but=StoreError)
 
-    table = part("clusters", lambda: cluster_table(run))
+    table = part("clusters", lambda: read_clusters(run))
+    about_clusters: dict[str, Any] = {}
+    if table is not None:
+        about_clusters["facts"] = part("quality of clusters", lambda: cluster_facts(run))
+        about_clusters["confused"] = part("clusters by labels", lambda: confusion(table))
+        about_clusters["crossed"] = part("clusters by clients", lambda: clusters_by_clients(table))
     clients = part("clients", lambda: last_clients(run)) or []
     sheets, left = part("images of clusters", lambda: embedded_sheets(run)) or ([], 0)
     figures, figures_left = part("figures", lambda: embedded_figures(run)) or ([], [])
@@ -75,116 +78,120 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         run.path / "report.html",
         "report.html.j2",
         name=run.name,
-        heading=" on ".join(names),
+        heading=f"{settings.method.name} on {settings.data.name}",
         summary=part("the summary", lambda: summary_of(run)),
         result=result,
         metrics=shown_metrics(result),
         described=DESCRIBED,
-        facts=part("quality of clusters", lambda: cluster_facts(run)) if table is not None else None,
         clusters=part("the table of clusters", lambda: cluster_rows(run)),
-        confused=part("clusters by labels", lambda: None if table is None else confusion(table)),
-        crossed=part("clusters by clients", lambda: None if table is None else clusters_by_clients(table)),
         dealt=part("labels by clients", lambda: labels_by_clients(run)),
         sheets=sheets,
         sheets_left=left,
-        clients=clients[:CLIENTS],
-        clients_left=max(0, len(clients) - CLIENTS),
-        missed=(part("clients that did not answer", lambda: missed_rounds(run)) or [])[:CLIENTS],
-        chosen=part("settings that were chosen", lambda: chosen_settings(settings)),
+        clients=clients[:MAX_CLIENTS],
+        clients_left=max(0, len(clients) - MAX_CLIENTS),
+        missed=(part("clients that did not answer", lambda: missed_rounds(run)) or [])[:MAX_CLIENTS],
+        chosen=part("settings that differ from the defaults", lambda: chosen_settings(settings)),
         settings=masked(yaml.safe_dump(settings.to_json(), sort_keys=False)),
         origins=part("origins", lambda: origins(run)),
         lineage=masked(yaml.safe_dump(record_to_json(run.lineage()))),
-        files=run_files(run) if beside else [],
-        repeat=repeat_command(run) if beside else "dvc repro",
         figures=figures,
         figures_left=figures_left,
         embedding=part("the figure of features", lambda: embedded_if_there(run.figures / EMBEDDING)),
-        events=[event for event in run.whole_events() if event.kind not in QUIET],
+        events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
+        **about_clusters,
+        **about_files(run, beside),
     )
     if beside:
         keep_report(run)
     return page
 
 
+def about_files(run: RunFolder, beside: bool) -> dict[str, Any]:
+    """Return the links to the run's other files, and the command that repeats the run."""
+    if not beside:
+        return {"files": [], "repeat": "dvc repro"}
+    return {"files": run_files(run), "repeat": repeat_command(run)}
+
+
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:
-    """The clients of the last round, a dictionary each, under their names where they have some."""
+    """Return the clients of the last round, a dictionary each, with their names where they have some."""
     clients = run.table("clients")
     if not len(clients):
         return []
     clients = clients[clients["round"] == clients["round"].max()].round(4).dropna(axis=1, how="all")
-    names = client_names(run)
-    if names and clients["client"].max() < len(names) and len(clients) > 1:
-        clients["client"] = [names[k] for k in clients["client"]]
+    if len(clients) > 1:
+        names = client_names(run)
+        clients["client"] = [named(names, client) for client in clients["client"]]
     return [{str(key): value for key, value in row.items()} for row in clients.to_dict("records")]
 
 
-def client_names(run: RunFolder) -> Sequence[str]:
-    """What the clients are called, by id; nothing where they have no names."""
-    try:
-        return load_partition(run.folder_of("partition")).client_names
-    except ShoalError:  # the folder was moved here without its data: numbers say enough
-        return ()
-
-
 def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
-    """The clients that were chosen for a round and left out of it, by how often: whether they failed or dropped out."""
+    """Return the clients that missed rounds for which they were chosen, by failure or dropout, most often first."""
     rounds = run.table("rounds")
     if not len(rounds) or not rounds["left_out"].sum():
         return []
     missed: dict[int, list[int]] = {}
-    known = lost_rounds(run)
+    lost = lost_rounds(run)
 
     def refuse(round: int, why: str) -> None:
-        # A copy that a DVC stage keeps has the last manifest alone.
-        if round not in known and RoundPaths(run.path, round).checkpoint.exists():
-            raise StoreError(f"run {run.name}: {why}; `shoal run --resume {run.name}` goes on without round {round}")
+        # A copy that a DVC stage keeps only has the last manifest.
+        if round not in lost and RoundPaths(run.path, round).checkpoint.exists():
+            raise StoreError(f"run {run.name}: {why}; `shoal run --resume {run.name}` continues without round {round}")
 
     for manifest in manifests(run, int(rounds["round"].max()), refuse):
-        for client in manifest.record.left_out if manifest.record else ():
-            missed.setdefault(client, []).append(manifest.round)
-    names = client_names(run)
-    return [
-        {
-            "client": names[client] if client < len(names) else client,
-            "rounds missed": len(those),
-            "which": ", ".join(map(str, those[:LISTED])) + (", ..." if len(those) > LISTED else ""),
-        }
-        for client, those in sorted(missed.items(), key=lambda item: (-len(item[1]), item[0]))
-    ]
+        if manifest.record is not None:
+            for client in manifest.record.left_out:
+                missed.setdefault(client, []).append(manifest.round)
+    return missed_rows(missed, client_names(run))
 
 
-def cluster_table(run: RunFolder) -> pd.DataFrame | None:
-    """The run's cluster table, where it has one."""
-    return read_clusters(run)
+def missed_rows(missed: dict[int, list[int]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a row for each client that missed rounds, most often first.
+
+    Args:
+        missed: rounds by client.
+        names: of the clients, by number.
+    """
+    rows = []
+    for client, numbers in sorted(missed.items(), key=lambda item: (-len(item[1]), item[0])):
+        listed = ", ".join(map(str, numbers[:MAX_ROUNDS_LISTED]))
+        if len(numbers) > MAX_ROUNDS_LISTED:
+            listed += ", ..."
+        rows.append({"client": named(names, client), "rounds missed": len(numbers), "which": listed})
+    return rows
 
 
 def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
-    """A row a cluster, empty ones too: size, share, clients, mean confidence, and its most frequent label."""
-    table, facts = cluster_table(run), cluster_facts(run)
+    """Return a row a cluster, empty ones too: size, share, clients, mean confidence, and its most frequent label."""
+    table = read_clusters(run)
+    facts = cluster_facts(run)
     if table is None or facts is None:
         return []
     labelled = "label" in table and table["label"].notna().any()
     rows = []
     for cluster in range(facts.clusters):
-        own = table[table["cluster"] == cluster]
+        samples = table[table["cluster"] == cluster]
         row: dict[str, Any] = {
             "cluster": cluster,
-            "samples": f"{len(own):,}",
-            "share": f"{len(own) / len(table):.1%}",
-            "clients": own["client_name"].nunique(),
-            "mean confidence": f"{own['confidence'].mean():.3f}" if len(own) else "",
+            "samples": f"{len(samples):,}",
+            "share": f"{len(samples) / len(table):.1%}",
+            "clients": samples["client_name"].nunique(),
+            "mean confidence": "",
         }
+        if len(samples):
+            row["mean confidence"] = f"{samples['confidence'].mean():.3f}"
         if labelled:
-            shares = own["label"].value_counts(normalize=True)
-            row["mostly label"] = f"{shares.index[0]} ({shares.iloc[0]:.0%})" if len(shares) else ""
+            row["most frequent label"] = ""
+            for label, share in samples["label"].value_counts(normalize=True).head(1).items():
+                row["most frequent label"] = f"{label} ({share:.0%})"
         rows.append(row)
     return rows
 
 
 def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
-    """Contact sheets of clusters, as many as `SHEETS_BYTES` hold, and how many are left out.
+    """Return the contact sheets that `SHEETS_BYTES` hold, and the number of those left out.
 
-    Of each its name, a JPEG in base64, and whether two fit beside each other.
+    Each sheet has its name, a JPEG in base64, and whether two fit beside each other.
     """
     found: list[tuple[str, str, bool]] = []
     total = 0
@@ -192,7 +199,8 @@ def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
     for path in paths:
         with Image.open(path) as opened, io.BytesIO() as file:
             opened.convert("RGB").save(file, format="JPEG", quality=80)
-            content, half = file.getvalue(), opened.width <= HALF
+            content = file.getvalue()
+            half = opened.width <= MAX_HALF_WIDTH
         if total + len(content) > SHEETS_BYTES:
             break
         total += len(content)
@@ -201,21 +209,23 @@ def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
 
 
 def embedded_if_there(path: Path) -> str | None:
-    """A file in base64; None where there is none."""
-    return embedded(path) if path.exists() else None
+    """Return a file in base64; None where there is none."""
+    if not path.exists():
+        return None
+    return embedded(path)
 
 
 def embedded_figures(run: RunFolder) -> tuple[list[tuple[str, str]], list[str]]:
-    """Figures by name, each a PNG in base64, as many as `FIGURES_BYTES` hold, and the names of the others.
+    """Return the figures that `FIGURES_BYTES` hold, by name, each a PNG in base64, and the names of the others.
 
-    What every run has comes first, then what the method drew of it.
+    The figures of all runs come first, then those of the method.
     """
     found: list[tuple[str, str]] = []
     left = []
     total = 0
-    place = {name: number for number, name in enumerate(("scores", "losses", "bytes"))}
+    order = {name: number for number, name in enumerate(("scores", "losses", "bytes"))}
     drawn = [path for path in run.figures.glob("*.png") if path.name != EMBEDDING]
-    for path in sorted(drawn, key=lambda path: (place.get(path.stem, len(place)), path.stem)):
+    for path in sorted(drawn, key=lambda path: (order.get(path.stem, len(order)), path.stem)):
         content = path.read_bytes()
         if total + len(content) > FIGURES_BYTES:
             left.append(path.name)

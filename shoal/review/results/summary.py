@@ -38,16 +38,16 @@ class Number:
 
 @dataclass(frozen=True)
 class Summary:
-    """How a report begins.
+    """The beginning of a report.
 
     Attributes:
-        asked: one sentence: method, data, clients, rounds.
-        found: one sentence: how far it came, clusters and scores.
+        task: one sentence: method, data, clients, rounds.
+        outcome: one sentence: finished rounds, clusters and scores.
         numbers: at most five: clusters, two scores, bytes, time.
     """
 
-    asked: str
-    found: str
+    task: str
+    outcome: str
     numbers: tuple[Number, ...]
 
 
@@ -61,26 +61,26 @@ def summary_of(run: RunFolder) -> Summary:
     clusters = clusters_found(run, result)
     scores = scores_of(result)
     numbers = (*clusters, *scores, bytes_moved(result.bytes), Number(duration(result.seconds), "time", "of all rounds"))
-    return Summary(asked(run), found(run, result, (*clusters, *scores)), numbers)
+    return Summary(task_sentence(run), outcome_sentence(run, result, (*clusters, *scores)), numbers)
 
 
-def asked(run: RunFolder) -> str:
+def task_sentence(run: RunFolder) -> str:
     """Return the task in one sentence; the number of samples is left out where the data are elsewhere."""
     settings = run.settings()
     method = METHODS[settings.method.name]
-    held = ""
+    samples_text = ""
     if (data := run_data(run)) is not None:
         prepared, partition = data
         samples = counted(len(partition.sample), f"{prepared.manifest.kind} sample")
         verb = "pooled from" if method.pooled else "held by"
         scheme = settings.partition.kind.replace("_", " ")
-        held = f": {samples} {verb} {counted(partition.clients, 'client')} ({scheme} partition)"
+        samples_text = f": {samples} {verb} {counted(partition.clients, 'client')} ({scheme} partition)"
     labels = "with" if method.learns_from_labels else "without"
     rounds = counted(settings.rounds, "round")
-    return f"{settings.method.name} was asked to learn {labels} labels from {settings.data.name}{held}, in {rounds}."
+    return f"{settings.method.name} learns from {settings.data.name} {labels} labels, in {rounds}{samples_text}."
 
 
-def found(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str:
+def outcome_sentence(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str:
     """Return the outcome in one sentence."""
     if result.status == FINISHED:
         state = f"It finished after {counted(result.rounds, 'round')}"
@@ -134,7 +134,7 @@ def bytes_moved(moved: Mapping[str, int]) -> Number:
     """Return all bytes that were sent, and the share of each way."""
     ways = (("up", "up"), ("down", "down"), ("d2d", "between clients"))
     parts = [f"{size(moved[key])} {words}" for key, words in ways if moved.get(key)]
-    return Number(size(sum(moved.values())), "moved", ", ".join(parts))
+    return Number(size(sum(moved.values())), "sent", ", ".join(parts))
 
 
 def size(count: float) -> str:

@@ -1,8 +1,8 @@
-"""Whether what came last is like what a model knew: cluster shares, in all and by client, and uniformity by client.
+"""Drift between new samples and old ones: cluster shares, of all samples and by client, and uniformity by client.
 
-Old samples are those of the set's version before the last; the model is the champion, which has not been trained on the
-new ones. Thresholds come from old samples alone, drawn again in the sizes at hand, and keep the probability of a false
-alarm of all comparisons together at the level that is asked for (Bonferroni).
+Old samples are those of the set's version before the last. The model is the champion, which was not trained on the new
+samples. Thresholds come from old samples alone, drawn again in the given sizes, and keep the probability of a false
+alarm in all comparisons together at the given level (Bonferroni).
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from shoal.methods.scores.representation import uniformity
 from shoal.review.served.judging import BATCH
 from shoal.review.served.predict import Predictor
 
-MOST = 2_000
-"""Of a client's old samples, and of its new ones, at most so many are looked at, a seeded draw."""
-LEAST = 5
-"""Old and new samples that a client has at least, to be compared."""
-CLUSTERS, UNIFORMITY = "cluster shares", "uniformity"
+MAX_SAMPLES = 2_000
+"""Old samples, and new samples, of a client that are compared, a seeded draw."""
+MIN_SAMPLES = 5
+"""Old samples, and new samples, that a client needs to be compared."""
+CLUSTERS = "cluster shares"
+UNIFORMITY = "uniformity"
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class Drift:
 
     Args:
         what: cluster shares or uniformity.
-        client: whose samples; empty: all together.
-        old, new: how many samples were compared.
-        distance: Jensen-Shannon distance of the shares; or by how much uniformity changed.
-        low, high: between which bounds it lies by chance.
-        found: it does not.
+        client: the owner of the samples; empty: all clients together.
+        old, new: numbers of samples that were compared.
+        distance: Jensen-Shannon distance of the shares; or the change of uniformity.
+        low, high: the bounds of the distance by chance.
+        found: whether the distance lies outside of these bounds.
     """
 
     what: str
@@ -54,12 +55,14 @@ class Drift:
     found: bool
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the comparison as JSON."""
         return asdict(self)
 
-    def told(self) -> str:
-        """In one sentence."""
-        whose = f"client {self.client}" if self.client else "all clients"
+    def sentence(self) -> str:
+        """Return the comparison in one sentence."""
+        whose = "all clients"
+        if self.client:
+            whose = f"client {self.client}"
         counts = f"from {self.old} old to {self.new} new samples"
         if self.what == CLUSTERS:
             by = f"a Jensen-Shannon distance of {self.distance:.3f}, by chance at most {self.high:.3f}"
@@ -78,16 +81,16 @@ class _Part:
 
 
 def find_drift(champion: RunFolder, data: Path, level: float, seed: int) -> list[Drift]:
-    """Every comparison of the samples that came last with those before; empty where the set has one version only.
+    """Compare the newest samples with those before; return nothing where the set has only one version.
 
     Args:
         champion: the run of the model in use.
-        data: the folder of a set of the user's own.
-        level: probability of a false alarm, of all comparisons together.
-        seed: of draws.
+        data: the folder of a user's own set.
+        level: probability of a false alarm in all comparisons together.
+        seed: of the random draws.
 
     Raises:
-        RunError: the run gives new samples no clusters.
+        RunError: the run cannot give new samples a cluster.
     """
     prepared = open_prepared(data)
     table = sample_files(prepared)
@@ -101,37 +104,46 @@ def find_drift(champion: RunFolder, data: Path, level: float, seed: int) -> list
     for number, client in enumerate(clients):
         rng = Streams(seed, client=number).numpy("samples to look for drift in")
         sides = [np.flatnonzero((table["client"] == client) & (new == side)) for side in (False, True)]
-        kept = [np.sort(rng.choice(rows, MOST, replace=False)) if len(rows) > MOST else rows for rows in sides]
-        parts[client] = (_look(predictor, prepared, table, kept[0]), _look(predictor, prepared, table, kept[1]))
-    both = [client for client, (old, fresh) in parts.items() if min(len(old.cluster), len(fresh.cluster)) >= LEAST]
+        old_rows, new_rows = (_draw(rows, rng) for rows in sides)
+        parts[client] = (_look(predictor, prepared, table, old_rows), _look(predictor, prepared, table, new_rows))
+    both = [name for name, pair in parts.items() if min(len(part.cluster) for part in pair) >= MIN_SAMPLES]
     rng = Streams(seed).numpy("drift thresholds")
     level /= 1 + 2 * len(both)
     old, fresh = (np.concatenate([pair[side].cluster for pair in parts.values()]) for side in (0, 1))
     found = []
-    if min(len(old), len(fresh)) >= LEAST:
+    if min(len(old), len(fresh)) >= MIN_SAMPLES:
         found.append(_shares("", old, fresh, predictor.clusters, level, rng))
     allowance = _gap([parts[client][0] for client in both])
     for client in both:
-        before_, after = parts[client]
-        found.append(_shares(client, before_.cluster, after.cluster, predictor.clusters, level, rng))
-        found.append(_uniformity(client, before_, after, allowance, level, rng))
+        old_part, new_part = parts[client]
+        found.append(_shares(client, old_part.cluster, new_part.cluster, predictor.clusters, level, rng))
+        found.append(_uniformity(client, old_part, new_part, allowance, level, rng))
     return found
 
 
+def _draw(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return at most `MAX_SAMPLES` of some rows, in their order."""
+    if len(rows) <= MAX_SAMPLES:
+        return rows
+    return np.sort(rng.choice(rows, MAX_SAMPLES, replace=False))
+
+
 def _look(predictor: Predictor, prepared: Prepared, table: Any, rows: np.ndarray) -> _Part:
-    """What the champion says of the samples in some rows of the set's table of files."""
-    held = (table["part"].to_numpy() == "test")[rows]
+    """Return what the champion's model makes of the samples in some rows of the set's table of files."""
+    held_out = (table["part"].to_numpy() == "test")[rows]
     index = table["index"].to_numpy()[rows]
-    clusters, features = [np.zeros(0, dtype=np.int64)], []
-    test_x = prepared.train_x[:0] if prepared.test_x is None else prepared.test_x
+    clusters = [np.zeros(0, dtype=np.int64)]
+    features = []
+    sources = [prepared.train_x]
+    if prepared.test_x is not None:
+        sources.append(prepared.test_x)
     for start in range(0, len(rows), BATCH):
         part = slice(start, start + BATCH)
-        pairs = zip(held[part], index[part], strict=True)
-        x = np.stack([test_x[i] if out else prepared.train_x[i] for out, i in pairs])
-        assigned, seen = predictor.judge(x)
+        x = np.stack([sources[int(test)][i] for test, i in zip(held_out[part], index[part], strict=True)])
+        assigned, embedding = predictor.judge(x)
         clusters.append(np.asarray(assigned["cluster"]))
-        features.append(seen)
-    return _Part(np.concatenate(clusters), np.concatenate(features) if features else np.zeros((0, 1)), held)
+        features.append(embedding)
+    return _Part(np.concatenate(clusters), np.concatenate(features or [np.zeros((0, 1))]), held_out)
 
 
 def _shares(
@@ -142,22 +154,24 @@ def _shares(
 
 
 def _gap(parts: list[_Part]) -> float:
-    """By how much uniformity differs between samples that were trained on and samples held out, of the old ones.
+    """Return by how much uniformity differs between old samples that were trained on and old samples held out.
 
-    A network spreads what it was trained on more evenly than anything else, and nothing new was trained on.
+    A network spreads the samples of its training more evenly than any others, and it was not trained on new ones.
     """
     if not parts:
         return 0.0
     features = np.concatenate([part.features for part in parts])
-    held = np.concatenate([part.held_out for part in parts])
-    if min(held.sum(), (~held).sum()) < LEAST:
+    held_out = np.concatenate([part.held_out for part in parts])
+    if min(held_out.sum(), (~held_out).sum()) < MIN_SAMPLES:
         return 0.0
-    seen, unseen = (uniformity(torch.from_numpy(features[side][:MOST])) for side in (~held, held))
+    sides = (features[~held_out][:MAX_SAMPLES], features[held_out][:MAX_SAMPLES])
+    seen, unseen = (uniformity(torch.from_numpy(side)) for side in sides)
     return abs(seen - unseen)
 
 
 def _uniformity(client: str, old: _Part, new: _Part, allowance: float, level: float, rng: np.random.Generator) -> Drift:
     before, after, (low, high) = uniformity_drift(old.features, new.features, level, rng)
-    low, high = low - before - allowance, high - before + allowance
+    low = low - before - allowance
+    high = high - before + allowance
     change = after - before
     return Drift(UNIFORMITY, client, len(old.cluster), len(new.cluster), change, low, high, not low <= change <= high)

@@ -1,4 +1,4 @@
-"""A new client finds its cluster in a finished CFL run (Sattler et al. 2021, algorithm 4)."""
+"""Enrolment of a new client in a finished CFL run: it finds its cluster (Sattler et al. 2021, algorithm 4)."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from shoal.methods.contract.base import Client
 def new_client(
     run: RunFolder, source: str, store: Path, mirror: Path | None, *, validation: float = 0.2, limit: int | None = None
 ) -> Client:
-    """The new client's samples.
+    """Return a new client with its samples.
 
     Args:
-        run: the run it is to be enrolled in.
+        run: the run that the client joins.
         source: a data set (built-in or the user's own), or `PARTITION_FOLDER:K` for client K of a stored partition.
-        store: where prepared sets are.
-        mirror: raw files of built-in sets.
-        validation: share of a data set's samples held out.
-        limit: samples of a data set to use.
+        store: folder of prepared sets.
+        mirror: folder of raw files of built-in sets.
+        validation: share of a data set's samples that is held out.
+        limit: number of samples of a data set to use.
 
     Raises:
         RunError: the samples have another kind or shape than the run's.
@@ -44,12 +44,14 @@ def new_client(
     opened = OpenedRun(run)
     folder, colon, number = source.rpartition(":")
     if colon and number.isdigit() and Path(folder).is_dir():
-        partition, client = load_partition(Path(folder)), int(number)
+        partition = load_partition(Path(folder))
+        client = int(number)
         prepared = prepare_set(partition.data, store, mirror=mirror)
         if client >= partition.clients:
-            raise RunError(f"partition {folder} has clients 0 to {partition.clients - 1}, not {client}")
+            raise RunError(f"partition {folder} has no client {client}: its clients are 0 to {partition.clients - 1}")
     else:
-        prepared, client = prepare_set(source, store, mirror=mirror), 0
+        prepared = prepare_set(source, store, mirror=mirror)
+        client = 0
         partition = make_partition(
             IID(clients=1, validation=validation), prepared, limit=limit, seed=opened.settings.seed
         )
@@ -107,20 +109,21 @@ def check_alike(prepared: Prepared, opened: OpenedRun) -> None:
     """Refuse data that the run's model cannot read.
 
     Raises:
-        RunError: says what was expected.
+        RunError: says which data the model takes.
     """
-    wanted, given = opened.prepared.spec, prepared.spec
-    if (wanted.kind, wanted.shape, wanted.vocabulary) != (given.kind, given.shape, given.vocabulary):
+    expected = opened.prepared.spec
+    spec = prepared.spec
+    if (expected.kind, expected.shape, expected.vocabulary) != (spec.kind, spec.shape, spec.vocabulary):
         raise RunError(
-            f"the new client has {given.kind} data of shape {given.shape}, the run's model takes {wanted.kind} data of "
-            f"shape {wanted.shape}"
+            f"the new client has {spec.kind} data of shape {spec.shape}, and the run's model takes {expected.kind} "
+            f"data of shape {expected.shape}: choose data of that kind and shape"
         )
 
 
 def enroll(
     run: RunFolder, client: Client, give: str = "leaf", out: Path | None = None, round: int | None = None
 ) -> Enrolment:
-    """Walk a new client down the tree by what its training would change, and write the model it gets.
+    """Walk a new client down the tree by the update of its training, and write the model of its node.
 
     Args:
         run: a run of method cfl with at least one finished round.
@@ -130,19 +133,20 @@ def enroll(
         round: the round whose tree is used; None: the last.
 
     Raises:
-        RunError: the run is of another method, has no round yet or no such round, or `give` names no node of the path.
+        RunError: the run has another method, no round yet or no such round, or `give` names no node of the path.
         StoreError: the state is damaged.
     """
     opened = OpenedRun(run)
     method = opened.method
     if not isinstance(method, CFL):
-        raise RunError(f"run {run.name} is of method {method.name!r}; only runs of cfl have a tree to enroll in")
+        raise RunError(f"run {run.name} is of method {method.name!r}, and only runs of cfl have a tree to enroll in")
     server = read_state(run, round).server
     if not server.round:
-        raise RunError(f"run {run.name} has no finished round yet")
+        raise RunError(f"run {run.name} has no finished round yet: `shoal run --resume {run.name}` trains it")
     state = CFLState.from_server(server)
     tree = state.tree
-    vectors, network = method.vectors(), method.network()
+    vectors = method.vectors()
+    network = method.network()
     path: list[Step] = []
     node = 0
     while True:
@@ -158,27 +162,29 @@ def enroll(
         path.append(Step(node, similarities, accuracy))
         node = nearest_child(similarities)
     cluster = path[-1].node
-    given = choose(path, give)
-    vectors.load(network, server.model[f"node/{given}"])
-    file = out or run.path / f"enrolled-node-{given}.safetensors"
-    about = {"run": run.name, "node": given, "settings": run.settings().to_json()}
+    chosen = choose(path, give)
+    vectors.load(network, server.model[f"node/{chosen}"])
+    file = out or run.path / f"enrolled-node-{chosen}.safetensors"
+    about = {"run": run.name, "node": chosen, "settings": run.settings().to_json()}
     save_tensors(file, {name: tensor.contiguous() for name, tensor in network.state_dict().items()}, about)
-    return Enrolment(tuple(path), cluster, tuple(tree.nodes[cluster].clients), given, str(file), server.round)
+    return Enrolment(tuple(path), cluster, tuple(tree.nodes[cluster].clients), chosen, str(file), server.round)
 
 
 def choose(path: Sequence[Step], give: str) -> int:
-    """The node whose model is given.
+    """Return the node whose model the client gets.
 
     Raises:
-        RunError: it is not on the path, or there is nothing to choose the best by.
+        RunError: the node is not on the path, or there are no validation samples to choose the best by.
     """
     nodes = [step.node for step in path]
-    if give in ("leaf", "root"):
-        return nodes[-1] if give == "leaf" else nodes[0]
+    if give == "leaf":
+        return nodes[-1]
+    if give == "root":
+        return nodes[0]
     if give == "best":
         if path[0].accuracy is None:
             raise RunError("--give best needs validation samples of the new client: raise --validation")
-        # The most special of equally good ones.
+        # The deepest of equally good nodes.
         return max(path, key=lambda step: (step.accuracy or 0.0, nodes.index(step.node))).node
     if not give.isdigit() or int(give) not in nodes:
         raise RunError(f"--give {give}: expected leaf, root, best, or a node of the path {nodes}")

@@ -1,6 +1,6 @@
-"""One cluster of a finished run over its clients: what share of whose data it holds, how surely, and which samples.
+"""One cluster of a finished run by client: shares of the clients' data, confidence, and samples.
 
-Read from the run's cluster table, so that nothing is computed anew and the model need not be loaded.
+Everything is read from the run's cluster table: nothing is computed again, and the model is not loaded.
 """
 
 from __future__ import annotations
@@ -26,31 +26,37 @@ from shoal.review.results.clusters import cluster_facts, read_clusters
 from shoal.review.results.fonts import font
 from shoal.review.results.summary import counted
 
-CERTAIN, UNSURE = 8, 4
-"""How many samples of each client are shown: the most certain, and of the others the least certain."""
-CLIENTS = 40
-"""At most so many clients have a row of images, those with most samples in the cluster."""
-NOBODY = "(test part)"
-"""Whose samples of a common test part are: no client's."""
-KEPT = ("client_name", "part", "sample", "file", "label", "confidence", "distance")
-_GAP, _LEFT, _SPLIT = 6, 210, 22
-_INK, _GREY, _LINE = (30, 30, 30), (110, 110, 110), (205, 205, 205)
+MAX_CERTAIN = 8
+MAX_UNSURE = 4
+"""Samples of each client that are shown: the most certain, and of the others the least certain."""
+MAX_CLIENTS = 40
+"""Clients that have a row of images, those with most samples in the cluster."""
+TEST_PART = "(test part)"
+"""Stands for the client of samples of a common test part, which no client holds."""
+SHOWN_COLUMNS = ("client_name", "part", "sample", "file", "label", "confidence", "distance")
+_GAP = 6
+_LEFT = 210
+_SPLIT = 22
+_INK = (30, 30, 30)
+_GREY = (110, 110, 110)
+_LINE = (205, 205, 205)
 
 
 @dataclass(frozen=True)
 class Explained:
-    """One cluster over the clients.
+    """One cluster by client.
 
     Attributes:
-        run: its name.
+        run: the run's folder.
         cluster: its number.
-        samples: how many it has, of `total` in the run.
-        lines: what is known of it as a whole, in words.
+        samples: its number of samples.
+        total: number of samples in the run.
+        lines: a description of the whole cluster.
         clients: a row a client that has samples in it, the largest first: client, samples, share of the client's data,
             share of the cluster, mean confidence, and with labels mostly label and label share.
         shown: a row a sample that is shown: client_name, shown (certain or unsure), part, sample, file, label,
-            confidence and, with centres, distance. Of each client the most certain, most certain first, then the least
-            certain, least certain last.
+            confidence and, with centres, distance. The most certain samples of each client come first, in falling
+            confidence, then its least certain ones.
         kind: image, vector or text.
     """
 
@@ -65,11 +71,11 @@ class Explained:
 
     @property
     def title(self) -> str:
-        """Which cluster, and its size."""
+        """The cluster's number and its size."""
         return f"Cluster {self.cluster}: {self.samples:,} of {self.total:,} samples ({self.samples / self.total:.1%})"
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the cluster as JSON."""
         return {
             "run": str(self.run.path),
             "cluster": self.cluster,
@@ -80,10 +86,10 @@ class Explained:
         }
 
     def draw(self, path: str | Path) -> Path:
-        """The contact sheet as a PNG whose folder is made: a row of images a client, as its client holds them.
+        """Draw the contact sheet as a PNG: a row of images a client, each image as its client holds it.
 
         Raises:
-            DataError: the samples are no images, the path is no .png, or it cannot be written.
+            DataError: the samples are not images, the path does not end in .png, or the file cannot be written.
         """
         path = Path(path)
         if path.suffix.lower() != ".png":
@@ -97,29 +103,33 @@ class Explained:
         return path
 
     def sheet(self) -> Image.Image:
-        """The contact sheet.
+        """Return the contact sheet.
 
         Raises:
-            DataError: the samples are no images.
+            DataError: the samples are not images.
         """
         if self.kind != "image":
-            raise DataError(f"the samples of run {self.run.name} are {self.kind}s: only images can be drawn")
+            raise DataError(f"the samples of run {self.run.name} are {self.kind}s, and only images can be drawn")
         prepared = open_prepared(self.run.folder_of("data"))
         image_of = images_of(prepared, load_partition(self.run.folder_of("partition")))
         rows = []
-        for row in self.clients.head(CLIENTS).to_dict("records"):
+        for row in self.clients.head(MAX_CLIENTS).to_dict("records"):
             own = self.shown[self.shown["client_name"] == row["client"]]
-            parts = [own[own["shown"] == which] for which in ("certain", "unsure")]
+            parts = [own[own["shown"] == kind] for kind in ("certain", "unsure")]
             images = [[image_of(*where) for where in zip(p["part"], p["sample"], strict=True)] for p in parts]
             captions = [[caption(sample) for sample in p.to_dict("records")] for p in parts]
             name = str(row["client"])
-            rows.append(_Row(f"client {name}" if name.isdigit() else name, words_on(row), images, captions))
+            if name.isdigit():
+                name = f"client {name}"
+            rows.append(_Row(name, words_on(row), images, captions))
         left = len(self.clients) - len(rows)
-        last = f"and {left:,} more clients, with fewer samples in this cluster" if left > 0 else ""
-        return _drawn(self.title, self.lines, rows, last)
+        last = ""
+        if left > 0:
+            last = f"and {left:,} more clients, with fewer samples in this cluster"
+        return _Sheet(rows).draw(self.title, self.lines, last)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the clients' table, and the sheet where there are images."""
+        """Return what a notebook shows: the clients' table, and the sheet where there are images."""
         shown = f"<p><b>{html.escape(self.title)}</b></p>{self.clients.to_html(index=False, float_format='%.3f')}"
         if self.kind != "image":
             return shown
@@ -129,7 +139,7 @@ class Explained:
 
 
 def explain(run: RunFolder, cluster: int) -> Explained:
-    """What a finished run's cluster holds, client by client.
+    """Return what a cluster of a finished run holds, client by client.
 
     Args:
         run: a finished run with a cluster table.
@@ -142,16 +152,17 @@ def explain(run: RunFolder, cluster: int) -> Explained:
     table = read_clusters(run)
     if facts is None or table is None:
         raise RunError(
-            f"run {run.name} has no cluster table to explain: `shoal run --resume {run.name}` writes it where samples "
-            "have clusters"
+            f"run {run.name} has no cluster table: `shoal run --resume {run.name}` writes it where the method gives "
+            "samples clusters"
         )
     rows = table[table["cluster"] == cluster]
     if not 0 <= cluster < facts.clusters:
         raise RunError(f"run {run.name} has no cluster {cluster}: its clusters are 0 to {facts.clusters - 1}")
     if not len(rows):
-        raise RunError(f"cluster {cluster} of run {run.name} is empty: no sample is in it")
-    names = table["client_name"].fillna(NOBODY).astype(str)
-    table, rows = table.assign(client_name=names), rows.assign(client_name=names[rows.index])
+        raise RunError(f"cluster {cluster} of run {run.name} is empty: choose another one")
+    names = table["client_name"].fillna(TEST_PART).astype(str)
+    table = table.assign(client_name=names)
+    rows = rows.assign(client_name=names[rows.index])
     clients = by_client(table, rows)
     shown = pd.concat([certain_and_unsure(rows[rows["client_name"] == name]) for name in clients["client"]])
     lines = tuple(about(rows))
@@ -159,7 +170,7 @@ def explain(run: RunFolder, cluster: int) -> Explained:
 
 
 def by_client(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """The table of `Explained.clients`.
+    """Return the table of `Explained.clients`.
 
     Args:
         table: all samples of the run.
@@ -170,48 +181,47 @@ def by_client(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     found.insert(1, "share_of_client", found["samples"] / table["client_name"].value_counts()[found.index])
     found.insert(2, "share_of_cluster", found["samples"] / len(rows))
     if "label" in rows and rows["label"].notna().any():
-        most = groups["label"].agg(lambda labels: labels.mode().iloc[0] if labels.notna().any() else None)
-        share = [
-            float((rows.loc[groups.groups[name], "label"] == label).mean()) if label is not None else np.nan
-            for name, label in most.items()
+        modes = groups["label"].agg(lambda labels: next(iter(labels.mode()), None))
+        found["mostly_label"] = modes
+        found["label_share"] = [
+            np.nan if label is None else float((rows.loc[groups.groups[name], "label"] == label).mean())
+            for name, label in modes.items()
         ]
-        found["mostly_label"], found["label_share"] = most, share
     found = found.rename_axis("client").reset_index()
-    # The common test part last, whatever its size.
-    found["_nobody"] = found["client"] == NOBODY
-    found = found.sort_values(["_nobody", "samples"], ascending=[True, False], kind="stable")
-    return found.drop(columns="_nobody").reset_index(drop=True)
+    # The common test part comes last, even where it is large.
+    found["_last"] = found["client"] == TEST_PART
+    found = found.sort_values(["_last", "samples"], ascending=[True, False], kind="stable")
+    return found.drop(columns="_last").reset_index(drop=True)
 
 
 def certain_and_unsure(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of one client's samples of a cluster those that are shown, with the column `shown`."""
+    """Return the samples to show of one client's samples of a cluster, with the column `shown`."""
     ordered = rows.sort_values("confidence", ascending=False, kind="stable")
-    first = ordered[:CERTAIN].assign(shown="certain")
-    last = ordered[CERTAIN:][-UNSURE:].assign(shown="unsure")
+    first = ordered[:MAX_CERTAIN].assign(shown="certain")
+    last = ordered[MAX_CERTAIN:][-MAX_UNSURE:].assign(shown="unsure")
     both = pd.concat([first, last])
-    columns = [name for name in KEPT if name in both and both[name].notna().any()]
+    columns = [name for name in SHOWN_COLUMNS if name in both and both[name].notna().any()]
     return both[["client_name", "shown", *(name for name in columns if name != "client_name")]]
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table as JSON values: what is missing is None."""
+    """Return the rows of a table as JSON values: None stands for a missing one."""
+    values = table.astype(object)
     return [
-        {
-            str(key): None if value is pd.NA or (isinstance(value, float) and np.isnan(value)) else value
-            for key, value in row.items()
-        }
-        for row in table.astype(object).to_dict("records")
+        {str(key): value for key, value in row.items()} for row in values.where(values.notna(), None).to_dict("records")
     ]
 
 
 def caption(sample: dict[Any, Any]) -> tuple[str, str]:
-    """What stands below an image: its file's name, where it has one, and its confidence."""
-    file = sample.get("file")
-    return (Path(file).name if isinstance(file, str) else "", f"{sample['confidence']:.2f}")
+    """Return the words below an image: its file's name, where it has one, and its confidence."""
+    name = ""
+    if isinstance(sample.get("file"), str):
+        name = Path(sample["file"]).name
+    return name, f"{sample['confidence']:.2f}"
 
 
 def words_on(row: dict[Any, Any]) -> list[str]:
-    """What stands beside a client's images."""
+    """Return the words beside a client's images."""
     words = [
         f"{counted(row['samples'], 'sample')}, {row['share_of_client']:.0%} of its data",
         f"mean confidence {row['mean_confidence']:.2f}",
@@ -223,7 +233,7 @@ def words_on(row: dict[Any, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Row:
-    """A client's row: its name, what stands below it, images and captions of certain and of unsure samples."""
+    """A client's row: its name, the words below it, images and captions of certain and of unsure samples."""
 
     name: str
     words: list[str]
@@ -231,46 +241,67 @@ class _Row:
     captions: list[list[tuple[str, str]]]
 
 
-def _drawn(title: str, lines: Sequence[str], rows: list[_Row], last: str) -> Image.Image:
-    """The sheet: what is known of the cluster, then a row a client, certain images left and unsure ones right."""
-    thumbs = [[[thumbnail(image) for image in part] for part in row.images] for row in rows]
-    every = [thumb for row in thumbs for part in row for thumb in part]
-    named = any(name for row in rows for part in row.captions for name, _ in part)
-    width = max([thumb.width for thumb in every] + [72 if named else 48])
-    height = max(thumb.height for thumb in every)
-    under = 28 if named else 15
-    step = max(height + under, 19 + 16 * max(len(row.words) for row in rows)) + _GAP
-    columns = [max(len(row.images[part]) for row in rows) for part in (0, 1)]
-    starts = [_LEFT, _LEFT + columns[0] * (width + _GAP) + _SPLIT]
-    right = starts[1] + columns[1] * (width + _GAP) if columns[1] else starts[1] - _SPLIT
-    top = 34 + 17 * len(lines) + 24
-    size = (max(right + _GAP, 560), top + step * len(rows) + (22 if last else 4))
-    sheet = Image.new("RGB", size, "white")
-    draw = ImageDraw.Draw(sheet)
-    draw.text((_GAP, _GAP), shortened(title, font(17), size[0] - 2 * _GAP, end=True), _INK, font(17))
-    for number, line in enumerate(lines):
-        draw.text((_GAP, 30 + 17 * number), shortened(line, font(12), size[0] - 2 * _GAP, end=True), _GREY, font(12))
-    for words, start, count in zip(("most certain", "least certain"), starts, columns, strict=True):
-        if count:
-            draw.text((start, top - 19), words, _INK, font(12))
-    if columns[1]:
-        middle = starts[1] - _SPLIT // 2 - _GAP // 2
-        draw.line((middle, top - 17, middle, top + step * len(rows) - _GAP), _LINE)
-    for number, (row, parts) in enumerate(zip(rows, thumbs, strict=True)):
-        up = top + number * step
-        draw.line((_GAP, up - 3, size[0] - _GAP, up - 3), _LINE)
-        draw.text((_GAP, up + 1), shortened(row.name, font(13), _LEFT - 2 * _GAP, end=True), _INK, font(13))
+class _Sheet:
+    """A contact sheet with a row a client, certain images on the left and unsure ones on the right.
+
+    Args:
+        rows: of the clients, at least one.
+    """
+
+    def __init__(self, rows: list[_Row]) -> None:
+        self._rows = rows
+        self._thumbs = [[[thumbnail(image) for image in part] for part in row.images] for row in rows]
+        thumbs = [thumb for row in self._thumbs for part in row for thumb in part]
+        self._named = any(name for row in rows for part in row.captions for name, _ in part)
+        min_width, self._caption_height = (72, 28) if self._named else (48, 15)
+        self._width = max([min_width, *(thumb.width for thumb in thumbs)])
+        self._height = max(thumb.height for thumb in thumbs)
+        words_height = 19 + 16 * max(len(row.words) for row in rows)
+        self._step = max(self._height + self._caption_height, words_height) + _GAP
+        self._columns = [max(len(row.images[part]) for row in rows) for part in (0, 1)]
+        self._starts = [_LEFT, _LEFT + self._columns[0] * (self._width + _GAP) + _SPLIT]
+
+    def draw(self, title: str, lines: Sequence[str], last: str) -> Image.Image:
+        """Draw the title, a description of the cluster, the clients' rows, and a last line."""
+        right = self._starts[1] + self._columns[1] * (self._width + _GAP) - _SPLIT * (not self._columns[1])
+        top = 34 + 17 * len(lines) + 24
+        bottom = top + self._step * len(self._rows)
+        width = max(right + _GAP, 560)
+        sheet = Image.new("RGB", (width, bottom + (22 if last else 4)), "white")
+        draw = ImageDraw.Draw(sheet)
+        draw.text((_GAP, _GAP), shortened(title, font(17), width - 2 * _GAP, end=True), _INK, font(17))
+        for number, line in enumerate(lines):
+            draw.text((_GAP, 30 + 17 * number), shortened(line, font(12), width - 2 * _GAP, end=True), _GREY, font(12))
+        self._draw_headings(draw, top, bottom)
+        for number in range(len(self._rows)):
+            up = top + number * self._step
+            draw.line((_GAP, up - 3, width - _GAP, up - 3), _LINE)
+            self._draw_words(draw, self._rows[number], up)
+            self._draw_images(sheet, draw, number, up)
+        if last:
+            draw.text((_GAP, bottom), last, _GREY, font(12))
+        return sheet
+
+    def _draw_headings(self, draw: ImageDraw.ImageDraw, top: int, bottom: int) -> None:
+        for words, start, count in zip(("most certain", "least certain"), self._starts, self._columns, strict=True):
+            if count:
+                draw.text((start, top - 19), words, _INK, font(12))
+        if self._columns[1]:
+            middle = self._starts[1] - _SPLIT // 2 - _GAP // 2
+            draw.line((middle, top - 17, middle, bottom - _GAP), _LINE)
+
+    def _draw_words(self, draw: ImageDraw.ImageDraw, row: _Row, up: int) -> None:
+        width = _LEFT - 2 * _GAP
+        draw.text((_GAP, up + 1), shortened(row.name, font(13), width, end=True), _INK, font(13))
         for place, words in enumerate(row.words):
-            draw.text(
-                (_GAP, up + 19 + 16 * place), shortened(words, font(11), _LEFT - 2 * _GAP, end=True), _GREY, font(11)
-            )
-        for start, part, captions in zip(starts, parts, row.captions, strict=True):
-            for place, (thumb, (name, sure)) in enumerate(zip(part, captions, strict=True)):
-                left = start + place * (width + _GAP)
-                sheet.paste(thumb, (left + (width - thumb.width) // 2, up + (height - thumb.height) // 2))
-                if named:
-                    draw.text((left, up + height + 1), shortened(name, font(10), width), _INK, font(10))
-                draw.text((left, up + height + under - 14), sure, _GREY, font(10))
-    if last:
-        draw.text((_GAP, top + step * len(rows)), last, _GREY, font(12))
-    return sheet
+            draw.text((_GAP, up + 19 + 16 * place), shortened(words, font(11), width, end=True), _GREY, font(11))
+
+    def _draw_images(self, sheet: Image.Image, draw: ImageDraw.ImageDraw, number: int, up: int) -> None:
+        row = self._rows[number]
+        for start, thumbs, captions in zip(self._starts, self._thumbs[number], row.captions, strict=True):
+            for place, (thumb, (name, confidence)) in enumerate(zip(thumbs, captions, strict=True)):
+                left = start + place * (self._width + _GAP)
+                sheet.paste(thumb, (left + (self._width - thumb.width) // 2, up + (self._height - thumb.height) // 2))
+                if self._named:
+                    draw.text((left, up + self._height + 1), shortened(name, font(10), self._width), _INK, font(10))
+                draw.text((left, up + self._height + self._caption_height - 14), confidence, _GREY, font(10))

@@ -1,4 +1,4 @@
-"""New images as the set of a finished run has them, with a note of every conversion."""
+"""New images converted to the form of a finished run's data set, with a note of every conversion."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MADE_GREY = "made grey, as the set is"
 
 
 def fitted(pixels: np.ndarray, spec: DataSpec, on_odd: str) -> np.ndarray:
-    """An image as the set has them: uint8 (channels, height, width).
+    """Return an image in the form of the set's: uint8 (channels, height, width).
 
     A coloured image becomes grey where the set is grey (ITU-R 601 luma), a grey one gets three equal planes where the
     set is coloured.
@@ -26,10 +26,10 @@ def fitted(pixels: np.ndarray, spec: DataSpec, on_odd: str) -> np.ndarray:
     Args:
         pixels: uint8 (height, width) or (height, width, 3).
         spec: of the set.
-        on_odd: what becomes of another size.
+        on_odd: how to treat an image of another size: skip or resize it.
 
     Raises:
-        Unusable: it has another size, and `on_odd` is not resize.
+        Unusable: the image has another size, and `on_odd` is not resize.
     """
     channels, height, width = spec.shape
     size = pixels.shape[:2]
@@ -38,17 +38,20 @@ def fitted(pixels: np.ndarray, spec: DataSpec, on_odd: str) -> np.ndarray:
             f"odd-sized: {size[0]}x{size[1]}, the set's images are {height}x{width} (--on-odd resize fits them)",
             f"not {height}x{width} (height x width)",
         )
-    pixels = np.asarray(Image.fromarray(pixels).convert("L" if channels == 1 else "RGB"))
+    mode = "L" if channels == 1 else "RGB"
+    pixels = np.asarray(Image.fromarray(pixels).convert(mode))
     if size != (height, width):
         pixels = resized_pixels(pixels, (height, width))
-    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    if pixels.ndim == 2:
+        return pixels[None]
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def one_file(source: Path, name: str, intake: Intake) -> list[Path]:
-    """Return a file as the one image to read.
+    """Return a single file as the list of images to read.
 
     Raises:
-        DataError: it is no image that can be read.
+        DataError: the file is not an image that can be read.
     """
     intake.see("files")
     try:
@@ -56,12 +59,12 @@ def one_file(source: Path, name: str, intake: Intake) -> list[Path]:
     except OSError as error:
         raise DataError(f"{source} cannot be read: {brief(error)}") from error
     if reason is not None:
-        raise DataError(f"{source} is no image that can be used ({reason}): the model was trained on those of {name!r}")
+        raise DataError(f"{source} is not a usable image ({reason}): the model was trained on the images of {name!r}")
     return [source]
 
 
 def note_changes(file: str, decoded: Decoded, spec: DataSpec, intake: Intake) -> None:
-    """Note every conversion of an image that is used, those by `fitted` included."""
+    """Note every conversion of a used image, those of `fitted` included."""
     for kind, detail in decoded.changes:
         intake.adapt(kind, file, detail)
     height, width = decoded.pixels.shape[:2]

@@ -1,7 +1,7 @@
 """The clusters of new samples under a finished run's model: images in a folder, or the rows of a table.
 
-Images are decoded as those of own data sets are, and matched to the set the model was trained on: grey or in colour,
-and of its size. What cannot be used is listed with its reason.
+Images are decoded like those of a user's own data sets, and converted to the form of the set on which the model was
+trained: grey or in colour, and of its size. Unusable images are listed with their reasons.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.assignment import nearest_centres
-from shoal.review.pages.cluster_sheets import SHOWN_SIDE, Block, by_certainty, draw_sheet, thumbnail
+from shoal.review.pages.cluster_sheets import MAX_SIDE, Block, by_certainty, draw_sheet, thumbnail
 from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_tensors
 from shoal.review.served.new_images import MADE_GREY, fitted, note_changes, one_file, resized_to
 
@@ -41,25 +41,24 @@ Embedding = Literal["none", "columns", "list"]
 Column = np.ndarray | list[np.ndarray]
 """A column of a table of samples: a value a sample, or an embedding a sample."""
 TABLES = (".parquet", ".csv", ".csv.gz")
-BATCH = 256
-"""Images that are decoded at a time."""
-ROWS = 4096
-"""Rows of a table at a time."""
+IMAGES_PER_BATCH = 256
+ROWS_PER_BATCH = 4096
+"""Rows of a table or of an array in a batch."""
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What became of new samples.
+    """The clusters of new samples.
 
     Attributes:
         table: a row a sample: file (of images) or row (of tables), cluster, confidence and, with centres, distance; on
-            request the embedding (`Embedding`), float32: what the model makes of the sample, among which centres lie.
+            request the embedding (`Embedding`), float32: the model's features, in whose space the centres lie.
         skipped: images that were not used, and why.
-        resized: how many images were brought to the set's size.
-        recoloured: how many coloured images were made grey, as the set is.
-        intake: what was taken, adapted and left out, as of `shoal data add`.
-        round: the round whose state predicted.
-        rounds: how many rounds the run has.
+        resized: number of images that were resized to the set's size.
+        recoloured: number of coloured images that were made grey, like the set.
+        intake: samples that were taken, adapted and left out, as in `shoal data add`.
+        round: the round of the state.
+        rounds: number of rounds of the run.
     """
 
     table: pd.DataFrame
@@ -72,19 +71,19 @@ class Predicted:
 
 
 class Predictor:
-    """The clusters of a finished run, ready for new samples; its data set need not be there.
+    """The model of a finished run for new samples; the run's data set need not be on this machine.
 
     Args:
         run: the run's folder.
-        round: the round whose state predicts; None: the last one.
+        round: the round of the state to use; None: the last one.
 
     Attributes:
         round: that round.
-        rounds: how many rounds the run has.
+        rounds: number of rounds of the run.
 
     Raises:
         RunError: the run is not finished, has no clusters of samples, or does not keep that round.
-        StoreError: a file that the answer hangs on is damaged.
+        StoreError: a file of the model is damaged.
     """
 
     def __init__(self, run: RunFolder, round: int | None = None) -> None:
@@ -96,15 +95,15 @@ class Predictor:
             )
         facts = cluster_facts(run)
         if facts is None:
-            told = [e.message for e in run.events() if e.kind == "clusters_skipped"]
-            if told:
-                raise RunError(f"run {run.name} cannot give new samples a cluster: {told[-1]}")
+            reasons = [event.message for event in run.events() if event.kind == "clusters_skipped"]
+            if reasons:
+                raise RunError(f"run {run.name} cannot give new samples a cluster: {reasons[-1]}")
             raise RunError(f"run {run.name} has no cluster table yet: `shoal run --resume {run.name}` writes it")
         centres = read_cluster_tensors(run, CENTRES)
         self.rounds = status.round
         if round not in (None, self.rounds) and centres is not None:
             raise RunError(
-                f"run {run.name} keeps the centres of its clusters for the last round, {self.rounds}, alone: predict "
+                f"run {run.name} only keeps the centres of its clusters for the last round, {self.rounds}: predict "
                 "without --round"
             )
         checkpoint = read_state(run, round)
@@ -114,19 +113,21 @@ class Predictor:
         self.on_odd = facts.data.on_odd
         self.clusters = facts.clusters
         self.spec = facts.data.spec
-        # On the CPU in full precision: new samples are few, and any machine gives the same.
+        # On the CPU in full precision: new samples are few, and all machines give the same clusters.
         model, local, augment = (settings.dataclass(name) for name in ("model", "local", "augment"))
         context = Context(self.spec, model, local, augment, settings.seed)
         method = METHODS[settings.method.name](settings.dataclass("method"), context)
         self._predict = method.predictor(checkpoint.judged)
-        self._centres = None if centres is None else centres["centres"]
+        self._centres: torch.Tensor | None = None
+        if centres is not None:
+            self._centres = centres["centres"]
 
     def assign(self, x: np.ndarray, embedding: Embedding = "none") -> dict[str, Column]:
-        """Cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype.
+        """Return cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype.
 
         Args:
             x: the samples.
-            embedding: which columns of it are added.
+            embedding: the form in which the embedding is added.
         """
         assigned, h = self.judge(x)
         columns: dict[str, Column] = {**assigned}
@@ -137,33 +138,36 @@ class Predictor:
         return columns
 
     def judge(self, x: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """What `assign` says of samples, and what the model makes of each, float32 (n, d)."""
+        """Return the columns of `assign`, and the model's features of each sample, float32 (n, d)."""
         with torch.no_grad():
-            given = torch.from_numpy(x).float()
-            found = self._predict(given.div_(255) if self.spec.kind == "image" else given)
+            batch = torch.from_numpy(x).float()
+            if self.spec.kind == "image":
+                batch /= 255
+            found = self._predict(batch)
         return self._assigned(found), found.embedding.flatten(1).float().cpu().numpy()
 
     def _assigned(self, found: Prediction) -> dict[str, np.ndarray]:
         if self._centres is not None:
-            near = nearest_centres(found.embedding, self._centres)
-            return {name: getattr(near, name).numpy() for name in near._fields}
+            nearest = nearest_centres(found.embedding, self._centres)
+            return {name: values.numpy() for name, values in nearest._asdict().items()}
         if not found.soft.shape[1]:
-            raise MethodError("the centres of this run's clusters are missing: resume it to have them written anew")
+            raise MethodError("the centres of this run's clusters are missing: resume the run, which writes them again")
         confidence = found.soft.float().gather(1, found.cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
         return {"cluster": found.cluster.numpy(), "confidence": confidence.numpy()}
 
     def of_array(self, x: np.ndarray, embedding: Embedding = "none") -> pd.DataFrame:
-        """A row a sample of an array: row, cluster, confidence and, with centres, distance; on request the embedding.
+        """Return a row a sample: row, cluster, confidence, with centres distance, and on request the embedding.
 
         Args:
-            x: (n, *shape) as the set has them: images uint8 (n, channels, height, width) or, where grey, (n, height,
-                width); vectors float (n, features).
-            embedding: which columns of it are added.
+            x: samples (n, *shape) in the form of the set: images uint8 (n, channels, height, width) or, where grey, (n,
+                height, width); vectors float (n, features).
+            embedding: the form in which the embedding is added.
 
         Raises:
             DataError: another shape or type, no sample, or values that are not finite.
         """
-        shape, kind = self.spec.shape, self.spec.kind
+        shape = self.spec.shape
+        kind = self.spec.kind
         x = np.asarray(x)
         if kind == "image" and x.ndim == 3 and shape[0] == 1:
             x = x[:, None]
@@ -176,8 +180,8 @@ class Predictor:
                 raise DataError(f"the array is {x.dtype} or holds values that are not finite, expected finite numbers")
             x = x.astype(np.float32)
         parts = [
-            pd.DataFrame(self.assign(np.ascontiguousarray(x[start : start + ROWS]), embedding))
-            for start in range(0, len(x), ROWS)
+            pd.DataFrame(self.assign(np.ascontiguousarray(x[start : start + ROWS_PER_BATCH]), embedding))
+            for start in range(0, len(x), ROWS_PER_BATCH)
         ]
         found = pd.concat(parts, ignore_index=True)
         found.insert(0, "row", np.arange(len(found)))
@@ -187,38 +191,40 @@ class Predictor:
 def predict(
     run: RunFolder, source: Path, on_odd: str = "as-set", embedding: str = "none", round: int | None = None
 ) -> Predicted:
-    """Clusters of new samples.
+    """Return the clusters of new samples.
 
     Args:
         run: a finished run.
-        source: of a model of images a folder of them at any depth, or one image; of a model of vectors a table with the
-            set's feature columns (Parquet or CSV).
-        on_odd: images of another size than the set's: skip or resize them; as-set: resize where the set was made so.
-        embedding: none, columns or list: as of `Embedding`.
-        round: the round whose state predicts; None: the last one.
+        source: for a model of images, a folder of images at any depth, or one image; for a model of vectors, a table
+            with the set's feature columns (Parquet or CSV).
+        on_odd: how to treat images of another size: skip or resize; as-set: resize where the set was made that way.
+        embedding: none, columns or list (`Embedding`).
+        round: the round of the state to use; None: the last one.
 
     Raises:
-        RunError, StoreError: as `Predictor`.
-        DataError: there is nothing at `source`, no image can be used, or the table's features do not fit.
+        RunError, StoreError: see `Predictor`.
+        DataError: `source` does not exist, no image can be used, or the table's features do not fit.
     """
     if on_odd not in get_args(OddSize):
         raise DataError(f"--on-odd is {on_odd!r}, expected one of {', '.join(get_args(OddSize))}")
-    wanted = check_embedding(embedding)
+    form = check_embedding(embedding)
     predictor = Predictor(run, round)
     if not source.exists():
         raise DataError(f"{source} does not exist: give a folder of images, or a table")
+    if on_odd == "as-set":
+        on_odd = predictor.on_odd
     if predictor.spec.kind == "image":
-        found = _of_images(predictor, source, predictor.on_odd if on_odd == "as-set" else on_odd, wanted)
+        found = _predict_images(predictor, source, on_odd, form)
     else:
-        found = _of_table(predictor, source, wanted)
+        found = _predict_table(predictor, source, form)
     return replace(found, round=predictor.round, rounds=predictor.rounds)
 
 
 def check_embedding(text: str, path: Path | None = None) -> Embedding:
-    """The word as an `Embedding`; refused before any work where a file of this name cannot hold it.
+    """Return a word as an `Embedding`; refuse it before any work where the file cannot hold it.
 
     Raises:
-        DataError: another word, or lists in a CSV file.
+        DataError: it is another word, or asks for lists in a CSV file.
     """
     if text not in get_args(Embedding):
         raise DataError(f"--embedding is {text!r}, expected one of {', '.join(get_args(Embedding))}")
@@ -227,22 +233,32 @@ def check_embedding(text: str, path: Path | None = None) -> Embedding:
     return cast(Embedding, text)
 
 
-def _of_images(predictor: Predictor, source: Path, on_odd: str, embedding: Embedding) -> Predicted:
+def _no_image(source: Path, intake: Intake) -> DataError:
+    message = f"no image in {source}: expected files such as .png or .jpg at any depth"
+    if summary := intake.summary():
+        message += f" ({summary})"
+    return DataError(message)
+
+
+def _predict_images(predictor: Predictor, source: Path, on_odd: str, embedding: Embedding) -> Predicted:
     name = predictor.spec.name
     intake = Intake()
     if source.is_file():
-        paths, root, skipped = one_file(source, name, intake), source.parent, list[Rejected]()
+        paths = one_file(source, name, intake)
+        root = source.parent
+        skipped = list[Rejected]()
     else:
         found = find_images(source, intake)
-        paths, root, skipped = found.images, source, list(found.rejected)
+        paths = found.images
+        root = source
+        skipped = list(found.rejected)
     if not paths and not skipped:
-        also = intake.summary()
-        also = f" ({also})" if also else ""
-        raise DataError(f"no image in {source}: expected files such as .png or .jpg at any depth{also}")
-    given = len(paths) + len(skipped)
+        raise _no_image(source, intake)
+    count = len(paths) + len(skipped)
     parts: list[pd.DataFrame] = []
     for batch in _chunks(paths):
-        files, images = [], []
+        files = []
+        images = []
         for path in batch:
             file = path.relative_to(root).as_posix()
             try:
@@ -257,25 +273,25 @@ def _of_images(predictor: Predictor, source: Path, on_odd: str, embedding: Embed
         if files:
             parts.append(pd.DataFrame({"file": files, **predictor.assign(np.stack(images), embedding)}))
     if not parts:
-        raise DataError(f"none of the {given} images in {source} can be used:\n{listing(skipped)}")
+        raise DataError(f"none of the {count} images in {source} can be used:\n{listing(skipped)}")
     note_left_out(skipped, intake)
     intake.take("files", sum(map(len, parts)))
-    changed = {kind: len(names) for kind, names in intake.adapted.items()}
-    resized = changed.get(resized_to(predictor.spec), 0)
-    return Predicted(pd.concat(parts, ignore_index=True), skipped, resized, changed.get(MADE_GREY, 0), intake)
+    resized = len(intake.adapted.get(resized_to(predictor.spec), ()))
+    recoloured = len(intake.adapted.get(MADE_GREY, ()))
+    return Predicted(pd.concat(parts, ignore_index=True), skipped, resized, recoloured, intake)
 
 
 def _chunks(paths: Sequence[Path]) -> Iterator[Sequence[Path]]:
-    return (paths[start : start + BATCH] for start in range(0, len(paths), BATCH))
+    return (paths[start : start + IMAGES_PER_BATCH] for start in range(0, len(paths), IMAGES_PER_BATCH))
 
 
-def _of_table(predictor: Predictor, source: Path, embedding: Embedding) -> Predicted:
+def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> Predicted:
     spec = predictor.spec
     expected = int(np.prod(spec.shape))
     if source.is_dir() or not source.name.lower().endswith((".parquet", ".pq", ".csv", ".csv.gz")):
         raise DataError(
-            f"{source} is no table: the model was trained on the vectors of {spec.name!r}; give a Parquet or CSV file "
-            f"with its {expected} features"
+            f"{source} is not a table: the model was trained on the vectors of {spec.name!r}; give a Parquet or CSV "
+            f"file with its {expected} features"
         )
     intake = Intake()
     table = read_table(source, intake=intake)
@@ -284,16 +300,16 @@ def _of_table(predictor: Predictor, source: Path, embedding: Embedding) -> Predi
     if names:
         missing = [name for name in names if name not in table.columns]
         if missing:
-            raise DataError(
-                f"{source} lacks {len(missing)} of the {len(names)} features of {spec.name!r}: "
-                f"{', '.join(missing[:10])}{' ...' if len(missing) > 10 else ''}"
-            )
+            listed = ", ".join(missing[:10])
+            if len(missing) > 10:
+                listed += " ..."
+            raise DataError(f"{source} lacks {len(missing)} of the {len(names)} features of {spec.name!r}: {listed}")
         for column in table.columns.difference(names, sort=False):
-            intake.leave_out("column that is no feature of the set", str(column))
+            intake.leave_out("column that is not a feature of the set", str(column))
         table = table[names]
     elif len(table.columns) != expected:
         raise DataError(
-            f"{source} has {len(table.columns)} columns, expected the {expected} features of {spec.name!r} alone"
+            f"{source} has {len(table.columns)} columns, expected only the {expected} features of {spec.name!r}"
         )
     x, _ = features(table, source, intake)
     intake.take("columns", x.shape[1])
@@ -303,10 +319,10 @@ def _of_table(predictor: Predictor, source: Path, embedding: Embedding) -> Predi
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
-    """Write a table of predictions as Parquet or CSV, by the file's name.
+    """Write a table of predictions as Parquet or CSV, by the file's suffix.
 
     Raises:
-        DataError: another suffix (`check_table`), or the file cannot be written.
+        DataError: the suffix is another one (`check_table`), or the file cannot be written.
     """
     check_table(path)
     table = writable(table)
@@ -321,14 +337,14 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
 
 
 def writable(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with file names that UTF-8 can hold: bytes of a name that are no UTF-8 are written as escapes."""
+    """Return the table with file names that UTF-8 can hold: other bytes of a name become escapes."""
     if "file" not in table:
         return table
     return table.assign(file=[name.encode("utf-8", "backslashreplace").decode() for name in table["file"]])
 
 
 def check_table(path: Path) -> None:
-    """Refuse a file name that says neither Parquet nor CSV, before any work.
+    """Refuse a file name with a suffix of neither Parquet nor CSV, before any work.
 
     Raises:
         DataError: its suffix is another one.
@@ -338,14 +354,16 @@ def check_table(path: Path) -> None:
 
 
 def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
-    """One contact sheet of new images, a block a cluster: the most certain first, the least certain last.
+    """Draw one contact sheet of new images, a block a cluster: the most certain first, the least certain last.
 
     Raises:
-        DataError: the samples are no images.
+        DataError: the samples are not images.
     """
     if "file" not in found.table:
-        raise DataError("--sheet draws images, and these samples are rows of a table")
-    root = source.parent if source.is_file() else source
+        raise DataError("--sheet draws images, and these samples are rows of a table: leave it out")
+    root = source
+    if source.is_file():
+        root = source.parent
     blocks = []
     for cluster, rows in found.table.groupby("cluster"):
         certain, unsure = by_certainty(rows)
@@ -360,8 +378,8 @@ def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
 
 
 def _small(pixels: np.ndarray) -> np.ndarray:
-    """An image as planes, no larger than a sheet shows it, so that memory does not hold photos at full size."""
-    planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-    if max(planes.shape[1:]) <= SHOWN_SIDE:
+    """Return an image as planes, no larger than on the sheet, so that photos at full size do not fill the memory."""
+    planes = np.atleast_3d(pixels).transpose(2, 0, 1)
+    if max(planes.shape[1:]) <= MAX_SIDE:
         return planes
     return np.ascontiguousarray(np.asarray(thumbnail(planes)).transpose(2, 0, 1))

@@ -1,7 +1,7 @@
-"""The champion of a registered name: which run it is of, and how a challenger that was judged takes its place.
+"""The champion of a registered name: its run, and how a challenger takes its place.
 
-A decision is kept first as an event of the challenger's run; what MLflow is told of it follows from that event, and can
-be told again.
+A decision is first kept as an event of the challenger's run. The tags and the alias in MLflow follow from that event,
+and can be set again.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from shoal.review.mlflow_log.trouble import check_installed, is_no_answer
 from shoal.review.served.drift import Drift
 from shoal.review.served.judging import Decision
 
-DECIDED, DRIFTED = "night_decided", "drift"
-"""Events of a run: what became of it when it was judged against the champion; and what was unlike before."""
+DECIDED = "night_decided"
+DRIFTED = "drift"
+"""Events of a run: the decision between it and the champion; and drift of new samples."""
 
 
 class PromotionError(ShoalError):
-    """The registry does not say, or does not take, which model is the champion."""
+    """The registry cannot be asked for the champion, or cannot change it."""
 
 
 def champion_run(settings: Settings, runs: Path) -> RunFolder | None:
-    """The run whose model is the champion of the name that these settings register under; None where there is none.
+    """Return the run of the champion of the name that these settings register under; None where there is none.
 
     Raises:
         PromotionError: MLflow does not answer, or the run's folder is not there.
@@ -43,8 +44,8 @@ def champion_run(settings: Settings, runs: Path) -> RunFolder | None:
     run = str(version.tags.get("shoal.run", ""))
     if not run or not (runs / run / "settings.yaml").is_file():
         raise PromotionError(
-            f"the champion models:/{name}@{CHAMPION} is of run {run or 'unknown'}, whose folder is not in {runs}: "
-            "bring it back, or give the alias to a version whose run is there"
+            f"the champion models:/{name}@{CHAMPION} comes from run {run or 'unknown'}, whose folder is not in {runs}: "
+            "restore the folder, or give the alias to a version whose run is there"
         )
     return RunFolder(runs / run)
 
@@ -52,13 +53,17 @@ def champion_run(settings: Settings, runs: Path) -> RunFolder | None:
 def _champion(settings: Settings) -> tuple[str, Any]:
     name = registered_name(settings)
     if name is None:
-        raise PromotionError("tracking.register_as is none: a champion needs a registered name, such as auto")
+        raise PromotionError(
+            "tracking.register_as is none, and a champion needs a registered name: set it to auto or a name"
+        )
     try:
         client = _client(settings)
         if not client.search_registered_models(f"name = '{name}'"):
             return name, None
         version = client.get_registered_model(name).aliases.get(CHAMPION)
-        return name, None if version is None else client.get_model_version(name, version)
+        if version is None:
+            return name, None
+        return name, client.get_model_version(name, version)
     except ShoalError:
         raise
     except Exception as error:  # whatever MLflow raises
@@ -77,21 +82,23 @@ def _client(settings: Settings) -> Any:
 
 
 def _unreachable(settings: Settings, error: Exception) -> PromotionError:
-    where = shown_uri(settings, places.mlflow_store())
-    said = masked(brief(error), settings.tracking.uri)
+    address = shown_uri(settings, places.mlflow_store())
+    reason = masked(brief(error), settings.tracking.uri)
     if is_no_answer(error):
-        return PromotionError(f"MLflow at {where} did not answer ({said}): start it")
-    return PromotionError(f"MLflow at {where} did not do what was asked ({said})")
+        return PromotionError(f"MLflow at {address} did not answer ({reason}): start it")
+    return PromotionError(f"MLflow at {address} refused a request about the champion ({reason}): see its log")
 
 
 def keep_decision(run: RunFolder, decision: Decision, drift: Sequence[Drift]) -> None:
     """Write a decision to the events of the challenger's run, from which everything else follows."""
-    fate = "promoted" if decision.promoted else "kept the champion"
-    run.event(DECIDED, message=f"{fate}: {decision.why}", **decision.to_json(), drift=[each.told() for each in drift])
+    outcome = "promoted" if decision.promoted else "kept the champion"
+    run.event(
+        DECIDED, message=f"{outcome}: {decision.why}", **decision.to_json(), drift=[each.sentence() for each in drift]
+    )
 
 
 def decision_of(run: RunFolder) -> Decision | None:
-    """What was decided of a run; None where it was not judged."""
+    """Return the decision on a run; None where it was not judged."""
     found = next((event for event in reversed(run.whole_events()) if event.kind == DECIDED), None)
     if found is None:
         return None
@@ -100,7 +107,7 @@ def decision_of(run: RunFolder) -> Decision | None:
 
 
 def carry_out_decision(run: RunFolder) -> str | None:
-    """Tell MLflow what was decided of a run: the alias champion where it was promoted, and tags; it can be told again.
+    """Record the decision on a run in MLflow: tags, and the alias `champion` after a promotion; it can be repeated.
 
     Returns:
         The version of the run's model.
@@ -108,14 +115,18 @@ def carry_out_decision(run: RunFolder) -> str | None:
     Raises:
         PromotionError: MLflow does not answer, or has no model of the run.
     """
-    settings, decision, run_id = run.settings(), decision_of(run), run.lineage().mlflow_run
+    settings = run.settings()
+    decision = decision_of(run)
+    run_id = run.lineage().mlflow_run
     name = registered_name(settings)
     if decision is None or name is None:
         return None
     try:
         client = _client(settings)
-        versions = client.search_model_versions(f"run_id = '{run_id}'") if run_id else []
-        version = next((str(each.version) for each in versions if each.name == name), None)
+        version = None
+        if run_id:
+            versions = client.search_model_versions(f"run_id = '{run_id}'")
+            version = next((str(each.version) for each in versions if each.name == name), None)
         if version is None:
             raise PromotionError(
                 f"MLflow has no model {name!r} of run {run.name}: `shoal run --resume {run.name}` logs it"
@@ -133,9 +144,9 @@ def carry_out_decision(run: RunFolder) -> str | None:
 
 
 def decision_tags(decision: Decision) -> dict[str, str]:
-    """A decision as tags: what was decided, why, by which score and margin, and the scores of both."""
+    """Return a decision as tags: the outcome, the reason, the score and margin, and the scores of both."""
     tags = {
-        "shoal.night.decision": "promoted" if decision.promoted else "champion kept",
+        "shoal.night.decision": ("champion kept", "promoted")[decision.promoted],
         "shoal.night.why": decision.why,
         "shoal.night.score": decision.score or "none",
         "shoal.night.margin": f"{decision.margin:g}",

@@ -1,7 +1,7 @@
-"""The last units of work of a run that MLflow keeps: log it whole, then give its model a name in the registry.
+"""The last units of work of a run with MLflow: log it, then register its model.
 
-What goes wrong with MLflow is told as an event of the run and never makes the run fail; carrying a unit out again
-changes nothing that is there.
+Trouble with MLflow becomes an event of the run and never makes the run fail. Executing a unit again changes nothing
+that MLflow has.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import ClassVar
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.model_registry import register
-from shoal.review.mlflow_log.tracking import sync, tell_unreachable, tracking_uri
+from shoal.review.mlflow_log.tracking import report_trouble, sync, tracking_uri
 from shoal.review.mlflow_log.trouble import check_installed
 
 
@@ -23,21 +23,21 @@ class LogRun:
 
     Args:
         run: the run's folder.
-        told: whether the run's events say already that MLflow does not answer.
+        reported: whether the run's events already say that MLflow does not answer.
     """
 
     run: Path
-    told: bool = False
+    reported: bool = False
     name: ClassVar[str] = "log to MLflow"
 
     def execute(self) -> bool:
-        """Whether MLflow has the whole run now."""
+        """Log the run; return whether MLflow has all of it now."""
         run = RunFolder(self.run)
         try:
             sync(run, run.settings(), places.mlflow_store())
         except Exception as error:  # whatever MLflow raises, the run is done
-            if not self.told:
-                tell_unreachable(run, error)
+            if not self.reported:
+                report_trouble(run, error)
             return False
         return True
 
@@ -54,9 +54,10 @@ class PromoteModel:
     name: ClassVar[str] = "register the model"
 
     def execute(self) -> str | None:
-        """The model's version; None where the settings want none, or MLflow has no model of the run."""
+        """Register the model; return its version, None where the settings want none or MLflow has no model."""
         run = RunFolder(self.run)
-        settings, run_id = run.settings(), run.lineage().mlflow_run
+        settings = run.settings()
+        run_id = run.lineage().mlflow_run
         if run_id is None:
             return None
         try:
@@ -66,5 +67,5 @@ class PromoteModel:
             uri = tracking_uri(settings, places.mlflow_store())
             return register(run, settings, MlflowClient(tracking_uri=uri), run_id)
         except Exception as error:
-            tell_unreachable(run, error)
+            report_trouble(run, error)
             return None

@@ -24,7 +24,7 @@ from shoal.studies.definition import Study
 from shoal.studies.figures import draw_band
 from shoal.studies.rows import Group, StudyRow, each_run, metric_of, study_row, with_role
 
-SHOWN = 1500
+MAX_SAMPLES = 1500
 """Samples in a figure of embeddings."""
 
 
@@ -151,7 +151,9 @@ def from_first_pull(run: RunFolder) -> pd.DataFrame:
     """Return the table of a run's rounds without those before the first pull, when devices hold only their own."""
     table = run.table("rounds")
     first = exchange_table(run)["round"].min()
-    return table if pd.isna(first) else table[table["round"] >= first]
+    if pd.isna(first):
+        return table
+    return table[table["round"] >= first]
 
 
 def redundancy(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
@@ -162,7 +164,9 @@ def redundancy(study: Study, groups: Sequence[Group], folder: Path) -> list[Stud
 
     def mean(run: RunFolder) -> float | None:
         table = run.table("rounds")
-        return float(table["redundancy"].dropna().mean()) if "redundancy" in table else None
+        if "redundancy" in table:
+            return float(table["redundancy"].dropna().mean())
+        return None
 
     return each_run(study, groups, {"redundancy_mean": mean})
 
@@ -195,7 +199,7 @@ def embeddings(study: Study, groups: Sequence[Group], folder: Path) -> list[Stud
         checkpoint = read_state_if_any(run)
         assert checkpoint is not None
         data = opened.data
-        order = torch.randperm(len(data.test_x), generator=Streams(0, 0, SERVER).torch("shown"))[:SHOWN]
+        order = torch.randperm(len(data.test_x), generator=Streams(0, 0, SERVER).torch("shown"))[:MAX_SAMPLES]
         h = opened.method.predictor(checkpoint.judged)(data.test_x[order].float().div(255)).embedding
         plane = PCA(2, random_state=0).fit_transform(h.cpu().numpy())
         assert data.test_y is not None
@@ -214,7 +218,9 @@ def draw_graph(run: RunFolder, path: Path) -> Path:
     turn = 2 * np.pi * np.arange(count) / count
     places = np.stack((np.cos(turn), np.sin(turn)), 1)
     table = exchange_table(run)
-    pulls = table.groupby(["from", "to"]).size().to_dict() if len(table) else {}
+    pulls = {}
+    if len(table):
+        pulls = table.groupby(["from", "to"]).size().to_dict()
     most = max(pulls.values(), default=1)
     figure = Figure(figsize=(5, 5), layout="constrained")
     axes = figure.subplots()

@@ -64,7 +64,9 @@ def gap_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> list
         def first(run: RunFolder) -> float | None:
             table = run.table("rounds").dropna(subset=[metric])
             wrong = table[table[metric] <= 0]["round"]
-            return float(wrong.max()) + 1 if len(wrong) else 1.0
+            if len(wrong):
+                return float(wrong.max()) + 1
+            return 1.0
 
         return first
 
@@ -99,7 +101,9 @@ def first_split(run: RunFolder) -> int | None:
     """Return the round at whose end the first cluster was split; None where none was."""
     table = run.table("rounds").dropna(subset=["clusters"])
     split = table[table["clusters"] > 1]["round"]
-    return int(split.min()) if len(split) else None
+    if len(split):
+        return int(split.min())
+    return None
 
 
 def before_and_after(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
@@ -112,11 +116,15 @@ def before_and_after(study: Study, groups: Sequence[Group], folder: Path) -> lis
             return None
         table = run.table("rounds").dropna(subset=["acc"])
         earlier = table[table["round"] < first]
-        return float(earlier["acc"].iloc[-1]) if len(earlier) else None
+        if len(earlier):
+            return float(earlier["acc"].iloc[-1])
+        return None
 
     def times(run: RunFolder) -> float | None:
         earlier = before(run)
-        return metric_of(run, "acc") / earlier if earlier else None
+        if earlier:
+            return metric_of(run, "acc") / earlier
+        return None
 
     clusters_over_rounds(found, "acc", folder)
     return each_run(study, found, {"acc_before": before, "times_before": times})

@@ -70,7 +70,9 @@ def toy_paths(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, fl
     norms = np.linalg.norm(at_rest, axis=1)
     mean_norm = float(np.linalg.norm(at_rest.mean(0)))
     max_norm = float(norms.max())
-    cosine = float(at_rest[0] @ at_rest[1] / (norms[0] * norms[1])) if norms.min() > 1e-9 else 0.0
+    cosine = 0.0
+    if norms.min() > 1e-9:
+        cosine = float(at_rest[0] @ at_rest[1] / (norms[0] * norms[1]))
     draw_path(np.array(path), centres, radius, -at_rest, folder / "paths.png")
     split = mean_norm < settings["eps1"] and max_norm > settings["eps2"]
     return {"mean_norm": mean_norm, "max_norm": max_norm, "cosine": cosine, "split": float(split)}

@@ -100,7 +100,9 @@ def gradient_share(study: Study, groups: Sequence[Group], folder: Path) -> list[
 
     def mean(run: RunFolder) -> float | None:
         table = run.table("clients")
-        return float(table["dsr_gradient_share"].dropna().mean()) if "dsr_gradient_share" in table else None
+        if "dsr_gradient_share" in table:
+            return float(table["dsr_gradient_share"].dropna().mean())
+        return None
 
     return each_run(study, groups, {"dsr_gradient_share": mean})
 

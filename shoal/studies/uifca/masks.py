@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from shoal.core.errors import DataError
-from shoal.core.streams import Streams, stream_seed
+from shoal.core.streams import Streams
 from shoal.data.csv_file import write_csv
 from shoal.data.prepared import Prepared, open_prepared
-from shoal.methods.training.local import seeded_build
 from shoal.methods.uifca.flow_method import FORWARD_POINTS, dequantise
-from shoal.models.normalising_flows import Flow, bits_per_dimension, build_flow
+from shoal.models.normalising_flows import Flow, bits_per_dimension
 from shoal.review.pages.figures import save
+from shoal.studies.uifca.flows import descend, make_flow
 
 
 def masks(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
@@ -35,7 +35,10 @@ def masks(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]
     """
     prepared = open_prepared(Path(settings["prepared"][settings["set"]]))
     train, test = images_by_digit(prepared, settings, seed)
-    flows = [make_flow(settings, prepared.spec.shape, seed, k) for k in range(len(train))]
+    network = (settings["width"], settings["blocks"], settings["margin"])
+    flows = [
+        make_flow(seed, f"masks flow {k}", settings["flow"], prepared.spec.shape, *network) for k in range(len(train))
+    ]
     optimisers = [torch.optim.Adam(flow.parameters(), settings["lr"]) for flow in flows]
     table = []
     for epoch in range(1, settings["epochs"] + 1):
@@ -71,16 +74,6 @@ def images_by_digit(prepared: Prepared, settings: dict[str, Any], seed: int) -> 
     return train, test
 
 
-def make_flow(settings: dict[str, Any], shape: tuple[int, ...], seed: int, k: int) -> Flow:
-    """Build the flow of a digit with its first weights."""
-    flow = seeded_build(
-        lambda: build_flow(settings["flow"], shape, settings["width"], settings["blocks"], settings["margin"]),
-        stream_seed(seed, f"masks flow {k}"),
-    )
-    assert isinstance(flow, Flow)
-    return flow
-
-
 def train_epoch(
     flow: Flow, optimiser: torch.optim.Optimizer, images: Tensor, settings: dict[str, Any], generator: torch.Generator
 ) -> float:
@@ -92,9 +85,7 @@ def train_epoch(
     for rows in batches:
         x = dequantise(images[rows], settings["background"], generator)
         loss = bits_per_dimension(flow.log_prob(x), x[0].numel()).mean()
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
+        descend(optimiser, loss)
         total += float(loss.detach())
     return total / len(batches)
 

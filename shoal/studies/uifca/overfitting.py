@@ -13,14 +13,14 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from shoal.core.streams import Streams, stream_seed
+from shoal.core.streams import Streams
 from shoal.data import synthetic
 from shoal.data.csv_file import write_csv
 from shoal.methods.scores.clustering import purity
-from shoal.methods.training.local import seeded_build
 from shoal.methods.uifca.quality import majority
-from shoal.models.normalising_flows import Flow, build_flow
+from shoal.models.normalising_flows import Flow
 from shoal.review.pages.figures import save
+from shoal.studies.uifca.flows import descend, make_flow
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,14 @@ def longer_training(settings: dict[str, Any], seed: int, folder: Path) -> dict[s
         `steps_stopped`: at the lowest mean loss of the held-out points.
     """
     points = draw_points(settings, seed)
-    flows = [make_flow(settings, seed, k) for k in range(2)]
+    arguments = (settings["flow"], (settings["dimension"],), settings["width"])
+    flows = [make_flow(seed, f"overfitting flow {k}", *arguments) for k in range(2)]
     optimisers = [torch.optim.Adam(flow.parameters(), settings["lr"]) for flow in flows]
     per_epoch = math.ceil(int((points.trained & (points.cluster == 0)).sum()) / settings["batch"])
-    epochs = max(1, round(settings["steps"] / per_epoch)) if "steps" in settings else settings["epochs"]
+    if "steps" in settings:
+        epochs = max(1, round(settings["steps"] / per_epoch))
+    else:
+        epochs = settings["epochs"]
     table = []
     for epoch in range(1, epochs + 1):
         for k in range(2):
@@ -100,21 +104,17 @@ def draw_points(settings: dict[str, Any], seed: int) -> Points:
     draw = Streams(seed).torch("overfitting assignment")
     cluster = torch.where(torch.rand(count, generator=draw) < settings["right"], truth, 1 - truth)
     trained = torch.ones(count, dtype=torch.bool)
-    held_out = count // 2 if settings["held_out"] else int(settings.get("watch", 0.0) * count)
+    if settings["held_out"]:
+        held_out = count // 2
+    else:
+        held_out = int(settings.get("watch", 0.0) * count)
     if held_out:
         trained[torch.randperm(count, generator=draw)[:held_out]] = False
-    counted = ~trained if settings["held_out"] else torch.ones_like(trained)
+    if settings["held_out"]:
+        counted = ~trained
+    else:
+        counted = torch.ones_like(trained)
     return Points(torch.from_numpy(x), truth, cluster, trained, counted)
-
-
-def make_flow(settings: dict[str, Any], seed: int, k: int) -> Flow:
-    """Build the flow of a cluster with its first weights."""
-    flow = seeded_build(
-        lambda: build_flow(settings["flow"], (settings["dimension"],), settings["width"]),
-        stream_seed(seed, f"overfitting flow {k}"),
-    )
-    assert isinstance(flow, Flow)
-    return flow
 
 
 def measure(points: Points, losses: Tensor) -> dict[str, float]:
@@ -160,9 +160,7 @@ def train_epoch(flow: Flow, optimiser: torch.optim.Optimizer, points: Tensor, ba
     flow.train()
     for rows in points.split(batch):
         loss = -flow.log_prob(rows).mean()
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
+        descend(optimiser, loss)
 
 
 def draw_round(frame: pd.DataFrame, first: float, path: Path) -> None:

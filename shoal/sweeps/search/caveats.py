@@ -24,7 +24,9 @@ def shown(value: Value) -> str:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
 
 
 def caveats(definition: SearchDefinition, result: SearchResult) -> list[str]:
@@ -65,7 +67,9 @@ def noise_sentence(result: SearchResult) -> str:
     listed = ", ".join(str(trial.number) for trial in equals[:MAX_LISTED])
     if len(equals) > MAX_LISTED:
         listed += ", ..."
-    level = f"as good as the best by that measure are trials {listed}" if equals else "no other trial is so close"
+    level = "no other trial is so close"
+    if equals:
+        level = f"as good as the best by that measure are trials {listed}"
     return (
         f"From seed to seed scores differ by {noise.deviation:.2g} (standard deviation, {noise.seeds} seeds of "
         f"{noise.trials} trials): two trials closer than {noise.difference:.2g} cannot be told apart; {level}."

@@ -94,7 +94,9 @@ class Varied(Section):
 
     def ends(self) -> tuple[Value, ...]:
         """Return the values that are checked before any work: all choices, or both ends of the range."""
-        return self.choices if self.choices is not None else (self.low, self.high)
+        if self.choices is not None:
+            return self.choices
+        return (self.low, self.high)
 
 
 class SearchDefinition(Section):
@@ -158,7 +160,9 @@ class SearchDefinition(Section):
         """
         raw = merge(unregistered(self.settings), *(nested_setting(path, value) for path, value in values.items()))
         settings = load_settings(changes=raw)
-        return load_settings(changes=merge(raw, {"seed": settings.seed + number})) if number else settings
+        if number:
+            return load_settings(changes=merge(raw, {"seed": settings.seed + number}))
+        return settings
 
     def identity(self) -> dict[str, Any]:
         """Return what decides the trials, as JSON: neither how many there are nor where they run."""
@@ -200,33 +204,36 @@ def typed_search(raw: dict[str, Any]) -> dict[str, Any]:
         ShoalError: a value with more than one meaning.
     """
     settings = raw.get("settings")
-    settings = typed_settings(settings) if isinstance(settings, dict) else settings
+    if isinstance(settings, dict):
+        settings = typed_settings(settings)
     found = {}
-    for key, given in raw.items():
-        if key == "vary" and isinstance(given, dict):
-            found[key] = {path: _typed_range(path, each, settings or {}) for path, each in given.items()}
+    for key, value in raw.items():
+        if key == "vary" and isinstance(value, dict):
+            found[key] = {path: _typed_range(path, each, settings or {}) for path, each in value.items()}
         elif key == "settings":
             found[key] = by_type(settings, dict, key, SearchError)
         else:
             hint = type_of_key(SearchDefinition, key)
-            found[key] = by_type(given, hint, key, SearchError)
+            found[key] = by_type(value, hint, key, SearchError)
     return found
 
 
-def _typed_range(path: str, given: Any, settings: dict[str, Any]) -> Any:
+def _typed_range(path: str, value: Any, settings: dict[str, Any]) -> Any:
     """Return the values of one setting, with choices in the type of the setting."""
     where = f"vary.{path}"
-    if not isinstance(given, dict):
-        return by_type(given, Varied, where, SearchError)
-    choices = given.get("choices")
+    if not isinstance(value, dict):
+        return by_type(value, Varied, where, SearchError)
+    choices = value.get("choices")
     if isinstance(choices, list):
         hint = setting_type(path, settings)
         choices = [by_type(each, hint, f"{where}.choices", SearchError) for each in choices]
     else:
         choices = by_type(choices, Any, f"{where}.choices", SearchError)
-    others = {key: value for key, value in given.items() if key != "choices"}
+    others = {key: each for key, each in value.items() if key != "choices"}
     typed = by_type(others, Varied, where, SearchError)
-    return {**typed, "choices": choices} if "choices" in given else typed
+    if "choices" in value:
+        return {**typed, "choices": choices}
+    return typed
 
 
 def make_search(raw: dict[str, Any]) -> SearchDefinition:
@@ -237,14 +244,14 @@ def make_search(raw: dict[str, Any]) -> SearchDefinition:
     """
     wrong = []
     vary = raw.get("vary")
-    for path, given in vary.items() if isinstance(vary, dict) else ():
-        if not isinstance(given, dict):
-            wrong.append(f"vary.{path}: given {given!r}; expected {{choices: [...]}} or {{low: ..., high: ...}}")
+    for path, value in vary.items() if isinstance(vary, dict) else ():
+        if not isinstance(value, dict):
+            wrong.append(f"vary.{path}: given {value!r}; expected {{choices: [...]}} or {{low: ..., high: ...}}")
             continue
         try:
-            Varied.model_validate(given)
+            Varied.model_validate(value)
         except ValidationError as error:
-            wrong += [f"vary.{path}: {line}" for line in explain(given, lines_of(error), Varied, {})]
+            wrong += [f"vary.{path}: {line}" for line in explain(value, lines_of(error), Varied, {})]
     if wrong:
         raise SearchError("\n".join(wrong))
     try:

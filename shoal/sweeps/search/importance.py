@@ -76,7 +76,9 @@ def importances(definition: SearchDefinition, trials: Sequence[TrialRow]) -> lis
 
 def sort_key(trial: TrialRow, maximises: bool) -> tuple[int, float]:
     """Return the key that sorts trials, the best first: finished ones by score, then stopped by rounds and score."""
-    sign = -1 if maximises else 1
+    sign = 1
+    if maximises:
+        sign = -1
     if trial.score is not None:
         return -sys.maxsize, sign * trial.score
     last = max(trial.curve)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-LEVEL = 0.95
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -53,5 +53,5 @@ def noise_of(scores: Sequence[Sequence[float]]) -> Noise | None:
     residuals = table - table.mean(1, keepdims=True) - table.mean(0, keepdims=True) + table.mean()
     freedom = (trials - 1) * (seeds - 1)
     deviation = math.sqrt(float((residuals**2).sum()) / freedom)
-    difference = float(stdtrit(freedom, (1 + LEVEL) / 2)) * deviation * math.sqrt(2 / seeds)
+    difference = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * deviation * math.sqrt(2 / seeds)
     return Noise(deviation, seeds, trials, difference)

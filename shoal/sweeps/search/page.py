@@ -40,7 +40,10 @@ def write_search(definition: SearchDefinition, result: SearchResult, *, left: in
         The importance of each setting; empty while trials are left.
     """
     folder = Path(result.folder)
-    importance = [] if left else importances(definition, result.trials)
+    if left:
+        importance = []
+    else:
+        importance = importances(definition, result.trials)
     images = draw_search(definition, result, importance, folder / "figures")
     settings = best_settings(definition, result)
     write_atomic(folder / BEST, yaml.safe_dump(settings, sort_keys=False).encode(), sync=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -50,7 +49,9 @@ class TrialRow:
         """The last score of the trial: after all its rounds, or when it was stopped; None where it has none."""
         if self.score is not None:
             return self.score
-        return list(self.curve.values())[-1] if self.curve else None
+        if self.curve:
+            return list(self.curve.values())[-1]
+        return None
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,17 @@ class SearchResult:
     @property
     def best_trial(self) -> TrialRow | None:
         """The best finished trial."""
-        return None if self.best is None else self.trials[self.best]
+        if self.best is None:
+            return None
+        return self.trials[self.best]
 
     def counts(self) -> dict[str, int]:
         """Return how many trials are finished, stopped and failed."""
         return {state: sum(trial.state == state for trial in self.trials) for state in STATES.values()}
+
+    def summary(self) -> str:
+        """Return the counts in words, such as `3 finished, 1 stopped`."""
+        return ", ".join(f"{count} {state}" for state, count in self.counts().items() if count)
 
     def level_with_best(self) -> list[TrialRow]:
         """Return the other finished trials whose score differs from the best by no more than seeds may explain."""
@@ -107,10 +114,15 @@ class SearchResult:
         return asdict(self)
 
 
+def best_first(trials: Sequence[TrialRow], *, maximises: bool) -> list[TrialRow]:
+    """Return the trials with a score from the best to the worst, equals by number."""
+    scored = [trial for trial in trials if trial.score is not None]
+    return sorted(scored, key=lambda trial: trial.score or 0.0, reverse=maximises)
+
+
 def ranked(result: SearchResult) -> list[TrialRow]:
     """Return finished trials from the best to the worst, then the others by number."""
-    sign = -1 if result.maximises else 1
-    finished = sorted(result.finished, key=lambda trial: (sign * (trial.score or 0.0), trial.number))
+    finished = best_first(result.trials, maximises=result.maximises)
     return [*finished, *(trial for trial in result.trials if trial not in finished)]
 
 
@@ -132,18 +144,16 @@ def row_from_trial(number: int, trial: FrozenTrial) -> TrialRow:
 def result_from_trials(definition: SearchDefinition, trials: Sequence[FrozenTrial], folder: str) -> SearchResult:
     """Return the result of the settled trials, which lie in a folder."""
     rows = tuple(row_from_trial(number, trial) for number, trial in enumerate(trials))
-    finished = [row for row in rows if row.score is not None and math.isfinite(row.score)]
-    sign = -1 if definition.maximises else 1
-    best = min(finished, key=lambda row: (sign * (row.score or 0.0), row.number), default=None)
+    finished = best_first(rows, maximises=definition.maximises)
     return SearchResult(
-        definition.name,
-        definition.score,
-        definition.uses_labels,
-        definition.maximises,
-        rows,
-        None if best is None else best.number,
-        noise_of([row.scores for row in finished]),
-        folder,
+        search=definition.name,
+        score=definition.score,
+        uses_labels=definition.uses_labels,
+        maximises=definition.maximises,
+        trials=rows,
+        best=finished[0].number if finished else None,
+        noise=noise_of([row.scores for row in rows if row.score is not None]),
+        folder=folder,
     )
 
 

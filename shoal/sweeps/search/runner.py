@@ -11,7 +11,7 @@ from shoal.sweeps.search.proposals import most_trials, propose
 from shoal.sweeps.search.result import SearchResult, TrialRow, result_from_trials
 from shoal.sweeps.search.scores import Scorer
 from shoal.sweeps.search.store import SearchStore, open_store
-from shoal.sweeps.search.tracking import log_result, parent_tags
+from shoal.sweeps.search.tracking import log_result
 from shoal.sweeps.search.trials import TrialContext, execute
 from shoal.sweeps.sweep import Watch, open_sweep, parent_run
 
@@ -85,9 +85,10 @@ def open_search(definition: SearchDefinition, watch: Watch | None = None) -> Ite
     check_search(definition)
     settings = definition.settings_with({})
     key = ("shoal.search", definition.name)
+    tags = {"shoal.score": definition.score, "shoal.sampler": definition.sampler, "shoal.pruner": definition.pruner}
     with (
         open_store(definition) as store,
-        parent_run(settings, key, f"search {definition.name}", parent_tags(definition)) as parent,
+        parent_run(settings, key, f"search {definition.name}", tags) as parent,
         open_sweep(settings, watch) as sweep,
     ):
         scorer = Scorer(definition.score, sweep.pool.call)

@@ -51,7 +51,9 @@ class Scorer:
         """
         if self.name not in CLUSTER_SCORES:
             value = metrics.get(self.name)
-            return value if value is not None and math.isfinite(value) else None
+            if value is not None and math.isfinite(value):
+                return value
+            return None
         stored = stored_scores(run, self.name)
         if round in stored:
             return stored[round]
@@ -101,7 +103,9 @@ class Scorer:
         else:
             rows, neighbours = self._neighbours_of(run)
             value = neighbour_information(clusters.cluster[rows], neighbours, clusters.clusters)
-        return value if value is not None and math.isfinite(value) else None
+        if value is not None and math.isfinite(value):
+            return value
+        return None
 
     def _neighbours_of(self, run: RunFolder) -> tuple[np.ndarray, np.ndarray]:
         """Return the numbers int64 (n,) of the compared samples, and the neighbours int64 (n, k) of each among them.

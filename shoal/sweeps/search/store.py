@@ -45,11 +45,6 @@ class SearchStore:
         self._study.add_trial(trial)
 
 
-def folder_of(name: str) -> Path:
-    """Return the folder of a search."""
-    return places.searches() / name
-
-
 @contextlib.contextmanager
 def open_store(definition: SearchDefinition) -> Iterator[SearchStore]:
     """Open the store of a search, made where it is missing; until the end no other process can open it.
@@ -59,7 +54,7 @@ def open_store(definition: SearchDefinition) -> Iterator[SearchStore]:
             unreadable.
     """
     optuna = import_optuna()
-    folder = folder_of(definition.name)
+    folder = places.searches() / definition.name
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

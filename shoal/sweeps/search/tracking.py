@@ -13,11 +13,6 @@ from shoal.sweeps.search.importance import Importance
 from shoal.sweeps.search.result import SearchResult
 
 
-def parent_tags(definition: SearchDefinition) -> dict[str, str]:
-    """Return what the parent run is tagged with besides its name."""
-    return {"shoal.score": definition.score, "shoal.sampler": definition.sampler, "shoal.pruner": definition.pruner}
-
-
 def log_result(
     parent: ParentRun, definition: SearchDefinition, result: SearchResult, importance: Sequence[Importance]
 ) -> None:
@@ -42,8 +37,8 @@ def result_metrics(result: SearchResult, importance: Sequence[Importance]) -> di
 
 def note(definition: SearchDefinition, result: SearchResult) -> str:
     """Return the search in words: the best trial, its settings, and how far to trust it."""
-    counts = ", ".join(f"{count} {state}" for state, count in result.counts().items() if count)
-    head = f"Search over {', '.join(definition.vary)} by {result.score}: {len(result.trials)} trials ({counts})."
+    trials = f"{len(result.trials)} trials ({result.summary()})"
+    head = f"Search over {', '.join(definition.vary)} by {result.score}: {trials}."
     best = result.best_trial
     if best is None or best.score is None:
         return head

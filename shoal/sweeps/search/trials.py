@@ -45,7 +45,9 @@ class Outcome:
     @property
     def score(self) -> float | None:
         """The mean score over seeds; None where the trial is not complete."""
-        return fmean(self.scores) if self.state == COMPLETE else None
+        if self.state == COMPLETE:
+            return fmean(self.scores)
+        return None
 
     def facts(self) -> dict[str, Any]:
         """Return what the store keeps beside the score, as JSON."""

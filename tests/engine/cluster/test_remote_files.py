@@ -111,7 +111,7 @@ def test_the_same_bits_where_the_runs_folder_is_not_seen(
 def test_asynchronous_rounds_begin_from_several_states(
     tmp_path: Path, home: Path, small: Make, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_cache, "IN_USE", 0.0)
+    monkeypatch.setattr(host_cache, "RECENT_STATE_SECONDS", 0.0)
     settings = small(
         method={"name": "fedcc"},
         rounds=12,

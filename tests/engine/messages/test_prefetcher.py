@@ -120,7 +120,7 @@ def test_what_nobody_took_makes_room() -> None:
     messages.clear()
     messages.begin(1, work(2), reads)
     reads.wait(2)
-    assert MessagePrefetcher[str]()._most >= HELD
+    assert MessagePrefetcher[str]()._max_bytes >= HELD
 
 
 def test_sums_over_a_message_have_the_bits_of_one_thread() -> None:
@@ -193,7 +193,7 @@ def test_a_message_is_read_as_soon_as_its_client_is_done(
 
     monkeypatch.setattr(MessagePrefetcher, "begin", begins)
     monkeypatch.setattr(dispatch, "WAITING_POLL_SECONDS", 0.01)
-    monkeypatch.setattr(prefetched_messages, "LARGE", 0)
+    monkeypatch.setattr(prefetched_messages, "REUSE_MEMORY_BYTES", 0)
     assert numbers(straight(small(**ROUNDS), waits)) == whole
     assert seen == {(round, client) for round in (1, 2) for client in range(4)}
     looks = []

@@ -120,7 +120,7 @@ def test_a_run_with_dropout_says_who_answered(home: Path, small: Make) -> None:
     gone = [client for clients in told.values() for client in clients]
     assert missed == {client: gone.count(client) for client in gone}
     page = write_report(run).read_text()
-    assert "Who did not answer" in page
+    assert "Clients that missed rounds" in page
     assert "clients_dropped" not in page
 
 

@@ -17,7 +17,7 @@ from shoal.engine.store.codec import StoreError
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
-from shoal.review.mlflow_log.tracking import shown_uri, tell_unreachable, tracking_uri
+from shoal.review.mlflow_log.tracking import report_trouble, shown_uri, tracking_uri
 from shoal.review.pages.report import write_report
 
 Make = Callable[..., Any]
@@ -117,7 +117,7 @@ def test_the_password_of_the_environments_address_is_masked(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:Tr0ub4dor@127.0.0.1:9")
     run = new_run(small())
-    tell_unreachable(run, OSError("no route to http://me:Tr0ub4dor@127.0.0.1:9/api"))
+    report_trouble(run, OSError("no route to http://me:Tr0ub4dor@127.0.0.1:9/api"))
     assert tracking_uri(run.settings(), home) == "http://me:Tr0ub4dor@127.0.0.1:9"
     assert shown_uri(run.settings(), home) == "http://me:***@127.0.0.1:9"
     assert "http://me:***@127.0.0.1:9 did not answer" in run.events()[-1].message

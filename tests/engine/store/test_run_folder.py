@@ -19,7 +19,7 @@ from shoal.engine.store.run_events import Event, line_of
 from shoal.engine.store.run_folder import RunError, RunFolder, in_order
 from shoal.engine.store.status import FINISHED
 from shoal.engine.workers.worker import Worker
-from shoal.flows.claim import claimed_run
+from shoal.lifecycle.claim import claimed_run
 from shoal.lifecycle.starting import find_like, new_run
 from tests.runs import straight
 

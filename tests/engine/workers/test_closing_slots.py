@@ -16,7 +16,7 @@ from shoal.engine.rounds.active_run import ActiveRun, activate
 from shoal.engine.rounds.units import ThreadRunner, TrainCohort
 from shoal.engine.workers import worker_processes
 from shoal.engine.workers.worker_processes import WorkerLost, WorkerProcesses
-from shoal.tasks.prefect.once import Once
+from shoal.tasks.prefect.once import SingleExecution
 from tests.runs import straight
 
 
@@ -119,7 +119,7 @@ def test_a_unit_that_comes_late_opens_no_workers_of_its_own(
         if by == "threads":
             outcome = runner.submit(unit, lambda: bool(begin.wait(30)))
         else:
-            once = Once(unit)
+            once = SingleExecution(unit)
             outcome = once.outcome
     begin.set()
     if by == "prefect":

@@ -17,7 +17,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from shoal.cli.doctor import servers
+from shoal.cli.checks import servers
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle import driving
@@ -180,7 +180,7 @@ def test_resume_repairs_a_broken_store(home: Path, small: Make) -> None:
     assert client.get_run(again).info.status == "FINISHED"
     assert [metric.step for metric in client.get_metric_history(again, "score/acc")] == [1]
     (told,) = (event for event in run.events() if event.kind == "mlflow_store_changed")
-    assert "mlflow.db.broken-1, and a new one was made" in told.message
+    assert "mlflow.db.broken-1, and a new one was created" in told.message
 
 
 def test_the_version_of_the_tables_is_that_of_mlflow() -> None:

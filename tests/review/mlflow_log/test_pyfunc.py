@@ -247,7 +247,7 @@ def test_a_table_of_values_is_read_row_by_row() -> None:
     assert np.array_equal(samples(given, vectors), given.to_numpy(dtype=np.float32))
     with pytest.raises(InputError, match=r"shape \(2, 2\): expected arrays float32 \(n, 3\)"):
         samples(given[["a", "b"]], vectors)
-    with pytest.raises(InputError, match="given text"):
+    with pytest.raises(InputError, match="the request holds text"):
         samples(["aGVsbG8="], vectors)
-    with pytest.raises(InputError, match=r"a number too large .* expected arrays float32 \(n, 3\)"):
+    with pytest.raises(InputError, match=r"a number that is too large .* expected arrays float32 \(n, 3\)"):
         samples([[1, 2, 10**400]], vectors)

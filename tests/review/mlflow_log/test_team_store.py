@@ -23,15 +23,15 @@ from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FINISHED
-from shoal.flows.deployments import csrf_headers
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log.run import experiment_of, title
+from shoal.serving.deployments import csrf_headers
 from tests.conftest import SMALL
-from tests.flows.served import BIN, clone, commit
 from tests.flows.test_prefect import free_port
 from tests.review.mlflow_log.test_tracking_server import all_files
 from tests.runs import numbers
+from tests.serving.served import BIN, clone, commit
 from tests.team import (
     ADMINISTRATOR,
     SECRETS,

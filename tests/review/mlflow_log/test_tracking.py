@@ -162,7 +162,7 @@ def test_losses_of_many_clients_are_told_by_their_spread(
     losses = run.table("clients").query("round == 2")["loss"]
     manifest, names = load_manifest(run, 2), names_of_clients(run, run.settings())
     assert client_losses(manifest, names) == {f"loss/client/{k}": loss for k, loss in enumerate(losses)}
-    monkeypatch.setattr(mlflow_rounds, "CLIENTS", 2)
+    monkeypatch.setattr(mlflow_rounds, "MAX_CLIENT_CURVES", 2)
     spread = {"min": losses.min(), "median": losses.median(), "max": losses.max()}
     assert client_losses(manifest, names) == {f"loss/clients/{what}": value for what, value in spread.items()}
     pooled = straight(small(method={"name": "kmeans"}))

@@ -20,7 +20,7 @@ from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log import rounds as mlflow_rounds
 from shoal.review.mlflow_log.files import copy_image
 from shoal.review.mlflow_log.models import models_of, ready
-from shoal.review.mlflow_log.run import KIND, LONGEST, NOTE, title
+from shoal.review.mlflow_log.run import KIND, MAX_PARAMETER_CHARACTERS, NOTE, title
 from shoal.review.mlflow_log.tracking import sync
 from tests.conftest import SMALL
 from tests.runs import go_on, stopped
@@ -217,7 +217,7 @@ def test_no_setting_is_cut_off(run: RunFolder, client: MlflowClient) -> None:
     found = client.get_run(run_id)
     assert found.data.params.keys() == flatten(settings).keys()
     assert len(found.data.params) > 100, "more than one call takes"
-    assert len(str(rounds)) > LONGEST
+    assert len(str(rounds)) > MAX_PARAMETER_CHARACTERS
     said = f"{len(str(rounds))} characters: see method.schedule in settings.yaml"
     assert found.data.params["method.schedule"] == said
     assert "settings.yaml" in {artifact.path for artifact in client.list_artifacts(run_id)}
@@ -227,7 +227,7 @@ def test_what_a_person_wrote_stays(run: RunFolder, client: MlflowClient) -> None
     store, settings = places.mlflow_store(), logged(run, "words")
     ours = sync(run, settings, store)
     note = client.get_run(ours).data.tags[NOTE]
-    assert note.startswith("fedpnp was asked to learn without labels from digits: 240 image samples held by 3 clients")
+    assert note.startswith("fedpnp learns from digits without labels, in ")
     assert "It finished after 2 rounds: " in note
     experiment = client.get_experiment_by_name("words")
     assert f"[Report](#/experiments/{experiment.experiment_id}/runs/{ours}/artifacts/report.html)" in note

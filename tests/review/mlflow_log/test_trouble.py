@@ -51,7 +51,7 @@ def test_a_deleted_experiment_is_the_reason_and_every_observer_hears_it(home: Pa
         (
             MlflowException("The run 1 must be in the 'active' state"),
             INCOMPLETE,
-            "did not take the run (The run 1 must",
+            "refused the run (The run 1 must",
         ),
         (StoreError("clusters.json is missing"), INCOMPLETE, "does not have all of the run: clusters.json is missing"),
     ],

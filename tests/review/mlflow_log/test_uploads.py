@@ -48,7 +48,7 @@ def test_a_file_that_takes_longer_than_an_answer_may_arrives(
 
     monkeypatch.setenv(VARIABLE, "1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setattr(uploads, "SLOWEST", 100.0)
+    monkeypatch.setattr(uploads, "MIN_BYTES_PER_SECOND", 100.0)
     store = MlflowArtifactsRepository("mlflow-artifacts:/1/run/artifacts", tracking_uri=slow_store)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "server.safetensors").write_bytes(b"x" * 1000)
@@ -88,7 +88,7 @@ def test_models_and_files_of_a_run_have_that_time(home: Path, small: Any, monkey
         return call
 
     monkeypatch.setenv(VARIABLE, "10")
-    monkeypatch.setattr(uploads, "SLOWEST", 10.0)
+    monkeypatch.setattr(uploads, "MIN_BYTES_PER_SECOND", 10.0)
     for name in ("log_model_artifacts", "log_artifacts"):
         monkeypatch.setattr(MlflowClient, name, asked(name, getattr(MlflowClient, name)))
     drive(new_run(small(rounds=1, tracking={"mlflow": True, "model": False})))

@@ -70,23 +70,22 @@ def links(page: str) -> list[str]:
     return re.findall(r'href="([^"]*)"', page)
 
 
-def test_it_begins_with_what_was_asked_and_what_came_out(digits_run: RunFolder) -> None:
+def test_it_begins_with_the_task_and_the_outcome(digits_run: RunFolder) -> None:
     summary, last = summary_of(digits_run), digits_run.table("rounds").iloc[-1]
-    assert summary.asked == (
-        "fedpnp was asked to learn without labels from digits: 300 image samples held by 4 clients (iid partition), "
-        "in 2 rounds."
+    assert summary.task == (
+        "fedpnp learns from digits without labels, in 2 rounds: 300 image samples held by 4 clients (iid partition)."
     )
     sizes = pd.read_parquet(digits_run.path / TABLE)["cluster"].value_counts()
     names = [number.name for number in summary.numbers]
-    assert names == ["clusters" if len(sizes) > 1 else "cluster", "ACC", "NMI", "moved", "time"]
+    assert names == ["clusters" if len(sizes) > 1 else "cluster", "ACC", "NMI", "sent", "time"]
     values = [number.value for number in summary.numbers]
     assert values[:3] == [str(len(sizes)), f"{last['acc']:.3f}", f"{last['nmi']:.3f}"]
-    assert f"of {sizes.min()} to {sizes.max()} samples" in summary.found
-    assert summary.found.startswith("It finished after 2 rounds: ")
+    assert f"of {sizes.min()} to {sizes.max()} samples" in summary.outcome
+    assert summary.outcome.startswith("It finished after 2 rounds: ")
     moved = digits_run.table("rounds")[["bytes_up", "bytes_down", "bytes_d2d"]].sum().sum()
     assert values[3] == f"{moved / 1e6:.1f} MB"
     page = write_report(digits_run).read_text()
-    assert page.index(summary.asked) < page.index(summary.found) < page.index("<h2>")
+    assert page.index(summary.task) < page.index(summary.outcome) < page.index("<h2>")
     assert not [event for event in digits_run.events() if event.kind == "not_shown"]
 
 
@@ -131,7 +130,7 @@ def test_clusters_stand_beside_labels_and_clients(digits_run: RunFolder) -> None
     )
     page = write_report(digits_run).read_text()
     assert "Clusters and true labels" in page
-    assert "Who holds which labels" in page
+    assert "Labels held by each client" in page
 
 
 def test_labels_stand_in_the_order_of_numbers() -> None:
@@ -155,7 +154,7 @@ def test_without_labels_it_says_what_needs_none(home: Path, small: Make) -> None
     summary = summary_of(run)
     assert [number.name for number in summary.numbers][1:3] == ["silhouette", "stability"]
     page = write_report(run).read_text()
-    for left_out in ("Clusters and true labels", "Who holds which labels", ">ACC<"):
+    for left_out in ("Clusters and true labels", "Labels held by each client", ">ACC<"):
         assert left_out not in page
     for shown in ("Images of each cluster", "Samples by cluster and client", ">süd</th>"):
         assert shown in page
@@ -166,11 +165,11 @@ def test_a_method_that_gives_samples_no_clusters(home: Path, small: Make) -> Non
     partition = {"clients": 4, "validation": 0.3, "transform": "label_swap", "groups": 2}
     run = judged(small(method=method, partition=partition, rounds=2))
     summary = summary_of(run)
-    assert "asked to learn with labels" in summary.asked
-    assert "2 clusters of clients" in summary.found
+    assert "with labels" in summary.task
+    assert "2 clusters of clients" in summary.outcome
     page = write_report(run).read_text()
     assert "<h2>Clusters</h2>" not in page
-    assert "Who holds which labels" in page
+    assert "Labels held by each client" in page
     assert page.count("<figure>") == len(list(run.figures.glob("*.png")))
 
 
@@ -178,17 +177,17 @@ def test_a_run_whose_data_are_elsewhere(digits_run: RunFolder) -> None:
     for what in ("data", "partition"):
         shutil.rmtree(digits_run.folder_of(what))
     page = write_report(digits_run).read_text()
-    assert "from digits, in 2 rounds." in page
+    assert "from digits without labels, in 2 rounds." in page
     assert "Clusters and true labels" in page
-    assert "Who holds which labels" not in page
+    assert "Labels held by each client" not in page
     assert not [link for link in links(page) if link.startswith("file://")]
 
 
 def test_other_data_in_the_place_of_its_own_are_not_shown(digits_run: RunFolder) -> None:
     digits_run.set_lineage(partition=replace(digits_run.lineage().partition, digest="another"))
     page = write_report(digits_run).read_text()
-    assert "from digits, in 2 rounds." in page
-    assert "Who holds which labels" not in page
+    assert "from digits without labels, in 2 rounds." in page
+    assert "Labels held by each client" not in page
 
 
 def test_a_run_that_was_never_started(home: Path, small: Make) -> None:

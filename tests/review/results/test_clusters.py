@@ -26,7 +26,7 @@ from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.methods.scores.clustering import ari, cluster_balance, cluster_scores
 from shoal.review.pages import report
-from shoal.review.pages.cluster_sheets import CERTAIN, UNSURE, by_certainty, draw_cluster_sheets, thumbnail
+from shoal.review.pages.cluster_sheets import MAX_CERTAIN, MAX_UNSURE, by_certainty, draw_cluster_sheets, thumbnail
 from shoal.review.pages.report import write_report
 from shoal.review.results.clusters import CENTRES, FACTS, QUALITY, TABLE, cluster_facts, keep_clusters, quality
 from shoal.review.results.result import run_result, shown_metrics
@@ -234,14 +234,14 @@ def test_stability_is_of_the_last_two_rounds(home: Path, small: Make) -> None:
 def test_the_most_and_the_least_certain_come_first() -> None:
     rows = pd.DataFrame({"confidence": np.linspace(0, 1, 200)})
     certain, unsure = by_certainty(rows)
-    assert (len(certain), len(unsure)) == (CERTAIN, UNSURE)
+    assert (len(certain), len(unsure)) == (MAX_CERTAIN, MAX_UNSURE)
     assert certain["confidence"].iloc[0] == 1
     assert certain["confidence"].is_monotonic_decreasing
     assert unsure["confidence"].iloc[0] == 0
     assert unsure["confidence"].is_monotonic_increasing
     for count in (0, 1, 2, 10, 50, 51):
         certain, unsure = by_certainty(rows[:count])
-        assert len(certain) + len(unsure) == min(count, CERTAIN + UNSURE)
+        assert len(certain) + len(unsure) == min(count, MAX_CERTAIN + MAX_UNSURE)
         assert not set(certain.index) & set(unsure.index)
 
 
@@ -294,7 +294,7 @@ def test_the_report_shows_clusters_names_and_quality(planted: RunFolder, monkeyp
     page = write_report(planted).read_text()
     shown = page.count("data:image/jpeg;base64,")
     assert shown < 3
-    assert f"{3 - shown} more are in figures/clusters/" in page
+    assert f"figures/clusters/ of the run holds {3 - shown} more" in page
 
 
 # --- new samples ------------------------------------------------------------------------------------------------------
@@ -388,7 +388,7 @@ def test_tables_are_read_by_the_names_of_their_columns(home: Path, small: Make, 
     new[["a", "c"]].to_csv(tmp_path / "few.csv", index=False)
     with pytest.raises(DataError, match="lacks 1 of the 3 features of 'mine': b"):
         predict(run, tmp_path / "few.csv")
-    with pytest.raises(DataError, match="is no table"):
+    with pytest.raises(DataError, match="is not a table"):
         predict(run, tmp_path)
     with pytest.raises(DataError, match=r"\.parquet, \.csv"):
         write_table(found, tmp_path / "out.txt")
@@ -397,7 +397,7 @@ def test_tables_are_read_by_the_names_of_their_columns(home: Path, small: Make, 
 def test_wrong_number_of_features_of_a_set_without_names(home: Path, small: Make, tmp_path: Path) -> None:
     run = judged(small(method={"name": "kmeans"}, data={"name": "gaussian", "limit": 100}, partition={"clients": 2}))
     pd.DataFrame(np.zeros((3, 7))).to_csv(tmp_path / "seven.csv", index=False)
-    with pytest.raises(DataError, match=r"has 7 columns, expected the \d+ features of"):
+    with pytest.raises(DataError, match=r"has 7 columns, expected only the \d+ features of"):
         predict(run, tmp_path / "seven.csv")
 
 

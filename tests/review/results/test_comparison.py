@@ -51,7 +51,7 @@ def test_it_says_what_differs_and_what_does_not(pair: list[RunFolder], tmp_path:
     assert cells == ["fedpnp", "fedcc"]
     assert re.findall(r">(.*?)</td>", row(page, "rounds")) == ["2", "3"]
     assert "data.name" not in page
-    said = re.search(r"The same for all: (.*?)\.", page)
+    said = re.search(r"All runs share the same (.*?)\.", page)
     assert said
     assert {"data", "device"} <= set(said[1].split(", "))
     assert "partition" not in said[1], "another seed deals samples otherwise"
@@ -60,7 +60,7 @@ def test_it_says_what_differs_and_what_does_not(pair: list[RunFolder], tmp_path:
 
 
 def test_what_cannot_be_compared_is_said(pair: list[RunFolder], tmp_path: Path) -> None:
-    with pytest.raises(ShoalError, match="2 to 26 runs, and 1 were named"):
+    with pytest.raises(ShoalError, match="2 to 26 runs, not 1"):
         write_comparison(pair[:1], tmp_path / "one.html")
     with pytest.raises(ShoalError, match="named twice"):
         write_comparison([*pair, pair[0]], tmp_path / "twice.html")

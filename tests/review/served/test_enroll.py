@@ -109,7 +109,7 @@ def test_the_command_enrolls_a_prepared_set(made, monkeypatch, capsys):
 def test_what_cannot_be_enrolled_is_named(made, small, monkeypatch):
     home, run, folder = made
     store = home / "data" / "store"
-    with pytest.raises(RunError, match="clients 0 to 23, not 24"):
+    with pytest.raises(RunError, match="no client 24: its clients are 0 to 23"):
         new_client(run, f"{folder}:24", store, None)
     with pytest.raises(RunError, match="vector data"):
         new_client(run, "gaussian", store, None)

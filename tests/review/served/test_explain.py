@@ -21,7 +21,7 @@ from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.results.clusters import TABLE
-from shoal.review.served.explain import CERTAIN, UNSURE, explain
+from shoal.review.served.explain import MAX_CERTAIN, MAX_UNSURE, explain
 from tests.planted_images import kind_of, write_clients
 
 Make = Callable[..., Any]
@@ -66,9 +66,9 @@ def test_the_most_and_the_least_certain_of_each_client_are_shown(images: RunFold
     for name, shown in found.shown.groupby("client_name"):
         own = table[(table["cluster"] == 0) & (table["client_name"] == name)].sort_values("confidence")
         certain, unsure = (shown[shown["shown"] == which] for which in ("certain", "unsure"))
-        assert len(certain) == CERTAIN
-        assert len(unsure) == min(UNSURE, len(own) - CERTAIN)
-        assert sorted(certain["confidence"]) == own["confidence"].tolist()[-CERTAIN:]
+        assert len(certain) == MAX_CERTAIN
+        assert len(unsure) == min(MAX_UNSURE, len(own) - MAX_CERTAIN)
+        assert sorted(certain["confidence"]) == own["confidence"].tolist()[-MAX_CERTAIN:]
         assert sorted(unsure["confidence"]) == own["confidence"].tolist()[: len(unsure)]
         assert len({kind_of(file) for file in shown["file"]}) == 1
 

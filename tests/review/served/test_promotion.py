@@ -108,7 +108,7 @@ def test_mlflow_is_told_and_can_be_told_again(pair: tuple[RunFolder, RunFolder])
     moved = challenger.path.with_name("elsewhere")
     shutil.move(challenger.path, moved)
     try:
-        with pytest.raises(PromotionError, match=f"is of run {challenger.name}, whose folder is not in"):
+        with pytest.raises(PromotionError, match=f"comes from run {challenger.name}, whose folder is not in"):
             champion_run(champion.settings(), places.runs())
     finally:
         shutil.move(moved, challenger.path)
@@ -117,7 +117,7 @@ def test_mlflow_is_told_and_can_be_told_again(pair: tuple[RunFolder, RunFolder])
 def test_what_cannot_be_judged_is_said(pair: tuple[RunFolder, RunFolder], tmp_path: Path) -> None:
     write_clients(tmp_path / "photos", each=2)
     photos = store_batch("photos", tmp_path / "store", read_folder(tmp_path / "photos"), 0.2, 0, by_hash=True)
-    with pytest.raises(JudgingError, match=r"'photos' holds out \d samples, and models are judged on 10 at least"):
+    with pytest.raises(JudgingError, match=r"'photos' holds out \d samples, and a comparison needs at least 10"):
         compare(pair[1], pair[0], photos.folder, "auto", 0.01)
     write_clients(tmp_path / "more", each=12)
     more = store_batch("more", tmp_path / "store", read_folder(tmp_path / "more"), 0.4, 0, by_hash=True)
@@ -166,7 +166,7 @@ def test_drift_of_one_client_is_found_and_told(home: Path, small: Make) -> None:
     south = found[CLUSTERS, "south"]
     assert (south.old, south.new) == (60, 40)
     assert south.distance > south.high > 0
-    assert "cluster shares of client south differ from 60 old to 40 new samples" in south.told()
+    assert "cluster shares of client south differ from 60 old to 40 new samples" in south.sentence()
     assert find_drift(champion, second.folder, 0.01, 0) == list(found.values())
     Image.new("L", (12, 12)).save(folder / "north" / "one-more.png")
     third = grown(second)  # too few to say anything of

@@ -1,4 +1,4 @@
-"""The processes that `shoal serve` starts: each leads a group, which ends as a whole however `shoal serve` ends."""
+"""The processes that `shoal serve` starts: each leads a process group, which ends whenever `shoal serve` ends."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import requests
 
 from shoal.core.errors import ShoalError
 from shoal.engine.store.private_file import owner_only
-from shoal.flows import watch
+from shoal.serving import watch
 
 PART_SECONDS = 15.0
-"""What a part has to end by itself."""
+"""Time in which a part may end by itself."""
 GROUP_SECONDS = 3.0
-"""What processes that a part left behind have then."""
+"""Time in which processes that a part left behind may end then."""
 
 
 class ServeError(ShoalError):
@@ -27,16 +27,14 @@ class ServeError(ShoalError):
 
 
 class Processes:
-    """Processes by name, ended at the end of the block, or by the watcher (`shoal.flows.watch`) where this one is
-    killed.
-    """
+    """Processes by name: they are ended with the block, or by the watcher (`shoal.serving.watch`) after a kill."""
 
     def __init__(self) -> None:
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._watcher: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Processes:
-        # Isolated and without site-packages: it needs nothing, and must be there within milliseconds.
+        # Isolated and without site-packages: it needs nothing, and must start within milliseconds.
         self._watcher = subprocess.Popen(
             [sys.executable, "-I", "-S", watch.__file__],
             stdin=subprocess.PIPE,
@@ -63,10 +61,10 @@ class Processes:
         return self._started[name]
 
     def check(self, logs: Path) -> None:
-        """Raise where a process ended.
+        """Refuse to continue where a process has ended.
 
         Raises:
-            ServeError: it did.
+            ServeError: names the process and the logs.
         """
         for name, child in self._started.items():
             if child.poll() is not None:
@@ -80,22 +78,22 @@ class Processes:
 
 
 def program(*words: str) -> list[str]:
-    """A command of the environment this process runs in."""
+    """Return the command of a program of this process's environment."""
     return [str(Path(sys.executable).with_name(words[0])), *words[1:]]
 
 
 def module(name: str, *words: str) -> list[str]:
-    """A module of Shoal's as a command; the folder it is started in has no say in what is imported."""
+    """Return the command of a module of Shoal; the working directory has no influence on what it imports."""
     return [sys.executable, "-P", "-m", name, *words]
 
 
 def start(log: Path, *words: str, env: dict[str, str | None] | None = None) -> subprocess.Popen[bytes]:
-    """Start a part in a process group of its own, so that Ctrl-C reaches it only through us.
+    """Start a part in a process group of its own, so that Ctrl-C reaches it only through this process.
 
     Args:
-        log: takes what it prints; only the user can read it.
+        log: takes its output; only the user can read it.
         words: the command.
-        env: environment variables to set, or to take away where None.
+        env: environment variables to set, or to remove where None.
     """
     merged = {**os.environ, **(env or {})}
     with open(log, "wb", opener=owner_only) as file:
@@ -112,7 +110,7 @@ def run(log: Path, *words: str) -> None:
     """Run a command to its end.
 
     Raises:
-        ServeError: it failed; shows the end of what it said.
+        ServeError: it failed; shows the end of its output.
     """
     done = subprocess.run(program(*words), capture_output=True, text=True, timeout=180, stdin=subprocess.DEVNULL)
     with open(log, "a", opener=owner_only) as file:
@@ -140,7 +138,7 @@ def wait_for(url: str, child: subprocess.Popen[bytes], log: Path, seconds: float
 
 
 def stop(child: subprocess.Popen[bytes]) -> None:
-    """End a part and whatever it started, also where the part itself has ended already."""
+    """End a part and all that it started, even where the part itself has ended already."""
     for how in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, how)

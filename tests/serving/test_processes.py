@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from shoal.flows.processes import Processes, start
+from shoal.serving.processes import Processes, start
 from tests.sources import ROOT
 
 PART = (
@@ -23,7 +23,7 @@ PART = (
 SERVE = """
 import sys, time
 from pathlib import Path
-from shoal.flows.processes import Processes, start
+from shoal.serving.processes import Processes, start
 with Processes() as parts:
     parts.add("part", start(Path(sys.argv[1]), sys.executable, "-c", sys.argv[2]))
     print("started", flush=True)

@@ -1,8 +1,8 @@
-"""A guard in front of a server's pages: nobody but its own page, and whoever has the password, gets an answer.
+"""A guard in front of a server's pages: it answers only its own page, and only users with the password.
 
-A browser sends requests of any page that its user visits, and any program of this machine can connect to a loopback
-port. The guard refuses a foreign name of the server (DNS rebinding), what another page sends (cross-site requests,
-WebSockets included), and, where it has a login, whoever does not give it.
+A browser sends requests for any page that its user visits, and any program of this machine can connect to a loopback
+port. The guard refuses requests under a foreign name of the server (DNS rebinding), requests of other pages (cross-site
+requests, WebSockets included), and, where it has a login, requests without it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 HOSTS_VARIABLE = "SHOAL_PAGE_HOSTS"
-"""Further names by which the pages are asked for, as in `shoal.example.org,other.example.org:8443`."""
+"""Further names of the pages' host, such as `shoal.example.org,other.example.org:8443`."""
 AUTH_VARIABLE = "SHOAL_PAGE_AUTH"
-"""`user:password` that the guard asks for."""
+"""`user:password` that the guard requires."""
 LOGIN_PATH = "/shoal-login"
 OWN_SITES = ("same-origin", "none")
-"""Of the header Sec-Fetch-Site: the page itself, or the user."""
+"""Values of the header Sec-Fetch-Site for requests of the page itself, or of the user."""
 REALM = "Shoal"
 
 Scope = MutableMapping[str, Any]
@@ -33,15 +33,15 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Guard:
-    """An ASGI application that passes on what it admits.
+    """An ASGI application that passes admitted requests on to another one.
 
     Args:
         app: the server's application.
-        hosts: names, with their ports where these are not 80 or 443, beside `localhost` and addresses in numbers.
-            A page can take another name for a server, but not these.
+        hosts: names of the server, with ports other than 80 and 443, beside `localhost` and numeric addresses. A
+            hostile page can give a server another name, but not these.
         links: paths that links of other pages may open.
-        login_page: HTML at `LOGIN_PATH`, where the link that logs a browser in leads.
-        login: `user:password` to ask for; None where the application asks itself.
+        login_page: HTML at `LOGIN_PATH`, the target of the link that logs a browser in.
+        login: required `user:password`; None where the application itself requires one.
         open_paths: paths that everybody may read.
     """
 
@@ -63,7 +63,7 @@ class Guard:
         self._login_page = login_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or have the application answer it."""
+        """Refuse a request, answer it, or pass it on to the application."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
@@ -71,21 +71,21 @@ class Guard:
         if why := self._not_own(scope, headers):
             await refuse(scope, send, 403, why)
         elif not self._logged_in(scope, headers):
-            asks = (b"www-authenticate", f'Basic realm="{REALM}", charset="UTF-8"'.encode())
-            await refuse(scope, send, 401, "Give the user and the password that `shoal serve` shows.", asks)
+            challenge = (b"www-authenticate", f'Basic realm="{REALM}", charset="UTF-8"'.encode())
+            await refuse(scope, send, 401, "Log in with the user and the password that `shoal serve` shows.", challenge)
         elif scope["type"] == "http" and scope["path"] == LOGIN_PATH:
             await answer(send, 200, self._login_page, [(b"content-type", b"text/html; charset=utf-8")])
         else:
             await self._app(scope, receive, without_frames(send))
 
     def _not_own(self, scope: Scope, headers: Headers) -> str | None:
-        """Say why a request does not come from the server's own page or from its user; None where it does."""
+        """Return why a request comes neither from the server's own page nor from its user; None where it does."""
         host = headers.only("host")
         if host is None or not self._is_own_host(host):
-            return f"This server is not asked for under this name. Names of yours go into {HOSTS_VARIABLE}."
+            return f"This server does not answer under this name. Add names of your own to {HOSTS_VARIABLE}."
         origin = headers.only("origin")
         if origin is None and headers.has("origin"):
-            return "Two origins."
+            return "The request names two origins."
         if origin is not None and not self._is_own_origin(origin, host):
             return "Another page may not use this server."
         site = headers.only("sec-fetch-site")
@@ -108,7 +108,7 @@ class Guard:
         return scheme in ("http", "https") and (place == host.lower() or place in self._hosts)
 
     def _is_link(self, scope: Scope, headers: Headers) -> bool:
-        """Whether the user followed a link to a page, which the page with the link cannot read."""
+        """Return whether the user followed a link to a page; the page with the link cannot read the answer."""
         return (
             scope["type"] == "http"
             and scope["method"] == "GET"
@@ -122,9 +122,9 @@ class Guard:
             return True
         if scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and scope["path"] in self._open_paths:
             return True
-        kind, _, given = (headers.only("authorization") or "").partition(" ")
+        kind, _, credentials = (headers.only("authorization") or "").partition(" ")
         try:
-            decoded = base64.b64decode(given.strip(), validate=True)
+            decoded = base64.b64decode(credentials.strip(), validate=True)
         except binascii.Error:
             return False
         return kind.lower() == "basic" and hmac.compare_digest(decoded, self._login.encode())
@@ -137,17 +137,17 @@ class Headers:
         self._listed = [(name.lower(), value.decode("latin-1").strip()) for name, value in scope["headers"]]
 
     def has(self, name: str) -> bool:
-        """Whether a header is given."""
+        """Return whether the request has a header."""
         return any(known == name.encode() for known, _ in self._listed)
 
     def only(self, name: str) -> str | None:
-        """The value of a header that is given once; None where it is missing, or given several times."""
+        """Return the value of a header; None where it is missing, or there several times."""
         values = [value for known, value in self._listed if known == name.encode()]
         return values[0] if len(values) == 1 else None
 
 
 async def refuse(scope: Scope, send: Send, status: int, why: str, *headers: tuple[bytes, bytes]) -> None:
-    """Answer that a request, or a WebSocket, is not admitted."""
+    """Refuse a request, or a WebSocket."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
@@ -155,7 +155,7 @@ async def refuse(scope: Scope, send: Send, status: int, why: str, *headers: tupl
 
 
 async def answer(send: Send, status: int, text: str, headers: list[tuple[bytes, bytes]]) -> None:
-    """Send a whole answer."""
+    """Send a complete answer."""
     body = text.encode()
     sent = [
         *headers,
@@ -170,7 +170,7 @@ async def answer(send: Send, status: int, text: str, headers: list[tuple[bytes, 
 
 
 def without_frames(send: Send) -> Send:
-    """A `send` that has no page of another origin show the answer in a frame, where clicks could be stolen."""
+    """Return a `send` that forbids other origins to show the answer in a frame, where clicks could be stolen."""
 
     async def sender(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":

@@ -16,7 +16,7 @@ from typing import Any
 import requests
 import yaml
 
-from shoal.flows.deployments import csrf_headers
+from shoal.serving.deployments import csrf_headers
 from tests.flows.test_prefect import free_port
 
 ROOT = Path(__file__).parent.parent.parent

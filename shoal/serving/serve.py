@@ -23,18 +23,18 @@ from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked, without_user
 from shoal.engine.store.codec import private_folder, write_atomic
 from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, own_login
-from shoal.flows.deployments import POOL, make_pool, read_project, register
-from shoal.flows.pages.guard import AUTH_VARIABLE, HOSTS_VARIABLE, LOGIN_PATH, further_hosts
-from shoal.flows.prefect_profile import keep_login
-from shoal.flows.processes import Processes, ServeError, module, program, run, start, wait_for
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
+from shoal.serving.deployments import POOL, make_pool, read_project, register
+from shoal.serving.pages.guard import AUTH_VARIABLE, HOSTS_VARIABLE, LOGIN_PATH, further_hosts
+from shoal.serving.prefect_profile import keep_login
+from shoal.serving.processes import Processes, ServeError, module, program, run, start, wait_for
 from shoal.tasks.prefect.environment import quiet
 
 HOST = "127.0.0.1"
-ANY = "0.0.0.0"
+ALL_ADDRESSES = "0.0.0.0"
 RETRIES = "PREFECT_CLIENT_MAX_RETRIES"
 JOB_RETRIES = "3"
-"""Of a job's question to the server, which takes 2, 4 and 8 seconds where it is lost; now and then it is only busy."""
+"""Retries of a job's request to Prefect's server, after 2, 4 and 8 seconds: the server may only be busy."""
 EXPERIMENT = "shoal"
 """The MLflow experiment that `tracking.experiment` names by default."""
 LINKS = "links.txt"
@@ -43,13 +43,13 @@ LINKS = "links.txt"
 
 @dataclass(frozen=True)
 class Service:
-    """Where the parts listen, and what they ask for.
+    """The addresses and the login of the service.
 
     Args:
         host: address to listen on.
-        port: of Prefect's server.
-        mlflow_port: of the MLflow page; None where another server has the runs.
-        tracking: MLFLOW_TRACKING_URI, or nothing.
+        port: port of Prefect's server.
+        mlflow_port: port of the MLflow page; None where another server has the runs.
+        tracking: MLFLOW_TRACKING_URI; empty where it is not set.
         login: `user:password` of both pages.
     """
 
@@ -61,8 +61,8 @@ class Service:
 
     @property
     def near(self) -> str:
-        """The address from this machine: on all of its addresses a server answers on 127.0.0.1 too."""
-        return HOST if self.host == ANY else self.host
+        """The host's name on this machine: a server that listens on all addresses answers on 127.0.0.1 too."""
+        return HOST if self.host == ALL_ADDRESSES else self.host
 
     @property
     def prefect(self) -> str:
@@ -82,7 +82,7 @@ class Service:
         return f"http://{self.near}:{self.mlflow_port}"
 
     def names(self, port: int) -> list[str]:
-        """Return what a page is asked for as, with its port, beside addresses in numbers."""
+        """Return the names under which a page may be requested, with its port, beside numeric addresses."""
         named = {"localhost", self.near}
         if not is_loopback(self.host):
             named |= {socket.gethostname(), socket.getfqdn()}
@@ -112,20 +112,20 @@ def serve(
     Args:
         port: of Prefect's server.
         mlflow_port: of the MLflow page.
-        console: where progress is told.
-        reset: take schedules and parameters of deployments that the server knows from prefect.yaml again.
-        host: address of this machine to listen on; on any but a loopback one others reach the pages.
+        console: shows progress.
+        reset: take schedules and parameters of known deployments from prefect.yaml again.
+        host: address of this machine to listen on; on any but a loopback address other machines reach the pages.
 
     Raises:
         ServeError: a port is taken, or a part did not start, or ended; names its log file.
-        DeploymentError: the working directory has no prefect.yaml that can be used.
-        PrivateFileError: others can read or write the file with the login. LoginError: it cannot be used.
+        DeploymentError: the working directory has no valid prefect.yaml.
+        PrivateFileError: other users can read or write the file with the login. LoginError: it cannot be used.
     """
     out = console or Console()
     project = read_project(Path.cwd())
     retries = os.environ.get(RETRIES)
     service = planned(host, port, mlflow_port)
-    # Before anything is started, for a folder that does not exist is said here.
+    # Before anything is started: a folder that does not exist is refused here.
     jobs = job_variables(service, places.mirror(), retries)
     keep_login(places.prefect_home(), service.login)
     set_environment(service, retries)
@@ -147,7 +147,7 @@ def serve(
             wait_for(f"{service.mlflow}/health", parts["MLflow"], logs / "mlflow.log")
             tell(f"MLflow is up: {service.mlflow}")
         experiment = experiment_id(service)
-        # Last: with the MLflow store made and the experiment there, first runs have nothing to collide on.
+        # Last: once the MLflow store and the experiment exist, two first runs cannot both create them.
         worker = program("prefect", "worker", "start", "--pool", POOL)
         parts.add("worker", start(logs / "worker.log", *worker, env={**jobs, RETRIES: retries}))
         tell(f"the worker is started: it runs deployments in {Path.cwd()} and writes to {places.home()}")
@@ -162,7 +162,7 @@ def serve(
 
 
 def planned(host: str, port: int, mlflow_port: int) -> Service:
-    """Return where the parts are to listen, after looking whether they can.
+    """Return the addresses of the service, after a check that they are free.
 
     Raises:
         ServeError: a port is taken. PrivateFileError, LoginError: the login cannot be used.
@@ -181,7 +181,7 @@ def job_variables(service: Service, mirror: Path | None, retries: str | None) ->
     Args:
         service: that the jobs use.
         mirror: of raw data sets.
-        retries: of a question to Prefect, where the user has set it.
+        retries: retries of a request to Prefect, where the user has set them.
     """
     return {
         places.HOME_VARIABLE: str(places.home()),
@@ -193,14 +193,14 @@ def job_variables(service: Service, mirror: Path | None, retries: str | None) ->
 
 
 def set_environment(service: Service, retries: str | None) -> None:
-    """Set what Prefect's clients that are started from here find: the worker, `prefect deploy`, and the jobs."""
+    """Set the environment of Prefect's clients that this process starts: the worker, `prefect deploy`, and the jobs."""
     quiet()
-    # A run can do without Prefect, and gives it up soon (`quiet`); what is done here cannot, and waits.
+    # A run can do without Prefect and soon gives it up (`quiet`); this service cannot, and waits.
     if retries is None:
         os.environ.pop(RETRIES, None)
     os.environ["PREFECT_API_URL"] = service.api
     os.environ[CLIENT_AUTH] = service.login
-    # A run asked for on the page begins within seconds: the worker would ask every 10 s only.
+    # So that a run that is started on the page begins within seconds; the default is 10 s.
     os.environ.setdefault("PREFECT_WORKER_QUERY_SECONDS", "2")
 
 
@@ -214,65 +214,65 @@ def register_deployments(
     *,
     reset: bool,
 ) -> None:
-    """Wait for Prefect's server, and have it take the pool and the deployments; `tell` says how far it is."""
+    """Wait for Prefect's server, and register the work pool and the deployments; `tell` shows progress."""
 
     def prefect(*words: str) -> None:
         run(logs / "deploy.log", "prefect", *words)
 
     wait_for(f"{service.api}/health", parts["Prefect server"], logs / "prefect.log")
     tell(f"Prefect's server is up: {service.prefect}")
-    # Prefect keeps a pool's variables and shows them; a password reaches jobs from the worker's environment alone.
+    # Prefect stores a pool's variables and shows them; a password only reaches jobs through the worker's environment.
     secret = masked(service.tracking) != service.tracking
     make_pool(service.api, {**jobs, "MLFLOW_TRACKING_URI": None} if secret else jobs, prefect)
-    kept = register(service.api, project, logs, prefect, reset=reset)
+    differing = register(service.api, project, logs, prefect, reset=reset)
     names = ", ".join(entry["name"] for entry in project["deployments"])
     tell(f"deployments are registered: {names}")
-    for name in kept:
+    for name in differing:
         tell(
-            f"{name}: schedules or parameters differ from prefect.yaml and are kept as they are on Prefect's "
-            "page; `shoal serve --reset-schedules` takes those of prefect.yaml"
+            f"{name}: schedules or parameters on Prefect's page differ from prefect.yaml and are differing; "
+            "`shoal serve --reset-schedules` takes those of prefect.yaml"
         )
 
 
 def start_servers(service: Service, parts: Processes, logs: Path) -> None:
-    """Start Prefect's server and, where it is ours, MLflow's page, both behind the guard (`shoal.flows.pages`)."""
+    """Start Prefect's server and, unless another server has the runs, MLflow's page, both behind the guard."""
     address = ("--host", service.host, "--port", str(service.port))
-    server = module("shoal.flows.pages.prefect_page", *address)
+    server = module("shoal.serving.pages.prefect_page", *address)
     parts.add("Prefect server", start(logs / "prefect.log", *server, env=prefect_variables(service, os.environ)))
     if service.mlflow_port is not None:
-        # Two workers answer one user, and start faster than four.
+        # Two workers are enough for one user, and start faster than four.
         address = ("--host", service.host, "--port", str(service.mlflow_port))
-        server = module("shoal.flows.pages.mlflow_page", "server", *address, "--workers", "2")
+        server = module("shoal.serving.pages.mlflow_page", "server", *address, "--workers", "2")
         parts.add("MLflow", start(logs / "mlflow.log", *server, env=mlflow_variables(service, os.environ)))
 
 
-def prefect_variables(service: Service, given: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what Prefect's server is told as variables: everybody on this machine can read a command line.
+def prefect_variables(service: Service, environment: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the environment variables of Prefect's server; everybody on this machine could read a command line.
 
     Args:
-        service: where it listens.
-        given: the environment; what the user set there stays, but for the origins, which the guard knows better.
+        service: the addresses and the login.
+        environment: of this process; variables of the user stay, except the origins, which the guard knows better.
     """
     names = service.names(service.port)
     return {
         SERVER_AUTH: service.login,
         HOSTS_VARIABLE: ",".join([*names, *further_hosts()]),
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(f"http://{name}" for name in names),
-        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": given.get("PREFECT_SERVER_CSRF_PROTECTION_ENABLED", "true"),
+        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": environment.get("PREFECT_SERVER_CSRF_PROTECTION_ENABLED", "true"),
     }
 
 
-def mlflow_variables(service: Service, given: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what MLflow's page is told as variables, likewise."""
+def mlflow_variables(service: Service, environment: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the environment variables of MLflow's page, likewise."""
     names = service.names(service.mlflow_port or 0)
     near = is_loopback(service.host)
     return {
         AUTH_VARIABLE: service.login,
         HOSTS_VARIABLE: ",".join([*names, *further_hosts()]),
         "MLFLOW_BACKEND_STORE_URI": service.tracking or store_uri(places.mlflow_store()),
-        # Jobs of the GenAI side are not Shoal's.
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": given.get("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false"),
-        # MLflow knows no "any address in numbers": where others are let in, the guard alone looks at names.
+        # Shoal does not use the jobs of MLflow's GenAI side.
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": environment.get("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false"),
+        # MLflow has no word for "any numeric address": where other machines are let in, only the guard checks names.
         "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(names) if near and not further_hosts() else "*",
         "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(f"http://{name}" for name in names),
         "MLFLOW_SERVER_X_FRAME_OPTIONS": "SAMEORIGIN",
@@ -280,105 +280,110 @@ def mlflow_variables(service: Service, given: Mapping[str, str]) -> dict[str, st
 
 
 def where_to_look(service: Service, experiment: str, links: Path, *, terminal: bool) -> list[str]:
-    """Say where the pages are, how a browser is logged in there, and what other shells need.
+    """Return lines that say where the pages are, how to log a browser in, and what other shells need.
 
-    The links with the password are shown on a terminal alone: what else takes them may be read by others.
+    The links with the password are only shown on a terminal: other people may read a file or a journal.
 
     Args:
         service: that is up.
         experiment: id of the MLflow experiment of the runs.
-        links: the file that takes the links.
-        terminal: whether the lines go to one.
+        links: the file to write the links to.
+        terminal: whether the lines go to a terminal.
     """
     runs_page = f"/#/experiments/{experiment}/runs?workflowType=machine_learning"
     by_page = service.links(runs_page.removeprefix("/"))
     write_atomic(links, "".join(f"{name}: {link}\n" for name, link in by_page.items()).encode(), mode=0o600)
     lines = [f"Prefect: {service.prefect}/deployments", f"MLflow:  {service.mlflow}{runs_page}"]
     if terminal:
-        lines.append(f"both ask for a password; these links log a browser in (they are in {links} too):")
+        lines.append(f"both ask for a password; these links log a browser in (also in {links}):")
         lines += [f"  {link}" for link in by_page.values()]
     else:
-        lines.append(f"both ask for a password; links that log a browser in, for you alone: {links}")
+        lines.append(f"both ask for a password; links that log a browser in are in {links}, which only you can read")
     home = shlex.quote(str(places.prefect_home()))
     return [*lines, f"in another shell: export PREFECT_API_URL={service.api} PREFECT_HOME={home}"]
 
 
 def what_is_open(host: str, port: int, mlflow_port: int | None) -> list[str]:
-    """What others can do where the service listens on another address than a loopback one; nothing where it does not.
+    """Return warnings on what others can do where the service listens on an address other than a loopback one.
 
     Args:
         host: the address.
-        port: of Prefect's server.
-        mlflow_port: of the MLflow page; None where it is not served here.
+        port: port of Prefect's server.
+        mlflow_port: port of the MLflow page; None where it is not served here.
     """
     if is_loopback(host):
         return []
     lines = [
-        f"open on {host}, port {port} (Prefect): whoever has the password runs any code here as {getpass.getuser()}"
+        f"open on {host}, port {port} (Prefect): everybody with the password can run any code here as "
+        f"{getpass.getuser()}"
     ]
     if mlflow_port is not None:
         lines.append(
-            f"open on {host}, port {mlflow_port} (MLflow): whoever has the password reads, changes and deletes runs "
-            "and models"
+            f"open on {host}, port {mlflow_port} (MLflow): everybody with the password can read, change and delete "
+            "runs and models"
         )
     lines.append(
-        '  nothing is encrypted, the password neither: see "On other addresses" in docs/prefect.md for a proxy'
+        '  nothing is encrypted, not even the password: see "On other addresses" in docs/prefect.md for a proxy'
     )
     return lines
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Return whether only this machine reaches an address."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
 
 
 def check_port(port: int, option: str, host: str = HOST) -> None:
-    """Say in time that a port is taken.
+    """Refuse a port that is taken, before anything is started.
 
     Raises:
-        ServeError: something listens there, or it cannot be listened on.
+        ServeError: something listens on it, or it cannot be listened on.
     """
     with socket.socket() as probe:
-        # As servers do: a port whose last connections are closing is free.
+        # Like servers: a port whose last connections are closing is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
             raise ServeError(
-                f"port {port} of {host} cannot be used ({error.strerror}): end what listens there (another "
-                f"`shoal serve`?), or choose another with {option}"
+                f"port {port} of {host} cannot be used ({error.strerror}): stop the program that uses it (another "
+                f"`shoal serve`?), or choose another port with {option}"
             ) from error
 
 
 def experiment_id(service: Service) -> str:
-    """The id of the experiment that runs are logged to; it is made where the store is new.
+    """Return the id of the experiment that runs are logged to; create it in a new store.
 
     Raises:
         ServeError: MLflow did not answer.
     """
     own_page = service.mlflow_port is not None
-    page = service.mlflow if own_page else service.tracking.rstrip("/")
+    page = service.mlflow
+    if not own_page:
+        page = service.tracking.rstrip("/")
     url = f"{page}/api/2.0/mlflow/experiments"
     login = tracking_login(service)
     try:
         found = requests.get(f"{url}/get-by-name", params={"experiment_name": EXPERIMENT}, timeout=30, auth=login)
         if found.ok:
             return str(found.json()["experiment"]["experiment_id"])
-        about = {"name": EXPERIMENT}
+        body = {"name": EXPERIMENT}
         if own_page:
-            # As shoal.review.mlflow_log.tracking makes it: artifacts lie beside the store.
-            about["artifact_location"] = (places.mlflow_store() / "artifacts" / EXPERIMENT).as_uri()
-        made = requests.post(f"{url}/create", json=about, timeout=30, auth=login)
+            # Artifacts lie beside the store, as in shoal.review.mlflow_log.tracking.
+            body["artifact_location"] = (places.mlflow_store() / "artifacts" / EXPERIMENT).as_uri()
+        made = requests.post(f"{url}/create", json=body, timeout=30, auth=login)
         made.raise_for_status()
         return str(made.json()["experiment_id"])
     except (requests.RequestException, KeyError) as error:
-        raise ServeError(f"MLflow at {masked(page)} does not tell its experiments ({masked(str(error))})") from None
+        raise ServeError(
+            f"MLflow at {masked(page)} does not list its experiments ({masked(str(error))}): see its log"
+        ) from None
 
 
 def tracking_login(service: Service) -> tuple[str, str] | None:
-    """User and password of MLflow: the page's own, or what MLflow itself reads for another server."""
+    """Return user and password of MLflow: the page's own, or those that MLflow itself reads for another server."""
     if service.mlflow_port is not None:
         user, _, password = service.login.partition(":")
         return user, password

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from shoal.flows.pages import mlflow_page, prefect_page
-from shoal.flows.pages.guard import LOGIN_PATH, Guard
+from shoal.serving.pages import mlflow_page, prefect_page
+from shoal.serving.pages.guard import LOGIN_PATH, Guard
 
 OWN = "127.0.0.1:5000"
 LOGIN = "shoal:word"

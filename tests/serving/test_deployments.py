@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from shoal.flows import deployments
-from shoal.flows.deployments import BUSY, DeploymentError, ask, keep_what_users_set, make_pool
+from shoal.serving import deployments
+from shoal.serving.deployments import RETRY_WHEN_BUSY, DeploymentError, ask, keep_what_users_set, make_pool
 
 TEMPLATE = {"base_job_template": {"variables": {"properties": {"env": {"default": {"KEPT": "1", "OLD": "2"}}}}}}
 
@@ -58,7 +58,7 @@ def prefect_server() -> Iterator[PrefectServer]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployments, "BUSY", BUSY.new(total=2, backoff_factor=0.0))
+    monkeypatch.setattr(deployments, "RETRY_WHEN_BUSY", RETRY_WHEN_BUSY.new(total=2, backoff_factor=0.0))
 
 
 def no_command(*words: str) -> None:
@@ -86,14 +86,12 @@ def test_a_server_that_will_not_is_one_sentence(
     prefect_server: PrefectServer, impatient: None, statuses: list[int]
 ) -> None:
     prefect_server.statuses = statuses
-    with pytest.raises(
-        DeploymentError, match=rf"could not be asked to take the deployments \({statuses[0]} .*prefect\.log"
-    ):
+    with pytest.raises(DeploymentError, match=rf"did not register the deployments \({statuses[0]} .*prefect\.log"):
         make_pool(prefect_server.api, {}, no_command)
 
 
 def test_a_server_that_is_gone_is_one_sentence(impatient: None) -> None:
-    with pytest.raises(DeploymentError, match="could not be asked to take the deployments"):
+    with pytest.raises(DeploymentError, match="did not register the deployments"):
         ask("GET", "http://127.0.0.1:9/api")
 
 

@@ -10,24 +10,24 @@ from shoal.engine.settings.run_settings import Settings
 
 
 def run_title(settings: Settings) -> str:
-    """A federation in a few words."""
+    """Return the name of a run in a few words."""
     return f"{settings.method.name} on {settings.data.name}, {settings.rounds} rounds"
 
 
 def flow_run_name() -> str:
-    """The name of the flow run that asks, after its parameters: the settings, or the run's folder."""
-    given = runtime.flow_run.parameters
-    settings = given.get("settings")
+    """Return the name of this flow run by its parameters: the settings, or the run's folder."""
+    parameters = runtime.flow_run.parameters
+    settings = parameters.get("settings")
     if settings is None:
-        return f"{runtime.flow_run.flow_name} {Path(given.get('run', '')).name}".strip()
+        return f"{runtime.flow_run.flow_name} {Path(parameters.get('run', '')).name}".strip()
     return run_title(settings)
 
 
 def night_title() -> str:
-    """The name of a night's flow run, after the data set that it is of."""
+    """Return the name of a night's flow run: it names the data set."""
     return f"night of {runtime.flow_run.parameters['settings'].data.name}"
 
 
 def search_title() -> str:
-    """The name of a search's flow run."""
+    """Return the name of a search's flow run."""
     return f"search {runtime.flow_run.parameters['definition'].name}"

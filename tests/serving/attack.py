@@ -19,8 +19,8 @@ import requests
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
-from shoal.flows.deployments import csrf_headers
-from tests.flows.served import PATIENCE, Served
+from shoal.serving.deployments import csrf_headers
+from tests.serving.served import PATIENCE, Served
 
 REFUSED = (401, 403)
 EVIL = "http://evil.example"

@@ -11,8 +11,8 @@ import pytest
 
 from shoal.engine.store.run_folder import RunError
 from shoal.engine.store.warm_start import WarmStart
-from shoal.flows.claim import BEGAN, alone, claimed, claimed_run
-from shoal.flows.nightly import in_use
+from shoal.lifecycle.claim import BEGAN, alone, claimed, claimed_run
+from shoal.lifecycle.nights import judged_champion
 from shoal.review.served.judging import Decision, Judged
 from shoal.review.served.promotion import decision_of, keep_decision
 from tests.runs import straight
@@ -40,7 +40,7 @@ def test_a_run_that_was_cut_short_is_gone_on_with_only_from_the_same_state_and_d
 def test_two_nights_of_one_set_are_not_at_work_at_once(home: Path, small: Make) -> None:
     run = straight(small(rounds=1))
     with alone("photos"), alone("others"):
-        with pytest.raises(RunError, match=r"another night is at work on 'photos'"), alone("photos"):
+        with pytest.raises(RunError, match=r"another night works on 'photos'"), alone("photos"):
             pass
         with claimed(run), pytest.raises(RunError, match="in use by another process"), claimed(run):
             pass
@@ -62,11 +62,11 @@ def test_the_next_night_is_told_which_flow_run_the_last_one_was(home: Path) -> N
 
 def test_a_first_champion_whose_night_was_cut_short_is_none_yet(home: Path, small: Make) -> None:
     run = straight(small(rounds=1))
-    assert in_use(None) is None
-    assert in_use(run) is run
+    assert judged_champion(None) is None
+    assert judged_champion(run) is run
     run.event(BEGAN)
-    assert in_use(run) is None
+    assert judged_champion(run) is None
     first = Decision(True, "it is the first", "", 0.01, Judged(run.name, 50, {"neighbours": 0.5}, 3), None)
     keep_decision(run, first, [])
-    assert in_use(run) is run
+    assert judged_champion(run) is run
     assert decision_of(run) == first

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.engine.store.login import CLIENT_AUTH
-from shoal.flows.prefect_profile import FILE, ProfileError, keep_login
+from shoal.serving.prefect_profile import FILE, ProfileError, keep_login
 
 
 def test_a_new_profile_is_for_its_user_alone(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The work pool and the deployments of prefect.yaml, registered by Prefect's own `prefect deploy`.
 
-What a user set for a deployment on Prefect's page is kept: `prefect deploy` gets a file in which schedules,
-parameters and the like of a deployment that the server knows are the server's.
+Changes that users made on Prefect's page are kept: `prefect deploy` gets a file with the server's schedules, parameters
+and the like for each deployment that the server knows.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from shoal.engine.settings.yaml_text import read_yaml_file
 from shoal.engine.store.login import CLIENT_AUTH
 
 POOL = "shoal"
-PATIENCE = 30.0
-"""Seconds for one question to Prefect's server."""
-BUSY = Retry(
+REQUEST_SECONDS = 30.0
+"""Time limit of one request to Prefect's server."""
+RETRY_WHEN_BUSY = Retry(
     total=7,
     read=0,
     backoff_factor=0.5,
@@ -32,20 +32,20 @@ BUSY = Retry(
     allowed_methods=None,
     raise_on_status=False,
 )
-"""Prefect's server answers 503 while another of its parts writes to its database; in a minute that has passed. One that
-gives no answer in its time is not asked again."""
+"""Prefect's server answers 503 while another of its parts writes to its database, for at most a minute. A request that
+times out is not repeated."""
 
 
-MOVED = {"shoal.flows.tell.tell": ("file", "command")}
-"""Parameters by entrypoint that the flow has no more; a server that knows the deployment from before still has them."""
+REMOVED_PARAMETERS = {"shoal.flows.tell.tell": ("file", "command")}
+"""Former parameters of flows, by entrypoint; a server may have them from an earlier registration."""
 
 
 class DeploymentError(ShoalError):
-    """prefect.yaml is missing or cannot be used, or the server does not take what stands in it."""
+    """prefect.yaml is missing or cannot be used, or the server refuses its content."""
 
 
 def read_project(folder: Path) -> dict[str, Any]:
-    """The prefect.yaml of a folder.
+    """Return the content of a folder's prefect.yaml.
 
     Raises:
         DeploymentError: there is none, or it holds no deployments.
@@ -53,15 +53,17 @@ def read_project(folder: Path) -> dict[str, Any]:
     path = folder / "prefect.yaml"
     if not path.is_file():
         raise DeploymentError(
-            f"no prefect.yaml in {folder}: start `shoal serve` in the project's folder, where it lies, or make one "
-            f"with `shoal init FOLDER`"
+            f"no prefect.yaml in {folder}: start `shoal serve` in the project's folder, or make one with "
+            "`shoal init FOLDER`"
         )
     project = read_yaml_file(path, "", DeploymentError)
     if not isinstance(project, dict) or not project.get("deployments"):
-        raise DeploymentError(f"{path} names no deployments: add one under `deployments`, or take the project's file")
+        raise DeploymentError(
+            f"{path} names no deployments: add one under `deployments`, or copy the file that `shoal init` makes"
+        )
     entries = project["deployments"]
     if not isinstance(entries, list):
-        raise DeploymentError(f"{path}: deployments holds a {type(entries).__name__}, expected a list of deployments")
+        raise DeploymentError(f"{path}: deployments is a {type(entries).__name__}, expected a list of deployments")
     for number, entry in enumerate(entries, 1):
         if wrong := _wrong(entry):
             raise DeploymentError(f"{path}: deployment {number} {wrong}")
@@ -69,24 +71,24 @@ def read_project(folder: Path) -> dict[str, Any]:
 
 
 def _wrong(entry: Any) -> str | None:
-    """What a deployment lacks; None where it has all that is needed here."""
+    """Return what a deployment lacks; None where it is complete."""
     if not isinstance(entry, dict):
-        return f"is a {type(entry).__name__}, expected its keys"
+        return f"is a {type(entry).__name__}, expected keys such as name and entrypoint"
     for key in ("name", "entrypoint"):
         if not isinstance(entry.get(key), str) or not entry[key]:
             return f"has no {key}"
     if not isinstance(entry.get("work_pool"), dict):
         return f"has no work_pool: expected work_pool: {{name: {POOL}}}"
     if not isinstance(entry.get("parameters") or {}, dict):
-        return "has parameters that are no keys and values"
+        return "has parameters that are not keys and values"
     schedules = entry.get("schedules") or []
     if not isinstance(schedules, list) or not all(isinstance(each, dict) for each in schedules):
-        return "has schedules that are no list of them, such as - {cron: '0 3 * * *'}"
+        return "has schedules that are not a list such as - {cron: '0 3 * * *'}"
     return None
 
 
 def keep_what_users_set(project: dict[str, Any], known: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
-    """A prefect.yaml that changes nothing that can be set on Prefect's page.
+    """Return a prefect.yaml that changes nothing that users can set on Prefect's page.
 
     Args:
         project: prefect.yaml.
@@ -96,51 +98,52 @@ def keep_what_users_set(project: dict[str, Any], known: list[dict[str, Any]]) ->
         The changed prefect.yaml, and the names of deployments whose schedules or parameters differ from the file's.
     """
     by_name = {(each["name"], each["entrypoint"]): each for each in known}
-    entries, differing = [], []
+    entries = []
+    differing = []
     for entry in project["deployments"]:
-        there = by_name.get((entry["name"], entry["entrypoint"]))
-        if there is None:
+        registered = by_name.get((entry["name"], entry["entrypoint"]))
+        if registered is None:
             entries.append(entry)
             continue
-        moved = MOVED.get(entry["entrypoint"], ())
-        parameters = {name: value for name, value in there["parameters"].items() if name not in moved}
-        if _schedules(entry.get("schedules") or []) != _schedules(there["schedules"]) or (
+        removed = REMOVED_PARAMETERS.get(entry["entrypoint"], ())
+        parameters = {name: value for name, value in registered["parameters"].items() if name not in removed}
+        if _schedules(entry.get("schedules") or []) != _schedules(registered["schedules"]) or (
             (entry.get("parameters") or {}) != parameters
         ):
             differing.append(entry["name"])
         # Without schedules of its own in the file, `prefect deploy` leaves those of the server alone.
-        kept = {key: value for key, value in entry.items() if key != "schedules"}
-        kept |= {"parameters": parameters, "paused": there["paused"]}
-        kept["work_pool"] = {**entry["work_pool"], "job_variables": there["job_variables"]}
-        limit = there.get("global_concurrency_limit")
+        merged = {key: value for key, value in entry.items() if key != "schedules"}
+        merged |= {"parameters": parameters, "paused": registered["paused"]}
+        merged["work_pool"] = {**entry["work_pool"], "job_variables": registered["job_variables"]}
+        limit = registered.get("global_concurrency_limit")
         if limit:
-            kept["concurrency_limit"] = {"limit": limit["limit"], **(there.get("concurrency_options") or {})}
-        entries.append(kept)
+            merged["concurrency_limit"] = {"limit": limit["limit"], **(registered.get("concurrency_options") or {})}
+        entries.append(merged)
     return {**project, "deployments": entries}, differing
 
 
 def login() -> tuple[str, str] | None:
-    """User and password for Prefect's server; None where it asks for none."""
+    """Return user and password for Prefect's server; None where it has none."""
     user, _, password = os.environ.get(CLIENT_AUTH, "").partition(":")
     return (user, password) if user else None
 
 
 def csrf_headers(session: requests.Session, url: str) -> dict[str, str]:
-    """Return the headers by which Prefect's server tells a change from one that another page's form would make.
+    """Return the headers by which Prefect's server recognises requests that no form of another page sent.
 
     Args:
         session: with the login.
         url: below `/api/`.
 
     Returns:
-        Nothing where the server does not ask for them.
+        Nothing where the server does not require them.
 
     Raises:
         RequestException: no answer.
     """
     root, _, _ = url.partition("/api/")
     client = str(uuid.uuid4())
-    answer = session.get(f"{root}/api/csrf-token", params={"client": client}, timeout=PATIENCE)
+    answer = session.get(f"{root}/api/csrf-token", params={"client": client}, timeout=REQUEST_SECONDS)
     if answer.status_code in (requests.codes.unprocessable_entity, requests.codes.not_found):
         return {}
     answer.raise_for_status()
@@ -148,11 +151,11 @@ def csrf_headers(session: requests.Session, url: str) -> dict[str, str]:
 
 
 def ask(method: str, url: str, *, json: Any = None, missing: bool = False) -> requests.Response:
-    """The answer of Prefect's server, asked again for a minute where it is busy.
+    """Return the answer of Prefect's server; repeat the request for a minute while the server is busy.
 
     Args:
         method, url, json: of the request.
-        missing: whether it may answer that there is no such thing.
+        missing: whether a 404 is a valid answer.
 
     Raises:
         DeploymentError: no answer, or one that is an error.
@@ -160,22 +163,22 @@ def ask(method: str, url: str, *, json: Any = None, missing: bool = False) -> re
     try:
         with requests.Session() as session:
             for scheme in ("http://", "https://"):
-                session.mount(scheme, HTTPAdapter(max_retries=BUSY))
+                session.mount(scheme, HTTPAdapter(max_retries=RETRY_WHEN_BUSY))
             session.auth = login()
             headers = {} if method == "GET" else csrf_headers(session, url)
-            answer = session.request(method, url, json=json, timeout=PATIENCE, headers=headers)
+            answer = session.request(method, url, json=json, timeout=REQUEST_SECONDS, headers=headers)
         if not (missing and answer.status_code == requests.codes.not_found):
             answer.raise_for_status()
     except requests.RequestException as error:
         raise DeploymentError(
-            f"Prefect's server could not be asked to take the deployments ({error}): see its log prefect.log, and "
-            "start `shoal serve` again"
+            f"Prefect's server did not register the deployments ({error}): see its log prefect.log, and start "
+            "`shoal serve` again"
         ) from error
     return answer
 
 
 def _schedules(listed: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Schedules of prefect.yaml or of the API, in a form in which the two can be compared."""
+    """Return schedules of prefect.yaml or of the API in a form in which the two can be compared."""
     found = []
     for each in listed:
         rule = each.get("schedule", each)
@@ -188,14 +191,14 @@ def _schedules(listed: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 def register(
     api: str, project: dict[str, Any], work: Path, prefect: Callable[..., None], *, reset: bool = False
 ) -> list[str]:
-    """Register every deployment; one that is there is brought up to date, but keeps what users set.
+    """Register every deployment; one that the server knows is updated, but keeps what users set.
 
     Args:
         api: address of the server's API.
         project: prefect.yaml.
         work: a folder for the file that Prefect gets.
         prefect: runs Prefect's command line in the project's folder.
-        reset: take schedules and parameters from prefect.yaml for all.
+        reset: take schedules and parameters of all deployments from prefect.yaml.
 
     Raises:
         DeploymentError: the server does not answer, or refuses.
@@ -204,7 +207,10 @@ def register(
         Names of deployments whose schedules or parameters differ from the file's and were kept.
     """
     known = ask("POST", f"{api}/deployments/filter", json={}).json()
-    kept, differing = (project, []) if reset else keep_what_users_set(project, known)
+    kept: dict[str, Any] = project
+    differing: list[str] = []
+    if not reset:
+        kept, differing = keep_what_users_set(project, known)
     path = work / "prefect.yaml"
     path.write_text(yaml.safe_dump(kept, sort_keys=False))
     prefect("--no-prompt", "deploy", "--all", "--prefect-file", str(path))
@@ -212,11 +218,11 @@ def register(
 
 
 def make_pool(api: str, variables: dict[str, str | None], prefect: Callable[..., None]) -> None:
-    """Make the work pool where there is none, and give its jobs environment variables.
+    """Create the work pool unless it is there, and set environment variables for its jobs.
 
     Args:
         api: address of the server's API.
-        variables: set in the environment of every job, or taken out of it where None; others are left as they are.
+        variables: set in the environment of every job, or removed where None; other variables stay as they are.
         prefect: runs Prefect's command line.
 
     Raises:

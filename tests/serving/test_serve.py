@@ -19,12 +19,12 @@ import pytest
 import requests
 from rich.console import Console
 
-from shoal.flows import serve as serving
-from shoal.flows.deployments import csrf_headers
-from shoal.flows.serve import CLIENT_AUTH, JOB_RETRIES, RETRIES, SERVER_AUTH, what_is_open
-from tests.flows import attack
-from tests.flows.served import BIN, OURS, PATIENCE, ROOT, TINY, Served, clone, eventually
+from shoal.serving import serve as serving
+from shoal.serving.deployments import csrf_headers
+from shoal.serving.serve import CLIENT_AUTH, JOB_RETRIES, RETRIES, SERVER_AUTH, what_is_open
 from tests.flows.test_prefect import free_port
+from tests.serving import attack
+from tests.serving.served import BIN, OURS, PATIENCE, ROOT, TINY, Served, clone, eventually
 
 
 def events(run: Path) -> list[str]:
@@ -229,8 +229,8 @@ def test_what_is_open_is_said() -> None:
     for near in ("127.0.0.1", "127.0.0.9", "::1", "localhost"):
         assert what_is_open(near, 4200, 5000) == []
     said = "\n".join(what_is_open("0.0.0.0", 4200, 5000))
-    assert "open on 0.0.0.0, port 4200 (Prefect): whoever has the password runs any code here" in said
-    assert "port 5000 (MLflow): whoever has the password reads, changes and deletes runs" in said
+    assert "open on 0.0.0.0, port 4200 (Prefect): everybody with the password can run any code here" in said
+    assert "port 5000 (MLflow): everybody with the password can read, change and delete runs" in said
     page = (ROOT / "docs" / "prefect.md").read_text()
     assert "## On other addresses" in page
     assert "On other addresses" in said
@@ -265,7 +265,7 @@ def test_served_with_a_password_on_all_addresses(tmp_path: Path) -> None:
 
         eventually(started, "shoal serve")
         said = (tmp_path / "out").read_text()
-        assert f"open on 0.0.0.0, port {port} (Prefect): whoever has the password" in said
+        assert f"open on 0.0.0.0, port {port} (Prefect): everybody with the password" in said
         assert "Tr0ub4dor" not in said
         url = f"http://127.0.0.1:{port}/api/deployments/filter"
         assert requests.post(url, json={}, timeout=60).status_code == 403

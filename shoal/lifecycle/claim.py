@@ -1,4 +1,4 @@
-"""Which run a firing of the pipeline works on: an unfinished one that nobody works on, or a new one."""
+"""Claims on runs: a pipeline claims an unfinished run that nobody works on, or a new one, until its process ends."""
 
 from __future__ import annotations
 
@@ -15,40 +15,41 @@ from shoal.engine.store.warm_start import WarmStart
 from shoal.lifecycle.preparing import settled
 from shoal.lifecycle.starting import has_settings, new_run
 
-BEGAN, ENDED = "pipeline_began", "pipeline_ended"
-"""Events of a run that the pipeline works on: between the two, also a run whose rounds are done is unfinished."""
+BEGAN = "pipeline_began"
+ENDED = "pipeline_ended"
+"""Events of a claimed run: between the two it is unfinished, even if its rounds are done."""
 
 
 @contextlib.contextmanager
 def claimed_run(
     settings: Settings, *, resume: bool = True, origin: WarmStart | None = None, data: str | None = None
 ) -> Iterator[RunFolder]:
-    """The run to work on, held for this process until the end; a killed process holds nothing.
+    """Claim a run to work on until the end of the block; a killed process loses its claim.
 
-    Two firings at the same time never get the same run.
+    Two processes never claim the same run at once.
 
     Args:
         settings: of the run.
-        resume: go on with an unfinished run of these settings, where there is one.
-        origin: the state that a new run starts from, and that a run that is gone on with started from; None: anew.
-        data: digest of the data set that a run that is gone on with must be of; None: of any.
+        resume: resume an unfinished run of these settings, where there is one.
+        origin: the state that a new run starts from, and that a resumed run started from; None: the method's own.
+        data: digest of the data set that a resumed run must have been started on; None: any.
 
     Raises:
         ShoalError: the data, the partition or the method refuse the settings; WarmStartError: the origin does not fit.
     """
     places.runs().mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         with (places.runs() / ".choosing").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             claim = _unfinished(settings, origin, data) if resume else None
             if claim is None:
                 run = new_run(settings, origin=origin)
-                file_of_run = _claim(run.path)
-                if file_of_run is None:  # it was made under the lock a moment ago
-                    raise RunError(f"run {run.name} is new, and yet in use by another process")
-                claim = run, file_of_run
-        run, held_file = claim
-        held.enter_context(held_file)
+                claim_file = _claim(run.path)
+                if claim_file is None:  # it was made under the lock a moment ago
+                    raise RunError(f"run {run.name} is new, but another process uses it: start again")
+                claim = (run, claim_file)
+        run, claim_file = claim
+        stack.enter_context(claim_file)
         run.event(BEGAN)
         yield run
         run.event(ENDED)
@@ -56,40 +57,40 @@ def claimed_run(
 
 @contextlib.contextmanager
 def claimed(run: RunFolder) -> Iterator[None]:
-    """A run that is there, held for this process until the end, as by `claimed_run`.
+    """Claim an existing run until the end of the block, as `claimed_run` does.
 
     Raises:
         RunError: another process works on it.
     """
-    held = _claim(run.path)
-    if held is None:
+    claim_file = _claim(run.path)
+    if claim_file is None:
         raise RunError(f"run {run.name} is in use by another process: wait for it")
-    with held:
+    with claim_file:
         run.event(BEGAN)
         yield
         run.event(ENDED)
 
 
 @contextlib.contextmanager
-def alone(what: str, flow_run: str = "") -> Iterator[str]:
-    """Hold the nights of a data set for this process: two must not append to it, or judge its models, at once.
+def alone(data: str, flow_run: str = "") -> Iterator[str]:
+    """Claim the nights of a data set: two nights must not append to it, or judge its models, at once.
 
     Args:
-        what: name of the data set.
+        data: name of the data set.
         flow_run: id of the night's flow run.
 
     Yields:
         The id of the flow run of the night before; empty where there was none.
 
     Raises:
-        RunError: another process holds them.
+        RunError: another night works on it.
     """
     places.runs().mkdir(parents=True, exist_ok=True)
-    with (places.runs() / f".night-{what}").open("a+") as file:
+    with (places.runs() / f".night-{data}").open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RunError(f"another night is at work on {what!r}: wait for it") from None
+            raise RunError(f"another night works on {data!r}: wait for it") from None
         file.seek(0)
         last = file.read()
         file.truncate(0)
@@ -99,11 +100,12 @@ def alone(what: str, flow_run: str = "") -> Iterator[str]:
 
 
 def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) -> tuple[RunFolder, IO[str]] | None:
-    """The newest run of these settings that nobody works on, if it is unfinished, and the file that claims it."""
+    """Return the newest unclaimed run of these settings and its claim, if it is unfinished; else None."""
     digest = settled(settings).digest()
+    origin_sha256 = None if origin is None else origin.sha256
     for path in reversed(in_order(places.runs(), f"*_{digest[:8]}*")):
         run = RunFolder(path.parent)
-        if not has_settings(run, digest, origin.sha256 if origin else None):
+        if not has_settings(run, digest, origin_sha256):
             continue
         if data is not None and run.lineage().data.digest != data:
             continue
@@ -111,7 +113,7 @@ def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) 
         if claim is None:
             continue
         try:
-            with run.locked():  # by `shoal run`, which claims nothing
+            with run.locked():  # `shoal run` locks a run without a claim
                 pass
         except RunError:
             claim.close()
@@ -124,13 +126,13 @@ def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) 
 
 
 def finished(run: RunFolder) -> bool:
-    """Whether nothing is left to do: the rounds, and what the pipeline does after them where it worked on the run."""
-    last = [e.kind for e in run.events() if e.kind in (BEGAN, ENDED)][-1:]
+    """Return whether nothing is left to do: the rounds, and of a claimed run what the pipeline does after them."""
+    last = [event.kind for event in run.events() if event.kind in (BEGAN, ENDED)][-1:]
     return run.is_finished() and last != [BEGAN]
 
 
 def _claim(run: Path) -> IO[str] | None:
-    """An open file that holds the run for this process until it is closed; None where another process has it."""
+    """Return an open file that claims the run until it is closed; None where another process has a claim."""
     file = (run / "claim").open("a")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Prefect's profile of a home: whoever uses its PREFECT_HOME is logged in at the server of `shoal serve`."""
+"""Prefect's profile of a home: with it, Prefect's commands are logged in at the server of `shoal serve`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT: dict[str, Any] = {
     "active": "ephemeral",
     "profiles": {"ephemeral": {"PREFECT_SERVER_EPHEMERAL_ENABLED": "true"}},
 }
-"""What Prefect has where there is no file."""
+"""Prefect's own profiles where there is no file."""
 
 
 class ProfileError(ShoalError):
@@ -25,14 +25,14 @@ class ProfileError(ShoalError):
 
 
 def keep_login(folder: Path, login: str) -> None:
-    """Write a login into the active profile of a folder of Prefect's; what else stands there is kept.
+    """Write a login into the active profile of a folder of Prefect's; other entries are kept.
 
     Args:
-        folder: Prefect's, made where it is missing; from then on only its user can look into it.
+        folder: of Prefect, made where it is missing; afterwards only its user can read it.
         login: `user:password`.
 
     Raises:
-        ProfileError: the file is no TOML of Prefect's. StoreError: it cannot be written.
+        ProfileError: the file does not hold profiles of Prefect. StoreError: it cannot be written.
     """
     private_folder(folder)
     path = folder / FILE
@@ -50,10 +50,10 @@ def _profiles(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         found = {}
     except (OSError, ValueError) as error:
-        raise ProfileError(f"{path} cannot be read ({error}): mend it, or remove it") from error
+        raise ProfileError(f"{path} cannot be read ({error}): correct it, or remove it") from error
     profiles = {**DEFAULT, **found}
-    if not isinstance(profiles["profiles"], dict) or not isinstance(profiles["active"], str):
-        raise ProfileError(f"{path} holds no profiles of Prefect's: mend it, or remove it")
-    if not all(isinstance(each, dict) for each in profiles["profiles"].values()):
-        raise ProfileError(f"{path} holds no profiles of Prefect's: mend it, or remove it")
+    tables = profiles["profiles"]
+    valid = isinstance(tables, dict) and isinstance(profiles["active"], str)
+    if not valid or not all(isinstance(each, dict) for each in tables.values()):
+        raise ProfileError(f"{path} does not hold profiles of Prefect: correct it, or remove it")
     return profiles

@@ -1,4 +1,4 @@
-"""What a flow run shows on its page in Prefect: progress, the result as a table, a link to the run in MLflow."""
+"""Artifacts on a flow run's page in Prefect: progress, the result as a table, a link to the run in MLflow."""
 
 from __future__ import annotations
 
@@ -22,24 +22,27 @@ from shoal.review.results.result import run_result, shown_metrics
 from shoal.sweeps.search.caveats import shown
 from shoal.sweeps.search.result import SearchResult, ranked
 
-EVERY = 2.0
-"""Seconds between updates of the progress artifact, at least."""
+UPDATE_SECONDS = 2.0
+"""Minimum time between updates of the progress artifact."""
 
 
 class ProgressArtifact:
-    """An observer that shows rounds as a progress artifact; silent where Prefect cannot be reached.
+    """An observer that shows rounds as a progress artifact; it gives up where Prefect cannot be reached.
 
-    Prefect is told on a thread of its own, and not of every round where rounds are short.
+    Updates are sent from a thread of their own, at most one in `UPDATE_SECONDS`.
+
+    Args:
+        folder: of the run.
     """
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._id: Any = None
-        self._silent = False
+        self._lost = False
         self._rounds = 1
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="artifact")
         self._pending: Future[None] | None = None
-        self._told = -EVERY
+        self._updated = -UPDATE_SECONDS
 
     def __enter__(self) -> ProgressArtifact:
         return self
@@ -55,41 +58,43 @@ class ProgressArtifact:
             return
         last = event.round == self._rounds
         idle = self._pending is None or self._pending.done()
-        if last or (idle and time.monotonic() - self._told >= EVERY):
-            self._told = time.monotonic()
+        if last or (idle and time.monotonic() - self._updated >= UPDATE_SECONDS):
+            self._updated = time.monotonic()
             share = 100.0 * event.round / self._rounds
-            self._pending = self._thread.submit(contextvars.copy_context().run, self._tell, share)
+            self._pending = self._thread.submit(contextvars.copy_context().run, self._update, share)
 
-    def _tell(self, share: float) -> None:
-        if self._silent:
+    def _update(self, share: float) -> None:
+        if self._lost:
             return
         try:
             if self._id is None:
-                about = f"rounds of {self._folder.name}"
-                self._id = create_progress_artifact(progress=share, description=about)
+                description = f"rounds of {self._folder.name}"
+                self._id = create_progress_artifact(progress=share, description=description)
             else:
                 update_progress_artifact(self._id, progress=share)
         except Exception:
-            # Prefect is out of reach: each further try would make the run wait.
-            self._silent = True
+            # Prefect is out of reach: each further attempt would delay the run.
+            self._lost = True
 
 
 def result_artifacts(folder: RunFolder) -> None:
-    """The result of a run as a table, and a link to its MLflow run, on the page of the flow run that asks."""
+    """Show the result of a run on the flow run's page: a table, and a link to the run in MLflow."""
     result = run_result(folder)
     page = mlflow_page(folder)
-    rows = [{"what": name, "value": f"{value:.4f}"} for name, value in shown_metrics(result).items()]
-    rows += [{"what": f"bytes {way}", "value": f"{count:,}"} for way, count in result.bytes.items()]
-    rows += [{"what": "MLflow run", "value": str(result.mlflow_run)}, {"what": "folder", "value": result.run}]
+    cells = {name: f"{value:.4f}" for name, value in shown_metrics(result).items()}
+    cells |= {f"bytes {direction}": f"{count:,}" for direction, count in result.bytes.items()}
+    cells |= {"MLflow run": str(result.mlflow_run), "folder": result.run}
+    rows = [{"number": name, "value": value} for name, value in cells.items()]
     with contextlib.suppress(Exception):  # Prefect is out of reach: the run's folder has everything
-        shown = f"[in MLflow]({page})" if page else f"MLflow run {result.mlflow_run}"
-        create_table_artifact(table=rows, description=f"{folder.name}; {shown}")
-        if page is not None:
+        if page is None:
+            create_table_artifact(table=rows, description=f"{folder.name}; MLflow run {result.mlflow_run}")
+        else:
+            create_table_artifact(table=rows, description=f"{folder.name}; [in MLflow]({page})")
             create_link_artifact(link=page, link_text=f"{folder.name} in MLflow", description="the run in MLflow")
 
 
 def search_artifacts(result: SearchResult) -> None:
-    """The trials of a search as a table on the page of the flow run that asks, the best first."""
+    """Show the trials of a search as a table on the flow run's page, the best first."""
     rows = [
         {
             "trial": trial.number,

@@ -1,7 +1,7 @@
-"""MLflow's server behind the guard: `python -m shoal.flows.pages.mlflow_page server`, with the options of `mlflow
+"""MLflow's server behind the guard: `python -m shoal.serving.pages.mlflow_page server`, with the options of `mlflow
 server`.
 
-It asks for the user:password in SHOAL_PAGE_AUTH.
+It requires the user:password in SHOAL_PAGE_AUTH.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
-from shoal.flows.pages.guard import AUTH_VARIABLE, Guard, further_hosts
+from shoal.serving.pages.guard import AUTH_VARIABLE, Guard, further_hosts
 
 NAME = "shoal"
-FACTORY = "shoal.flows.pages.mlflow_page:guarded"
+FACTORY = "shoal.serving.pages.mlflow_page:guarded"
 GROUP = "mlflow.app"
-"""The entry points among which `mlflow server --app-name` looks."""
+"""The group of entry points that `mlflow server --app-name` searches."""
 OPEN_PATHS = ("/health", "/version")
 LINKS = "/|/shoal-login"
-"""The page is one; what it shows stands behind #."""
+"""There is one page; the part after # says what it shows."""
 LOGIN_PAGE = """<!doctype html>
 <meta charset="utf-8">
 <title>MLflow: log in</title>
@@ -29,11 +29,11 @@ LOGIN_PAGE = """<!doctype html>
   location.replace(location.origin + "/" + location.hash);
 </script>
 """
-"""The page of the link that logs a browser in, which has the user and the password before the host's name."""
+"""The page that logs a browser in; its link has the user and the password before the host's name."""
 
 
 def guarded() -> Guard:
-    """Return MLflow's own application behind the guard; each worker process of its server makes one."""
+    """Return MLflow's application behind the guard; each worker process of its server creates one."""
     from mlflow.server.fastapi_app import app
 
     return Guard(
@@ -47,22 +47,24 @@ def guarded() -> Guard:
 
 
 def main() -> None:
-    """Run MLflow's command line, which knows this application beside its own."""
+    """Run MLflow's command line with this application beside its own."""
     if not os.environ.get(AUTH_VARIABLE):
-        sys.exit(f"{AUTH_VARIABLE} is not set: set it to the user:password to ask for")
+        sys.exit(f"{AUTH_VARIABLE} is not set: set it to the user:password of the page")
     from mlflow.utils import plugins
 
     installed = plugins.get_entry_points
 
     def with_ours(group: str) -> list[Any]:
-        ours = [EntryPoint(NAME, FACTORY, GROUP)] if group == GROUP else []
-        return [*installed(group), *ours]
+        found = list(installed(group))
+        if group == GROUP:
+            found.append(EntryPoint(NAME, FACTORY, GROUP))
+        return found
 
-    # As an entry point of the package it would only be known after Shoal is installed again.
+    # An entry point of the package would only be found after Shoal is installed again.
     plugins.get_entry_points = with_ours
     from mlflow.cli import cli
 
-    root = Path(__file__).parent.parent.parent
+    root = Path(__file__).parents[3]
     options = f"--app-dir '{root}'"
     sys.argv[0] = "mlflow"
     cli([*sys.argv[1:], "--app-name", NAME, "--uvicorn-opts", options])

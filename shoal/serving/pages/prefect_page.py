@@ -1,6 +1,6 @@
-"""Prefect's server behind the guard: `python -m shoal.flows.pages.prefect_page --host HOST --port PORT`.
+"""Prefect's server behind the guard: `python -m shoal.serving.pages.prefect_page --host HOST --port PORT`.
 
-It serves what `prefect server start` serves. Prefect itself asks for PREFECT_SERVER_API_AUTH_STRING.
+It serves the same as `prefect server start`. Prefect itself requires PREFECT_SERVER_API_AUTH_STRING.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import argparse
 import os
 
-from shoal.flows.pages.guard import Guard, further_hosts
+from shoal.serving.pages.guard import Guard, further_hosts
 
 LOGIN_PAGE = """<!doctype html>
 <meta charset="utf-8">
 <title>Prefect: log in</title>
-<p id="told">The link has no password: take it as `shoal serve` shows it.</p>
+<p>The link has no password: use the whole link that `shoal serve` shows.</p>
 <script>
-  // What follows # is not sent to any server. Prefect's page keeps the password in the same place.
+  // Browsers send the part after # to no server. Prefect's page keeps the password in the same place.
   const login = decodeURIComponent(location.hash.slice(1));
   if (login) {
     localStorage.setItem("prefect-password", btoa(login));
@@ -23,19 +23,19 @@ LOGIN_PAGE = """<!doctype html>
   }
 </script>
 """
-"""The page of the link that logs a browser in."""
+"""The page that logs a browser in."""
 LINKS = r"/(?!api(/|$)).*"
-"""Every page, and nothing of the API."""
+"""A pattern of every page, without the API."""
 
 
 def main() -> None:
-    """Serve until the process is ended."""
-    parser = argparse.ArgumentParser(prog="python -m shoal.flows.pages.prefect_page", description=__doc__)
+    """Serve until the process ends."""
+    parser = argparse.ArgumentParser(prog="python -m shoal.serving.pages.prefect_page", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=4200)
-    given = parser.parse_args()
-    os.umask(0o077)  # its database is for its user alone
-    # The page asks the server under whatever name it was opened.
+    options = parser.parse_args()
+    os.umask(0o077)  # the database is only for its user
+    # The page calls the API under the name under which it was opened.
     os.environ.setdefault("PREFECT_UI_API_URL", "/api")
 
     import uvicorn
@@ -44,12 +44,12 @@ def main() -> None:
 
     settings = get_current_settings().server
     if settings.api.auth_string is None:
-        parser.error("PREFECT_SERVER_API_AUTH_STRING is not set: set it to the user:password to ask for")
+        parser.error("PREFECT_SERVER_API_AUTH_STRING is not set: set it to the user:password of the server")
     app = Guard(create_app(final=True), hosts=further_hosts(), links=LINKS, login_page=LOGIN_PAGE)
     uvicorn.run(
         app,
-        host=given.host,
-        port=given.port,
+        host=options.host,
+        port=options.port,
         timeout_keep_alive=settings.api.keepalive_timeout,
         ws_ping_interval=settings.api.websocket_ping_interval,
         ws_ping_timeout=settings.api.websocket_ping_timeout,

@@ -1,7 +1,7 @@
-"""What ends the parts of `shoal serve` after its process was killed, so that none keeps its port.
+"""The watcher of `shoal serve`: it ends the parts after the main process was killed, so that none keeps its port.
 
-It reads the ids of process groups from its standard input, one a line, and then waits for the end of the input, which
-comes when the process that holds the other side of the pipe ends in whatever way. It imports nothing of Shoal's.
+It reads the ids of process groups from its standard input, one a line, and waits for the end of the input. The input
+ends when the process at the other end of the pipe ends, for whatever reason. The watcher imports nothing of Shoal.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import sys
 import time
 
 DONE = "done"
-"""The line that says that all parts were ended."""
+"""The line that tells the watcher that all parts have ended."""
 GRACE_SECONDS = 15.0
+"""Time in which a process group may end after SIGTERM."""
 
 
 def is_there(group: int) -> bool:
-    """Whether a process group has a process."""
+    """Return whether a process group has a process."""
     try:
         os.killpg(group, 0)
     except OSError:
@@ -26,7 +27,7 @@ def is_there(group: int) -> bool:
 
 
 def end(groups: list[int]) -> None:
-    """End process groups: ask them, and after `GRACE_SECONDS` kill what is left."""
+    """End process groups: send SIGTERM, and after `GRACE_SECONDS` SIGKILL to those that are left."""
     for how in (signal.SIGTERM, signal.SIGKILL):
         for group in groups:
             if is_there(group):
@@ -37,7 +38,7 @@ def end(groups: list[int]) -> None:
 
 
 def main() -> None:
-    """Wait, then end what was named."""
+    """Wait for the end of the input, then end the process groups that it named."""
     groups: list[int] = []
     for line in sys.stdin:
         if line.strip() == DONE:

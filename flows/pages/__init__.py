@@ -1,1 +1,0 @@
-"""The servers of Prefect and MLflow behind a guard; they need nothing else of Shoal."""

@@ -1,0 +1,64 @@
+"""The runs of a night: which settings it accepts, which champion is in use, and which run was already judged."""
+
+from __future__ import annotations
+
+from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.run_folder import RunFolder, in_order
+from shoal.lifecycle.claim import finished
+from shoal.lifecycle.preparing import settled
+from shoal.lifecycle.starting import same_settings
+from shoal.lifecycle.taking_in import NightError
+from shoal.methods.registry import METHODS
+from shoal.review.mlflow_log.model_registry import registered_name
+from shoal.review.served.promotion import champion_run, decision_of
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuse settings with which a night could not name or judge its model.
+
+    Raises:
+        NightError: the model would have no name, or no clusters to judge it by.
+    """
+    tracking = settings.tracking
+    if not (tracking.mlflow and tracking.model) or registered_name(settings) is None:
+        raise NightError(
+            "a night names its champion in MLflow's registry: set tracking.mlflow and tracking.model to true, and "
+            "tracking.register_as to a name or auto"
+        )
+    if METHODS[settings.method.name].learns_from_labels:
+        raise NightError(
+            f"a night judges clusters of samples, and method {settings.method.name} learns from labels: choose a "
+            "method that clusters"
+        )
+
+
+def champion_in_use(settings: Settings) -> RunFolder | None:
+    """Return the run of the champion; None where no champion was judged yet.
+
+    MLflow names the first model of a name champion as soon as it is logged. Where that night was cut short before the
+    model was judged, the next night resumes it as one that has no champion.
+    """
+    return judged_champion(champion_run(settings, places.runs()))
+
+
+def judged_champion(champion: RunFolder | None) -> RunFolder | None:
+    """Return the champion unless its night was cut short before it was judged."""
+    if champion is None or (decision_of(champion) is None and not finished(champion)):
+        return None
+    return champion
+
+
+def judged_run(settings: Settings, data: str) -> RunFolder | None:
+    """Return the newest run of these settings that was judged on a version of the data set; None where there is none.
+
+    Args:
+        settings: of the training.
+        data: digest of the data set.
+    """
+    digest = settled(settings).digest()
+    for path in reversed(in_order(places.runs(), f"*_{digest[:8]}*")):
+        run = RunFolder(path.parent)
+        if same_settings(run, digest) and run.lineage().data.digest == data and decision_of(run) is not None:
+            return run
+    return None

@@ -1,0 +1,1 @@
+"""The servers of Prefect and MLflow behind a guard; these modules use nothing else of Shoal."""

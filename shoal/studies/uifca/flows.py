@@ -1,0 +1,26 @@
+"""Normalising flows of the UIFCA simulations, with their first weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from shoal.core.streams import stream_seed
+from shoal.methods.training.local import seeded_build
+from shoal.models.normalising_flows import Flow, build_flow
+
+
+def make_flow(seed: int, purpose: str, *arguments: Any) -> Flow:
+    """Build a flow whose first weights follow from (seed, purpose); arguments as of `build_flow`."""
+    flow = seeded_build(lambda: build_flow(*arguments), stream_seed(seed, purpose))
+    assert isinstance(flow, Flow)
+    return flow
+
+
+def descend(optimiser: Optimizer, loss: Tensor) -> None:
+    """Take one step down the gradient of a loss."""
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()
+    optimiser.step()

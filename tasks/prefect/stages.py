@@ -1,0 +1,108 @@
+"""Stages of a run inside a flow run: each unit of work is a task run, and the flow run shows how the run fares."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from prefect import get_client, get_run_logger, runtime
+from prefect.context import TagsContext
+from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.utilities.urls import url_for
+
+from shoal.engine.rounds.loop import Observer
+from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.lineage import FlowRun
+from shoal.engine.store.run_events import Event, is_warning, warning_lines, words_of
+from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.claim import finished
+from shoal.lifecycle.driving import STAGES, drive
+from shoal.review.results.result import RunResult
+from shoal.tasks.prefect.artifacts import ProgressArtifact
+from shoal.tasks.prefect.lost_flow_runs import take_over
+from shoal.tasks.prefect.runner import PrefectRunner
+
+PREFECT_LOST = "prefect_lost"
+"""Event of a run: from here on its work is done without Prefect."""
+MAX_TASK_RUNS = 1024
+"""Task runs at once; most of them wait for workers, of which a cluster may have hundreds."""
+UNIT_RUNNER: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=MAX_TASK_RUNS)
+"""The task runner of every flow that does stages of a run."""
+
+
+def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers: Sequence[Observer] = ()) -> RunResult:
+    """Do what is still to do of some stages of a run (`shoal.lifecycle.driving`) within this flow run.
+
+    Args:
+        run: the run's folder.
+        stages: which of `STAGES` to do.
+        observers: called with every event.
+
+    Raises:
+        RunError: another process works on the run.
+        ShoalError: the run stopped and can be resumed. KeyboardInterrupt likewise.
+    """
+    log = get_run_logger()
+
+    def log_warning(event: Event) -> None:
+        if is_warning(event):
+            log.warning(words_of(event))
+
+    def record_loss(message: str) -> None:
+        run.event(PREFECT_LOST, message=message)
+
+    def runner_of(requests: int) -> PrefectRunner:
+        return PrefectRunner(2 * requests + 2, record_loss)
+
+    with run.locked(), ProgressArtifact(run) as progress, untagged(), task_runs_unlogged():
+        take_over(run)
+        take_over(run)
+        if not finished(run):
+            record_flow_run(run)
+        return drive(run, runner_of=runner_of, observers=[log_warning, progress, *observers], stages=stages)
+
+
+def record_flow_run(run: RunFolder) -> None:
+    """Record this flow run in the lineage of a run that it trains."""
+    flow_run = str(runtime.flow_run.id)
+    run.set_lineage(prefect=FlowRun(flow_run, url_for("flow-run", obj_id=flow_run)))
+
+
+def tag_flow_run(settings: Settings) -> None:
+    """Tag this flow run with the method and the data set, beside the tags of its deployment."""
+    tags = [*runtime.flow_run.tags, settings.method.name, settings.data.name]
+    with contextlib.suppress(Exception), get_client(sync_client=True) as client:  # the title names both, too
+        client.update_flow_run(runtime.flow_run.id, tags=tags)
+
+
+@contextlib.contextmanager
+def closing_warnings(run: RunFolder) -> Iterator[None]:
+    """Log the warnings of a run since now once more at the end, as the closing lines of the flow run."""
+    before = len(run.events())
+    try:
+        yield
+    finally:
+        lines = warning_lines(run.events()[before:])
+        if lines:
+            get_run_logger().warning("\n".join([f"warnings ({len(lines)}):", *lines]))
+
+
+@contextlib.contextmanager
+def untagged() -> Iterator[None]:
+    """Keep the flow run's tags off its task runs: each tag costs a question to Prefect's concurrency service."""
+    with TagsContext(current_tags=set()):
+        yield
+
+
+@contextlib.contextmanager
+def task_runs_unlogged() -> Iterator[None]:
+    """Leave out the line that Prefect logs at the end of every task run: the task run itself says as much."""
+    logger = logging.getLogger("prefect.task_runs")
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

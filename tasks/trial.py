@@ -1,0 +1,25 @@
+"""The task that carries out one trial of a search over settings."""
+
+from __future__ import annotations
+
+from prefect import runtime, task
+
+from shoal.sweeps.search.result import TrialRow
+from shoal.sweeps.search.runner import Search
+from shoal.tasks.prefect.retries import NO_RETRY
+
+
+def trial_title() -> str:
+    """Return the name of a trial's task run."""
+    return f"trial {runtime.task_run.parameters['number']}"
+
+
+@task(name="trial", task_run_name=trial_title, **NO_RETRY)
+def trial(search: Search, number: int) -> TrialRow:
+    """Carry out the next trial of a search.
+
+    Args:
+        search: the search, open in this process.
+        number: of the trial; it names the task run.
+    """
+    return search.execute_next()
