@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.hostile_updates import LARGE, SPOILT
+from benchmarks.hostile_updates import SPOILT
 from shoal.core.streams import Streams
 from shoal.engine.messages.inspection import too_large
 from shoal.engine.store.manifest import odd_metrics
@@ -199,7 +199,7 @@ def first_fault(method: Method, server: Any, samples: int, update: Update) -> st
         found = found or ("nothing may be sent" if form is None else fault(sent, form, 1e12))
     if update.memory is not None:
         memory = method.declared_memory(server, update.client, samples)
-        found = found or too_large(update.memory, LARGE / 2) or fault(Message(update.memory), memory, 1e12)
+        found = found or too_large(update.memory) or fault(Message(update.memory), memory, 1e12)
     return found or method.mismatch(update) or odd_metrics(update.metrics)
 
 
