@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Install Shoal and what it needs.")
     parser.add_argument("--torch", choices=("auto", "cpu", "cuda"), default="auto", help="which build of torch")
     wanted = parser.parse_args(arguments).torch
-    if sys.version_info < (3, 11):  # noqa: UP036 (whoever runs this may have any)
+    if sys.version_info < (3, 11):  # noqa: UP036 (the user may have any version)
         raise SystemExit(f"Python {platform.python_version()} is too old: run `make clean setup PYTHON=python3.11`")
     say(f"1/4 pip itself, in {sys.prefix}")
     pip("--quiet", "--upgrade", "pip")

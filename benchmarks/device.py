@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,68 @@ def alone(method: Any, cohort: Sequence[tuple[Message, Client]]) -> None:
         method.client_update(message, client)
 
 
+def ways_to_train(
+    case: Case, device: str, precision: str, sizes: Sequence[int], modes: Sequence[str], *, graphs: bool
+) -> dict[str, Callable[[], None]]:
+    """Return the ways to train the clients of a case, by name; the others are compared with the first.
+
+    Args:
+        case: what to train.
+        device: torch's name of the device.
+        precision: `fp32` or `bf16`.
+        sizes: numbers of clients in one computation; those above the case's clients are passed over.
+        modes: modes of torch.compile.
+        graphs: also with steps as CUDA graphs, where torch can capture them.
+    """
+    method, cohort = world(case, device, precision)
+    cohort = next_round(method, cohort)
+    ways: dict[str, Callable[[], None]] = {}
+    if case.method == "fedavg":
+        ways["by hand"] = by_hand(case, method, cohort)
+    ways["one by one"] = partial(alone, method, cohort)
+    for mode in modes:
+        compiled, work = world(case, device, precision, mode)
+        ways[f"one by one, compiled ({mode})"] = partial(alone, compiled, next_round(compiled, work))
+    if graphs:
+        captured, work = world(case, device, precision, graphs="on")
+        try:
+            ways["one by one, graphs"] = partial(alone, captured, next_round(captured, work))
+        except MethodError as error:
+            print(f"{case.name}: {error}", file=sys.stderr)
+    for size in sizes:
+        if 1 < size <= case.clients:
+            ways[f"{size} together"] = partial(together, method, cohort, size)
+    return ways
+
+
+def timings(ways: dict[str, Callable[[], None]], device: str, repeats: int) -> dict[str, list[float]]:
+    """Return the seconds of each repeat of each way; the ways take turns, and a first turn warms up."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(repeats + 1):
+        for name, way in ways.items():
+            took = seconds(way, torch.device(device))
+            if number:
+                found[name].append(took)
+    return found
+
+
+def print_row(case: Case, name: str, took: list[float], first: float) -> None:
+    """Print a row of the table, given the seconds of a way and the median of the first way."""
+    middle = statistics.median(took)
+    images = case.clients * case.samples * case.epochs / middle
+    print(
+        f"| {case.name} | {name} | {middle:.2f} | {case.clients / middle:.2f} | {images:,.0f} | "
+        f"{first / middle:.2f} | {len(took)} |",
+        flush=True,
+    )
+    if case.method == "fedpnp":
+        hours = middle / case.epochs / case.samples * 10_000 * PAPER_EPOCHS / 3600
+        print(
+            f"\nFedPNP's CIFAR-10 run, {PAPER_EPOCHS:,} local epochs of 10,000 images with a past model, {name}: "
+            f"{hours:,.1f} h."
+        )
+
+
 def measure(
     case: Case,
     device: str,
@@ -146,47 +209,11 @@ def measure(
     *,
     graphs: bool = False,
 ) -> None:
-    """Rows of the table; one of steps as CUDA graphs, where `graphs` is given and torch can capture them."""
-    method, cohort = world(case, device, precision)
-    cohort = next_round(method, cohort)
-    ways: dict[str, Callable[[], None]] = {"one by one": lambda: alone(method, cohort)}
-    if case.method == "fedavg":
-        ways = {"by hand": by_hand(case, method, cohort), **ways}
-    for mode in modes:
-        quick, work = world(case, device, precision, mode)
-        work = next_round(quick, work)
-        ways[f"one by one, compiled ({mode})"] = lambda quick=quick, work=work: alone(quick, work)  # type: ignore[misc]
-    if graphs:
-        captured, work = world(case, device, precision, graphs="on")
-        try:
-            work = next_round(captured, work)
-            ways["one by one, graphs"] = lambda captured=captured, work=work: alone(captured, work)  # type: ignore[misc]
-        except MethodError as error:
-            print(f"{case.name}: {error}", file=sys.stderr)
-    for size in sizes:
-        if 1 < size <= case.clients:
-            ways[f"{size} together"] = lambda size=size: together(method, cohort, size)  # type: ignore[misc]
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(repeats + 1):
-        for name, way in ways.items():
-            took = seconds(way, torch.device(device))
-            if number:  # the first warms up
-                found[name].append(took)
+    """Time every way to train a case, and print a row for each; see `ways_to_train`."""
+    found = timings(ways_to_train(case, device, precision, sizes, modes, graphs=graphs), device, repeats)
     first = statistics.median(next(iter(found.values())))
     for name, took in found.items():
-        middle = statistics.median(took)
-        images = case.clients * case.samples * case.epochs / middle
-        print(
-            f"| {case.name} | {name} | {middle:.2f} | {case.clients / middle:.2f} | {images:,.0f} | "
-            f"{first / middle:.2f} | {len(took)} |",
-            flush=True,
-        )
-        if case.method == "fedpnp":
-            hours = middle / case.epochs / case.samples * 10_000 * PAPER_EPOCHS / 3600
-            print(
-                f"\nFedPNP's CIFAR-10 run, {PAPER_EPOCHS:,} local epochs of 10,000 images with a past model, {name}: "
-                f"{hours:,.1f} h."
-            )
+        print_row(case, name, took, first)
 
 
 def shrunk(case: Case, by: int) -> Case:

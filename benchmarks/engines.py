@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 BEGAN = time.perf_counter()
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -96,16 +97,12 @@ def batched(work: Workload, threads: int, workers: int) -> tuple[Tensor, Marks]:
     return flat(state), marks
 
 
-def flower(work: Workload, threads: int, workers: int) -> tuple[Tensor, Marks]:
-    """Flower's simulation: ServerApp with FedAvg, ClientApps in Ray actors."""
-    from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+def flower_client(work: Workload, threads: int) -> Any:
+    """Return a ClientApp that trains the client of its partition."""
+    from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
-    from flwr.serverapp import ServerApp
-    from flwr.serverapp.strategy import FedAvg
-    from flwr.simulation import run_simulation
 
     sizes = work.to_json()
-    cores = os.cpu_count() or 1
     client = ClientApp()
 
     @client.train()
@@ -127,6 +124,17 @@ def flower(work: Workload, threads: int, workers: int) -> tuple[Tensor, Marks]:
         }
         return Message(content=RecordDict(answer), reply_to=message)
 
+    return client
+
+
+def flower(work: Workload, threads: int, workers: int) -> tuple[Tensor, Marks]:
+    """Flower's simulation: ServerApp with FedAvg, ClientApps in Ray actors."""
+    from flwr.app import ArrayRecord, ConfigRecord
+    from flwr.serverapp import ServerApp
+    from flwr.serverapp.strategy import FedAvg
+    from flwr.simulation import run_simulation
+
+    cores = os.cpu_count() or 1
     server = ServerApp()
     found: dict[str, Tensor] = {}
     marks: Marks = []
@@ -157,7 +165,7 @@ def flower(work: Workload, threads: int, workers: int) -> tuple[Tensor, Marks]:
 
     run_simulation(
         server_app=server,
-        client_app=client,
+        client_app=flower_client(work, threads),
         num_supernodes=work.clients,
         backend_config={
             "init_args": {"num_cpus": cores, "include_dashboard": False, "logging_level": "error"},
@@ -167,22 +175,12 @@ def flower(work: Workload, threads: int, workers: int) -> tuple[Tensor, Marks]:
     return flat(found), marks
 
 
-def pfl(work: Workload, threads: int, workers: int) -> tuple[Tensor, Marks]:
-    """pfl-research: its simulated backend, one process; it draws batches of its own, so only the work is the same."""
+def pfl_model(work: Workload) -> tuple[nn.Module, Any]:
+    """Return the initial network and pfl's model of it, whose server replaces the weights by their mean."""
     import types
 
-    from pfl.aggregate.simulate import SimulatedBackend
-    from pfl.algorithm.base import NNAlgorithmParams
-    from pfl.algorithm.federated_averaging import FederatedAveraging
-    from pfl.callback.base import TrainingProcessCallback
-    from pfl.data.dataset import Dataset
-    from pfl.data.federated_dataset import FederatedDataset
-    from pfl.data.sampling import get_user_sampler
-    from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
-    from pfl.metrics import Metrics
     from pfl.model.pytorch import PyTorchModel
 
-    torch.set_num_threads(threads)
     net: nn.Module = initial(work)
 
     def loss(self, inputs, targets, eval=False):  # type: ignore[no-untyped-def]
@@ -196,6 +194,23 @@ def pfl(work: Workload, threads: int, workers: int) -> tuple[Tensor, Marks]:
         local_optimizer_create=torch.optim.SGD,
         central_optimizer=torch.optim.SGD(net.parameters(), lr=1.0),
     )
+    return net, model
+
+
+def pfl(work: Workload, threads: int, workers: int) -> tuple[Tensor, Marks]:
+    """pfl-research: its simulated backend, one process; it draws batches of its own, so only the work is the same."""
+    from pfl.aggregate.simulate import SimulatedBackend
+    from pfl.algorithm.base import NNAlgorithmParams
+    from pfl.algorithm.federated_averaging import FederatedAveraging
+    from pfl.callback.base import TrainingProcessCallback
+    from pfl.data.dataset import Dataset
+    from pfl.data.federated_dataset import FederatedDataset
+    from pfl.data.sampling import get_user_sampler
+    from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
+    from pfl.metrics import Metrics
+
+    torch.set_num_threads(threads)
+    net, model = pfl_model(work)
 
     def make(client):  # type: ignore[no-untyped-def]
         return Dataset(raw_data=list(client_data(client, work.samples)), user_id=str(client))

@@ -296,6 +296,26 @@ def _column(row: dict[str, Any]) -> str:
     return "alone" if row["outcome"] == "ended" and row["pooled"] else str(row["outcome"])
 
 
+def attacks(name: str, case: dict[str, Any], updates: Sequence[str] | None) -> list[dict[str, Any]]:
+    """Attack a case in every way, and return a row for each attack that touched an answer.
+
+    Args:
+        name: name of the case.
+        case: of `cases`.
+        updates: names of `SPOILT` to try; None tries all.
+    """
+    pooled = METHODS[case["method"]["name"]].pooled
+    rows = []
+    for update, spoil in SPOILT.items():
+        if updates and update not in updates:
+            continue
+        for side in sides(update):
+            found = attack(case, spoil, side)
+            if found.outcome != "not of it":
+                rows.append({"case": name, "update": update, "side": side, "pooled": pooled, **vars(found)})
+    return rows
+
+
 def main(arguments: Sequence[str]) -> None:
     """Attack every method in every way, and print what became of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -310,15 +330,7 @@ def main(arguments: Sequence[str]) -> None:
             if given.case and name not in given.case:
                 continue
             began = time.monotonic()
-            for update, spoil in SPOILT.items():
-                if given.update and update not in given.update:
-                    continue
-                for side in sides(update):
-                    found = attack(case, spoil, side)
-                    pooled = METHODS[case["method"]["name"]].pooled
-                    row = {"case": name, "update": update, "side": side, "pooled": pooled, **vars(found)}
-                    if found.outcome != "not of it":
-                        rows.append(row)
+            rows += attacks(name, case, given.update)
             print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
             if given.json:
                 given.json.write_text(json.dumps(rows, indent=1) + "\n")

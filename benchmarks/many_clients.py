@@ -27,9 +27,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from benchmarks.meter import Peak
 from benchmarks.peers import ROOT, versions
+
+if TYPE_CHECKING:
+    from shoal.engine.store.run_events import Event
 
 SLOTS = 2
 BEFORE = 9
@@ -53,6 +57,63 @@ def settings_of(clients: int, samples: int, chosen: int, rounds: int) -> dict[st
     }
 
 
+def write_images(clients: int, samples: int) -> None:
+    """Store a set of random images, `samples` for each client, in the home folder."""
+    import numpy as np
+
+    from shoal.data.prepare import store_folder
+    from shoal.data.prepared import Manifest, write_prepared
+    from shoal.engine.settings import places
+
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (clients * samples, 1, 8, 8), dtype=np.uint8)
+    y = np.arange(len(x)) % 10
+    manifest = Manifest("many", "image", (1, 8, 8), 10, len(x), 0, source="random images", licence="none")
+    write_prepared(store_folder(places.store(), "many"), manifest, {"train_x": x, "train_y": y})
+
+
+class RoundMeter:
+    """An observer that measures the rounds of a run, and stops the run after `rounds` of them.
+
+    Args:
+        peak: meter of the process tree's memory; its own CPU time does not count.
+        rounds: number of rounds to do.
+        turn: called before each of the last `turns` rounds, and not counted.
+        turns: number of rounds that take turns.
+
+    Attributes:
+        costs: `round`, `s` (seconds) and `cpu` (CPU seconds of this process) of each round but the first, which also
+            starts the workers.
+    """
+
+    def __init__(self, peak: Peak, rounds: int, turn: Callable[[], None] | None, turns: int) -> None:
+        self.costs: list[dict[str, float]] = []
+        self.peak = peak
+        self.rounds = rounds
+        self.turn = turn
+        self.turns = turns
+        self._begun: tuple[float, float] | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Measure a round that is finished."""
+        from shoal.engine.store.run_folder import RunStopped
+
+        if event.kind != "round_finished":
+            return
+        now = self._now()
+        if self._begun:
+            self.costs.append({"round": event.round, "s": now[0] - self._begun[0], "cpu": now[1] - self._begun[1]})
+        if event.round == self.rounds:
+            raise RunStopped("all rounds that are measured are done", self.rounds)
+        if self.turn and event.round >= self.rounds - self.turns:
+            self.turn()
+            now = self._now()
+        self._begun = now
+
+    def _now(self) -> tuple[float, float]:
+        return time.perf_counter(), time.process_time() - self.peak.cpu
+
+
 def one(
     clients: int,
     samples: int,
@@ -64,73 +125,45 @@ def one(
     turn: Callable[[], None] | None = None,
     turns: int = 19,
 ) -> list[dict[str, Any]]:
-    """Run it in this process and watch it: a row for each round that is wanted, the median of those about it.
+    """Do a run in this process and measure it; return a row for each wanted round, of the median of those about it.
 
     Args:
-        clients: of the federation.
-        samples: of each client.
-        chosen: clients of a round.
-        rounds: how many are done.
-        wanted: rounds that are told of.
+        clients: number of clients of the federation.
+        samples: number of samples of each client.
+        chosen: number of clients of a round.
+        rounds: number of rounds to do.
+        wanted: numbers of the rounds to report.
         instant: train one client alone.
         turn: called before each of the last `turns` rounds, and not counted.
-        turns: how many those are.
+        turns: number of rounds that take turns.
     """
-    import numpy as np
-
     from benchmarks.instant_workers import InstantWorkers
-    from benchmarks.meter import Peak
-    from shoal.data.prepare import store_folder
-    from shoal.data.prepared import Manifest, write_prepared
-    from shoal.engine.settings import places
     from shoal.engine.settings.run_settings import make_settings
-    from shoal.engine.store.run_events import Event
     from shoal.engine.store.run_folder import RunFolder, RunStopped
     from shoal.lifecycle.driving import drive
     from shoal.lifecycle.starting import new_run
 
-    rng = np.random.default_rng(0)
-    x = rng.integers(0, 256, (clients * samples, 1, 8, 8), dtype=np.uint8)
-    y = np.arange(len(x)) % 10
-    manifest = Manifest("many", "image", (1, 8, 8), 10, len(x), 0, source="random images", licence="none")
-    write_prepared(store_folder(places.store(), "many"), manifest, {"train_x": x, "train_y": y})
-    del x, y
-    costs: list[dict[str, float]] = []
-    begun: tuple[float, float] | None = None
-
-    def watch(event: Event) -> None:
-        nonlocal begun
-        if event.kind == "round_finished":
-            now = time.perf_counter(), time.process_time() - peak.cpu
-            if begun:  # the first round starts the workers
-                costs.append({"round": event.round, "s": now[0] - begun[0], "cpu": now[1] - begun[1]})
-            if event.round == rounds:
-                raise RunStopped("all rounds that are measured are done", rounds)
-            if turn and event.round >= rounds - turns:
-                turn()
-                now = time.perf_counter(), time.process_time() - peak.cpu
-            begun = now
-
+    write_images(clients, samples)
     with Peak(every=2) as peak:
+        meter = RoundMeter(peak, rounds, turn, turns)
         # One round more than is done: the last is evaluated, on all samples of all clients.
         run = new_run(make_settings(settings_of(clients, samples, chosen, rounds + 1)))
         with contextlib.suppress(RunStopped):
-            drive(run, observers=[watch], slots=InstantWorkers(SLOTS) if instant else None)
+            drive(run, observers=[meter], slots=InstantWorkers(SLOTS) if instant else None)
     trained = RunFolder(run.path).table("clients").groupby("round")["seconds"].sum() / SLOTS
     found = []
     for at in wanted:
-        near = [cost for cost in costs if abs(cost["round"] - at) <= max(4, at // 20)]
+        near = [cost for cost in meter.costs if abs(cost["round"] - at) <= max(4, at // 20)]
         if turn:
-            near = costs[-turns:]
+            near = meter.costs[-turns:]
         if near:
-            beside = statistics.median(cost["s"] - trained[cost["round"]] for cost in near)
             found.append(
                 {
                     "clients": clients,
                     "round": at,
                     "a_round": min(chosen, clients),
                     "round_s": statistics.median(cost["s"] for cost in near),
-                    "beside_s": beside,
+                    "beside_s": statistics.median(cost["s"] - trained[cost["round"]] for cost in near),
                     "cpu_s": statistics.median(cost["cpu"] for cost in near),
                     "peak_gb": peak.bytes / 1e9,
                     "memory_files": len(list(run.memory.rglob("*.safetensors"))),

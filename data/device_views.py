@@ -119,31 +119,43 @@ def _rows(recipe: Recipe, colour: bool) -> list[tuple[str, float, float]]:
 
     An event of probability p is drawn from -p to 1 - p, and happens where the number is below 0.
     """
-    found: list[tuple[str, float, float]] = []
+    found = _geometry_rows(recipe)
+    if recipe.jitter_p and any(recipe.jitter):
+        found += _jitter_rows(recipe, colour)
+    if recipe.grey and colour:
+        found.append(_event("grey", recipe.grey))
+    return found
 
-    def chance(name: str, p: float) -> None:
-        found.append((name, -p, 1 - p))
 
+def _geometry_rows(recipe: Recipe) -> list[tuple[str, float, float]]:
+    """Return the draws of the crop, the flip and the affine map; none where the recipe has none of them."""
     move = recipe.move
     turn = math.radians(recipe.rotate)
     shear = recipe.shear
-    if recipe.crop != (1.0, 1.0) or recipe.flip or turn or move or shear:
-        found += [("area", *recipe.crop), ("aspect", math.log(3 / 4), math.log(4 / 3))]
-        found += [("right", -1.0, 1.0), ("down", -1.0, 1.0)]
-        if move:
-            found += [(name, -move, move) for name in ("wider", "higher", "moved right", "moved down")]
-        chance("flip", recipe.flip)
-        found.append(("turn", -turn, turn))
-        if shear:
-            found.append(("shear", -shear, shear))
-    if recipe.jitter_p and any(recipe.jitter):
-        chance("jittered", recipe.jitter_p)
-        names = ["bright", "contrast"]
-        if colour and any(recipe.jitter[2:]):
-            names.append("saturation")
-        found += [(name, max(0.0, 1 - s), 1 + s) for name, s in zip(names, recipe.jitter, strict=False)]
-        if "saturation" in names and recipe.jitter[3]:
-            found.append(("hue", -recipe.jitter[3], recipe.jitter[3]))
-    if recipe.grey and colour:
-        chance("grey", recipe.grey)
+    if recipe.crop == (1.0, 1.0) and not (recipe.flip or turn or move or shear):
+        return []
+    found = [("area", *recipe.crop), ("aspect", math.log(3 / 4), math.log(4 / 3))]
+    found += [("right", -1.0, 1.0), ("down", -1.0, 1.0)]
+    if move:
+        found += [(name, -move, move) for name in ("wider", "higher", "moved right", "moved down")]
+    found += [_event("flip", recipe.flip), ("turn", -turn, turn)]
+    if shear:
+        found.append(("shear", -shear, shear))
     return found
+
+
+def _jitter_rows(recipe: Recipe, colour: bool) -> list[tuple[str, float, float]]:
+    """Return the draws of the colour jitter; saturation and hue only for images in colour."""
+    names = ["bright", "contrast"]
+    if colour and any(recipe.jitter[2:]):
+        names.append("saturation")
+    found = [_event("jittered", recipe.jitter_p)]
+    found += [(name, max(0.0, 1 - s), 1 + s) for name, s in zip(names, recipe.jitter, strict=False)]
+    if "saturation" in names and recipe.jitter[3]:
+        found.append(("hue", -recipe.jitter[3], recipe.jitter[3]))
+    return found
+
+
+def _event(name: str, p: float) -> tuple[str, float, float]:
+    """Return the draw of an event of probability p: it happens where the number is below 0."""
+    return (name, -p, 1 - p)

@@ -66,11 +66,7 @@ def read_rows(
     if onto is None and len(table.columns) > len(columns):
         extra[LEFT_OUT] = [str(column) for column in table.columns if column not in columns]
     files = [f"{path.name}:{row}" for row in range(len(x))]
-    if onto is not None and not set(files).isdisjoint(known_files(onto)):
-        raise DataError(
-            f"{onto.manifest.name!r} has rows of a table {path.name} already: give the new rows, and only those, in a "
-            "file of another name"
-        )
+    _refuse_known_rows(files, path, onto)
     notes.see("rows", len(x))
     notes.take("rows", len(x))
     return Batch(
@@ -85,6 +81,15 @@ def read_rows(
         extra=extra,
         intake=notes,
     )
+
+
+def _refuse_known_rows(files: Sequence[str], path: Path, onto: Prepared | None) -> None:
+    """Refuse rows of a table whose name the set knows already."""
+    if onto is not None and not set(files).isdisjoint(known_files(onto)):
+        raise DataError(
+            f"{onto.manifest.name!r} has rows of a table {path.name} already: give the new rows, and only those, in a "
+            "file of another name"
+        )
 
 
 def _features(

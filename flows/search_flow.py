@@ -1,4 +1,4 @@
-"""The flow of a search over settings: carry out the trials that are left, then show the best."""
+"""The flow of a search over settings: execute the trials that are left, then show the best."""
 
 from __future__ import annotations
 

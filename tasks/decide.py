@@ -7,7 +7,7 @@ from pathlib import Path
 from prefect import task
 
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.served.promotion import carry_out_decision
+from shoal.review.served.promotion import execute_decision
 from shoal.tasks.prefect.retries import RETRY_ON_IO
 
 
@@ -21,4 +21,4 @@ def decide(run: str) -> str | None:
     Returns:
         The version of its model.
     """
-    return carry_out_decision(RunFolder(Path(run)))
+    return execute_decision(RunFolder(Path(run)))

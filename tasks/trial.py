@@ -1,4 +1,4 @@
-"""The task that carries out one trial of a search over settings."""
+"""The task that executes one trial of a search over settings."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ LONGEST = (
     "test_enroll.py",
     "test_uifca_studies.py",
 )
-"""Files that take max_update_ratio: first, lest one worker be left with them at the end."""
+"""Files that take longest: they run first, so that no worker is left with one of them at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,8 +15,11 @@ import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
+
+if TYPE_CHECKING:
+    from shoal.engine.messages.wire import Failed
 
 VARIABLE = "SHOAL_TEST_ORDERS"
 ME = "tests.orders"
@@ -46,12 +49,23 @@ def loop(what: object) -> None:
             pass
 
 
+def fail_late(clients: set[int]) -> dict[int, Failed]:
+    """Work for a second, and return a failure for each client."""
+    from shoal.engine.messages.wire import Failed
+
+    end = time.perf_counter() + 1.0
+    while time.perf_counter() < end:
+        pass
+    return {client: Failed("late") for client in clients}
+
+
 def install() -> None:
     """Make this process's workers obey."""
-    from shoal.engine.messages.wire import Failed
     from shoal.engine.workers.worker import Worker
 
-    train_group, evaluate, assign = Worker.train_group, Worker.evaluate, Worker.assign
+    train_group = Worker.train_group
+    evaluate = Worker.evaluate
+    assign = Worker.assign
 
     def looping_group(self: Any, opened: Any, server: Any, round: int, group: Any) -> Any:
         if ordered("disk"):
@@ -60,10 +74,7 @@ def install() -> None:
         for each in group:
             loop(each.client)
         if late := {each.client for each in group if ordered_late(each.client)}:
-            end = time.perf_counter() + 1.0
-            while time.perf_counter() < end:
-                pass
-            return {client: Failed("late") for client in late}
+            return fail_late(late)
         return train_group(self, opened, server, round, group)
 
     def looping_evaluate(self: Any, request: Any) -> Any:

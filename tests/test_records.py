@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tests.sources import ROOT, module, rooms, sources
 from tests.test_rooms import STAIRS
@@ -93,24 +93,36 @@ def modules() -> dict[str, ast.Module]:
     return {module(path): ast.parse((ROOT / path).read_text()) for path in paths}
 
 
+def module_aliases(tree: ast.Module, modules: Iterable[str]) -> dict[str, str]:
+    """The modules that a module imports as a whole, by the names that it gives them."""
+    return {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node, alias in imported_names(tree)
+        if f"{node.module}.{alias.name}" in modules
+    }
+
+
+def imported_names(tree: ast.Module) -> Iterator[tuple[ast.ImportFrom, ast.alias]]:
+    """Every name that a module imports from another, with the statement that imports it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield from ((node, alias) for alias in node.names)
+
+
 def imported_elsewhere(trees: dict[str, ast.Module]) -> Imports:
     """The names of each module that a module of another room imports, or reads from the imported module."""
     found: Imports = defaultdict(set)
     for importer, tree in trees.items():
-        aliases: dict[str, str] = {}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-                for alias in node.names:
-                    whole = f"{node.module}.{alias.name}"
-                    if whole in trees:
-                        aliases[alias.asname or alias.name] = whole
-                    elif node.module in trees and room_of(node.module) != room_of(importer):
-                        found[node.module].add(alias.name)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
-                owner = aliases[node.value.id]
-                if room_of(owner) != room_of(importer):
-                    found[owner].add(node.attr)
+        aliases = module_aliases(tree, trees)
+        uses = [(str(node.module), alias.name) for node, alias in imported_names(tree)]
+        uses += [
+            (aliases[node.value.id], node.attr)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases
+        ]
+        for owner, name in uses:
+            if owner in trees and f"{owner}.{name}" not in trees and room_of(owner) != room_of(importer):
+                found[owner].add(name)
     return found
 
 
@@ -126,21 +138,23 @@ def is_open(annotation: ast.AST | None) -> bool:
 
 def open_parts(name: str, node: ast.stmt) -> Iterator[str]:
     """The parts of a definition whose annotations are open: itself, its public methods and its fields."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        if is_open(node.returns) or any(is_open(argument.annotation) for argument in given):
-            yield name
-    elif isinstance(node, ast.AnnAssign):
-        if is_open(node.annotation):
-            yield name
-    elif isinstance(node, ast.Assign):
-        if is_open(node.value):
-            yield name
-    elif isinstance(node, ast.ClassDef):
+    if any(is_open(annotation) for annotation in annotations(node)):
+        yield name
+    if isinstance(node, ast.ClassDef):
         for part in node.body:
             own = name_of(part)
             if own and (not own.startswith("_") or own == "__init__") and own not in JSON_METHODS:
                 yield from open_parts(f"{name}.{own}", part)
+
+
+def annotations(node: ast.stmt) -> list[ast.AST | None]:
+    """The annotations of a function or a variable itself; of an assignment its value, which may be a type."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        return [node.returns, *(argument.annotation for argument in arguments)]
+    if isinstance(node, ast.AnnAssign):
+        return [node.annotation]
+    return [node.value] if isinstance(node, ast.Assign) else []
 
 
 def name_of(node: ast.stmt) -> str | None:

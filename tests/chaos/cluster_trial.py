@@ -143,7 +143,7 @@ class ClusterTrial:
         workers = {
             "runner": self.runner,
             "address": self.cluster.address,
-            "remote_files": f"s3://{BUCKET}/depot",
+            "remote_files": f"s3://{BUCKET}/remote-files",
             "timeout_factor": TIMEOUT_FACTOR,
         }
         self.run = new_run(settings_of(self.method, **SIZE, workers=workers))

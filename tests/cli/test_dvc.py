@@ -116,7 +116,7 @@ class Clone:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Clone:
-    """The files that git knows in this work tree, committed anew, with what a DVC repository needs."""
+    """Copy the files that git tracks in this work tree, with what a DVC repository needs, and commit them."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     for name in listed.decode().split("\0"):
         if (ROOT / name).is_file() or (ROOT / name).is_symlink():
@@ -145,8 +145,11 @@ def photos(folder: Path) -> Path:
     return folder
 
 
-def test_a_set_of_ones_own_survives_and_travels(clone: Clone, tmp_path: Path) -> None:
-    source = photos(tmp_path / "photos")
+OWN_SET = "data/store/own/photos"
+
+
+def add_photos(clone: Clone, source: Path) -> None:
+    """Add a set of one's own, choose it in params.yaml and commit."""
     choices = ("--on-bad", "skip", "--on-odd", "resize")
     added = " ".join(clone.shoal("data", "add", source, "--name", "photos", *choices).split())
     for words in (
@@ -157,12 +160,13 @@ def test_a_set_of_ones_own_survives_and_travels(clone: Clone, tmp_path: Path) ->
         "own/photos.dvc to git",
     ):
         assert words in added
-    kept = "data/store/own/photos"
-    before = open_prepared(clone.path / kept).manifest
     clone.params(data={"name": "photos"}, model={"encoder": "tiny-conv", "clusters": 2})
     clone.commit()
-    assert f"{kept}.dvc" in clone.run("git", "ls-files", "data/store")
+    assert f"{OWN_SET}.dvc" in clone.run("git", "ls-files", "data/store")
 
+
+def reproduce(clone: Clone) -> None:
+    """Run the pipeline: once and not again, except after a change of code."""
     first = clone.dvc("repro")
     assert all(f"Running stage '{stage}'" in first for stage in STAGES)
     again = clone.dvc("repro")
@@ -174,31 +178,62 @@ def test_a_set_of_ones_own_survives_and_travels(clone: Clone, tmp_path: Path) ->
     assert "shoal/engine" in clone.dvc("status", "federate")
     summing.write_text(code)
     assert "up to date" in clone.dvc("status", "federate")
-    assert open_prepared(clone.path / kept, verify=True).manifest == before
+
+
+def check_results(clone: Clone, home: Path) -> dict[str, Any]:
+    """Check partition, lineage and metrics against each other and against DVC's lock; return the metrics."""
     partition = clone.json("data/store/partitions/pipeline/partition.json")
     assert partition["client_names"] == list(SITES)
     assert partition["settings"]["kind"] == "by_column"
     assert yaml.safe_load((clone.path / "results/federation/settings.yaml").read_text())["partition"]["clients"] == 0
-    assert str(tmp_path) not in (clone.path / "results/federation/lineage.json").read_text()
-    lineage, result = clone.json("results/federation/lineage.json"), clone.json("results/federation/result.json")
-    outs = {o["path"]: o["md5"] for s in yaml.safe_load((clone.path / "dvc.lock").read_text())["stages"].values()
-            for o in s.get("outs", [])}  # fmt: skip
+    assert str(home) not in (clone.path / "results/federation/lineage.json").read_text()
+    lineage = clone.json("results/federation/lineage.json")
+    stages = yaml.safe_load((clone.path / "dvc.lock").read_text())["stages"].values()
+    outs = {out["path"]: out["md5"] for stage in stages for out in stage.get("outs", [])}
     assert outs["data/store/prepared/photos"] == lineage["data"]["dvc"]
     assert outs["data/store/partitions/pipeline"] == lineage["partition"]["dvc"]
-    metrics = clone.json("results/metrics.json")
+    metrics: dict[str, Any] = clone.json("results/metrics.json")
+    result = clone.json("results/federation/result.json")
     assert metrics["balance"] == pytest.approx(result["metrics"]["balance"])
     clone.commit()
     assert "results/metrics.json" in clone.run("git", "ls-files", "results")
+    return metrics
 
-    clone.dvc("remote", "add", "-d", "store", tmp_path / "remote")
+
+def colleague_of(clone: Clone, folder: Path) -> Clone:
+    """Push to a remote, clone beside it and pull: nothing is left to run there."""
+    clone.dvc("remote", "add", "-d", "store", folder / "remote")
     clone.commit()
     clone.dvc("push")
-    other = Clone(tmp_path / "colleague" / "clone")
+    other = Clone(folder / "colleague" / "clone")
     clone.run("git", "clone", "-q", clone.path, other.path)
     other.dvc("pull")
     assert "Running stage" not in other.dvc("repro")
     assert other.run("git", "status", "--porcelain") == ""
-    theirs = open_prepared(other.path / kept, verify=True)
+    return other
+
+
+def check_plots(clone: Clone, metrics: dict[str, Any], folder: Path) -> None:
+    """Check what DVC shows of a changed metric, and its plots."""
+    (clone.path / "results" / "metrics.json").write_text(json.dumps({**metrics, "balance": 2.0}))
+    changed = json.loads(clone.dvc("metrics", "diff", "--json"))["results/metrics.json"]
+    assert changed["balance"]["new"] == 2.0
+    assert changed["balance"]["old"] == pytest.approx(metrics["balance"])
+    assert "error" not in clone.dvc("plots", "diff", "--out", folder).lower()
+    page = (folder / "index.html").read_text()
+    assert all(title in page for title in ("scores over rounds", "bytes moved in each round"))
+    assert page.count("var spec") == 2, "each plot once, and none that nobody asked for"
+
+
+def test_a_set_of_ones_own_survives_and_travels(clone: Clone, tmp_path: Path) -> None:
+    add_photos(clone, photos(tmp_path / "photos"))
+    before = open_prepared(clone.path / OWN_SET).manifest
+    reproduce(clone)
+    assert open_prepared(clone.path / OWN_SET, verify=True).manifest == before
+    metrics = check_results(clone, tmp_path)
+
+    other = colleague_of(clone, tmp_path)
+    theirs = open_prepared(other.path / OWN_SET, verify=True)
     files = sample_files(theirs)
     assert theirs.manifest == before
     assert files is not None
@@ -209,7 +244,7 @@ def test_a_set_of_ones_own_survives_and_travels(clone: Clone, tmp_path: Path) ->
     shutil.rmtree(clone.path / "data/store/partitions")
     assert OpenedRun(RunFolder(run)).partition.client_names == SITES
 
-    # Judged and reported again from what was pulled: their runs/ is empty, and the first clone is gone.
+    # The colleague evaluates and reports again from what was pulled: runs/ is empty there, and the first clone is gone.
     clone.path.rename(tmp_path / "gone")
     for name in ("shoal/cli/stages.py", "shoal/review/pages/report.py"):
         (other.path / name).write_text((ROOT / name).read_text() + "# changed\n")
@@ -219,14 +254,7 @@ def test_a_set_of_ones_own_survives_and_travels(clone: Clone, tmp_path: Path) ->
     assert not (other.path / "runs").exists()
     assert other.json("results/metrics.json") == pytest.approx(metrics)
     assert 'alt="losses"' in (other.path / "results" / "report.html").read_text()
-    (other.path / "results" / "metrics.json").write_text(json.dumps({**metrics, "balance": 2.0}))
-    changed = json.loads(other.dvc("metrics", "diff", "--json"))["results/metrics.json"]
-    assert changed["balance"]["new"] == 2.0
-    assert changed["balance"]["old"] == pytest.approx(metrics["balance"])
-    assert "error" not in other.dvc("plots", "diff", "--out", tmp_path / "plots").lower()
-    page = (tmp_path / "plots" / "index.html").read_text()
-    assert all(title in page for title in ("scores over rounds", "bytes moved in each round"))
-    assert page.count("var spec") == 2, "each plot once, and none that nobody asked for"
+    check_plots(other, metrics, tmp_path / "plots")
 
 
 def test_repro_follows_changes_of_a_built_in_set(clone: Clone) -> None:
@@ -262,7 +290,7 @@ def test_a_change_of_any_module_that_computes_is_noticed() -> None:
 
 
 def test_the_lock_pins_the_embedded_set(tmp_path: Path) -> None:
-    """So that `dvc status` means something in a fresh clone; `dvc repro prepare` writes it anew."""
+    """Without it `dvc status` says nothing in a fresh clone; `dvc repro prepare` writes the lock again."""
     locked = yaml.safe_load((ROOT / "dvc.lock").read_text())["stages"]["prepare"]
     made = prepare("digits", tmp_path).folder
     assert locked["outs"][0]["path"] == "data/store/prepared/digits"

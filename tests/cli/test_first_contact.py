@@ -39,8 +39,8 @@ def imported(home: Path, *arguments: str, **variables: str) -> tuple[set[str], s
     assert "typer" in modules, "the report of imports was not understood"
     ours = {"shoal"}
     packages = {name.partition(".")[0] for name in modules} - ours - set(sys.stdlib_module_names)
-    # Not what was looked for in vain, nor what an interpreter imports before it reads a line (an editable
-    # install's finder among it).
+    # Without packages that were not found, and without what an interpreter imports before it reads a line (an
+    # editable install's finder, for example).
     return {name for name in packages if not name.startswith("_") and find_spec(name)}, done.stdout
 
 

@@ -2,8 +2,8 @@
 
 The recording names the arithmetic that it was made with (torch's version and the digest of a reference computation).
 On a machine with other arithmetic the same runs must agree with it closely, since their bits cannot.
-To record anew, where a change of numbers is meant: python -m tests.engine.test_recorded_bits, with the names of cases
-to record these alone. Where that is done with other arithmetic than that of the recording, the case names its own.
+To record again, after an intended change of numbers: python -m tests.engine.test_recorded_bits, with the names of
+cases to record only these. Where that is done with other arithmetic than that of the recording, the case names its own.
 A case may also name what it gives `elsewhere`: on a processor whose other bits the reference computation does not show.
 """
 
@@ -189,7 +189,7 @@ def test_what_is_recorded_is_still_there() -> None:
 
 
 def record(names: Sequence[str] = ()) -> None:
-    """Write the recording: of the cases named, or of all anew."""
+    """Record the cases in `names`; without names, record all cases."""
     import tempfile
 
     torch.set_num_threads(1)

@@ -352,7 +352,7 @@ def what_a_user_set_on_prefects_page_survives(server: Server, home: Path) -> Non
     assert [s["schedule"]["interval"] for s in known("on-demand")["schedules"]] == [3600]
 
     assert register(server, home, reset=True) == []
-    # Made anew each time, not once more.
+    # Each registration replaces the automations and adds none.
     assert sorted(a["name"] for a in server.find("automations")) == ["a night failed", "new data are unlike the old"]
     assert [(s["schedule"]["cron"], s["active"]) for s in known("nightly")["schedules"]] == [("0 3 * * *", True)]
     assert known("nightly")["parameters"]["settings"]["rounds"] == 5

@@ -494,12 +494,12 @@ def privacy_ledger(folder: Path) -> Opened:
     path = folder / "digits.json"
     of_set = SetLedger(path, "digits")
 
-    def read_sealed_anew(data: bytes) -> Any:
+    def read_resealed(data: bytes) -> Any:
         with contextlib.suppress(ValueError, AttributeError, TypeError, RecursionError):
             data = json.dumps(sealed(json.loads(data))).encode()
         return _put(path, lambda: of_set.spent(1e-5))(data)
 
-    return Opened([_json(whole)], read_sealed_anew, r"digits\.json", structured=True)
+    return Opened([_json(whole)], read_resealed, r"digits\.json", structured=True)
 
 
 def tensors(folder: Path) -> Opened:

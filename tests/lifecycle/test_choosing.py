@@ -57,7 +57,7 @@ def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: 
     assert "3 clusters: most stable over halves" in capsys.readouterr().err
 
 
-def test_the_same_settings_choose_once_and_other_data_choose_anew(home: Path, small: Make, monkeypatch: Any) -> None:
+def test_the_same_settings_choose_once_and_other_data_choose_again(home: Path, small: Make, monkeypatch: Any) -> None:
     settings = on_points(small)
     first = new_run(settings).lineage().clusters_chosen
     file = choice_file(with_scheme(settings))

@@ -1,4 +1,4 @@
-"""The stages of a run: each does its own part, once, wherever the run was cut short and whoever asks for it."""
+"""The stages of a run: each does its own part once, wherever the run was cut short and whichever process runs it."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_a_night_says_what_it_adapted_and_left_out(home: Path, small: Make) -> N
         ({"data": {"name": "digits"}}, "'digits' is the name of a built-in data set"),
     ],
 )
-def test_settings_that_would_deal_samples_anew_are_refused(
+def test_settings_that_would_deal_samples_again_are_refused(
     home: Path, small: Make, changes: dict[str, Any], match: str
 ) -> None:
     write_clients(home / "incoming")

@@ -1,8 +1,8 @@
-"""Autocast on the pretend device, as CUDA has it: which operations it carries out in the lower precision.
+"""Autocast on the pretend device, as CUDA has it: which operations it executes in the lower precision.
 
 Which operations autocast looks at torch tells itself (those of CUDA); what it does with each stands in torch's
-documentation, "CUDA ops that can autocast". One thing is otherwise than on CUDA: a weight is cast anew wherever it is
-used, and not once a pass.
+documentation, "CUDA ops that can autocast". One thing differs from CUDA: a weight is cast each time it is used,
+and not once a pass.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def test_a_new_client_finds_its_cluster_there(run_of: RunOf) -> None:
         assert judge(vectors.load(network, server.tensors[f"node/{near}"]), client.validation, method.context).number
 
 
-def test_a_run_that_began_there_is_judged_anew_there(run_of: RunOf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_began_there_is_judged_again_there(run_of: RunOf, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = run_of("fedcc")
     monkeypatch.setattr("shoal.engine.rounds.evaluate.device_here", lambda began: DEVICE)
     with pretending() as ledger:

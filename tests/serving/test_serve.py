@@ -42,6 +42,50 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         one.stop()
 
 
+def tags_of(store: Path) -> dict[str, dict[str, str]]:
+    """The tags of each run of an MLflow database, with its status and its id, by the name of Shoal's run."""
+    with sqlite3.connect(store) as database:
+        rows = database.execute("select run_uuid, key, value from tags").fetchall()
+        states = database.execute("select run_uuid, status from runs").fetchall()
+    found = {run: {"status": status, "id": run} for run, status in states}
+    for run, key, value in rows:
+        found[run][key] = value
+    return {tags["shoal.run"]: tags for tags in found.values() if "shoal.run" in tags}
+
+
+def check_lineage(served: Served, run: Path, tags: dict[str, str]) -> None:
+    """Check that a run is in the clone's MLflow store with all of its lineage."""
+    lineage = json.loads((run / "lineage.json").read_text())
+    assert tags["status"] == "FINISHED"
+    assert tags["shoal.run_folder"] == f"runs/{run.name}"
+    assert tags["shoal.data_sha256"] == lineage["data"]["digest"]
+    assert tags["shoal.data_dvc"] == lineage["data"]["dvc"]
+    assert tags["shoal.partition_sha256"] == lineage["partition"]["digest"]
+    assert tags["shoal.partition_dvc"] == lineage["partition"]["dvc"]
+    assert tags["shoal.settings_sha256"] == lineage["settings_sha256"]
+    assert tags["shoal.git_commit"] == served.commit == lineage["git"]["commit"]
+    assert tags["shoal.prefect_flow_run"]
+
+
+def check_flow_runs(served: Served, runs: list[Path], mlflow_ids: dict[str, str]) -> None:
+    """Check that the pipeline's own flow runs show the result, and a link to the run in MLflow's page."""
+
+    def completed() -> list[dict[str, Any]]:
+        found = served.find("flow_runs", flows={"name": {"any_": ["pipeline"]}})
+        return [each for each in found if each["state_type"] == "COMPLETED"]
+
+    worked = eventually(lambda: len(completed()) == len(runs) and completed(), "completed flow runs")
+    assert {each["deployment_id"] for each in worked} == {
+        served.deployment(name)["id"] for name in ("every-minute", "on-demand")
+    }
+    for each in worked:
+        found = served.find("artifacts", artifacts={"flow_run_id": {"any_": [each["id"]]}})
+        shown = {artifact["type"]: artifact["data"] for artifact in found}
+        assert set(shown) == {"table", "markdown"}
+        (run,) = (run for run in runs if str(run) in shown["table"])
+        assert f"{served.page}/#/experiments/1/runs/{mlflow_ids[run.name]}?" in shown["markdown"]
+
+
 def test_deployments_run_in_place_and_go_on_after_a_kill(served: Served) -> None:
     # One on demand, with other parameters than the deployment's.
     other = json.dumps({**TINY, "method": {"name": "fedcc"}, "rounds": 2})
@@ -70,43 +114,16 @@ def test_deployments_run_in_place_and_go_on_after_a_kill(served: Served) -> None
     assert events(scheduled).count("started") == events(scheduled).count("resumed") == 1
     assert events(scheduled).count("round_finished") == 15
 
-    # Both are in the clone's MLflow store with all of their lineage, and Prefect's database is beside it.
-    with sqlite3.connect(served.folder / "mlflow" / "mlflow.db") as store:
-        rows = store.execute("select run_uuid, key, value from tags").fetchall()
-        states = dict(store.execute("select run_uuid, status from runs").fetchall())
-    by_run = {value: run for run, key, value in rows if key == "shoal.run"}
-    assert set(by_run) == {run.name for run in (scheduled, demanded, *others)}
+    # Both are in the clone's MLflow store, and Prefect's database is beside it.
+    runs = [scheduled, demanded, *others]
+    tags = tags_of(served.folder / "mlflow" / "mlflow.db")
+    assert set(tags) == {run.name for run in runs}
     for run in (scheduled, demanded):
-        tags = {key: value for run_id, key, value in rows if run_id == by_run[run.name]}
-        lineage = json.loads((run / "lineage.json").read_text())
-        assert states[by_run[run.name]] == "FINISHED"
-        assert tags["shoal.run_folder"] == f"runs/{run.name}"
-        assert tags["shoal.data_sha256"] == lineage["data"]["digest"]
-        assert tags["shoal.data_dvc"] == lineage["data"]["dvc"]
-        assert tags["shoal.partition_sha256"] == lineage["partition"]["digest"]
-        assert tags["shoal.partition_dvc"] == lineage["partition"]["dvc"]
-        assert tags["shoal.settings_sha256"] == lineage["settings_sha256"]
-        assert tags["shoal.git_commit"] == served.commit == lineage["git"]["commit"]
-        assert tags["shoal.prefect_flow_run"]
+        check_lineage(served, run, tags[run.name])
     assert (served.folder / ".prefect" / "prefect.db").exists()
     changed = subprocess.run(["git", "status", "--porcelain"], cwd=served.folder, capture_output=True, text=True)
     assert changed.stdout == ""
-
-    # The pipeline's own flow runs show the result, and a link to the run in MLflow's page.
-    def completed() -> list[dict[str, Any]]:
-        found = served.find("flow_runs", flows={"name": {"any_": ["pipeline"]}})
-        return [each for each in found if each["state_type"] == "COMPLETED"]
-
-    worked = eventually(lambda: len(completed()) == 2 + len(others) and completed(), "completed flow runs")
-    assert {each["deployment_id"] for each in worked} == {
-        served.deployment(name)["id"] for name in ("every-minute", "on-demand")
-    }
-    for each in worked:
-        found = served.find("artifacts", artifacts={"flow_run_id": {"any_": [each["id"]]}})
-        shown = {artifact["type"]: artifact["data"] for artifact in found}
-        assert set(shown) == {"table", "markdown"}
-        (run,) = (run for run in (scheduled, demanded, *others) if str(run) in shown["table"])
-        assert f"{served.page}/#/experiments/1/runs/{by_run[run.name]}?" in shown["markdown"]
+    check_flow_runs(served, runs, {name: each["id"] for name, each in tags.items()})
 
     # The killed flow runs are not shown as running for ever.
     every = served.find("flow_runs")

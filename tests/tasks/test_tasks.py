@@ -43,7 +43,7 @@ class Counted:
         return len(self.times)
 
 
-def test_a_unit_is_done_once_whoever_comes_first() -> None:
+def test_a_unit_is_done_once_by_the_first_caller() -> None:
     Counted.times.clear()
     begun: list[str] = []
     execution = SingleExecution(Counted(Path()), lambda: begun.append("begun"))

@@ -106,7 +106,7 @@ def decision_of(run: RunFolder) -> Decision | None:
     return record_from_json(Decision, facts)
 
 
-def carry_out_decision(run: RunFolder) -> str | None:
+def execute_decision(run: RunFolder) -> str | None:
     """Record the decision on a run in MLflow: tags, and the alias `champion` after a promotion; it can be repeated.
 
     Returns:

@@ -48,7 +48,7 @@ def settings_of(small: Make) -> Any:
 
 def looker(pool: Any) -> Callable[[], list[int]]:
     """What gives the process ids of the workers that are training right now."""
-    pids = pool._client.run(os.getpid)  # once: whoever is stopped does not answer
+    pids = pool._client.run(os.getpid)  # once: a stopped worker does not answer
     return lambda: [pids[at] for at, tasks in pool._client.processing().items() if tasks and at in pids]
 
 
@@ -116,7 +116,7 @@ def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: A
     with open_pool(settings.workers, "cpu") as pool:
         assert isinstance(pool, DaskPool)
         assert pool.count == 2
-        assert listening() == {"127.0.0.1"}  # whoever reaches a worker runs code here
+        assert listening() == {"127.0.0.1"}  # a process that reaches a worker can run code here
         there = straight(settings, pool.call, slots=2)
         assert numbers(there) == numbers(whole)
         killed: list[int] = []

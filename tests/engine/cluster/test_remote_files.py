@@ -54,7 +54,7 @@ Make = Callable[..., Any]
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A remote store beside the home folder, and an empty cache."""
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
-    return (tmp_path / "depot").as_uri()
+    return (tmp_path / "remote-files").as_uri()
 
 
 class Elsewhere:
@@ -160,16 +160,18 @@ def test_letters_of_several_rounds_wait_for_a_client_that_sits_out(
 
 
 @pytest.mark.slow
-def test_a_dask_cluster_with_a_depot(tmp_path: Path, home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dask_cluster_with_a_remote_store(
+    tmp_path: Path, home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
-    depot = (tmp_path / "depot").as_uri()
-    settings = small(rounds=2, workers={"runner": "dask", "slots": 2, "remote_files": depot})
+    store_url = (tmp_path / "remote-files").as_uri()
+    settings = small(rounds=2, workers={"runner": "dask", "slots": 2, "remote_files": store_url})
     with open_pool(settings.workers, "cpu") as pool:
         run = straight(settings, pool.call, slots=2)
     assert numbers(run) == numbers(straight(small(rounds=2)))
     assert list((tmp_path / "cache" / "runs").iterdir())
-    assert not (tmp_path / "depot" / "runs").exists() or not list((tmp_path / "depot" / "runs").iterdir())
+    assert not (tmp_path / "remote-files" / "runs").exists() or not list((tmp_path / "remote-files" / "runs").iterdir())
 
 
 def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: Make, url: str) -> None:
@@ -181,7 +183,7 @@ def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: 
         def call(self, request: RemoteRequest) -> Answer:
             answer = answer_from_json(request, work(request.to_json(), "cpu"))
             if isinstance(request.request, Train) and not spoilt:
-                spoilt.append(next((home / "depot").glob("runs/*/back/*/update-*")))
+                spoilt.append(next((home / "remote-files").glob("runs/*/back/*/update-*")))
                 spoilt[0].write_bytes(b"x")
             return answer
 
@@ -249,18 +251,18 @@ def test_damaged_copies_are_fetched_again(tmp_path: Path, home: Path, small: Mak
 
     class Damaging(Elsewhere):
         def call(self, request: RemoteRequest) -> Answer:
-            where = {2: "cache/runs", 3: "depot/runs"}.get(request.request.round)
+            where = {2: "cache/runs", 3: "remote-files/runs"}.get(request.request.round)
             if where and isinstance(request.request, Train) and where not in spoilt:
                 spoilt.append(where)
                 for copy in (tmp_path / where).glob("*/rounds/server-*.safetensors"):
                     copy.write_bytes(b"x" * copy.stat().st_size)
-                if where == "depot/runs":
+                if where == "remote-files/runs":
                     shutil.rmtree(tmp_path / "cache")
             return super().call(request)
 
     settings = small(**CASES.get("fedpnp", {}))
     run = straight(settings, RemoteFilesPool(Damaging(), url).call)
-    assert spoilt == ["cache/runs", "depot/runs"]
+    assert spoilt == ["cache/runs", "remote-files/runs"]
     assert numbers(run) == numbers(straight(settings))
     (lost,) = [e.message for e in run.events() if e.kind == "slot_lost"]
     assert "as when it was written" in lost
@@ -334,7 +336,7 @@ def test_a_store_that_is_away_for_less_than_its_patience_is_waited_for(
     tmp_path: Path, weak: Weak, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote_files, "MAX_FAILING_SECONDS", 60.0)
-    remote = RemoteFiles((tmp_path / "depot").as_uri())
+    remote = RemoteFiles((tmp_path / "remote-files").as_uri())
     (tmp_path / "one").write_bytes(b"bytes")
     weak.fails = lambda act, path: weak.failed < 20
     remote.put(tmp_path / "one", "one")
@@ -344,7 +346,7 @@ def test_a_store_that_is_away_for_less_than_its_patience_is_waited_for(
 
 def test_a_store_that_is_known_to_be_away_is_asked_once(tmp_path: Path, weak: Weak) -> None:
     """Files of a hundred clients would else wait one after the other."""
-    remote = RemoteFiles((tmp_path / "depot").as_uri())
+    remote = RemoteFiles((tmp_path / "remote-files").as_uri())
     weak.fails = lambda act, path: True
     with pytest.raises(StoreError):
         remote.get("one", tmp_path / "one")
@@ -381,10 +383,10 @@ def test_a_store_that_takes_no_byte_is_not_waited_for(tmp_path: Path, monkeypatc
     found.put_file.assert_called_once_with(str(tmp_path / "large"), "b/x/large", timeout=15.0 + 3.0)
     assert remote.answers()
     found.info.assert_called_once_with("b/x/complete", timeout=5.0)
-    assert RemoteFiles((tmp_path / "depot").as_uri()).answers()
+    assert RemoteFiles((tmp_path / "remote-files").as_uri()).answers()
 
 
-def test_no_client_is_left_out_because_the_depot_is_gone(home: Path, small: Make, weak: Weak, url: str) -> None:
+def test_no_client_is_left_out_because_the_remote_store_is_gone(home: Path, small: Make, weak: Weak, url: str) -> None:
     """With evaluations now and then a round would be closed without the clients that could not be reached."""
     settings = small(rounds=3, evaluate={"every": 3}, participation={"retries": 0})
     run = new_run(settings)
@@ -405,7 +407,7 @@ def test_no_client_is_left_out_because_the_depot_is_gone(home: Path, small: Make
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_a_pool_whose_depot_is_gone_closes_without_it(
+def test_a_pool_whose_remote_store_is_gone_closes_without_it(
     home: Path, small: Make, weak: Weak, url: str, gone: bool
 ) -> None:
     pool = RemoteFilesPool(Elsewhere(), url)
@@ -420,7 +422,7 @@ def test_a_pool_whose_depot_is_gone_closes_without_it(
     assert bool(remote.fs.glob(f"{remote.root}/runs/*")) is gone
 
 
-def test_a_depot_that_fails_at_every_state_ends_the_run_resumable(
+def test_a_remote_store_that_fails_at_every_state_ends_the_run_resumable(
     home: Path, small: Make, url: str, weak: Weak
 ) -> None:
     settings = small(rounds=2)
@@ -547,7 +549,7 @@ def test_what_is_dropped_depends_on_what_is_asked_for(tmp_path: Path, monkeypatc
     assert left == sorted([names[0], *others])
 
 
-def test_a_depot_that_cannot_be_is_named(small: Make, tmp_path: Path) -> None:
+def test_a_remote_store_that_cannot_be_is_named(small: Make, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"workers\.remote_files: 'nowhere://x' cannot be used"):
         RemoteFiles("nowhere://x")
     with pytest.raises(SettingsError, match=r"workers\.remote_files only applies to workers on other hosts"):
@@ -588,7 +590,9 @@ def test_a_worker_forgets_what_nobody_asked_for(tmp_path: Path, home: Path, smal
     assert (data / "manifest.json").exists()
 
 
-def test_what_waits_for_a_depot_that_is_gone_does_not_try_it_too(home: Path, small: Make, weak: Weak, url: str) -> None:
+def test_what_waits_for_a_remote_store_that_is_gone_does_not_try_it_too(
+    home: Path, small: Make, weak: Weak, url: str
+) -> None:
     """One cohort after the other would wait as long as the first, where the store is silent."""
     run = new_run(small(rounds=1))
     pool = RemoteFilesPool(Elsewhere(), url)

@@ -87,7 +87,7 @@ def test_only_large_messages_are_and_as_many_as_there_is_room_for() -> None:
 
 
 def test_another_answer_of_the_client_is_not_what_was_read() -> None:
-    """It was trained anew since, or it is of another round."""
+    """The client was retrained since, or the answer belongs to another round."""
     reads, messages = Reads(), MessagePrefetcher[str]()
     messages.begin(1, work(3), reads)
     assert messages.take(1, work(3, sha256="11")) is None
@@ -204,7 +204,7 @@ def test_a_message_is_read_as_soon_as_its_client_is_done(
     assert not any(looks)
 
 
-def test_an_answer_that_is_damaged_is_made_anew(home: Path, small: Make, all_early: None) -> None:
+def test_an_answer_that_is_damaged_is_made_again(home: Path, small: Make, all_early: None) -> None:
     """Whether the damage came before or after it was read early."""
     settings = small(**ROUNDS)
     whole = numbers(straight(settings))

@@ -47,7 +47,7 @@ THREES = {**SEVEN, "workers": {"summed": 3}}
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A remote store beside the home folder, and an empty cache."""
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
-    return (tmp_path / "depot").as_uri()
+    return (tmp_path / "remote-files").as_uri()
 
 
 def weights(run: RunFolder) -> torch.Tensor:
@@ -149,7 +149,7 @@ def test_the_same_bits_on_two_slots_and_after_a_kill(home: Path, small: Make) ->
     assert numbers(run) == numbers(whole)
 
 
-def test_a_damaged_sum_is_made_anew(home: Path, small: Make) -> None:
+def test_a_damaged_sum_is_made_again(home: Path, small: Make) -> None:
     whole = straight(small(**THREES))
     run = stopped(small(**THREES), "client_finished", 2)
     path = RoundPaths(run.path, 2).work / "sum-3.safetensors"
@@ -160,7 +160,7 @@ def test_a_damaged_sum_is_made_anew(home: Path, small: Make) -> None:
     assert numbers(run) == numbers(whole)
 
 
-def test_a_sum_that_is_damaged_after_training_is_made_anew(home: Path, small: Make) -> None:
+def test_a_sum_that_is_damaged_after_training_is_made_again(home: Path, small: Make) -> None:
     damaged = []
 
     class Damaging(Worker):
@@ -177,7 +177,7 @@ def test_a_sum_that_is_damaged_after_training_is_made_anew(home: Path, small: Ma
     assert {event.client for event in told(run, "client_failed")} == {3, 4, 5}
 
 
-def test_through_a_depot_each_sum_travels_once(
+def test_through_a_remote_store_each_sum_travels_once(
     home: Path, small: Make, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[str] = []
@@ -222,7 +222,7 @@ def test_a_client_that_fails_in_the_second_try_of_its_group_alone_is_tried_again
     assert [event.client for event in told(run, "client_failed")] == [3, 4]
 
 
-def test_a_change_out_of_proportion_is_refused_and_the_others_of_its_group_are_summed_anew(
+def test_a_change_out_of_proportion_is_refused_and_the_others_of_its_group_are_summed_again(
     home: Path, small: Make
 ) -> None:
     sums, loop = (straight(small(**case), Watching(far).handle) for case in (THREES, SEVEN))

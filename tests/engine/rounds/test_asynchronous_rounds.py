@@ -1,4 +1,4 @@
-"""Asynchronous rounds: who answers when follows from the seed alone, and old answers are laid on the newest state."""
+"""Asynchronous rounds: the seed alone decides who answers when, and old answers are rebased."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIVE = {"kind": "iid", "clients": 5}
 
 
 def by_hand(speeds: Speeds, buffer: int, rounds: int) -> list[tuple[dict[int, int], float]]:
-    """The same with all clients at work, event by event, and no draw at all: whoever is free begins at once."""
+    """Return the schedule of all clients, event by event and without draws: a free client begins at once."""
     clients = range(len(speeds.sizes))
     ends = {client: (speeds.time(client), 0) for client in clients}
     found, answers = [], dict[int, int]()
@@ -97,7 +97,7 @@ def test_slow_clients_answer_seldom_and_late() -> None:
 def test_silent_clients_never_answer() -> None:
     speeds = Speeds([10] * 40, seed=0, speed_spread=0.0)
     busy, half = AnswerSchedule(speeds, 10, 5), AnswerSchedule(speeds, 10, 5, dropout=0.5)
-    # Half of the work is in vain, so that as many answers take twice as long.
+    # Half of the work gives no answer, so that as many answers take twice as long.
     assert half.round(200).time / busy.round(200).time == pytest.approx(2.0, rel=0.1)
 
 
@@ -121,7 +121,7 @@ def test_others_stand_in_for_those_who_are_not_asked_any_more(
     assert run.table("rounds").set_index("round").loc[4, "staleness"] == 0, "who stands in begins from the newest"
 
 
-def test_an_old_change_is_laid_on_the_newest_state() -> None:
+def test_an_old_change_is_rebased_onto_the_newest_state() -> None:
     """x + (1 + t)^-a (y - x_v): with t = 3 and a = 1/2 half of the change."""
     sent = {"w": torch.tensor([1.0, 2.0]), "b.running_var": torch.tensor([1.0]), "count": torch.tensor(4)}
     newest = {"w": torch.tensor([10.0, 20.0]), "b.running_var": torch.tensor([0.2]), "count": torch.tensor(9)}

@@ -96,7 +96,7 @@ def test_each_client_drops_out_as_often_as_it_should_and_by_its_own_draw() -> No
     here = [answering(range(6), round, 1, 0.3) for round in range(ROUNDS)]
     shares = np.array([sum(client in each for each in here) for client in range(6)]) / ROUNDS
     assert np.abs(shares - 0.7).max() < 4 * math.sqrt(0.21 / ROUNDS)
-    for round in range(20):  # whoever else is chosen
+    for round in range(20):  # for any other clients in the sample
         assert set(answering([1, 3], round, 1, 0.3)) <= {1, 3}
         assert answering([0, 1, 2, 3, 4, 5], round, 1, 0.3) == here[round]
     assert answering([4, 2], 1, 1, 0.0) == [4, 2]

@@ -1,4 +1,4 @@
-"""Evaluations in parts: the same numbers to the bit, whoever looked at which samples."""
+"""Evaluations in parts: the same numbers to the bit, for any assignment of samples to workers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_same_numbers_to_the_bit(home: Path, small: Small, monkeypatch: pyte
     assert not list(shared.work.rglob("*")), "what was seen is not kept"
 
 
-def test_whoever_works_out_the_metrics_looks_at_no_batch(
+def test_the_worker_that_computes_the_metrics_reads_no_batch(
     home: Path, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)

@@ -138,7 +138,7 @@ def test_a_store_named_through_a_variable(home: Path, small: Make, monkeypatch: 
     assert run.lineage().mlflow_uri == uri
 
 
-def test_a_depot_named_through_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_store_named_through_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHERE", str(tmp_path / "Tr0ub4dor"))
     remote = RemoteFiles("file://${WHERE}")
     (tmp_path / "f").write_text("x")
@@ -150,9 +150,9 @@ def test_a_depot_named_through_a_variable(tmp_path: Path, monkeypatch: pytest.Mo
     assert failed.value.__cause__ is None
 
 
-def test_a_depot_cannot_name_files_elsewhere(tmp_path: Path) -> None:
-    remote = RemoteFiles((tmp_path / "depot").as_uri())
-    (tmp_path / "depot" / "data").mkdir(parents=True)
-    (tmp_path / "depot" / "data" / "complete").write_text("../../outside")
+def test_a_remote_store_cannot_name_files_elsewhere(tmp_path: Path) -> None:
+    remote = RemoteFiles((tmp_path / "remote-files").as_uri())
+    (tmp_path / "remote-files" / "data").mkdir(parents=True)
+    (tmp_path / "remote-files" / "data" / "complete").write_text("../../outside")
     with pytest.raises(StoreError, match=r"lists '\.\./\.\./outside' in data, which is no file name"):
         remote.get_folder("data", tmp_path / "cache" / "data")

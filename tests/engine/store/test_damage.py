@@ -191,7 +191,7 @@ def one_client(rounds: Any) -> bool:
 
 
 @pytest.mark.parametrize("batched", [1, 2])
-def test_an_answer_damaged_before_it_is_aggregated_is_made_anew(home: Path, small: Make, batched: int) -> None:
+def test_an_answer_damaged_before_it_is_aggregated_is_made_again(home: Path, small: Make, batched: int) -> None:
     """To the same bits, and it is not held against its client."""
     settings = small(rounds=2, workers={"batched": batched})
     whole = straight(settings)

@@ -34,8 +34,8 @@ def test_representations_are_standardised_kept_and_the_same_when_made_again(tmp_
     stamp = (store_folder(tmp_path, "rotnet-digits-images300-epochs1") / "manifest.json").stat().st_mtime_ns
     again = prepare_set("rotnet-digits", tmp_path, options={"images": 300, "epochs": 1})
     assert (store_folder(tmp_path, again.spec.name) / "manifest.json").stat().st_mtime_ns == stamp
-    anew = prepare_set("rotnet-digits-images300-epochs1", tmp_path, force=True)
-    assert anew.manifest.digest == first.manifest.digest
+    forced = prepare_set("rotnet-digits-images300-epochs1", tmp_path, force=True)
+    assert forced.manifest.digest == first.manifest.digest
 
 
 def test_what_cannot_be_represented_is_named(tmp_path):

@@ -50,7 +50,7 @@ def test_the_same_origin_gives_the_same_bits_also_when_interrupted(home: Any, sm
     assert numbers(halted) == numbers(run)
 
 
-def test_a_run_that_goes_on_is_no_run_of_these_settings_that_started_anew(home: Any, small: Make) -> None:
+def test_a_run_that_goes_on_is_no_run_of_these_settings_that_started_again(home: Any, small: Make) -> None:
     before = straight(small(rounds=1))
     origin = WarmStart.from_run(before)
     settings = small(rounds=1, seed=1)

@@ -62,8 +62,8 @@ def test_slots_can_be_closed_while_they_start(monkeypatch: pytest.MonkeyPatch) -
     assert pool.processes[0].process is None
 
 
-def test_a_slot_that_starts_anew_while_all_are_closed_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker was lost, and whoever needs it next has it started just as the run ends."""
+def test_a_slot_that_restarts_while_all_are_closed_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker was lost, and its next caller starts it again just as the run ends."""
 
     class Slow(SlowProcess):
         begun, let, ended = threading.Event(), threading.Event(), threading.Event()

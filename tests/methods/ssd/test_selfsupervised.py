@@ -34,7 +34,7 @@ def test_features_are_judged(world, name, client_list):
 
 
 def test_subspaces_belong_to_the_client_id(world):
-    """Whoever else takes part, and in whatever round: client 7 of 50 owns the same dimensions."""
+    """With any other clients, and in any round: client 7 of 50 owns the same dimensions."""
     method = world.method("ssd")
     server = start(method, 50)
     own = subspace_dimensions(128, 50, 0)

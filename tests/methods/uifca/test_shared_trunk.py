@@ -174,7 +174,7 @@ def test_images_are_learned_from_views_and_assigned_by_several(world: Any, monke
     assert [len(x) for x in seen] == [96] * 3 + [16] * 5
 
 
-def test_points_are_assigned_anew_once_a_cluster_round(federated: Federated) -> None:
+def test_points_are_assigned_again_once_a_cluster_round(federated: Federated) -> None:
     method, server, memory = learning(federated)
     wrong = {**memory[0], "assignment": (memory[0]["assignment"] + 1) % K}
     kept = method.client_update(method.broadcast(server, 0), federated.client(0, 3, wrong))
@@ -186,7 +186,7 @@ def test_points_are_assigned_anew_once_a_cluster_round(federated: Federated) -> 
     assert again.message.facts["changed"] == 30
 
 
-def test_whoever_was_not_there_for_the_start_is_given_a_cluster_when_it_comes(federated: Federated) -> None:
+def test_a_client_that_missed_the_start_gets_a_cluster_when_it_comes(federated: Federated) -> None:
     method = federated.method("uifca_shared", 1e-3, fraction=0.5, **SHORT)
     early, every = list(range(6)), list(range(8))
     server, memory = federated.play(method, 30, [early, early, *[every] * 28])

@@ -230,7 +230,7 @@ def test_assignments_never_travel(blobs):
     assert sum(update.message.facts["counts"]) == POINTS
 
 
-def test_flows_are_averaged_by_points_and_empty_ones_begin_anew(blobs):
+def test_flows_are_averaged_by_points_and_empty_ones_restart(blobs):
     uifca = method(blobs, cluster_rounds=2, comm_rounds=2, steps=2)
     server = uifca.init_server(Federation(blobs.spec, (POINTS,) * 2, Streams(0)))
     size = server.tensors["flows"].shape[1]

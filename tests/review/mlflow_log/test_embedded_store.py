@@ -198,7 +198,7 @@ def test_a_refused_second_resume_touches_nothing(home: Path, small: Make, monkey
             tracking.sync(run, run.settings(), home / "mlflow", "RUNNING", look=True)
             client = MlflowClient(store_uri(home / "mlflow"))
             with monkeypatch.context() as patched:
-                # Workers for who is refused would be started in vain.
+                # A refused process must not start workers.
                 patched.setattr(driving, "open_pool", lambda *_: pytest.fail("workers were started"))
                 with pytest.raises(RunError, match="in use by another process"):
                     drive(RunFolder(run.path))

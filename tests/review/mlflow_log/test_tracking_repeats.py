@@ -1,4 +1,4 @@
-"""Syncs that are repeated, cut short and gone on with, on a real SQLite store: nothing twice, nothing missing."""
+"""Syncs that are repeated, interrupted and resumed, on a real SQLite store: nothing twice, nothing missing."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_sync_costs_what_is_new(home: Path, small: Any, monkeypatch: pytest.Mo
     assert synced() == [3, 4]
     assert synced() == []
     assert RunFolder.table is tables
-    # A store that is put aside knows nothing: everything is logged anew.
+    # A new store replaces one that is put aside: everything is logged again.
     (home / "mlflow" / "mlflow.db").write_bytes(b"broken")
     assert synced() == [0, 1, 2, 3, 4]
 

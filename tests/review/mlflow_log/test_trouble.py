@@ -1,4 +1,4 @@
-"""Why MLflow does not have a run: the true reason, heard by whoever watches."""
+"""Why MLflow does not have a run: observers get the true reason."""
 
 from __future__ import annotations
 

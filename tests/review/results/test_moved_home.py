@@ -72,6 +72,32 @@ def stop(entry: Event) -> None:
         raise KeyboardInterrupt
 
 
+def move_home(home: Path, target: Path, run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """Rename the home and live in it there; return the run at its new place."""
+    os.rename(home, target)
+    live_in(target, monkeypatch)
+    return RunFolder(target / "runs" / run.name)
+
+
+def check_mlflow(run: RunFolder, mlflow_run: str, images: np.ndarray) -> None:
+    """Check that the store in the present home has the run with its files, and that its model serves."""
+    from mlflow import MlflowClient, set_tracking_uri
+    from mlflow.pyfunc import load_model
+
+    uri = store_uri(places.mlflow_store())
+    client = MlflowClient(tracking_uri=uri)
+    found = client.get_run(mlflow_run)
+    assert found.data.tags["shoal.run_folder"] == f"runs/{run.name}"
+    assert {each.path for each in client.list_artifacts(mlflow_run)} >= {"report.html", "settings.yaml", "lineage.json"}
+    (version,) = client.search_model_versions(f"run_id = '{mlflow_run}'")
+    set_tracking_uri(uri)
+    try:
+        served = load_model(f"models:/{version.name}/{version.version}")
+    finally:
+        set_tracking_uri(None)
+    assert len(served.predict(images)) == len(images)
+
+
 def test_a_home_moved_between_two_rounds_and_before_the_report_gives_the_same_bits(
     tmp_path: Path, photos: Path, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,23 +112,20 @@ def test_a_home_moved_between_two_rounds_and_before_the_report_gives_the_same_bi
     run = begun(photos, settings)
     with pytest.raises(KeyboardInterrupt):
         drive(run, observers=[stop])
-    lost = run.lineage().mlflow_run
+    mlflow_run = run.lineage().mlflow_run
+    assert mlflow_run is not None
 
     # Another place between two rounds.
     second = tmp_path / "second"
-    os.rename(first, second)
-    live_in(second, monkeypatch)
-    run = RunFolder(second / "runs" / run.name)
+    run = move_home(first, second, run, monkeypatch)
     drive(run)
     assert numbers(run) == numbers(whole)
     assert not first.exists()
-    assert run.lineage().mlflow_run == lost
+    assert run.lineage().mlflow_run == mlflow_run
 
     # And between the run and what is asked of it.
     third = tmp_path / "third"
-    os.rename(second, third)
-    live_in(third, monkeypatch)
-    run = RunFolder(third / "runs" / run.name)
+    run = move_home(second, third, run, monkeypatch)
     report = run.path / "report.html"
     report.unlink()
     write_report(run)
@@ -114,22 +137,8 @@ def test_a_home_moved_between_two_rounds_and_before_the_report_gives_the_same_bi
 
     assert ready_store(places.mlflow_store()) is not None
     assert ready_store(places.mlflow_store()) is None
-    from mlflow import MlflowClient, set_tracking_uri
-    from mlflow.pyfunc import load_model
-
-    uri = store_uri(places.mlflow_store())
-    client = MlflowClient(tracking_uri=uri)
-    found = client.get_run(lost)
-    assert found.data.tags["shoal.run_folder"] == f"runs/{run.name}"
-    assert {each.path for each in client.list_artifacts(lost)} >= {"report.html", "settings.yaml", "lineage.json"}
-    (version,) = client.search_model_versions(f"run_id = '{lost}'")
-    set_tracking_uri(uri)
-    try:
-        served = load_model(f"models:/{version.name}/{version.version}")
-    finally:
-        set_tracking_uri(None)
     images = np.array(np.load(third / "data" / "store" / "own" / "mine" / "train_x.npy")[:4])
-    assert len(served.predict(images)) == 4
+    check_mlflow(run, mlflow_run, images)
     again = new_run(settings)
     drive(again)
     assert numbers(again) == numbers(whole)

@@ -25,7 +25,7 @@ from shoal.lifecycle.starting import new_run
 from shoal.review.results.clusters import keep_clusters
 from shoal.review.served.drift import CLUSTERS, UNIFORMITY, find_drift
 from shoal.review.served.judging import Decision, JudgingError, compare
-from shoal.review.served.promotion import PromotionError, carry_out_decision, champion_run, decision_of, keep_decision
+from shoal.review.served.promotion import PromotionError, champion_run, decision_of, execute_decision, keep_decision
 from tests.conftest import SMALL
 from tests.planted_images import draw, write_clients
 from tests.runs import straight
@@ -89,15 +89,15 @@ def test_mlflow_is_told_and_can_be_told_again(pair: tuple[RunFolder, RunFolder])
     assert found is not None
     assert found.name == champion.name
     assert decision_of(challenger) is None
-    assert carry_out_decision(challenger) is None
+    assert execute_decision(challenger) is None
     keep_decision(challenger, decided(pair, margin=0.9), [])
-    assert carry_out_decision(challenger) == "2"
+    assert execute_decision(challenger) == "2"
     assert str(client.get_model_version_by_alias(NAME, "champion").version) == "1"
     decision = decided(pair)
     keep_decision(challenger, decision, [])
     assert decision_of(challenger) == decision
     for _ in range(2):
-        assert carry_out_decision(challenger) == "2"
+        assert execute_decision(challenger) == "2"
         assert str(client.get_model_version_by_alias(NAME, "champion").version) == "2"
     tags = client.get_run(challenger.lineage().mlflow_run).data.tags
     assert tags["shoal.night.decision"] == "promoted"
