@@ -26,7 +26,7 @@ from torch import Tensor
 
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
-from shoal.methods.clustering.declared_sums import check_iteration, check_local_centres
+from shoal.methods.clustering.declared_sums import check_costs, check_local_centres
 from shoal.methods.clustering.federated_k_means import (
     cluster_sums,
     moments,
@@ -141,7 +141,8 @@ class FeatureClustering(Method):
         starts = len(server.model[CENTRES])
         forms = {"sums": TensorForm((starts, clusters, width), double), "counts": count((starts, clusters))}
         forms["inertia"] = TensorForm((starts,), double, minimum=0, measured=False)
-        return MessageForm(forms, rule=partial(check_iteration, score="inertia", bounds=None))
+        forms["cheapest"] = TensorForm((), double, minimum=0, measured=False)
+        return MessageForm(forms, rule=partial(check_costs, centres=server.model[CENTRES], samples=samples))
 
     @property
     def width(self) -> int:
@@ -200,15 +201,20 @@ class FeatureClustering(Method):
         if message.facts["step"] == "start":
             return self.local_centres(z, client)
         centres = message.tensors[CENTRES]
-        if len(centres) == 1 or len(z) <= RACE_SAMPLES:
-            return cluster_sums(z, centres, least=self.settings.min_points)._asdict()
-        # The race is decided among a draw that stands for all of the client's vectors, always the same one.
-        generator = replace(client.streams, round=0).torch("race samples")
-        drawn = torch.randperm(len(z), generator=generator)[:RACE_SAMPLES].to(z.device)
-        sums = cluster_sums(z[drawn], centres, least=self.settings.min_points)
-        share = len(z) / RACE_SAMPLES
-        counts = (sums.counts * share).clamp_max(len(z))
-        return {"sums": sums.sums * share, "counts": counts, "inertia": sums.inertia * share}
+        drawn = z
+        if len(centres) > 1 and len(z) > RACE_SAMPLES:
+            # The race is decided among a draw that stands for all of the client's vectors, always the same one.
+            generator = replace(client.streams, round=0).torch("race samples")
+            drawn = z[torch.randperm(len(z), generator=generator)[:RACE_SAMPLES].to(z.device)]
+        sums = cluster_sums(drawn, centres, least=self.settings.min_points)
+        weight = len(z) / len(drawn)
+        cheapest = sums.inertia.min()
+        return {
+            "sums": sums.sums * weight,
+            "counts": (sums.counts * weight).clamp_max(len(z)),
+            "inertia": (sums.inertia - cheapest) * weight,
+            "cheapest": cheapest * weight,
+        }
 
     def local_centres(self, z: Tensor, client: Client) -> Tensors:
         """Return a client's own K-means: `centres` (at most c, k) and how many samples are behind each, `counts`."""
