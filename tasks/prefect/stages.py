@@ -58,7 +58,6 @@ def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers
 
     with run.locked(), ProgressArtifact(run) as progress, untagged(), task_runs_unlogged():
         take_over(run)
-        take_over(run)
         if not finished(run):
             record_flow_run(run)
         return drive(run, runner_of=runner_of, observers=[log_warning, progress, *observers], stages=stages)

@@ -52,8 +52,9 @@ NOT_OF_THE_PIPELINE = {
     "remedy.py",
     "repair.py",
     "spelling.py",
+    "wording.py",
 }
-"""Modules of data/ that add sets of your own: what they make is a dependency itself."""
+"""Modules of data/ that add sets of your own (what they make is a dependency itself) or only word messages."""
 PARAMS = {k: SMALL[k] for k in ("method", "model", "local", "workers", "tracking")} | {
     "data": {"name": "digits", "limit": 120},
     "partition": {"kind": "auto"},
