@@ -142,6 +142,8 @@ class ResNet18(nn.Module):
         return result
 
 
+PIXELS = "pixels"
+"""Named in place of an encoder by methods that train none: samples are taken as they are."""
 ENCODERS: dict[str, Callable[[tuple[int, ...]], nn.Module]] = {
     "small-conv": SmallConv,
     "tiny-conv": lambda shape: SmallConv(shape, width=16),

@@ -36,7 +36,7 @@ STAIRS = {
 """The rooms inside a room, each of which may import those before it."""
 MOST_ARROWS = {"engine": 20, "review": 12}
 """Pairs of rooms inside a room of which one imports the other."""
-SYSTEMS = {"fedpnp", "cfcl", "uifca", "cfl", "ssd"}
+SYSTEMS = {"fedpnp", "cfcl", "uifca", "cfl", "ssd", "features"}
 SHARED = {"contract", "averaging", "clustering", "losses", "training", "scores"}
 OUTSIDERS = {"prefect", "mlflow", "dvc", "pydantic", "typer"}
 

@@ -8,6 +8,8 @@ from shoal.methods.cfl.fedavg import FedAvg
 from shoal.methods.cfl.ifca import IFCA
 from shoal.methods.cfl.local_only import LocalOnly
 from shoal.methods.contract.base import Method
+from shoal.methods.features.fedgmm import FedGMM
+from shoal.methods.features.fedkmeans import FedKMeans
 from shoal.methods.fedpnp.fedbyolcc import FedBYOLCC
 from shoal.methods.fedpnp.fedcc import FedCC
 from shoal.methods.fedpnp.fedpnp import FedPNP
@@ -49,6 +51,8 @@ METHODS: dict[str, type[Method]] = {
         KFed,
         IFCAFlows,
         ClusterGAN,
+        FedKMeans,
+        FedGMM,
     )
 }
 """Every method by its name in `method.name`. Add a new one to this tuple."""

@@ -37,6 +37,7 @@ from shoal.methods.contract.context import Context, LocalSettings, MethodError, 
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions, Shared
+from shoal.models.encoders import ENCODERS
 
 if TYPE_CHECKING:  # only figures and tables need them: training runs without
     from matplotlib.figure import Figure
@@ -250,6 +251,7 @@ class Method(ABC):
             applies to it too.
         server_optimiser: whether `aggregation.server` moves its averaged model.
         proximal: whether `local.proximal` keeps its local steps near the model that the server sent.
+        trains_encoder: whether clients train the network that `model.encoder` names. If not, it may be a frozen one.
         evaluation_reads_memory: whether `recalibrate`, `evaluate` or `assignment` read a client's memory or inbox. If
             not, both are empty there, and memories need not travel to the worker that evaluates.
         shared_in_evaluation: the part of the predictions for all samples that `evaluate` uses, which workers may then
@@ -285,6 +287,7 @@ class Method(ABC):
     averages_parts: ClassVar[bool] = False
     server_optimiser: ClassVar[bool] = False
     proximal: ClassVar[bool] = False
+    trains_encoder: ClassVar[bool] = True
     evaluation_reads_memory: ClassVar[bool] = True
     shared_in_evaluation: ClassVar[Shared] = "nothing"
 
@@ -309,6 +312,11 @@ class Method(ABC):
             raise MethodError(
                 "local.proximal keeps gradient steps near the model that the server sent, and method "
                 f"{self.name!r} takes no steps from such a model: set local.proximal=0"
+            )
+        if self.trains_encoder and context.spec.kind == "image" and context.model.encoder not in ENCODERS:
+            raise MethodError(
+                f"method {self.name!r} trains its encoder, and {context.model.encoder!r} is never trained: set "
+                f"model.encoder to one of {', '.join(ENCODERS)}, or take method fedkmeans"
             )
         self.settings = settings
         self.context = context

@@ -12,7 +12,8 @@ from shoal.core.errors import ShoalError
 from shoal.core.setting import setting
 from shoal.data.augment import AugmentSettings
 from shoal.data.prepared import DataSpec
-from shoal.models.encoders import ENCODERS
+from shoal.models.encoders import ENCODERS, PIXELS
+from shoal.models.frozen import PRETRAINED
 
 
 class MethodError(ShoalError):
@@ -23,7 +24,11 @@ class MethodError(ShoalError):
 class ModelSettings:
     """The network that the clients train."""
 
-    encoder: str = setting("small-conv", "encoder network that maps a sample to its features", choices=ENCODERS)
+    encoder: str = setting(
+        "small-conv",
+        "encoder network that maps a sample to its features; pixels, efficientnet-lite0: for methods that train none",
+        choices=(*ENCODERS, PIXELS, *PRETRAINED),
+    )
     clusters: int = setting(0, "number of clusters to find; 0: as many as the data set has classes", ge=0)
 
 

@@ -36,6 +36,7 @@ from torch import Tensor
 
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
+from shoal.methods.clustering.declared_sums import check_iteration, check_local_centres, check_squares, score_bounds
 from shoal.methods.clustering.even_k_means import cost, lifted_centres, lifted_samples, moved_prices, soft_sums
 from shoal.methods.clustering.federated_k_means import (
     Moments,
@@ -54,7 +55,6 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction
 from shoal.methods.scores.assignment import assign_samples
 from shoal.methods.scores.evaluation import evaluate_predictor
-from shoal.methods.ssd.declared_sums import check_iteration, check_local_centres, check_squares, score_bounds
 from shoal.methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
 from shoal.methods.ssd.neighbours import find_neighbours, pooled_loss, with_neighbours
 from shoal.methods.training.local_steps import LocalSteps

@@ -192,7 +192,7 @@ def test_who_missed_the_chosen_try_is_assigned_by_its_flows(blobs):
 def test_tries_that_leave_no_cluster_round_are_refused(blobs):
     with pytest.raises(MethodError, match=r"method\.tries 3 of 4 cluster rounds"):
         method(blobs, cluster_rounds=12, tries=3, trial=4)
-    with pytest.raises(MethodError, match="method.init random and method.folds 1"):
+    with pytest.raises(MethodError, match=r"method\.init random and method\.folds 1"):
         method(blobs, cluster_rounds=20, tries=3, init="kfed")
 
 

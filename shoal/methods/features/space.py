@@ -1,0 +1,111 @@
+"""The space in which vectors are clustered: what is subtracted, projected and scaled before distances are taken.
+
+The map from vectors to that space follows from sums over all clients, so no sample leaves a client: the mean, the
+standard deviation of each column, or the principal components (Moments of `federated_k_means`).
+
+Symbols in shapes: n samples, d features, k dimensions of the space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shoal.core.setting import setting
+from shoal.methods.clustering.federated_k_means import Moments, whitening
+from shoal.methods.contract.context import MethodError
+from shoal.methods.contract.message import Tensors
+
+MEAN = "space.mean"
+PROJECTION = "space.projection"
+SCALE = "space.scale"
+"""Among the server's tensors, float64: mean (d,), and either a projection (d, k) or a scale a column (d,)."""
+NO_SPREAD = 1e-12
+"""A column whose variance is below this share of its mean square counts as constant."""
+
+
+@dataclass(frozen=True)
+class SpaceSettings:
+    """What is done to vectors before they are clustered."""
+
+    sphere: bool = setting(False, "scale each vector to unit length, so that directions are compared (spherical)")
+    standardise: bool = setting(False, "scale each column to variance 1 over the federation, as for measurements")
+    components: int = setting(
+        0, "number of principal components of the federation to keep; 0: all columns as they are", ge=0
+    )
+    whitening: float = setting(
+        0.0, "with components: their variances v become v^(1 - whitening), so that 1 makes them equal", ge=0, le=1
+    )
+    centre_sites: bool = setting(
+        False, "subtract each client's own mean first, where sites differ by a shift that says nothing about clusters"
+    )
+
+    @property
+    def measured(self) -> bool:
+        """Whether the space follows from moments of all clients' vectors."""
+        return self.standardise or self.components > 0 or self.centre_sites
+
+    @property
+    def squares(self) -> bool:
+        """Whether products of columns are needed, not only their squares."""
+        return self.components > 0
+
+
+def column_moments(x: Tensor) -> Tensors:
+    """Return the sums of vectors x (n, d) from which columns are standardised: `samples`, `total`, `squares` (d,)."""
+    x = x.double()
+    return {
+        "samples": torch.tensor(float(len(x)), dtype=torch.float64),
+        "total": x.sum(0),
+        "squares": x.square().sum(0),
+    }
+
+
+def fitted_space(sums: Tensors, settings: SpaceSettings) -> Tensors:
+    """Return the tensors of the space from the sums of all clients' moments.
+
+    Args:
+        sums: of `column_moments`, or of `federated_k_means.moments` where components are kept.
+        settings: what the space is.
+
+    Raises:
+        MethodError: no samples, or columns that are all constant.
+    """
+    if not sums["samples"] > 0:
+        raise MethodError("no client has enough samples to measure the columns by: set method.min_points lower")
+    if settings.squares:
+        mean, projection = whitening(Moments(**sums), settings.components, settings.whitening)
+        return {MEAN: mean, PROJECTION: projection}
+    mean = sums["total"] / sums["samples"]
+    mean_square = sums["squares"] / sums["samples"]
+    variance = mean_square - mean.square()
+    varies = variance > NO_SPREAD * mean_square
+    if not bool(varies.any()):
+        raise MethodError("every column is the same for all samples: there is nothing to cluster")
+    space = {MEAN: mean}
+    if settings.standardise:
+        # A constant column is left out: it tells no samples apart.
+        space[SCALE] = torch.where(varies, variance.clamp_min(0).rsqrt(), 0.0)
+    return space
+
+
+def in_space(x: Tensor, space: Tensors, *, sphere: bool, site_mean: Tensor | None = None) -> Tensor:
+    """Return vectors x (n, d) in the space in which they are clustered, float64 (n, k).
+
+    Args:
+        x: vectors, as they are.
+        space: tensors of `fitted_space`; empty where nothing was measured.
+        sphere: whether the result has unit length.
+        site_mean: (d,), the mean of the client that holds them, subtracted in place of the federation's.
+    """
+    x = x.double()
+    if MEAN in space:
+        x = x - (space[MEAN].to(x.device) if site_mean is None else site_mean.to(x.device))
+    if SCALE in space:
+        x = x * space[SCALE].to(x.device)
+    if PROJECTION in space:
+        x = x @ space[PROJECTION].to(x.device)
+    return F.normalize(x, dim=1) if sphere else x

@@ -1,0 +1,153 @@
+"""Federated clusterings of vectors against scikit-learn on the pooled vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.mixture import GaussianMixture
+from table_federation import Rows, uneven_owners
+
+from shoal.methods.contract.base import ClientError
+from shoal.methods.contract.context import MethodError
+from shoal.methods.features.feature_clustering import CENTRES, SITE_MEAN
+from shoal.methods.scores.clustering import accuracy
+
+SEEDS = range(5)
+
+
+def standardised(x: np.ndarray) -> np.ndarray:
+    return (x - x.mean(0)) / x.std(0)
+
+
+def blobs(seed: int = 0, sites: int = 3, shift: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Three groups of points on a line in five dimensions; each site's points are shifted by its number."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(300) % 3
+    owner = np.arange(300) // 3 % sites
+    x = rng.normal(size=(300, 5)) * 0.3
+    x[:, 0] += 3 * y
+    x[:, 1] += shift * owner
+    return x.astype(np.float32), y, owner
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_k_means_finds_what_it_finds_on_pooled_digits(tmp_path: Path, seed: int) -> None:
+    x, y = load_digits(return_X_y=True)
+    rows = Rows(tmp_path, x, y, uneven_owners(y, 6, seed), seed)
+    method = rows.method("fedkmeans")
+    server = rows.run(method)
+    pooled = KMeans(10, n_init=10, random_state=seed).fit(x)
+    assert rows.accuracy(method, server) >= accuracy(y, pooled.labels_) - 0.01
+    centres = method.centres(server).numpy()
+    inertia = np.square(x[:, None] - centres[None]).sum(2).min(1).sum()
+    assert inertia <= pooled.inertia_ * 1.003
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("covariance", "sklearns"), [("full", "full"), ("diagonal", "diag"), ("tied", "tied")])
+def test_a_mixture_is_that_of_pooled_rows(tmp_path: Path, seed: int, covariance: str, sklearns: str) -> None:
+    x, y = load_breast_cancer(return_X_y=True)
+    rows = Rows(tmp_path, x, y, uneven_owners(y, 6, seed), seed)
+    method = rows.method("fedgmm", covariance=covariance, standardise=True)
+    server = rows.run(method)
+    assert server.finished
+    pooled = GaussianMixture(2, covariance_type=sklearns, random_state=seed, n_init=3).fit(standardised(x))
+    assert abs(rows.accuracy(method, server) - accuracy(y, pooled.predict(standardised(x)))) <= 0.01
+
+
+def test_standardising_takes_the_federations_moments(tmp_path: Path) -> None:
+    """Wine's columns differ by a factor of 1,000: without standardising K-means follows one of them."""
+    x, y = load_wine(return_X_y=True)
+    rows = Rows(tmp_path, x, y, uneven_owners(y, 4, 1))
+    plain = rows.method("fedkmeans")
+    scaled = rows.method("fedkmeans", standardise=True)
+    assert rows.accuracy(plain, rows.run(plain)) < 0.75
+    server = rows.run(scaled)
+    assert rows.accuracy(scaled, server) > 0.95
+    assert torch.allclose(server.model["space.mean"], torch.from_numpy(x.astype(np.float32).astype(float).mean(0)))
+    assert torch.allclose(server.model["space.scale"], torch.from_numpy(1 / x.std(0)), rtol=1e-5)
+
+
+def test_components_are_those_of_pooled_rows(tmp_path: Path) -> None:
+    x, y = load_digits(return_X_y=True)
+    rows = Rows(tmp_path, x, y, uneven_owners(y, 6, 0))
+    method = rows.method("fedkmeans", components=8)
+    server = rows.run(method, rounds=1)
+    _, _, directions = np.linalg.svd(x - x.mean(0), full_matrices=False)
+    cosines = np.abs((directions[:8] * server.model["space.projection"].numpy().T).sum(1))
+    assert cosines == pytest.approx(np.ones(8), abs=1e-3)
+
+
+def test_the_sphere_compares_directions(tmp_path: Path) -> None:
+    """Rows of three directions and of lengths from 1 to 1,000: distances see lengths, the sphere does not."""
+    rng = np.random.default_rng(0)
+    y = np.arange(240) % 3
+    x = (np.eye(3)[y] + rng.normal(size=(240, 3)) * 0.05) * 10 ** rng.uniform(0, 3, (240, 1))
+    rows = Rows(tmp_path, x, y, np.arange(240) % 4)
+    flat, round_ = rows.method("fedkmeans"), rows.method("fedkmeans", sphere=True)
+    assert rows.accuracy(flat, rows.run(flat)) < 0.9
+    assert rows.accuracy(round_, rows.run(round_)) == 1
+
+
+def test_centring_sites_takes_away_a_shift(tmp_path: Path) -> None:
+    """Sites 20 apart are what K-means finds; without each site's own mean the groups are found."""
+    x, y, owner = blobs(shift=20.0)
+    rows = Rows(tmp_path, x, y, owner)
+    plain = rows.method("fedkmeans")
+    assert rows.accuracy(plain, rows.run(plain)) < 0.5
+    rows.memory = {}
+    centred = rows.method("fedkmeans", centre_sites=True)
+    server = rows.run(centred)
+    assert rows.accuracy(centred, server) == 1
+    assert torch.allclose(rows.memory[1][SITE_MEAN], torch.from_numpy(x[owner == 1].astype(float).mean(0)))
+    assert (centred.assignment(server, rows, rows.evaluation()).cluster.bincount() == 100).all()
+
+
+def test_groups_below_min_points_send_nothing(tmp_path: Path) -> None:
+    x, y, owner = blobs()
+    owner[:] = 0
+    owner[0] = 1  # a client with one row
+    rows = Rows(tmp_path, x, y, owner)
+    method = rows.method("fedkmeans", min_points=2)
+    server = rows.run(method, rounds=1)
+    update = method.client_update(method.broadcast(server, 1), rows[1])
+    assert not update.message.tensors["counts"].any()
+    assert not update.message.tensors["sums"].any()
+
+
+def test_the_race_leaves_one_start(tmp_path: Path) -> None:
+    x, y = load_digits(return_X_y=True)
+    rows = Rows(tmp_path, x, y, np.arange(len(x)) % 3)
+    method = rows.method("fedkmeans", starts=4)
+    assert len(rows.run(method, rounds=2).model[CENTRES]) == 4
+    assert len(rows.run(method, rounds=6).model[CENTRES]) == 1
+
+
+def test_vectors_that_are_not_finite_are_the_clients_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, owner = blobs()
+    rows = Rows(tmp_path, x, y, owner)
+    method = rows.method("fedkmeans")
+    monkeypatch.setattr(method, "vectors", lambda x: x * np.inf)
+    with pytest.raises(ClientError, match="client 0 holds values that are not finite"):
+        rows.run(method, rounds=1)
+
+
+def test_rows_that_are_all_alike_are_refused(tmp_path: Path) -> None:
+    x, y, owner = blobs()
+    x[:] = 1
+    rows = Rows(tmp_path, x, y, owner)
+    with pytest.raises(MethodError, match="every column is the same for all samples"):
+        rows.run(rows.method("fedkmeans", standardise=True))
+
+
+def test_full_covariances_of_many_columns_are_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    rows = Rows(tmp_path, rng.normal(size=(60, 600)) + 3 * y[:, None], y, np.arange(60) % 3)
+    with pytest.raises(MethodError, match=r"set method\.components to 512 or fewer"):
+        rows.run(rows.method("fedgmm"))
