@@ -30,8 +30,9 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
 from shoal.methods.scores.evaluation import evaluate_predictor
-from shoal.methods.training.local import batches, build_optimiser, load, run_steps, seeded, view_recipe, views, weights
+from shoal.methods.training.local import batches, build_optimiser, load, seeded, view_recipe, views, weights
 from shoal.methods.training.optimiser_state import optimiser_tensors, restore_optimiser
+from shoal.methods.training.steps import run_steps
 from shoal.models.encoders import build_encoder
 from shoal.models.heads import ByolNet
 

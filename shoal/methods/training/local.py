@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
@@ -120,61 +119,6 @@ def batches(
     orders = [torch.randperm(count, generator=generator) for _ in range(epochs)]
     for order in torch.stack(orders).to(device):
         yield from order[:used].split(size)
-
-
-def run_steps(
-    client: Client,
-    steps: Iterable[Tensor],
-    optimiser: torch.optim.Optimizer,
-    step: Callable[[Tensor], tuple[Tensor, Mapping[str, Tensor]]],
-    after: Callable[[], None] | None = None,
-) -> dict[str, float]:
-    """Minimise `step(positions) -> (loss, metrics)` over the batches; return the means of loss and metrics.
-
-    Args:
-        client: named in errors.
-        steps: batches of positions.
-        optimiser: over the parameters to train.
-        step: returns the loss of one batch.
-        after: called after each optimiser step, to move a momentum target after its network.
-
-    Raises:
-        ClientError: the loss is not finite.
-    """
-    names: tuple[str, ...] = ()
-    sums = torch.empty(0)
-    count = 0
-    trained = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-    for positions in steps:
-        loss, metrics = step(positions)
-        for parameter in trained:  # as `optimiser.zero_grad` does, in a tenth of the time
-            parameter.grad = None
-        loss.backward()
-        optimiser.step()
-        if after is not None:
-            after()
-        values = {"loss": loss, **metrics}
-        row = torch.stack([value.detach().float() for value in values.values()])
-        sums = sums.add_(row) if count else row
-        names = tuple(values)
-        count += 1
-    return finite_means(client, dict(zip(names, sums.unbind(), strict=True)), count)
-
-
-def finite_means(client: Client, sums: Mapping[str, Tensor], count: int) -> dict[str, float]:
-    """Return the means of a client's metrics, from their sums over `count` steps.
-
-    Raises:
-        ClientError: one is not finite.
-    """
-    totals = torch.stack(list(sums.values())).tolist() if sums else []
-    means = {name: total / count for name, total in zip(sums, totals, strict=True)}
-    if not all(map(math.isfinite, means.values())):
-        raise ClientError(
-            f"client {client.id}: the loss is not finite in round {client.streams.round} ({means}); lower local.lr "
-            "or check its data"
-        )
-    return means
 
 
 def view_recipe(context: Context, auto: Recipe | None = None) -> Recipe:

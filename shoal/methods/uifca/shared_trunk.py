@@ -37,7 +37,8 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction
 from shoal.methods.scores.assignment import assign_samples
 from shoal.methods.scores.clustering import cluster_scores
-from shoal.methods.training.local import build_optimiser, load, run_steps, seeded, view_recipe, weights
+from shoal.methods.training.local import build_optimiser, load, seeded, view_recipe, weights
+from shoal.methods.training.steps import run_steps
 from shoal.methods.uifca import kfed_start
 from shoal.methods.uifca.declared import beyond_centres, memory_form
 from shoal.methods.uifca.flow_method import FORWARD_POINTS, FlowName, minibatches, new_flow
