@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FAILED, FINISHED
 from shoal.lifecycle.starting import new_run
@@ -260,7 +261,7 @@ class ClusterTrial:
         self.store.kill()
 
 
-def longest_silence(events: list[dict[str, Any]], began: float, ended: float) -> float:
+def longest_silence(events: list[Event], began: float, ended: float) -> float:
     """The longest time, from an event to the end of the driver, in which no client and no round was finished."""
     times = [event.time for event in events if event.kind in PROGRESS]
     marks = [began, *(each for each in times if began < each < ended), ended]

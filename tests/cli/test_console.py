@@ -14,6 +14,7 @@ from rich.text import Text
 from shoal.cli.console import NameSafeConsole, cell
 from shoal.cli.memory import is_out_of_memory, out_of_memory
 from shoal.core.errors import escaped
+from shoal.engine.store.run_events import Event
 from shoal.lifecycle.progress import progress
 
 
@@ -50,10 +51,10 @@ def test_warnings_are_printed_when_they_happen_and_once_more_at_the_end() -> Non
     file = io.StringIO()
     console = NameSafeConsole(file=file, width=100)
     with progress(console) as observe:
-        observe({"event": "round_finished", "round": 1, "metrics": {}})
-        observe({"event": "mlflow_incomplete", "message": "MLflow [lost] it"})
-        observe({"event": "client_failed", "message": "client 3 failed"})
-        observe({"event": "client_failed", "message": "client 3 failed"})
+        observe(Event("round_finished", {"round": 1, "metrics": {}}))
+        observe(Event("mlflow_incomplete", {"message": "MLflow [lost] it"}))
+        observe(Event("client_failed", {"message": "client 3 failed"}))
+        observe(Event("client_failed", {"message": "client 3 failed"}))
         during = file.getvalue()
     assert "warning MLflow [lost] it" in during
     assert file.getvalue().removeprefix(during).split("warnings (2):\n")[1].splitlines() == [

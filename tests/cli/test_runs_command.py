@@ -19,8 +19,6 @@ from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.review.results.result import run_result, shown_metrics
 from shoal.review.results.runs import (
-    CLUSTER_SCORES,
-    FEATURE_SCORES,
     at_work,
     bytes_of,
     listed_runs,
@@ -159,9 +157,9 @@ def test_a_run_stands_by_what_it_is_for(home: Path, small: Make, method: dict[st
 
 def test_what_clusters_and_features_are_known_by() -> None:
     features = {"alignment": 0.4, "knn": 0.9, "clusters_used": 4.0}
-    assert main_score({**features, "acc": 0.6, "probe": 0.95}, CLUSTER_SCORES) == ("acc", 0.6)
-    assert main_score({**features, "stability": 0.8}, CLUSTER_SCORES) == ("stability", 0.8)
-    assert main_score({**features, "acc": 0.6, "probe": 0.95}, FEATURE_SCORES) == ("probe", 0.95)
-    assert main_score({**features, "acc": 0.6}, FEATURE_SCORES) == ("knn", 0.9)
-    assert main_score({"perplexity": 80.0}, FEATURE_SCORES) == ("perplexity", 80.0)
-    assert main_score({}, CLUSTER_SCORES) is None
+    assert main_score({**features, "acc": 0.6, "probe": 0.95}, of_features=False) == ("acc", 0.6)
+    assert main_score({**features, "stability": 0.8}, of_features=False) == ("stability", 0.8)
+    assert main_score({**features, "acc": 0.6, "probe": 0.95}, of_features=True) == ("probe", 0.95)
+    assert main_score({**features, "acc": 0.6}, of_features=True) == ("knn", 0.9)
+    assert main_score({"perplexity": 80.0}, of_features=True) == ("perplexity", 80.0)
+    assert main_score({}, of_features=False) is None

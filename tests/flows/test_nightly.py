@@ -107,7 +107,9 @@ def test_a_failed_night_is_told_by_itself_and_by_an_automation(server: Server, h
         return [given["message"] for given in runs if given["what"] == what]
 
     def both() -> bool:
-        return "photos: other than before" in told("drift") and any("is not there" in m for m in told("a night failed"))
+        return "photos: other than before" in told("drift") and any(
+            "does not exist" in m for m in told("a night failed")
+        )
 
     for attempt in range(4):  # an action is lost where Prefect's SQLite database is locked for long
         done = run_flow(server, home, FAILS)
@@ -120,7 +122,7 @@ def test_a_failed_night_is_told_by_itself_and_by_an_automation(server: Server, h
         if both():
             break
     assert both()
-    failed = next(message for message in told("a night failed") if "is not there" in message)
+    failed = next(message for message in told("a night failed") if "does not exist" in message)
     assert any(line.endswith(f"a night failed: {' '.join(failed.split())}") for line in lines)
     assert "night of photos (" in failed
     assert not list((home / "runs").glob("*/settings.yaml"))

@@ -230,12 +230,12 @@ def test_shoal_run_is_one_flow_run_and_a_finished_run_keeps_its_report(server: S
     assert flow_run["name"] == "fedpnp on digits, 1 rounds"
     assert sorted(flow_run["tags"]) == ["digits", "fedpnp"]
     run = RunFolder.find("latest", home / "runs")
-    assert run.lineage()["prefect"]["flow_run"] == flow_run["id"]
+    assert run.lineage().prefect.flow_run == flow_run["id"]
     written = (run.path / "report.html").stat().st_mtime_ns
     done = run_flow(server, home, RESUME)
     assert done.returncode == 0, done.stderr
     assert (run.path / "report.html").stat().st_mtime_ns == written
-    assert run.lineage()["prefect"]["flow_run"] == flow_run["id"]
+    assert run.lineage().prefect.flow_run == flow_run["id"]
 
 
 BUSY = (

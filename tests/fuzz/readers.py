@@ -25,6 +25,7 @@ from PIL import Image
 
 SETTING = (
     r"^\S.*(: (given |there is no such setting|.* is not known|edge list .* cannot be read)|, line \d+, column \d+: )"
+    r"|^[a-z_]+\.[a-z_]+ "
 )
 """How a sentence on a wrong setting begins, where the file is whole: the setting is the place."""
 

@@ -36,7 +36,7 @@ def digest() -> str:
 
 def test_what_is_new_is_taken_and_the_rest_is_not_read(home: Path, small: Make) -> None:
     settings, incoming = small(**PHOTOS), home / "incoming"
-    with pytest.raises(DataError, match=r"the watched folder .* is not there"):
+    with pytest.raises(DataError, match=r"the watched folder .* does not exist"):
         take_in(settings, NIGHT)
     incoming.mkdir()
     with pytest.raises(DataError, match="has no images yet"):

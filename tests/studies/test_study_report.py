@@ -79,7 +79,7 @@ def test_ours_stands_beside_the_papers(made: tuple[Study, StudyResult, str]) -> 
     (ours,) = (each for each in result.rows if (each.row_key, each.metric) == ("apart", "max_norm"))
     assert f"{ours.mean:.3f} ± {ours.std:.3f} (0.400)" in row(page, "Apart &lt;b&gt;")
     assert "Apart <b>" not in page, "words of a study are no HTML"
-    assert "in brackets the paper" in page
+    assert "values in brackets" in page
 
 
 def test_it_says_what_differs_and_how_to_repeat_it(made: tuple[Study, StudyResult, str]) -> None:

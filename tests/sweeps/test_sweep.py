@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.store.run_folder import FAILED, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FAILED
 from shoal.lifecycle.driving import ROUNDS, drive
 from shoal.lifecycle.starting import new_run
 from shoal.sweeps.sweep import RunFailed, open_sweep, unregistered
@@ -46,7 +47,7 @@ def test_a_run_that_fails_by_itself_is_told_apart(home: Path, small: Make) -> No
     run = new_run(settings)
     with open_sweep(settings) as sweep, pytest.raises(RunFailed, match="0 of 3 clients came through"):
         sweep.complete(run, "wild")
-    assert run.status()["state"] == FAILED
+    assert run.status().state == FAILED
 
 
 def test_models_of_a_sweep_are_no_new_versions_unless_the_settings_say_so() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from werkzeug.test import Client
 
+from shoal.engine.store.run_events import Event
 from tests.chaos import on_clusters
 from tests.chaos.cluster_events import EVENTS
 from tests.chaos.cluster_tally import BY_ITSELF, STOPPED, ClusterOutcome, markdown, outcomes_in, summary, write
@@ -103,7 +104,7 @@ def test_a_try_that_cannot_be_carried_out_is_wrong(monkeypatch: pytest.MonkeyPat
 
 def test_silence_is_measured_from_the_event_to_the_end() -> None:
     kinds = ("round_started", "client_finished", "client_finished", "slot_lost", "round_finished", "finished")
-    events = [{"event": kind, "time": 10.0 * number} for number, kind in enumerate(kinds)]
+    events = [Event(kind, time=10.0 * number) for number, kind in enumerate(kinds)]
     assert longest_silence(events, 12.0, 55.0) == 20.0  # a lost worker is no progress
     assert longest_silence(events, 12.0, 80.0) == 30.0
     assert longest_silence(events, 51.0, 53.0) == 2.0

@@ -435,7 +435,7 @@ def test_a_robust_rule_is_refused_before_work_where_nothing_is_averaged(home: Pa
 
 
 def test_a_robust_rule_reaches_the_run(home: Path, small: Make) -> None:
-    settings = {**QUICK, "method": {"name": "fedavg", "adversaries": 1, "attack": "zeros"}, "rounds": 1}
+    settings = {**QUICK, "method": {"name": "fedavg", "adversaries": ["zeros"]}, "rounds": 1}
     plain, robust = straight(small(**settings)), straight(small(**settings, aggregation={"rule": "median"}))
     digests = [run.status().weights_sha256 for run in (plain, robust)]
     assert digests[0] != digests[1]

@@ -117,7 +117,7 @@ def test_of_single_clients_updates_mlflow_gets_those_that_enrol(home: Path, smal
     for told, left in ((True, {"edge"}), (False, set())):
         folder = home / str(told)
         folder.mkdir()
-        copy_checkpoint(paths, folder, CFL, told=told)
+        copy_checkpoint(paths, folder, CFL, with_clients=told)
         kept = {name.split("/")[0] for name in load_server(folder / "server.safetensors").tensors}
         assert kept == starts - {"latest", "past", "edge"} | left
         assert (folder / "manifest.json").exists() == told
