@@ -76,7 +76,9 @@ def grid_values(varied: Varied) -> list[Value]:
     """
     if varied.choices is not None:
         return list(varied.choices)
-    low, high, step = varied.low, varied.high, varied.step or 1
+    low = varied.low
+    high = varied.high
+    step = varied.step or 1
     assert low is not None
     assert high is not None
     if varied.whole:
