@@ -127,10 +127,11 @@ def test_forms_show_the_choices() -> None:
     """Prefect's form is made from this schema."""
     from shoal.data.augment import RECIPES
     from shoal.engine.settings.run_settings import Settings
-    from shoal.models.encoders import ENCODERS
+    from shoal.models.encoders import ENCODERS, PIXELS
+    from shoal.models.frozen import PRETRAINED
 
     schema = Settings.model_json_schema()["$defs"]
-    assert schema["ModelSettings"]["properties"]["encoder"]["anyOf"][0]["enum"] == list(ENCODERS)
+    assert schema["ModelSettings"]["properties"]["encoder"]["anyOf"][0]["enum"] == [*ENCODERS, PIXELS, *PRETRAINED]
     assert schema["AugmentSettings"]["properties"]["recipe"]["enum"] == ["auto", *RECIPES]
 
 
