@@ -103,8 +103,8 @@ CASES: dict[str, dict[str, Any]] = {
         "partition": {"kind": "majority", "p": 1.0, "clients": 3},
     },
     "kfed": {"method": {"name": "kfed"}, "data": POINTS, "partition": MAJORITY, "rounds": 2},
-    "fedkmeans": {"method": {"name": "fedkmeans", "standardise": True}, "data": POINTS, "rounds": 5},
-    "fedgmm": {"method": {"name": "fedgmm"}, "data": POINTS, "rounds": 8},
+    "fedkmeans": {"method": {"name": "fedkmeans", "standardise": True}, "data": POINTS, "rounds": 9},
+    "fedgmm": {"method": {"name": "fedgmm"}, "data": POINTS, "rounds": 12},
     "clustergan": {"method": {"name": "clustergan", "steps": 2, "critic_steps": 2, "width": 4}},
 }  # fmt: skip
 

@@ -255,7 +255,8 @@ class FeatureClustering(Method):
             before = before[best : best + 1]
             best = 0
         spread = after[best].std()
-        still = bool((after[best] - before[best]).abs().max() <= STILL * spread)
+        # While starts race, another one may still become the best.
+        still = len(after) == 1 and bool((after[best] - before[best]).abs().max() <= STILL * spread)
         facts = {**server.facts, "iterations": iterations, "best": best, "still": still}
         return self.after_iteration(server.next({**server.model, CENTRES: after}, facts=facts))
 

@@ -14,7 +14,7 @@ from table_federation import Rows, uneven_owners
 
 from shoal.methods.contract.base import ClientError
 from shoal.methods.contract.context import MethodError
-from shoal.methods.features.feature_clustering import CENTRES, SITE_MEAN
+from shoal.methods.features.feature_clustering import CENTRES, RACE_ITERATIONS, SITE_MEAN
 from shoal.methods.scores.clustering import accuracy
 
 SEEDS = range(5)
@@ -126,6 +126,15 @@ def test_the_race_leaves_one_start(tmp_path: Path) -> None:
     method = rows.method("fedkmeans", starts=4)
     assert len(rows.run(method, rounds=2).model[CENTRES]) == 4
     assert len(rows.run(method, rounds=6).model[CENTRES]) == 1
+
+
+def test_no_start_wins_by_standing_still_first(tmp_path: Path) -> None:
+    """Blobs are found by most starts at once: the run still waits for the end of the race."""
+    x, y, owner = blobs()
+    rows = Rows(tmp_path, x, y, owner)
+    server = rows.run(rows.method("fedkmeans"))
+    assert server.facts["iterations"] >= RACE_ITERATIONS
+    assert len(server.model[CENTRES]) == 1
 
 
 def test_vectors_that_are_not_finite_are_the_clients_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
