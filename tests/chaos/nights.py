@@ -80,7 +80,7 @@ def night() -> None:
         "partition": {"kind": "auto", "clients": None},
         "model": {"clusters": 2},
         "rounds": 2,
-        "tracking": {"mlflow": True, "system": False},
+        "tracking": {"mlflow": True},
     }
     settings = make_settings(merge(SMALL, changes))
     try:
