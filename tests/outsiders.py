@@ -152,7 +152,8 @@ def planted(temp: Path, name: str, place: Callable[[], Path], plant: Callable[[P
     (mine / "runs" / "old").mkdir(parents=True)
     os.utime(mine / "runs" / "old", (0, 0))
     as_other(lambda: plant(temp / name, mine))
-    before, tempfile.tempdir = tempfile.tempdir, str(temp)
+    before = tempfile.tempdir
+    tempfile.tempdir = str(temp)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -166,7 +166,8 @@ def two_runs_in_one_home(trial: Trial) -> bool:
 
 def home_moved(trial: Trial) -> bool:
     """Driver and workers are killed and the home is moved, up to three times; the run goes on in the new place."""
-    nursery, before = trial.chaos.nursery, os.environ["SHOAL_HOME"]
+    nursery = trial.chaos.nursery
+    before = os.environ["SHOAL_HOME"]
     homes = [nursery.home / "moved" / f"{trial.folder.name} {number}" for number in range(MOST_KILLS + 1)]
     homes[0].mkdir(parents=True)
 

@@ -137,7 +137,9 @@ class Nights:
     def __init__(self, folder: Path, draw: random.Random) -> None:
         from tests.flows.test_prefect import Server
 
-        self.folder, self.home, self.draw = folder, folder / "home", draw
+        self.folder = folder
+        self.home = folder / "home"
+        self.draw = draw
         (folder / "prefect").mkdir(parents=True)
         (folder / "nursery").mkdir()
         self.server = Server(folder / "prefect")

@@ -112,7 +112,8 @@ def test_a_search_goes_on_from_wherever_it_was_interrupted(bare: Path, monkeypat
     expected = numbers(straight)
 
     monkeypatch.setenv("SHOAL_HOME", str(bare / "cut"))
-    write, cuts = RunFolder.event, ["scored", "sweep_complete", "scored", "stopped"]
+    write = RunFolder.event
+    cuts = ["scored", "sweep_complete", "scored", "stopped"]
 
     def cut(run: RunFolder, kind: str, **facts: Any) -> dict[str, Any]:
         entry = write(run, kind, **facts)

@@ -334,12 +334,13 @@ class FeatureClustering(Method):
         if not self.settings.centre_sites:
             return None
         means = []
-        site = torch.full((len(evaluation.train) + len(evaluation.data.test_x),), len(clients))
+        device = self.context.device
+        site = torch.full((len(evaluation.train) + len(evaluation.data.test_x),), len(clients), device=device)
         for client in clients:
             x = self.own_vectors(client)[0] if len(client.train) else torch.zeros(1, self.width)
-            means.append(client.memory.get(SITE_MEAN, x.double().mean(0)))
+            means.append(client.memory.get(SITE_MEAN, x.double().mean(0)).to(device))
             site[torch.searchsorted(evaluation.train.index, client.train.index)] = client.id
-        table = torch.stack([*means, server.model[MEAN]]).to(self.context.device)
+        table = torch.stack([*means, server.model[MEAN].to(device)])
         return lambda start, count: table[site[start : start + count]]
 
     def predictions(self, server: Server, clients: Clients, evaluation: Evaluation) -> Iterator[ShardPredictions]:
