@@ -76,6 +76,8 @@ def drive(
                 if CLUSTERS in stages:
                     find_clusters(run, runner, pool)
                 if VIEWS in stages:
+                    if tracker:
+                        tracker.close()  # a sync under way may still be making the MLflow run that the report names
                     show(run, runner)
                     if tracker:
                         record(run, runner, tracker)

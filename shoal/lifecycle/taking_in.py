@@ -92,7 +92,7 @@ def _take_in(settings: Settings, night: NightSettings, folder: Path, onto: Prepa
                 f"the watched folder {folder} has no images yet: put some in sub-folders, one per client"
                 f"{_also(found.intake)}"
             )
-        return _taken(onto, 0, f"nothing new in {folder}{_also(found.intake)}")
+        return _tracked(onto, 0, f"nothing new in {folder}{_also(found.intake)}")
     notes = Intake()
     try:
         batch = read_folder(
@@ -106,16 +106,12 @@ def _take_in(settings: Settings, night: NightSettings, folder: Path, onto: Prepa
         )
     except NothingNew:
         assert onto is not None
-        return _taken(onto, 0, f"nothing new in {folder}{_also(notes)}")
+        return _tracked(onto, 0, f"nothing new in {folder}{_also(notes)}")
     if onto is not None:
         refuse_strange(batch, onto, night.strange, folder)
     prepared = store_batch(name, store, batch, night.held_out, settings.seed, onto, by_hash=True)
     message = f"{len(batch.x)} new images of {len(set(batch.client))} clients in {folder}{_also(notes)}"
-    try:
-        track(prepared.folder)
-    except TrackingError as error:
-        message += f"; {error}"
-    return _taken(prepared, len(batch.x), message)
+    return _tracked(prepared, len(batch.x), message)
 
 
 def _also(notes: Intake) -> str:
@@ -124,6 +120,15 @@ def _also(notes: Intake) -> str:
     if not summary:
         return ""
     return f"; {summary}"
+
+
+def _tracked(prepared: Prepared, new: int, message: str) -> TakenIn:
+    """Let DVC know the set, also where nothing is new: a night may have been killed before DVC knew of it."""
+    try:
+        track(prepared.folder)
+    except TrackingError as error:
+        message += f"; {error}"
+    return _taken(prepared, new, message)
 
 
 def _taken(prepared: Prepared, new: int, message: str) -> TakenIn:

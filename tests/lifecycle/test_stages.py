@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle import driving
 from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS, drive
 from shoal.lifecycle.starting import new_run
+from shoal.review.mlflow_log import tracking
+from shoal.review.mlflow_log.tracking import Tracker
 from shoal.review.pages import cluster_sheets, embedding_figure, figures, report
 from shoal.review.results import clusters
 from shoal.review.served.record import LogRun, PromoteModel
@@ -65,6 +68,29 @@ def test_a_run_gets_each_part_once(home: Path, small: Make, made: Counter[str]) 
     assert taken(made) == dict.fromkeys(PARTS, 1)
     drive(RunFolder(run.path))
     assert taken(made) == {"log": 1, "registering": 1}, "MLflow itself finds nothing new"
+
+
+def test_a_report_waits_for_a_slow_mlflow_to_name_its_run(
+    home: Path, small: Make, made: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing = Event()
+    close = Tracker.close
+    first_sync = tracking.sync
+
+    def late_sync(*given: Any, **named: Any) -> str:
+        assert closing.wait(60)
+        return first_sync(*given, **named)
+
+    def closed(tracker: Tracker) -> bool:
+        closing.set()
+        return close(tracker)
+
+    monkeypatch.setattr(tracking, "sync", late_sync)
+    monkeypatch.setattr(Tracker, "close", closed)
+    run = new_run(small(rounds=1, tracking=ON))
+    result = drive(run)
+    assert result.mlflow_run in (run.path / "report.html").read_text()
+    assert taken(made) == dict.fromkeys(PARTS, 1)
 
 
 def test_a_run_that_was_killed_between_stages_gets_what_is_missing(

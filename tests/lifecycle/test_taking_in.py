@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,8 @@ from shoal.core.errors import DataError, ShoalError
 from shoal.data.intake import names_file
 from shoal.data.prepare import prepare
 from shoal.engine.settings import places
+from shoal.lifecycle import taking_in
+from shoal.lifecycle.dvc_command import dvc
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.taking_in import NightError, bring, take_in
 from tests.planted_images import write_clients, write_new
@@ -55,6 +55,25 @@ def test_what_is_new_is_taken_and_the_rest_is_not_read(home: Path, small: Make) 
     assert second.message.startswith("10 new images of 3 clients in ")
     again = take_in(settings, NIGHT)
     assert (again.new, again.digest) == (0, second.digest)
+
+
+def test_a_night_without_news_tells_dvc_what_a_killed_one_did_not(
+    home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = small(**PHOTOS)
+    assert dvc(home, "init", "--no-scm").returncode == 0
+    write_clients(home / "incoming")
+    with monkeypatch.context() as patch:
+        patch.setattr(taking_in, "track", killed)
+        with pytest.raises(KeyboardInterrupt):
+            take_in(settings, NIGHT)
+    pointer = places.store() / "own" / "photos.dvc"
+    assert (take_in(settings, NIGHT).new, pointer.exists()) == (0, True)
+    assert dvc(home, "status", "--quiet", str(pointer)).returncode == 0
+
+
+def killed(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_bad_night_changes_nothing(home: Path, small: Make) -> None:
@@ -139,17 +158,14 @@ def test_a_set_without_a_watched_folder_is_taken_as_it_is(home: Path, small: Mak
 
 
 def test_a_folder_that_dvc_tracks_is_brought_to_its_pointer(home: Path) -> None:
-    def dvc(*words: str) -> None:
-        subprocess.run([sys.executable, "-m", "dvc", *words, "--quiet"], cwd=home, check=True, capture_output=True)
-
     incoming, pointer = home / "incoming", home / "incoming.dvc"
     bring(incoming)  # no repository: left alone
-    dvc("init", "--no-scm")
+    assert dvc(home, "init", "--no-scm").returncode == 0
     write_new(incoming / "north", each=1)
-    dvc("add", "incoming")
+    assert dvc(home, "add", "incoming").returncode == 0
     old = pointer.read_text()
     write_new(incoming / "south", each=1)
-    dvc("add", "incoming")
+    assert dvc(home, "add", "incoming").returncode == 0
     new = pointer.read_text()
     for text, there in ((old, False), (new, True)):
         pointer.write_text(text)
