@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from shoal.methods.contract.context import Context
 from shoal.methods.contract.message import Tensors
+from shoal.methods.training.lockstep import Lockstep
+
+LIVE_TENSORS = 3
+"""Inputs of a layer that a pass holds at once, at most: of the layer, of a shortcut, and what comes out."""
+MOST_BYTES = {True: 1 << 30, False: 4 << 30}
+"""What all batches together may take in one pass: on a CPU, on a device."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,8 @@ def settle(network: nn.Module, parties: Sequence[Party], context: Context) -> Te
     """Give a network the statistics that its layers' inputs have over all parties.
 
     Variances are of the population (divided by n), as in training mode. Layers that the forward pass does not reach
-    keep their statistics. One party with one batch needs one pass; otherwise there is one pass for each layer.
+    keep their statistics. One pass is enough where all batches fit into memory at once; otherwise there is one pass for
+    each layer, with the same bits.
 
     Args:
         network: changed in place, and left in evaluation mode.
@@ -74,10 +81,13 @@ def settle(network: nn.Module, parties: Sequence[Party], context: Context) -> Te
     if [len(party.batches) for party in measured] == [1]:
         layers = _settle_in_one_pass(network, list(names), measured[0].batches[0](), context)
     else:
-        layers = _order(network, list(names), parties, context)
-        for layer in layers:
-            whole = combine([_moments(network, layer, party, context) for party in measured])
-            _set(layer, whole.mean, whole.variance)
+        layers, largest = _order(network, list(names), parties, context)
+        batches = sum(len(party.batches) for party in measured)
+        if batches * largest <= MOST_BYTES[context.device.type == "cpu"]:
+            _settle_in_step(network, layers, measured, context)
+        else:
+            for layer in layers:
+                _settle_layer(layer, [_moments(network, layer, party, context) for party in measured])
     statistics: Tensors = {}
     for layer in layers:
         for statistic in ("running_mean", "running_var"):
@@ -145,11 +155,13 @@ def _all_but_channels(x: Tensor) -> list[int]:
 
 def _order(
     network: nn.Module, layers: Sequence[_BatchNorm], parties: Sequence[Party], context: Context
-) -> list[_BatchNorm]:
-    """Return the layers that a pass reaches, in the order in which it reaches them."""
+) -> tuple[list[_BatchNorm], int]:
+    """Return the layers that a pass reaches, in its order, and the bytes that a pass of the first batch takes."""
     order: list[_BatchNorm] = []
+    sizes = [0]
 
-    def record(module: nn.Module, _: Any) -> None:
+    def record(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        sizes.append(inputs[0].element_size() * inputs[0].numel() // len(inputs[0]))
         if module not in order:
             order.append(module)  # type: ignore[arg-type]
 
@@ -162,7 +174,57 @@ def _order(
     finally:
         for hook in hooks:
             hook.remove()
-    return order
+    return order, LIVE_TENSORS * max(sizes) * len(batch)
+
+
+def _settle_in_step(
+    network: nn.Module, layers: Sequence[_BatchNorm], parties: Sequence[Party], context: Context
+) -> None:
+    """Settle each layer when the last batch reaches it, before any batch goes on."""
+    batches = [batch for party in parties for batch in party.batches]
+    lockstep = Lockstep(len(batches))
+    parts: list[Moments] = []
+    settled: set[nn.Module] = set()
+
+    def settle(layer: _BatchNorm) -> None:
+        found = iter(parts)
+        _settle_layer(layer, [_of_party(party, [next(found) for _ in party.batches]) for party in parties])
+        settled.add(layer)
+        parts.clear()
+
+    def measure(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if module in settled:
+            return  # a layer that is used twice: the first input counts
+        parts.append(_moments_of(inputs[0]))
+        lockstep.meet(partial(settle, module))  # type: ignore[arg-type]
+
+    def forward(batch: Callable[[], Tensor]) -> None:
+        with torch.no_grad(), context.autocast():  # both hold for one thread
+            network.forward(batch())
+
+    hooks = [layer.register_forward_pre_hook(measure) for layer in layers]
+    try:
+        lockstep.run([partial(forward, batch) for batch in batches])
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _settle_layer(layer: _BatchNorm, parts: Sequence[Moments]) -> None:
+    whole = combine(parts)
+    _set(layer, whole.mean, whole.variance)
+
+
+def _moments_of(x: Tensor) -> Moments:
+    x = x.double()
+    variance, mean = torch.var_mean(x, dim=_all_but_channels(x), correction=0)
+    return Moments(x.numel() / x.shape[1], mean, variance)
+
+
+def _of_party(party: Party, parts: Sequence[Moments]) -> Moments:
+    """Return the moments of a party from those of its batches, with its weight."""
+    whole = combine(parts)
+    return Moments(party.weight, whole.mean, whole.variance)
 
 
 def _moments(network: nn.Module, layer: _BatchNorm, party: Party, context: Context) -> Moments:
@@ -170,9 +232,7 @@ def _moments(network: nn.Module, layer: _BatchNorm, party: Party, context: Conte
     parts: list[Moments] = []
 
     def measure(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        x = inputs[0].double()
-        variance, mean = torch.var_mean(x, dim=_all_but_channels(x), correction=0)
-        parts.append(Moments(x.numel() / x.shape[1], mean, variance))
+        parts.append(_moments_of(inputs[0]))
         raise _Reached
 
     hook = layer.register_forward_pre_hook(measure)
@@ -185,5 +245,4 @@ def _moments(network: nn.Module, layer: _BatchNorm, party: Party, context: Conte
                 pass
     finally:
         hook.remove()
-    whole = combine(parts)
-    return Moments(party.weight, whole.mean, whole.variance)
+    return _of_party(party, parts)
