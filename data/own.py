@@ -39,6 +39,7 @@ from shoal.data.own_images import (
 )
 from shoal.data.own_rows import read_rows
 from shoal.data.own_store import Batch, check_spelling, exclusive, known_files, store_batch
+from shoal.data.own_vectors import Owners, read_vectors
 from shoal.data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
 from shoal.data.prepared import Prepared
 from shoal.data.spelling import choose_spellings, note_spellings
@@ -267,6 +268,63 @@ def add_table(
         onto,
         client_column=client_column,
         label_column=label_column,
+        features=features,
+        licence=licence,
+        intake=intake,
+    )
+    return store_batch(name, store, batch, test, seed, onto)
+
+
+@exclusive
+def add_vectors(
+    path: Path,
+    name: str,
+    store: Path,
+    *,
+    clients: Path | None = None,
+    client_column: str = "client",
+    label_column: str | None = None,
+    features: Sequence[str] | None = None,
+    test: float = 0.0,
+    seed: int = 0,
+    licence: str = "not stated",
+    force: bool = False,
+    append: bool = False,
+    intake: Intake | None = None,
+) -> Prepared:
+    """Prepare vectors that lie in arrays: embeddings, cells, spectra.
+
+    Args:
+        path: .npy, .npz, .parquet with a column of lists, .h5 or .h5ad; or a folder with one sub-folder of such files,
+            or one such file, for each client.
+        name: of the set: small letters, digits, - and _.
+        store: the store.
+        clients: a table or .npy that says whose each vector of a file is, a row a vector.
+        client_column: the client of a row in that table, else the array or column of the file.
+        label_column: the label of a row, likewise; None: `label` of .npz and .h5, else no labels.
+        features: the name of the array, data set or column that holds the vectors; None: the only one, or x.
+        test: share of each client's vectors that becomes the test split.
+        seed: seed for drawing the test split.
+        licence: kept in the manifest.
+        force: replace a set of this name.
+        append: add the vectors to the set of this name. Its samples keep their order, numbers and part.
+        intake: notes of what is taken, adapted and left out.
+
+    Returns:
+        Vectors float32 (n, d), in the order of the files.
+
+    Raises:
+        DataError: a file is unreadable or no array of vectors, clients are missing, a value is not a finite number
+            (file and row are named), the name is taken, or vectors cannot be appended to the set.
+    """
+    onto = check_name(name, store, force, append)
+    if onto is not None and onto.manifest.kind != "vector":
+        raise DataError(f"{name!r} holds {onto.manifest.kind}s: vectors cannot be appended to it")
+    batch = read_vectors(
+        path,
+        store,
+        onto,
+        owners=Owners(clients, client_column, label_column),
         features=features,
         licence=licence,
         intake=intake,

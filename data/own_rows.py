@@ -66,7 +66,7 @@ def read_rows(
     if onto is None and len(table.columns) > len(columns):
         extra[LEFT_OUT] = [str(column) for column in table.columns if column not in columns]
     files = [f"{path.name}:{row}" for row in range(len(x))]
-    _refuse_known_rows(files, path, onto)
+    refuse_known_rows(files, path, onto)
     notes.see("rows", len(x))
     notes.take("rows", len(x))
     return Batch(
@@ -83,11 +83,20 @@ def read_rows(
     )
 
 
-def _refuse_known_rows(files: Sequence[str], path: Path, onto: Prepared | None) -> None:
-    """Refuse rows of a table whose name the set knows already."""
+def refuse_known_rows(files: Sequence[str], path: Path, onto: Prepared | None) -> None:
+    """Refuse rows whose name the set knows already.
+
+    Args:
+        files: the names of the rows.
+        path: the table, or the file or folder of arrays.
+        onto: the set to append to; None: there is none.
+
+    Raises:
+        DataError: names the file.
+    """
     if onto is not None and not set(files).isdisjoint(known_files(onto)):
         raise DataError(
-            f"{onto.manifest.name!r} has rows of a table {path.name} already: give the new rows, and only those, in a "
+            f"{onto.manifest.name!r} has rows of {path.name} already: give the new rows, and only those, in a "
             "file of another name"
         )
 

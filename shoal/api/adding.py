@@ -46,6 +46,7 @@ def add_data(
     on_bad: OnBad = "refuse",
     on_odd: OnOdd = "refuse",
     labels: str | Path | None = None,
+    clients: str | Path | None = None,
     client_column: str = "client",
     label_column: str | None = None,
     features: Sequence[str] | None = None,
@@ -55,16 +56,18 @@ def add_data(
     append: bool = False,
     force: bool = False,
 ) -> AddedData:
-    """Add images in one sub-folder per client, or a table (Parquet, CSV) with a client column.
+    """Add images in one sub-folder per client, a table (Parquet, CSV) with a client column, or vectors in arrays.
 
     Args:
-        path: the folder, or the table.
+        path: the folder, the table, or the file of arrays.
         name: what the set is called: small letters, digits, - and _.
         size: of images: height and width; none: the most common.
         on_bad, on_odd: images that cannot be read: refuse or skip; of another size: refuse, skip or resize.
         labels: of images: a CSV with the columns file and label.
-        client_column, label_column: of a table: whose a row is, and its label.
-        features: of a table: the columns that are features, `*` for all that are measurements; none: these.
+        clients: of an array: a table, or .npy of names, with a row a vector.
+        client_column, label_column: of a table, of `clients` or of an array: whose a row is, and its label.
+        features: of a table: the columns that are features, `*` for all that are measurements; none: these. Of a file
+            with several arrays: the one with the vectors.
         test: share of each client's samples that becomes the test part, drawn by `seed`.
         seed: seed for drawing the test split.
         licence: kept with the set.
@@ -81,6 +84,7 @@ def add_data(
         on_bad=on_bad,
         on_odd=on_odd,
         labels=None if labels is None else Path(labels),
+        clients=None if clients is None else Path(clients),
         client_column=client_column,
         label_column=label_column,
         features=features,

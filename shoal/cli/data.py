@@ -208,7 +208,7 @@ Features = Annotated[
     list[str] | None,
     typer.Option(
         help="table: a feature column; repeatable, or names separated by commas; * stands for all measurements "
-        "(default: *, without labels, identifiers, dates and similar columns)"
+        "(default: *, without labels, identifiers, dates and similar columns); array: the one with the vectors"
     ),
 ]
 Append = Annotated[
@@ -220,15 +220,27 @@ Append = Annotated[
 @app.command("add", epilog="Example: shoal data add photos/ --name clinics --on-odd resize --labels labels.csv")
 def add(
     path: Annotated[
-        Path, typer.Argument(help="a folder with one sub-folder of images per client, or a Parquet or CSV table")
+        Path,
+        typer.Argument(
+            help="a folder with one sub-folder of images or arrays per client, a Parquet or CSV table, or an array of "
+            "vectors: .npy, .npz, .parquet with lists, .h5, .h5ad"
+        ),
     ],
     name: Annotated[str, typer.Option(help="name of the data set")],
     size: Annotated[str | None, typer.Option(help="images: HEIGHTxWIDTH (default: the most common size)")] = None,
     on_bad: Annotated[OnBad, typer.Option(help="what to do with images that cannot be read")] = "refuse",
     on_odd: Annotated[OnOdd, typer.Option(help="what to do with images of another size")] = "refuse",
     labels: Annotated[Path | None, typer.Option(help="images: CSV with the columns file and label")] = None,
-    client_column: Annotated[str, typer.Option(help="table: column that names the client of a row")] = "client",
-    label_column: Annotated[str | None, typer.Option(help="table: column of labels (default: no labels)")] = None,
+    clients: Annotated[
+        Path | None,
+        typer.Option(help="array: a table, or .npy of names, that says whose each vector is, a row a vector"),
+    ] = None,
+    client_column: Annotated[
+        str, typer.Option(help="table, --clients or array: column that names the client of a row")
+    ] = "client",
+    label_column: Annotated[
+        str | None, typer.Option(help="table, --clients or array: column of labels (default: no labels)")
+    ] = None,
     features: Features = None,
     test: Annotated[float, typer.Option(help="share of each client's samples that becomes the test part")] = 0.0,
     seed: Annotated[int, typer.Option(help="seed of the draw of the test part")] = 0,
@@ -236,7 +248,7 @@ def add(
     append: Append = False,
     force: Annotated[bool, typer.Option("--force", help="replace an existing data set of this name")] = False,
 ) -> None:
-    """Add your own data: images in one sub-folder per client, or a table with a client column.
+    """Add your own data: images in one sub-folder per client, a table with a client column, or vectors in arrays.
 
     In a DVC repository the set is tracked as with `dvc add`: commit its .dvc file to git, and `dvc push` the data.
     """
@@ -253,6 +265,7 @@ def add(
         on_bad=on_bad,
         on_odd=on_odd,
         labels=labels,
+        clients=clients,
         client_column=client_column,
         label_column=label_column,
         features=features or None,

@@ -12,13 +12,13 @@ from rich.table import Table
 
 from shoal.cli.console import out, say, shown_number
 from shoal.core.errors import brief
+from shoal.data.by_client import ClientArray
 from shoal.data.own_store import LISTS
 from shoal.data.partition.summary import summary
 from shoal.data.partition.table import Partition
 from shoal.data.prepare import is_built_in, own_sets, prepared_sets, resolve
 from shoal.data.prepared import Prepared
 from shoal.data.repair import damaged_sets, repair_sets
-from shoal.data.sample_files import DIGEST, sample_files
 from shoal.data.sets import SETS
 from shoal.engine.settings import places
 from shoal.engine.store.represent import PREFIX
@@ -91,7 +91,7 @@ def print_manifest(prepared: Prepared) -> None:
     for key, value in manifest.extra.items():
         if key in ("clients", "features"):
             rows[key] = _first_names(tuple(map(str, value)))
-        elif key not in ("files", DIGEST, *LISTS):
+        elif key not in ("files", *LISTS):
             rows[key] = _value_words(value)
     for row in rows.items():
         table.add_row(*row)
@@ -106,10 +106,8 @@ def print_manifest(prepared: Prepared) -> None:
 def _clients_table(prepared: Prepared) -> Table:
     names = [str(name) for name in prepared.manifest.extra["clients"]]
     columns = {"train": np.bincount(prepared.column("client"), minlength=len(names))}
-    files = sample_files(prepared)
-    if prepared.manifest.test and files is not None:
-        held = files.loc[files["part"] == "test", "client"].value_counts()
-        columns["test"] = np.array([held.get(name, 0) for name in names])
+    if prepared.manifest.test and isinstance(prepared.test_x, ClientArray):
+        columns["test"] = np.bincount(prepared.test_x.division.owner, minlength=len(names))
     frame = pd.DataFrame({"client": names, **columns})
     title = f"{len(names)} clients" + f", the first {MAX_CLIENTS}" * (len(names) > MAX_CLIENTS)
     return _frame_table(frame.head(MAX_CLIENTS), {}, title)

@@ -42,7 +42,7 @@ class OpenedRun:
         self.settings: Settings = run.settings()
         self.lineage: Lineage = run.lineage()
         self.device = torch.device(device)
-        self.prepared: Prepared = open_verified(run.folder_of("data"))
+        self.prepared: Prepared = open_verified(run.folder_of("data"), by_client=True)
         if self.prepared.manifest.digest != self.lineage.data.digest:
             raise RunError(
                 f"the prepared data in {self.prepared.folder} is not what run {run.name} was started on (digest "

@@ -285,7 +285,7 @@ def _labels(evaluation: Evaluation) -> Tensor | None:
     if data.train_y is None:
         return None
     y = evaluation.train.y()
-    return y if data.test_y is None else torch.cat((y, data.test_y))
+    return y if data.test_y is None else torch.cat((y, data.test_y[:]))
 
 
 def _split(evaluation: Evaluation) -> tuple[Tensor, Tensor]:

@@ -62,7 +62,7 @@ def finetune_accuracy(
     generator = evaluation.streams.torch(f"finetune {share}")
     rows = few_labels(train.y(), share, generator).to(train.index.device)
     x = normalise(train.x(rows)).contiguous(memory_format=torch.channels_last)
-    classes = int(max(int(data.train_y.max()), int(data.test_y.max()))) + 1
+    classes = int(max(int(data.train_y[:].max()), int(data.test_y[:].max()))) + 1
     seed = stream_seed(evaluation.streams.seed, f"finetune head {share}")
     head = seeded_build(lambda: nn.Linear(int(encoder.features), classes), seed)  # type: ignore[arg-type]
     model = nn.Sequential(copy.deepcopy(encoder), head.to(x.device)).train()

@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 
 from shoal.core.errors import DataError
+from shoal.data.array_files import Wanted, is_array_file, open_array_file
 from shoal.data.csv_file import write_csv
 from shoal.data.folder_files import find_images
 from shoal.data.image_decoding import Unusable, decode, decode_with_changes
@@ -24,6 +25,7 @@ from shoal.data.intake import Intake
 from shoal.data.own_images import note_left_out
 from shoal.data.spelling import tidy
 from shoal.data.tables import features, read_table
+from shoal.data.vector_values import float32_blocks
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import FINISHED
@@ -196,7 +198,7 @@ def predict(
     Args:
         run: a finished run.
         source: for a model of images, a folder of images at any depth, or one image; for a model of vectors, a table
-            with the set's feature columns (Parquet or CSV).
+            with the set's feature columns (Parquet or CSV), or a file with an array of vectors (.npy and others).
         on_odd: how to treat images of another size: skip or resize; as-set: resize where the set was made that way.
         embedding: none, columns or list (`Embedding`).
         round: the round of the state to use; None: the last one.
@@ -215,6 +217,8 @@ def predict(
         on_odd = predictor.on_odd
     if predictor.spec.kind == "image":
         found = _predict_images(predictor, source, on_odd, form)
+    elif source.is_file() and is_array_file(source):
+        found = _predict_vectors(predictor, source, form)
     else:
         found = _predict_table(predictor, source, form)
     return replace(found, round=predictor.round, rounds=predictor.rounds)
@@ -291,7 +295,7 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
     if source.is_dir() or not source.name.lower().endswith((".parquet", ".pq", ".csv", ".csv.gz")):
         raise DataError(
             f"{source} is not a table: the model was trained on the vectors of {spec.name!r}; give a Parquet or CSV "
-            f"file with its {expected} features"
+            f"file with its {expected} features, or a file with an array of vectors"
         )
     intake = Intake()
     table = read_table(source, intake=intake)
@@ -316,6 +320,22 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
     intake.see("rows", len(x))
     intake.take("rows", len(x))
     return Predicted(predictor.of_array(x.reshape(len(x), *spec.shape), embedding), [], intake=intake)
+
+
+def _predict_vectors(predictor: Predictor, source: Path, embedding: Embedding) -> Predicted:
+    """Return the clusters of the vectors in a file of arrays, block by block."""
+    spec = predictor.spec
+    file = open_array_file(source, Wanted())
+    expected = int(np.prod(spec.shape))
+    if file.width != expected:
+        raise DataError(f"{source} has vectors of {file.width} numbers, expected {expected}, as of {spec.name!r}")
+    intake = Intake()
+    parts = [predictor.of_array(x.reshape(len(x), *spec.shape), embedding) for x in float32_blocks(file)]
+    intake.see("rows", file.rows)
+    intake.take("rows", file.rows)
+    table = pd.concat(parts, ignore_index=True)
+    table["row"] = np.arange(len(table))
+    return Predicted(table, [], intake=intake)
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
