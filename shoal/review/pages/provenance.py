@@ -98,6 +98,8 @@ def origins(run: RunFolder) -> list[Origin]:
         rows.append(Origin("commit", commit, lineage.git.page or ""))
     rows.append(data_origin("data", run, lineage.data, lineage.data.name))
     rows.append(data_origin("partition", run, lineage.partition, run.folder_of("partition").name))
+    if encoder := lineage.encoder:
+        rows.append(Origin("encoder", encoder.in_words(), "", f"sha256 {encoder.sha256}"))
     rows.append(Origin("settings", SETTINGS, "", f"sha256 {lineage.settings_sha256}"))
     machine = ", ".join(lineage.hardware.gpus) or f"{lineage.hardware.cores} cores"
     rows.append(Origin("machine", f"{lineage.resolved.device}, {lineage.resolved.precision}, {machine}"))

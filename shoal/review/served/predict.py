@@ -115,7 +115,8 @@ class Predictor:
         self.spec = facts.data.spec
         # On the CPU in full precision: new samples are few, and all machines give the same clusters.
         model, local, augment = (settings.dataclass(name) for name in ("model", "local", "augment"))
-        context = Context(self.spec, model, local, augment, settings.seed)
+        encoder_sha256 = run.lineage().encoder_sha256
+        context = Context(self.spec, model, local, augment, settings.seed, encoder_sha256=encoder_sha256)
         method = METHODS[settings.method.name](settings.dataclass("method"), context)
         self._predict = method.predictor(checkpoint.judged)
         self._centres: torch.Tensor | None = None
