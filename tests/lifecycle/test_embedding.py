@@ -23,11 +23,12 @@ from shoal.lifecycle.driving import drive
 from shoal.lifecycle.embedding import embed
 from shoal.lifecycle.starting import new_run
 from shoal.models.encoder_sources import EncoderError
-from shoal.models.frozen import frozen_encoder
+from shoal.models.frozen import encoder_version, frozen_encoder
 from shoal.review.pages.provenance import origins
 from shoal.review.served.explain import explain
 from shoal.review.served.predict import predict
 from tests.planted_images import kind_of, write_clients, write_new
+from tests.runs import go_on, stopped
 from tests.scripted_encoder import Patches, write_scripted
 
 ENCODER = "file:parts.pt"
@@ -181,3 +182,22 @@ def test_a_run_on_vectors_shows_and_takes_images(home: Path, run: RunFolder) -> 
     write_scripted(home / "encoders" / "parts.pt", factor=2.0, kind=Patches)
     with pytest.raises(ShoalError, match="are not those that were used before"):
         predict(run, home / "new", on_odd="resize")
+
+
+def test_a_run_with_an_encoder_goes_on_only_with_its_weights(home: Path, images: Prepared, small: Make) -> None:
+    settings = small(
+        data={"name": "mine", "limit": None},
+        method={"name": "fedkmeans", "starts": 2},
+        partition={"kind": "auto", "clients": None},
+        model={"encoder": ENCODER},
+        rounds=3,
+    )
+    run = stopped(settings, "round_finished", 1)
+    lineage = run.lineage()
+    assert lineage.encoder == encoder_version(ENCODER)
+    write_scripted(home / "encoders" / "parts.pt", factor=2.0, kind=Patches)
+    with pytest.raises(ShoalError, match="are not those that were used before"):
+        go_on(run)
+    write_scripted(home / "encoders" / "parts.pt", kind=Patches)
+    go_on(run)
+    assert run.is_finished()

@@ -85,12 +85,14 @@ def why_no_images(prepared: Prepared) -> str | None:
         return None
     if _present(prepared, origin) is None:
         return f"the images of {prepared.manifest.name!r} are not shown: the set {origin.images!r} is not here"
-    return f"the images of {prepared.manifest.name!r} are not shown: {changed_images(prepared, origin)}"
+    return f"the images of {prepared.manifest.name!r} are not shown: {changed_images(prepared)}"
 
 
-def changed_images(prepared: Prepared, origin: EmbeddedFrom) -> str:
-    """Return the sentence about images that are no longer those that were embedded."""
+def changed_images(prepared: Prepared) -> str:
+    """Return the sentence about the images of an embedded set that are no longer those that were embedded."""
     name = prepared.manifest.name
+    origin = embedded_from(prepared.manifest)
+    assert origin is not None
     return (
         f"the set {origin.images!r} has changed since it was embedded: run `shoal embed {origin.images} --encoder "
         f"{origin.encoder.name} --name {name}` again"

@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from shoal.data.partition.table import Partition, load_partition
 from shoal.data.prepared import Prepared, open_prepared
 from shoal.engine.store.embedded import images_behind, why_no_images
+from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.clusters import TEST, read_clusters
 from shoal.review.results.fonts import drawable, font
@@ -70,7 +71,8 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
     table = read_clusters(run)
     images = images_behind(prepared)
     if images is None and (reason := why_no_images(prepared)):
-        run.event("images_not_shown", message=reason)
+        if all(event.message != reason for event in run.events()):
+            run.event("images_not_shown", level=WARNING, message=reason)
     if images is None or table is None:
         return []
     image_of = images_of(images, load_partition(run.folder_of("partition")))
