@@ -24,6 +24,9 @@ def embed(
     encoder: Annotated[str, typer.Option(help=ENCODER_HELP)],
     target: Annotated[str | None, typer.Option("--name", help="name of the new set (default: SET-ENCODER)")] = None,
     force: Annotated[bool, typer.Option("--force", help="replace an existing data set of that name")] = False,
+    stage: Annotated[
+        bool, typer.Option("--stage", help="add a stage to dvc.yaml: `dvc repro` embeds again if images have changed")
+    ] = False,
 ) -> None:
     """Make vectors of the images of a data set with a pretrained encoder, client by client.
 
@@ -32,7 +35,7 @@ def embed(
     """
     from shoal.lifecycle.embedding import embed as embed_images
 
-    show_embedded(embed_images(name, encoder, target, force=force))
+    show_embedded(embed_images(name, encoder, target, force=force, stage=stage))
 
 
 def show_embedded(done: Embedded) -> None:

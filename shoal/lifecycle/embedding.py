@@ -31,8 +31,9 @@ from shoal.data.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import PREFIX, EmbeddedFrom, embedded_from
 from shoal.engine.store.verified import open_verified
+from shoal.lifecycle.embed_stage import add_stage, commit_stage, is_stage, stage_script
 from shoal.lifecycle.progress import prepare_shown, steps_shown
-from shoal.lifecycle.tracked import TrackingError, track
+from shoal.lifecycle.tracked import STAGE_VARIABLE, TrackingError, track
 from shoal.models.encoder_names import slug
 from shoal.models.frozen import encoder_version, frozen_encoder
 from shoal.review.results.clusters import odd_choice
@@ -69,7 +70,7 @@ class Group:
     rows: np.ndarray
 
 
-def embed(name: str, encoder: str, target: str | None = None, *, force: bool = False) -> Embedded:
+def embed(name: str, encoder: str, target: str | None = None, *, force: bool = False, stage: bool = False) -> Embedded:
     """Make a set of vectors of a set of images; samples keep their order, clients, labels, files and part.
 
     Args:
@@ -77,14 +78,18 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
         encoder: a pretrained encoder, as in `model.encoder`.
         target: the name of the new set; None: NAME-ENCODER.
         force: replace a set of that name that was not made of these images by this encoder.
+        stage: make the embedding a stage of dvc.yaml, so that `dvc repro` embeds again where the images have changed.
 
     Raises:
+        StageError: with `stage`, where there is no dvc.yaml, or the images are a built-in set.
         DataError: the set holds no images, or the name is taken. EncoderError: the encoder is not installed.
     """
     store = places.store()
     images = open_verified(prepare_shown(name).folder)
     if images.manifest.kind != "image":
         raise DataError(f"{name!r} holds {images.manifest.kind}s, and an encoder takes images: name a set of images")
+    if stage:
+        stage_script(images.manifest.name)
     origin = EmbeddedFrom(
         images=images.manifest.name,
         digest=images.manifest.digest,
@@ -99,14 +104,15 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
         known = before is not None and (before.images, before.encoder) == (origin.images, origin.encoder)
         changed = known and before is not None and before.digest != origin.digest
         if known and not changed and not force:
-            return _tracked(open_prepared(store_folder(store, target)), f"{target!r} is up to date: nothing to embed")
+            prepared = open_prepared(store_folder(store, target))
+            return _tracked(prepared, f"{target!r} is up to date: nothing to embed", stage=stage)
         if not known:
             check_name(target, store, force, append=False)
         prepared = _embed(images, target, store, origin)
     message = f"{prepared.manifest.train + prepared.manifest.test:,} images of {name!r} are vectors in {target!r}"
     if changed:
         message += f"; {origin.images!r} had changed since it was embedded"
-    return _tracked(prepared, message)
+    return _tracked(prepared, message, stage=stage)
 
 
 def check_encoder(encoder: str, source: Path) -> None:
@@ -273,9 +279,22 @@ def _labels(images: Prepared) -> list[str] | None:
     return [names[k] for k in np.concatenate(parts).tolist()]
 
 
-def _tracked(prepared: Prepared, message: str) -> Embedded:
-    """Put the set under DVC's care, where there is a DVC repository."""
+def _tracked(prepared: Prepared, message: str, *, stage: bool) -> Embedded:
+    """Put the set under DVC's care, where there is a DVC repository: as a stage of dvc.yaml, or on its own."""
+    target = prepared.manifest.name
+    if os.environ.get(STAGE_VARIABLE):
+        return Embedded(prepared, message)
     try:
+        if stage:
+            origin = embedded_from(prepared.manifest)
+            assert origin is not None
+            name = add_stage(origin.images, origin.encoder.name, target)
+            return Embedded(
+                prepared, f"{message}; `dvc repro` embeds again where the images have changed: stage {name}"
+            )
+        if is_stage(target):
+            commit_stage(target)
+            return Embedded(prepared, message)
         return Embedded(prepared, message, track(prepared.folder))
     except TrackingError as error:
         return Embedded(prepared, message, None, str(error))

@@ -70,9 +70,9 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
     prepared = open_prepared(run.folder_of("data"))
     table = read_clusters(run)
     images = images_behind(prepared)
-    if images is None and (reason := why_no_images(prepared)):
-        if all(event.message != reason for event in run.events()):
-            run.event("images_not_shown", level=WARNING, message=reason)
+    reason = why_no_images(prepared)
+    if reason is not None and all(event.message != reason for event in run.events()):
+        run.event("images_not_shown", level=WARNING, message=reason)
     if images is None or table is None:
         return []
     image_of = images_of(images, load_partition(run.folder_of("partition")))
