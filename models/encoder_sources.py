@@ -6,6 +6,7 @@ the network: torch.hub's, or Hugging Face's.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import warnings
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import torch
@@ -42,8 +43,13 @@ def user_file(name: str) -> Path | None:
 
 def hub_file(name: str) -> Path | None:
     """Return a file of weights in the folder `encoders` or in torch.hub's cache; None if missing."""
+    own = user_file(name)
+    if own is not None:
+        return own
     cached = Path(torch.hub.get_dir()) / "checkpoints" / name
-    return user_file(name) or (cached if cached.is_file() else None)
+    if cached.is_file():
+        return cached
+    return None
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -63,6 +69,17 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if not isinstance(tensors, dict) or not all(isinstance(each, Tensor) for each in tensors.values()):
         raise EncoderError(f"{path} does not hold tensors by name: save the network's state_dict() there")
     return tensors
+
+
+def _module(name: str) -> Any:
+    """Import a package that need not be installed."""
+    return importlib.import_module(name)
+
+
+def _interpolation(name: str) -> Literal["bilinear", "bicubic"]:
+    if name == "bicubic":
+        return "bicubic"
+    return "bilinear"
 
 
 class Source(ABC):
@@ -96,9 +113,17 @@ class Source(ABC):
             EncoderError: says what to install, or what is unknown.
         """
 
+    def packages(self) -> list[str]:
+        """Return the packages without which the encoder cannot be loaded, beside Shoal's own."""
+        if not self.package:
+            return []
+        return [self.package]
+
     def version(self) -> str:
         """Return the package that builds the network, and its version; empty for Shoal's own."""
-        return f"{self.package} {metadata.version(self.package)}" if self.package else ""
+        if not self.package:
+            return ""
+        return f"{self.package} {metadata.version(self.package)}"
 
 
 @dataclass(frozen=True)
@@ -125,6 +150,10 @@ class PackagedWeights(Source):
         if spec is None or spec.origin is None:
             return None
         return Path(spec.origin).parent / self.file
+
+    def packages(self) -> list[str]:
+        """Return the package with the weights."""
+        return [self.holder.replace("_", "-")]
 
     def advice(self) -> str:
         """Return what the user installs."""
@@ -154,8 +183,7 @@ class TimmNetwork(Source):
         """Refuse a missing timm, or a name that it does not know."""
         if importlib.util.find_spec("timm") is None:
             raise EncoderError("encoders of timm need the package timm: run pip install timm")
-        import timm
-
+        timm = _module("timm")
         if not timm.is_model(self.name.network):
             raise EncoderError(f"timm {timm.__version__} has no network {self.name.network!r}: see timm.list_models()")
 
@@ -175,8 +203,7 @@ class TimmNetwork(Source):
     def _hugging_face(self, config: Any) -> Path | None:
         if importlib.util.find_spec("huggingface_hub") is None:
             return None
-        from huggingface_hub import try_to_load_from_cache
-
+        try_to_load_from_cache = _module("huggingface_hub").try_to_load_from_cache
         for file in (config.hf_hub_filename, "model.safetensors", "pytorch_model.bin"):
             if file and isinstance(cached := try_to_load_from_cache(config.hf_hub_id, file), str):
                 return Path(cached)
@@ -189,28 +216,24 @@ class TimmNetwork(Source):
         return f"""run python -c "import timm; timm.create_model('{self.name.network}', pretrained=True)" beforehand"""
 
     def _config(self) -> Any:
-        import timm
-
-        return timm.models.get_pretrained_cfg(self.name.network)
+        return _module("timm").models.get_pretrained_cfg(self.name.network)
 
     def preprocessing(self) -> Preprocessing:
         """Return the preprocessing of the network's configuration."""
         config = self._config()
-        interpolation = "bicubic" if config.interpolation == "bicubic" else "bilinear"
+        interpolation = _interpolation(config.interpolation)
         return Preprocessing((config.input_size[1],), tuple(config.mean), tuple(config.std), interpolation)
 
     def build(self, weights: Path) -> nn.Module:
         """Return the network; its weights fit exactly, but for the number of classes."""
-        import timm
-
-        classes = None
+        sizes: dict[str, Any] = {}
         if self.name.file and isinstance(classifier := self._config().classifier, str):
             head = read_weights(weights).get(f"{classifier}.weight")
-            classes = None if head is None else len(head)
-        sizes = {} if classes is None else {"num_classes": classes}
-        network: nn.Module = timm.create_model(
-            self.name.network, pretrained=True, pretrained_cfg_overlay={"file": str(weights), **sizes}, **sizes
-        )
+            if head is not None:
+                sizes["num_classes"] = len(head)
+        config = {"file": str(weights), **sizes}
+        create = _module("timm").create_model
+        network: nn.Module = create(self.name.network, pretrained=True, pretrained_cfg_overlay=config, **sizes)
         network.reset_classifier(0)  # type: ignore[operator]
         return network
 
@@ -235,7 +258,7 @@ class TorchvisionNetwork(Source):
     def _published(self) -> Any:
         from torchvision import models
 
-        return models.get_model_weights(self.name.network).DEFAULT  # type: ignore[attr-defined]
+        return models.get_model_weights(self.name.network).DEFAULT
 
     def find(self) -> Path | None:
         """Return the weights: the user's, else those in the folder `encoders` or in torch.hub's cache."""
@@ -253,7 +276,7 @@ class TorchvisionNetwork(Source):
     def preprocessing(self) -> Preprocessing:
         """Return the preprocessing of the published weights."""
         transforms = self._published().transforms()
-        interpolation = "bicubic" if transforms.interpolation.value == "bicubic" else "bilinear"
+        interpolation = _interpolation(transforms.interpolation.value)
         return Preprocessing((transforms.crop_size[0],), tuple(transforms.mean), tuple(transforms.std), interpolation)
 
     def build(self, weights: Path) -> nn.Module:
@@ -261,14 +284,15 @@ class TorchvisionNetwork(Source):
         from torchvision import models
 
         tensors = read_weights(weights)
-        network = models.get_model(self.name.network, weights=None)
+        network: nn.Module = models.get_model(self.name.network, weights=None)
         linear = [place for place, layer in network.named_modules() if isinstance(layer, nn.Linear)]
         if not linear:
             raise EncoderError(f"torchvision's {self.name.network} has no linear layer that classifies: take another")
         last = network.get_submodule(linear[-1])
+        assert isinstance(last, nn.Linear)
         head = tensors.get(f"{linear[-1]}.weight")
         if head is not None and len(head) != last.out_features:
-            network.set_submodule(linear[-1], nn.Linear(last.in_features, len(head)))  # type: ignore[arg-type]
+            network.set_submodule(linear[-1], nn.Linear(last.in_features, len(head)))
         network.load_state_dict(tensors)
         network.set_submodule(linear[-1], nn.Identity())
         return network

@@ -141,6 +141,11 @@ def is_trainable(name: str) -> bool:
     return _source(name).trainable
 
 
+def packages_of(name: str) -> list[str]:
+    """Return the packages without which an encoder cannot be loaded, beside Shoal's own."""
+    return _source(name).packages()
+
+
 def encoder_version(name: str) -> EncoderVersion:
     """Return which encoder a name stands for on this machine.
 

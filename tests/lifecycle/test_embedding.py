@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
+import shoal
+from shoal.cli.data import app as data_app
 from shoal.core.errors import DataError, ShoalError
 from shoal.data.own import add_folder
-from shoal.data.prepare import prepare
+from shoal.data.prepare import own_sets, prepare
 from shoal.data.prepared import Prepared
 from shoal.data.sample_files import sample_files
 from shoal.engine.settings import places
@@ -27,6 +30,7 @@ from shoal.models.frozen import encoder_version, frozen_encoder
 from shoal.review.pages.provenance import origins
 from shoal.review.served.explain import explain
 from shoal.review.served.predict import predict
+from shoal.tasks.embed import embed as embed_task
 from tests.planted_images import kind_of, write_clients, write_new
 from tests.runs import go_on, stopped
 from tests.scripted_encoder import Patches, write_scripted
@@ -201,3 +205,26 @@ def test_a_run_with_an_encoder_goes_on_only_with_its_weights(home: Path, images:
     write_scripted(home / "encoders" / "parts.pt", kind=Patches)
     go_on(run)
     assert run.is_finished()
+
+
+def test_adding_may_embed_too(home: Path, images: Prepared) -> None:
+    made = shoal.add_data(home / "pictures", "others", encoder=ENCODER)
+    assert (made.name, made.kind, made.shape) == ("others-file-parts", "vector", (48,))
+    assert made.train == images.manifest.train + images.manifest.test
+    shown = CliRunner().invoke(data_app, ["add", str(home / "pictures"), "--name", "more", "--encoder", ENCODER])
+    assert "are vectors in 'more-file-parts'" in shown.output
+
+
+def test_nothing_is_added_where_the_encoder_is_missing(home: Path, images: Prepared) -> None:
+    with pytest.raises(EncoderError, match="is not installed"):
+        shoal.add_data(home / "pictures", "others", encoder="file:other.pt")
+    (home / "table.csv").write_text("client,a\n1,2\n")
+    with pytest.raises(DataError, match="is no folder of images"):
+        shoal.add_data(home / "table.csv", "others", encoder=ENCODER)
+    assert [manifest.name for manifest in own_sets(places.store())] == ["mine"]
+
+
+def test_the_task_of_prefect_says_what_it_made(images: Prepared) -> None:
+    made = embed_task.fn("mine", ENCODER)
+    assert (made.name, made.digest) == ("mine-file-parts", prepare(made.name, places.store()).manifest.digest)
+    assert "are vectors in 'mine-file-parts'" in made.message

@@ -109,15 +109,13 @@ class Explained:
         Raises:
             DataError: the samples are not images.
         """
-        images = None
-        if self.kind == "image":
-            prepared = open_prepared(self.run.folder_of("data"))
-            images = images_behind(prepared)
-            if images is None:
-                raise DataError(str(why_no_images(prepared)))
-        if images is None:
+        if self.kind != "image":
             raise DataError(f"the samples of run {self.run.name} are {self.kind}s, and only images can be drawn")
-        image_of = images_of(images, load_partition(self.run.folder_of("partition")))
+        prepared = open_prepared(self.run.folder_of("data"))
+        image_set = images_behind(prepared)
+        if image_set is None:
+            raise DataError(str(why_no_images(prepared)))
+        image_of = images_of(image_set, load_partition(self.run.folder_of("partition")))
         rows = []
         for row in self.clients.head(MAX_CLIENTS).to_dict("records"):
             own = self.shown[self.shown["client_name"] == row["client"]]
