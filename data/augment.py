@@ -280,3 +280,8 @@ def _blur(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
 def normalise(x: Tensor) -> Tensor:
     """Scale images from [0, 1] to about unit scale by constants: no statistic of the data is needed."""
     return (x - 0.5) / 0.25
+
+
+def unnormalise(x: Tensor) -> Tensor:
+    """Return normalised images as they were, in [0, 1]."""
+    return x * 0.25 + 0.5

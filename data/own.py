@@ -41,7 +41,8 @@ from shoal.data.own_rows import read_rows
 from shoal.data.own_store import Batch, check_spelling, exclusive, known_files, store_batch
 from shoal.data.own_vectors import Owners, read_vectors
 from shoal.data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
-from shoal.data.prepared import Prepared
+from shoal.data.prepared import Prepared, read_manifest
+from shoal.data.remedy import EMBEDDED
 from shoal.data.spelling import choose_spellings, note_spellings
 
 
@@ -344,6 +345,11 @@ def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | 
         if not there:
             have = ", ".join(m.name for m in own_sets(store)) or "none"
             raise DataError(f"there is no data set {name!r} to append to; your own: {have}. Add it without --append")
+        if origin := read_manifest(store_folder(store, name)).extra.get(EMBEDDED):
+            raise DataError(
+                f"{name!r} was made of the images in {origin['images']!r}: append to these, then run "
+                f"`shoal embed {origin['images']} --encoder {origin['encoder']['name']} --name {name}`"
+            )
         return prepare(name, store, force=True)  # checked, so that damage does not get a digest
     if there and not force:
         raise DataError(

@@ -41,7 +41,8 @@ class Batch:
     """Samples as they were read from a folder or a table.
 
     `x` is (n, ...); `label` has a label a sample, or is None without labels; `client` and `file` have a name a sample.
-    `clients` are the names in the order of their numbers.
+    `clients` are the names in the order of their numbers, and `class_names` the labels, as far as their numbers are
+    known. `held`, bool (n,), is the test part where it is known; None: it is drawn.
     """
 
     kind: Kind
@@ -53,6 +54,8 @@ class Batch:
     source: str
     licence: str
     extra: dict[str, Any] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
+    held: np.ndarray | None = None
     intake: Intake = field(default_factory=Intake)
     """Notes of what was adapted and left out; their names are written beside the set."""
 
@@ -116,9 +119,11 @@ def store_batch(
     clients = list(dict.fromkeys([*(onto.manifest.extra["clients"] if onto else ()), *batch.clients]))
     number = {client: k for k, client in enumerate(clients)}
     owner = np.array([number[client] for client in batch.client], dtype=np.int64)
-    held = _held(batch, owner, clients, test, seed, onto, by_hash)
+    held = batch.held
+    if held is None:
+        held = _held(batch, owner, clients, test, seed, onto, by_hash)
     y: np.ndarray | None = None
-    class_names = onto.manifest.class_names if onto else ()
+    class_names = onto.manifest.class_names if onto else batch.class_names
     if batch.label is not None:
         y, class_names = number_labels(batch.label, class_names)
     parts = {"train": _part(batch, y, owner, ~held), "test": _part(batch, y, owner, held)}

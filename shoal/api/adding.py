@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal.data.choices import OnBad, OnOdd
 from shoal.data.intake import Intake
+from shoal.data.prepared import Prepared
 from shoal.lifecycle.adding import add_own
+from shoal.lifecycle.embedding import check_encoder
+from shoal.lifecycle.embedding import embed as embed_images
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ def add_data(
     test: float = 0.0,
     seed: int = 0,
     licence: str = "not stated",
+    encoder: str | None = None,
     append: bool = False,
     force: bool = False,
 ) -> AddedData:
@@ -71,12 +75,15 @@ def add_data(
         test: share of each client's samples that becomes the test part, drawn by `seed`.
         seed: seed for drawing the test split.
         licence: kept with the set.
+        encoder: of images: a pretrained encoder that then makes vectors of them; what is returned is their set.
         append: add what is new to the set of this name.
         force: replace it.
 
     Raises:
         ShoalError: names every file or column that is wrong.
     """
+    if encoder is not None:
+        check_encoder(encoder, Path(path))
     added = add_own(
         Path(path),
         name,
@@ -96,8 +103,34 @@ def add_data(
     )
     if added.warning:
         warnings.warn(added.warning, stacklevel=2)
-    manifest = added.prepared.manifest
+    made = _added_data(added.prepared, added.intake)
+    if encoder is None:
+        return made
+    return replace(embed(name, encoder), skipped=made.skipped, intake=made.intake)
+
+
+def embed(name: str, encoder: str, target: str | None = None, *, force: bool = False) -> AddedData:
+    """Make vectors of the images of a set with a pretrained encoder: a set of their own, with the same samples.
+
+    Args:
+        name: a set of images, built in or your own.
+        encoder: efficientnet-lite0, timm:NAME, torchvision:NAME, either with @WEIGHTS, or file:TORCHSCRIPT. Its weights
+            must be here: nothing is downloaded.
+        target: the name of the new set; none: NAME-ENCODER.
+        force: replace a set of that name.
+
+    Raises:
+        ShoalError: the set holds no images, the encoder is not here, or the name is taken.
+    """
+    done = embed_images(name, encoder, target, force=force)
+    if done.warning:
+        warnings.warn(done.warning, stacklevel=2)
+    return _added_data(done.prepared, Intake())
+
+
+def _added_data(prepared: Prepared, intake: Intake) -> AddedData:
+    manifest = prepared.manifest
     skipped = tuple((str(file), str(why)) for file, why in manifest.extra.get("skipped", ()))
     clients = tuple(map(str, manifest.extra.get("clients", ())))
     about = (manifest.name, manifest.kind, manifest.shape, manifest.train, manifest.test)
-    return AddedData(*about, clients, skipped, added.prepared.folder, added.intake)
+    return AddedData(*about, clients, skipped, prepared.folder, intake)

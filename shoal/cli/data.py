@@ -217,6 +217,14 @@ Append = Annotated[
 ]
 
 
+Encoder = Annotated[
+    str | None,
+    typer.Option(
+        help="images: a pretrained encoder that then makes vectors of them, in the set NAME-ENCODER: `shoal embed`"
+    ),
+]
+
+
 @app.command("add", epilog="Example: shoal data add photos/ --name clinics --on-odd resize --labels labels.csv")
 def add(
     path: Annotated[
@@ -245,6 +253,7 @@ def add(
     test: Annotated[float, typer.Option(help="share of each client's samples that becomes the test part")] = 0.0,
     seed: Annotated[int, typer.Option(help="seed of the draw of the test part")] = 0,
     licence: Annotated[str, typer.Option(help="licence, stored with the set")] = "not stated",
+    encoder: Encoder = None,
     append: Append = False,
     force: Annotated[bool, typer.Option("--force", help="replace an existing data set of this name")] = False,
 ) -> None:
@@ -254,10 +263,14 @@ def add(
     """
     from shoal.cli.console import out, say
     from shoal.cli.data_tables import print_manifest
+    from shoal.cli.embed import show_embedded
     from shoal.cli.intake_table import print_intake
     from shoal.data.intake import names_file
     from shoal.lifecycle.adding import add_own
+    from shoal.lifecycle.embedding import check_encoder, embed
 
+    if encoder is not None:
+        check_encoder(encoder, path)
     added = add_own(
         path,
         name,
@@ -282,6 +295,8 @@ def add(
         raise typer.Exit(1)
     if added.pointer is not None:
         say(f"tracked by DVC: commit {added.pointer} to git, and `dvc push` the data to your remote")
+    if encoder is not None:
+        show_embedded(embed(name, encoder))
 
 
 def _size(text: str | None) -> tuple[int, int] | None:

@@ -18,9 +18,11 @@ from shoal.data.partition.summary import summary
 from shoal.data.partition.table import Partition
 from shoal.data.prepare import is_built_in, own_sets, prepared_sets, resolve
 from shoal.data.prepared import Prepared
+from shoal.data.remedy import EMBEDDED
 from shoal.data.repair import damaged_sets, repair_sets
 from shoal.data.sets import SETS
 from shoal.engine.settings import places
+from shoal.engine.store.embedded import changed_images, embedded_from, is_stale
 from shoal.engine.store.represent import PREFIX
 from shoal.review.results.summary import counted
 
@@ -88,19 +90,40 @@ def print_manifest(prepared: Prepared) -> None:
         "sha256": manifest.digest,
         "folder": str(prepared.folder),
     }
-    for key, value in manifest.extra.items():
-        if key in ("clients", "features"):
-            rows[key] = _first_names(tuple(map(str, value)))
-        elif key not in ("files", *LISTS):
-            rows[key] = _value_words(value)
+    rows |= _extra_rows(prepared)
     for row in rows.items():
         table.add_row(*row)
     out.print(table)
     if "client" in prepared.columns() and len(manifest.extra.get("clients", ())):
         out.print(_clients_table(prepared))
+    if is_stale(prepared):
+        say(changed_images(prepared))
     for key in LISTS:
         if manifest.extra.get(key):
             say(_listed(key, manifest.extra[key]))
+
+
+def _extra_rows(prepared: Prepared) -> dict[str, str]:
+    """Return the further entries of a manifest in words."""
+    rows: dict[str, str] = {}
+    for key, value in prepared.manifest.extra.items():
+        if key in ("clients", "features"):
+            rows[key] = _first_names(tuple(map(str, value)))
+        elif key == EMBEDDED:
+            rows |= _embedded_rows(prepared)
+        elif key not in ("files", *LISTS):
+            rows[key] = _value_words(value)
+    return rows
+
+
+def _embedded_rows(prepared: Prepared) -> dict[str, str]:
+    origin = embedded_from(prepared.manifest)
+    assert origin is not None
+    return {
+        "images": f"{origin.images}, sha256 {origin.digest}",
+        "encoder": f"{origin.encoder.in_words()}; on {origin.device}",
+        "weights": f"sha256 {origin.encoder.sha256}",
+    }
 
 
 def _clients_table(prepared: Prepared) -> Table:

@@ -147,6 +147,8 @@ class Settings(Section):
         decisive = {k: v for k, v in self.to_json().items() if k not in ("tracking", "checkpoint")}
         if not self.chooses_clusters:
             del decisive["choose"]  # they have no effect
+        if self.model.start == "random":
+            decisive["model"] = {k: v for k, v in decisive["model"].items() if k != "start"}
         # Batched clients, sums of groups and compiled networks agree with single clients only up to rounding.
         bits_depend_on = {
             "batched": self.workers.batched > 1,

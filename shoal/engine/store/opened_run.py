@@ -89,6 +89,7 @@ class OpenedRun:
             s.workers.compile if self.working else "off",
             s.dataclass("aggregation"),
             self.graphs,
+            self.lineage.encoder_sha256,
         )
 
     @cached_property

@@ -49,11 +49,11 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.scores.evaluation import embed_with, evaluate_features, features_only, quick_probe
 from shoal.methods.scores.recalibration import recalibrate
+from shoal.methods.training.initial_encoder import initial_encoder
 from shoal.methods.training.local import as_input, seeded, view_recipe
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.methods.training.optimiser_state import OPTIMISER
-from shoal.models.encoders import build_encoder
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -71,6 +71,7 @@ class CFCL(DeclaredExchange):
     Settings = CFCLSettings
     settings: CFCLSettings
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="adam", lr=1e-3)
+    starts_pretrained = True
     model_defaults = ModelSettings("pooled-conv")
     finds_clusters = False
     judges_features = True
@@ -99,7 +100,7 @@ class CFCL(DeclaredExchange):
         clusters = c.clusters if self.needs_clusters else 0
 
         def build() -> nn.Module:
-            return self.loss.build(build_encoder(c.model.encoder, c.spec.shape), clusters)
+            return self.loss.build(initial_encoder(c), clusters)
 
         return seeded(build, c, cache=self.network_cache)
 

@@ -33,11 +33,16 @@ from shoal.core.errors import ShoalError
 from shoal.core.streams import Streams
 from shoal.data.prepared import DataSpec
 from shoal.data.view import DeviceData, Samples
-from shoal.methods.contract.context import Context, LocalSettings, MethodError, ModelSettings
+from shoal.methods.contract.context import (
+    Context,
+    LocalSettings,
+    MethodError,
+    ModelSettings,
+    check_trained_encoder,
+)
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions, Shared
-from shoal.models.encoders import ENCODERS
 
 if TYPE_CHECKING:  # only figures and tables need them: training runs without
     from matplotlib.figure import Figure
@@ -252,6 +257,7 @@ class Method(ABC):
         server_optimiser: whether `aggregation.server` moves its averaged model.
         proximal: whether `local.proximal` keeps its local steps near the model that the server sent.
         trains_encoder: whether clients train the network that `model.encoder` names. If not, it may be a frozen one.
+        starts_pretrained: whether `model.start` may be pretrained: the encoder is built by `initial_encoder`.
         evaluation_reads_memory: whether `recalibrate`, `evaluate` or `assignment` read a client's memory or inbox. If
             not, both are empty there, and memories need not travel to the worker that evaluates.
         shared_in_evaluation: the part of the predictions for all samples that `evaluate` uses, which workers may then
@@ -288,6 +294,7 @@ class Method(ABC):
     server_optimiser: ClassVar[bool] = False
     proximal: ClassVar[bool] = False
     trains_encoder: ClassVar[bool] = True
+    starts_pretrained: ClassVar[bool] = False
     evaluation_reads_memory: ClassVar[bool] = True
     shared_in_evaluation: ClassVar[Shared] = "nothing"
 
@@ -313,11 +320,11 @@ class Method(ABC):
                 "local.proximal keeps gradient steps near the model that the server sent, and method "
                 f"{self.name!r} takes no steps from such a model: set local.proximal=0"
             )
-        if self.trains_encoder and context.spec.kind == "image" and context.model.encoder not in ENCODERS:
-            raise MethodError(
-                f"method {self.name!r} trains its encoder, and {context.model.encoder!r} is never trained: set "
-                f"model.encoder to one of {', '.join(ENCODERS)}, or take method fedkmeans"
-            )
+        if context.model.start == "pretrained" and not self.starts_pretrained:
+            raise MethodError(f"method {self.name!r} trains no encoder from pretrained weights: set model.start=random")
+        if self.trains_encoder and context.spec.kind == "image":
+            check_trained_encoder(self.name, context.model)
+        context.check_encoder()
         self.settings = settings
         self.context = context
         self.network_cache: dict[str, nn.Module] = {}

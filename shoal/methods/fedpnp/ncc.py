@@ -30,10 +30,10 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
 from shoal.methods.scores.evaluation import evaluate_predictor
+from shoal.methods.training.initial_encoder import initial_encoder
 from shoal.methods.training.local import batches, build_optimiser, load, seeded, view_recipe, views, weights
 from shoal.methods.training.optimiser_state import optimiser_tensors, restore_optimiser
 from shoal.methods.training.steps import run_steps
-from shoal.models.encoders import build_encoder
 from shoal.models.heads import ByolNet
 
 NETWORK = "network."
@@ -113,6 +113,7 @@ class NCC(Method):
 
     name = "ncc"
     Settings = NCCSettings
+    starts_pretrained = True
     settings: NCCSettings
     pooled = True
     judges_features = True
@@ -129,7 +130,7 @@ class NCC(Method):
         c = self.context
 
         def build() -> ByolNet:
-            encoder = build_encoder(c.model.encoder, c.spec.shape)
+            encoder = initial_encoder(c)
             return ByolNet(encoder, PROJECTION, EXPANSION * int(encoder.features))  # type: ignore[arg-type]
 
         return cast(ByolNet, seeded(build, c, cache=self.network_cache))

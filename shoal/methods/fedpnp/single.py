@@ -21,11 +21,11 @@ from shoal.methods.contract.declared import MessageForm, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.losses.contrastive import contrastive
 from shoal.methods.scores.evaluation import evaluate_features
+from shoal.methods.training.initial_encoder import initial_encoder
 from shoal.methods.training.local import load, seeded, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.methods.training.two_views import TwoViewMethod
-from shoal.models.encoders import build_encoder
 from shoal.models.heads import ProjectionNet
 
 NETWORK = "network."
@@ -45,6 +45,7 @@ class Single(TwoViewMethod):
     name = "single"
     proximal = False  # the server sends no model that a client could stay near
     Settings = SingleSettings
+    starts_pretrained = True
     settings: SingleSettings
     judges_features = True
 
@@ -53,7 +54,7 @@ class Single(TwoViewMethod):
         c = self.context
 
         def build() -> ProjectionNet:
-            return ProjectionNet(build_encoder(c.model.encoder, c.spec.shape))
+            return ProjectionNet(initial_encoder(c))
 
         return cast(ProjectionNet, seeded(build, c, cache=self.network_cache))
 

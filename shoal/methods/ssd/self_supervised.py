@@ -18,9 +18,9 @@ from shoal.methods.scores.evaluation import embed_with, evaluate_features, featu
 from shoal.methods.scores.finetuning import finetune_accuracy
 from shoal.methods.scores.recalibration import recalibrate
 from shoal.methods.scores.representation import alignment, knn_accuracy, split_uniformity, uniformity
+from shoal.methods.training.initial_encoder import initial_encoder
 from shoal.methods.training.local import load, seeded, view_recipe, weights
 from shoal.methods.training.two_views import TwoViewMethod
-from shoal.models.encoders import build_encoder
 from shoal.models.heads import ProjectionNet
 
 SAMPLES_BETWEEN_ROUNDS = 2000
@@ -38,6 +38,7 @@ class SelfSupervised(TwoViewMethod):
     """
 
     local_defaults = LocalSettings(epochs=5, batch=128, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
+    starts_pretrained = True
     finds_clusters = False
     judges_features = True
     averages = True
@@ -53,7 +54,7 @@ class SelfSupervised(TwoViewMethod):
 
     def build(self) -> ProjectionNet:
         """Build the network; its initial weights come from torch's global generator."""
-        encoder = build_encoder(self.context.model.encoder, self.context.spec.shape)
+        encoder = initial_encoder(self.context)
         width = cast(int, encoder.features)
         return ProjectionNet(encoder, width, HIDDEN_FACTOR * width, norm=True)
 

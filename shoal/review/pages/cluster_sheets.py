@@ -13,6 +13,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from shoal.data.partition.table import Partition, load_partition
 from shoal.data.prepared import Prepared, open_prepared
+from shoal.engine.store.embedded import images_behind, why_no_images
+from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.clusters import TEST, read_clusters
 from shoal.review.results.fonts import drawable, font
@@ -67,9 +69,13 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
     shutil.rmtree(folder, ignore_errors=True)
     prepared = open_prepared(run.folder_of("data"))
     table = read_clusters(run)
-    if prepared.manifest.kind != "image" or table is None:
+    images = images_behind(prepared)
+    reason = why_no_images(prepared)
+    if reason is not None and all(event.message != reason for event in run.events()):
+        run.event("images_not_shown", level=WARNING, message=reason)
+    if images is None or table is None:
         return []
-    image_of = images_of(prepared, load_partition(run.folder_of("partition")))
+    image_of = images_of(images, load_partition(run.folder_of("partition")))
     drawn = []
     largest = table["cluster"].value_counts().index[:MAX_SHEETS]
     for cluster in sorted(largest):

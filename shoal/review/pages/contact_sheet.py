@@ -13,6 +13,7 @@ from shoal.core.errors import DataError
 from shoal.data.partition.table import Partition
 from shoal.data.prepared import Prepared
 from shoal.engine.store.client_names import named
+from shoal.engine.store.embedded import images_behind, why_no_images
 from shoal.review.results.clusters import client_names
 from shoal.review.results.fonts import drawable, font
 
@@ -51,10 +52,11 @@ def contact_sheet(
     Raises:
         DataError: the set does not hold images.
     """
-    if prepared.manifest.kind != "image":
-        raise DataError(
-            f"data set {prepared.manifest.name!r} holds {prepared.manifest.kind}s, and only images can be drawn"
-        )
+    images = images_behind(prepared)
+    if images is None:
+        reason = f"data set {prepared.manifest.name!r} holds {prepared.manifest.kind}s, and only images can be drawn"
+        raise DataError(why_no_images(prepared) or reason)
+    prepared = images
     if partition:
         lines = _of_clients(prepared, partition, columns)
     elif "client" in prepared.columns():

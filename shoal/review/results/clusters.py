@@ -39,6 +39,7 @@ from shoal.engine.store.codec import (
     write_atomic,
     write_sealed,
 )
+from shoal.engine.store.embedded import EmbeddedFrom, embedded_from
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_events import WARNING
@@ -67,6 +68,7 @@ class ClusteredData:
         name, kind, classes, train, test, shape: as of `DataSpec`.
         features: the columns of a table, in the order in which the model takes them; empty for other kinds.
         on_odd: what is done with new images of another size: `resize` or `skip`.
+        embedded: the images and the encoder of a set of vectors that was made of images; None of any other set.
     """
 
     name: str
@@ -77,6 +79,7 @@ class ClusteredData:
     shape: tuple[int, ...]
     features: tuple[str, ...]
     on_odd: str
+    embedded: EmbeddedFrom | None = None
 
     @property
     def spec(self) -> DataSpec:
@@ -278,6 +281,7 @@ def clustered_data(prepared: Prepared) -> ClusteredData:
         shape=spec.shape,
         features=tuple(prepared.manifest.extra.get("features", [])),
         on_odd=odd_choice(prepared),
+        embedded=embedded_from(prepared.manifest),
     )
 
 
