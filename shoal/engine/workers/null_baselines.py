@@ -1,7 +1,7 @@
 """What a run's clusters are compared with: the spaces of the null baselines, on samples that all runs on a set share.
 
-Features of a frozen encoder are kept beside the prepared sets (`ENCODED`), by the digest of samples and encoder, so that
-they are computed once for all runs on a set.
+Features of a frozen encoder are kept beside the prepared sets (`ENCODED`), by the digest of samples and encoder, so
+that they are computed once for all runs on a set.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from shoal.engine.store.codec import StoreError, load_tensors, save_tensors
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.methods.contract.base import Clients, Evaluation, Method
 from shoal.methods.contract.prediction import Assignment
-from shoal.methods.scores.baselines import MAX_SAMPLES, MAX_SIDE, Comparison, compare_clusters, probe_of
+from shoal.methods.scores.baselines import (
+    MAX_SAMPLES,
+    MAX_SIDE,
+    Comparison,
+    compare_clusters,
+    probe_of,
+    side_by_side,
+)
 from shoal.methods.scores.evaluation import true_labels
 from shoal.methods.training.local import seeded_build
 from shoal.models import frozen
@@ -42,6 +49,8 @@ UNTRAINED = "untrained"
 ROWS = 32
 """Images that an encoder sees at once."""
 PURPOSE = "null baselines"
+MAX_SPREAD_RATIO = 5
+"""Largest over median standard deviation of columns, from which on they are standardised to find neighbours."""
 
 
 def null_comparison(
@@ -119,12 +128,22 @@ def with_probes(
     return replace(comparison, probe=probes[""], baseline_probes=baselines)
 
 
-def judging_space(spaces: dict[str, np.ndarray]) -> str:
-    """Return the space in which neighbours are looked for: a pretrained encoder's, else that of the samples."""
-    for name in (*PRETRAINED, "standardised"):
-        if name in spaces:
-            return name
-    return next(iter(spaces))
+def judging_space(spaces: dict[str, np.ndarray]) -> tuple[str, np.ndarray]:
+    """Return the name and the features of the space in which neighbours are looked for.
+
+    It ranks clusterings as labels would more often than others (docs/running.md): pixels and the pretrained encoder's
+    features side by side; of vectors the columns, standardised where some vary much more than others.
+    """
+    if ENCODER in spaces:
+        return "joint", side_by_side(spaces["pixels"], spaces[ENCODER])
+    if "pixels" in spaces:
+        return "pixels", spaces["pixels"]
+    spread = spaces["columns"].std(0, dtype=np.float64)
+    spread = spread[spread > 0]
+    name = "columns"
+    if len(spread) and spread.max() >= MAX_SPREAD_RATIO * np.median(spread):
+        name = "standardised"
+    return name, spaces[name]
 
 
 def null_spaces(opened: OpenedRun, clients: Clients, evaluation: Evaluation, rows: Tensor) -> dict[str, np.ndarray]:

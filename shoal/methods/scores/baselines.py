@@ -3,7 +3,7 @@
 A clustering is compared with K-means on the raw samples, on an untrained encoder's features and on those of a frozen
 pretrained encoder, and with its own clusters in random order. Where there are labels, the comparison is in ACC. Without
 labels, the score is how often a sample's nearest neighbours are in its cluster, beyond chance, in a space that no run
-has trained: the frozen encoder's features where there are some, else the raw samples. Features that a method learns are
+has trained: for images pixels and the frozen encoder's features side by side. Features that a method learns are
 compared by a linear probe.
 
 Symbols in shapes: n samples, c clusters, d features.
@@ -41,7 +41,7 @@ class Comparison:
 
     Attributes:
         samples: how many were drawn.
-        space: in which neighbours were looked for: `pixels`, `columns`, or the name of a pretrained encoder.
+        space: in which neighbours were looked for: `joint`, `pixels`, `columns` or `standardised`.
         neighbours: neighbour agreement of the run's clusters beyond chance: 1 at best, about 0 by chance.
         baseline_neighbours: the same of each baseline, by the name of its space.
         acc: of the run's clusters; None without labels.
@@ -80,7 +80,7 @@ def compare_clusters(
     cluster: np.ndarray,
     clusters: int,
     spaces: Mapping[str, np.ndarray],
-    judge: str,
+    judge: tuple[str, np.ndarray],
     labels: np.ndarray | None,
     streams: Streams,
 ) -> Comparison:
@@ -90,7 +90,7 @@ def compare_clusters(
         cluster: of the run, int (n,), n at least 2.
         clusters: c; with more clusters than samples there are no baselines.
         spaces: features (n, d) of the same samples, by name.
-        judge: the space in which neighbours are looked for.
+        judge: name and features (n, k) of the space in which neighbours are looked for.
         labels: int (m,), of the first m samples; None without labels.
         streams: draw the starts, the same for every run that compares with the same space, and random orders.
     """
@@ -99,17 +99,18 @@ def compare_clusters(
         name: kmeans(x, clusters, streams.numpy(f"null baseline {name}"), starts=STARTS).cluster
         for name, x in finite.items()
     }
-    near = nearest_samples(spaces[judge])
+    space, features = judge
+    near = nearest_samples(features)
     agreement = {name: neighbour_agreement(found, near) for name, found in baselines.items()}
     own = neighbour_agreement(cluster, near)
     if labels is None or not len(labels):
-        return Comparison(len(cluster), judge, own, agreement)
+        return Comparison(len(cluster), space, own, agreement)
     known = cluster[: len(labels)]
     rng = streams.numpy("random clusters")
     orders = [accuracy(labels, rng.permutation(known)) for _ in range(RANDOM_ORDERS)]
     return Comparison(
         samples=len(cluster),
-        space=judge,
+        space=space,
         neighbours=own,
         baseline_neighbours=agreement,
         acc=accuracy(labels, known),
@@ -117,6 +118,20 @@ def compare_clusters(
         largest_class=float(np.unique(labels, return_counts=True)[1].max() / len(labels)),
         baseline_acc={name: accuracy(labels, found[: len(labels)]) for name, found in baselines.items()},
     )
+
+
+def side_by_side(pixels: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """Return pixels (n, p) and features (n, d) in one space (n, p + d) in which both weigh the same.
+
+    Features are scaled to unit length; then each part is centred, and has a total variance of 1.
+    """
+    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+    parts = []
+    for part in (pixels, features / np.where(lengths > 0, lengths, 1)):
+        centred = part - part.mean(0, dtype=np.float64)
+        spread = np.sqrt(np.square(centred).sum() / len(centred))
+        parts.append(centred / (spread if spread > 0 else 1))
+    return np.hstack(parts)
 
 
 def neighbour_agreement(cluster: np.ndarray, near: np.ndarray) -> float:

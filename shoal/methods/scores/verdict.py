@@ -13,11 +13,15 @@ CHANCE_FACTOR = 1.5
 """ACC below so many times that of random clusters is chance."""
 MARGIN = 0.02
 """ACC by which a run may stay behind the best null baseline."""
-CHANCE_NEIGHBOURS = 0.1
-DOUBTFUL_NEIGHBOURS = 0.3
-"""Neighbour agreement, where there are no labels, below which clusters are called chance or doubtful."""
+CHANCE_GAP = 0.20
+DOUBTFUL_GAP = 0.05
+"""Neighbour agreement by which a run without labels is behind the best null baseline: more is chance, or doubtful."""
+GOOD_NEIGHBOURS = 0.7
+"""Neighbour agreement below which clusters without labels are doubtful. Calibrated on 47 sets with labels
+(docs/running.md)."""
 Word = Literal["good", "doubtful", "chance"]
 SPACES = {
+    "joint": "pixels and the pretrained encoder side by side",
     "pixels": "pixels",
     "columns": "the columns as they are",
     "standardised": "standardised columns",
@@ -117,16 +121,23 @@ def _by_labels(comparison: Comparison, acc: float) -> Verdict:
 
 def _by_neighbours(comparison: Comparison) -> Verdict:
     """Return the verdict on clusters of samples without labels."""
-    score = comparison.neighbours
-    about = (
-        f"Nearest neighbours by {in_words(comparison.space)} share a cluster in {score:.0%} of the cases that chance "
-        "leaves open"
-    )
-    if score < CHANCE_NEIGHBOURS:
-        return Verdict("chance", f"{about}: the clusters are hardly better than random ones.")
-    if score < DOUBTFUL_NEIGHBOURS:
-        return Verdict("doubtful", f"{about}: look at the samples before you trust the clusters.")
-    return Verdict("good", f"{about}.")
+    if comparison.space == "pixels":
+        return Verdict(
+            "doubtful",
+            "Without labels and without a pretrained encoder nothing tells whether clusters of images are good: run "
+            "pip install 'shoal[encoders]', then run again.",
+        )
+    own = comparison.neighbours
+    about = f"By {in_words(comparison.space)} the neighbour agreement is {own:.2f}"
+    name, best = _best(comparison.baseline_neighbours) if comparison.baseline_neighbours else ("", 0.0)
+    beside = f"and {best:.2f} for K-means on {in_words(name)}"
+    if own < best - CHANCE_GAP:
+        return Verdict("chance", f"{about}, {beside}: the clusters are probably hardly better than random ones.")
+    if own < best - DOUBTFUL_GAP:
+        return Verdict("doubtful", f"{about}, {beside}: K-means alone probably finds better clusters.")
+    if own < GOOD_NEIGHBOURS:
+        return Verdict("doubtful", f"{about}, and below {GOOD_NEIGHBOURS} clusters are often not those you want.")
+    return Verdict("good", f"{about} ({GOOD_NEIGHBOURS} or more is good), {beside}.")
 
 
 def site_sentence(sites: SiteDependence, names: Mapping[int, str]) -> str:
