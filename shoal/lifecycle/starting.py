@@ -88,6 +88,8 @@ def tell_choice(run: RunFolder, choice: Choice) -> None:
     tried = f"of {choice.min_clusters} to {choice.max_clusters}"
     curve = [record_to_json(each) for each in choice.curve]
     message = f"{choice.clusters} clusters, {tried}: {choice.rule}"
+    if choice.doubt:
+        message += f"; do not trust this number: {choice.doubt}"
     run.event("clusters_chosen", message=message, clusters=choice.clusters, curve=curve)
 
 

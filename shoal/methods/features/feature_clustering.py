@@ -286,14 +286,14 @@ class FeatureClustering(Method):
 
         With `centre_sites` training samples lose the mean of their own site, and test samples the federation's.
         """
-        features = self.all_features(clients, evaluation)
+        features = self.frozen_features(clients, evaluation)
         site_means = self.site_means(server, clients, evaluation)
         for start, x in all_batches(evaluation):
             vectors = self.vectors(x) if features is None else features[start : start + len(x)]
             mean = site_means(start, len(x)) if site_means else None
             yield start, in_space(vectors, server.model, sphere=self.settings.sphere, site_mean=mean)
 
-    def all_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
+    def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
         """Return what the frozen encoder makes of all samples, training then test; None without an encoder.
 
         Features of clients that have taken part come from their memory; those of the test part are made once a worker.

@@ -225,7 +225,7 @@ def representation_metrics(
     metrics = {} if evaluation.headline_only else {"effective_rank": effective_rank(h[some])}
     if len(some) > 1:
         metrics["uniformity"] = uniformity(h[some])
-    truth = _labels(evaluation)
+    truth = true_labels(evaluation)
     labelled = truth is not None and len(truth) == len(train) + len(evaluation.data.test_x)
     if truth is not None and labelled and len(judged.learn) and len(judged.held):
         y = truth[judged.every.to(truth.device)].to(h.device)
@@ -272,14 +272,14 @@ def _cluster_metrics(cluster: np.ndarray, clusters: int, evaluation: Evaluation)
         "clusters_used": float(len(np.unique(cluster))),
         "balance": cluster_balance(cluster, clusters),
     }
-    truth = _labels(evaluation)
+    truth = true_labels(evaluation)
     if truth is not None and len(truth):
         # Where only training samples have labels, they come first.
         metrics |= cluster_scores(truth.cpu().numpy(), cluster[: len(truth)])
     return metrics
 
 
-def _labels(evaluation: Evaluation) -> Tensor | None:
+def true_labels(evaluation: Evaluation) -> Tensor | None:
     """Return labels of the training samples, then of the test samples where they have some; None without any."""
     data = evaluation.data
     if data.train_y is None:

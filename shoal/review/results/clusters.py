@@ -22,6 +22,7 @@ import torch
 
 from shoal.core.errors import DataError, ShoalError
 from shoal.core.records import BadRecord, record_from_json, record_to_json
+from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition, load_partition
 from shoal.data.prepared import DataSpec, Kind, Prepared, open_prepared
 from shoal.data.sample_files import sample_files
@@ -49,14 +50,26 @@ from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.methods.contract.base import Method
 from shoal.methods.contract.context import MethodError
 from shoal.methods.registry import METHODS
+from shoal.methods.scores.baselines import Comparison
 from shoal.methods.scores.quality import size_shares, stability
+from shoal.methods.scores.sites import SiteDependence, site_dependence
+from shoal.methods.scores.verdict import Verdict, verdict_of
 
 TABLE = "clusters.parquet"
 FACTS = "clusters.json"
 CENTRES = "centres.safetensors"
 FEATURES = "features.safetensors"
 TEST = "test"
-QUALITY = ("silhouette", "stability", "smallest_cluster", "largest_cluster", "empty_clusters")
+QUALITY = (
+    "neighbour_agreement",
+    "site_nmi",
+    "silhouette",
+    "stability",
+    "smallest_cluster",
+    "largest_cluster",
+    "empty_clusters",
+)
+"""Numbers about clusters that need no labels, in the order of tables."""
 WORDS = ("client_name", "file", "label")
 
 
@@ -97,9 +110,12 @@ class ClusterFacts:
         weights_sha256: digest of the state after the last round.
         clusters: how many there are, empty ones included.
         confidence: what the column of that name holds: `margin` where there are centres, else `probability`.
-        quality: numbers that need no labels, by name (`QUALITY`).
+        quality: numbers that judge the clusters, by name: `QUALITY`, and those of null baselines.
         data: the data set.
         files: sha256 of the table and of the files of tensors, by name.
+        comparison: the clusters beside null baselines; None where there are none, as for text.
+        sites: how much the client of a sample says about its cluster; None where there is one client.
+        verdict: what the clusters are worth; None without `comparison`, and in runs of earlier versions.
     """
 
     round: int
@@ -110,6 +126,9 @@ class ClusterFacts:
     quality: Mapping[str, float]
     data: ClusteredData
     files: Mapping[str, str]
+    comparison: Comparison | None = None
+    sites: SiteDependence | None = None
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True)
@@ -256,6 +275,14 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     confidence = "margin"
     if found.centres is None:
         confidence = "probability"
+    sites = dependence_on_sites(run, table, found.clusters)
+    if sites is not None:
+        quality["site_nmi"] = sites.nmi
+    verdict = None
+    if found.comparison is not None:
+        quality |= found.comparison.numbers
+        choice = run.lineage().clusters_chosen
+        verdict = verdict_of(found.comparison, sites, choice and choice.doubt)
     facts = ClusterFacts(
         round=last,
         compared_with_round=earlier[-1] if earlier else None,
@@ -265,8 +292,27 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
         quality={name: value for name, value in quality.items() if value is not None},
         data=clustered_data(prepared),
         files={name: file_digest(run.path / name) for name in (TABLE, *files) if (run.path / name).exists()},
+        comparison=found.comparison,
+        sites=sites,
+        verdict=verdict,
     )
     write_sealed(run.path / FACTS, record_to_json(facts), sync=False)
+
+
+def dependence_on_sites(run: RunFolder, table: pd.DataFrame, clusters: int) -> SiteDependence | None:
+    """Return how much the client of a sample says about its cluster; None where fewer than two clients have samples.
+
+    Args:
+        run: the run's folder.
+        table: its cluster table; rows without a client do not count.
+        clusters: how many there are.
+    """
+    held = table[table["client"].notna()]
+    site = held["client"].to_numpy(dtype=np.int64)
+    if not len(site):
+        return None
+    rng = Streams(run.settings().seed).numpy("cluster or site")
+    return site_dependence(held["cluster"].to_numpy(dtype=np.int64), site, clusters, int(site.max()) + 1, rng)
 
 
 def clustered_data(prepared: Prepared) -> ClusteredData:
@@ -440,8 +486,9 @@ def read_cluster_tensors(run: RunFolder, name: str) -> dict[str, torch.Tensor] |
 
 
 def quality(run: RunFolder) -> dict[str, float]:
-    """Return the numbers that need no labels: silhouette, stability, cluster shares, and empty clusters."""
+    """Return the numbers that judge the clusters: those that need no labels first, then those of null baselines."""
     facts = cluster_facts(run)
     if facts is None:
         return {}
-    return {name: facts.quality[name] for name in QUALITY if name in facts.quality}
+    first = {name: facts.quality[name] for name in QUALITY if name in facts.quality}
+    return {**first, **facts.quality}
