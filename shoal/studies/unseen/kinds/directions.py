@@ -8,7 +8,7 @@ from shoal.studies.unseen.samples import Samples
 
 CLASSES = tuple(f"topic-{number}" for number in range(8))
 DIMENSIONS = 64
-NOISE = 1.6
+NOISE = 2.6
 """Length of the noise of a vector whose class has a direction of length 1."""
 COMMON = 0.8
 """Length of the direction that all vectors share, as embeddings of one encoder do."""

@@ -11,7 +11,7 @@ from shoal.studies.unseen.samples import SUPERSAMPLING, Samples, draw_each, two_
 
 CLASSES = ("triangle", "square", "star", "cross", "ring", "crescent")
 SIDE = 48
-NOISE = 8.0
+NOISE = 20.0
 POLYGONS = {"triangle": 3, "square": 4}
 
 
@@ -23,9 +23,9 @@ def make(label: np.ndarray, generator: np.random.Generator) -> Samples:
 def shape(label: int, generator: np.random.Generator) -> Image.Image:
     """Draw the shape of a class."""
     side = SIDE * SUPERSAMPLING
-    ground, colour = two_colours(generator, 60)
+    ground, colour = two_colours(generator, 45)
     image = Image.new("RGB", (side, side), ground)
-    radius = side * generator.uniform(0.2, 0.34)
+    radius = side * generator.uniform(0.15, 0.3)
     centre = generator.uniform(radius, side - radius, 2)
     turn = generator.uniform(0, 2 * math.pi)
     draw_shape(ImageDraw.Draw(image), CLASSES[label], centre, radius, turn, (ground, colour))

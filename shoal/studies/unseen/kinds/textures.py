@@ -11,7 +11,7 @@ from scipy.ndimage import gaussian_filter
 from shoal.studies.unseen.samples import Samples, draw_each, two_colours, with_noise
 
 SIDE = 64
-NOISE = 10.0
+NOISE = 28.0
 Texture = Callable[[np.random.Generator], np.ndarray]
 """Random numbers to a pattern in [0, 1], float64 (SIDE, SIDE)."""
 
@@ -100,6 +100,6 @@ def make(label: np.ndarray, generator: np.random.Generator) -> Samples:
 def texture(label: int, generator: np.random.Generator) -> Image.Image:
     """Draw the texture of a class."""
     pattern = TEXTURES[CLASSES[label]](generator)[:, :, None]
-    low, high = (np.array(colour, dtype=np.float64) for colour in two_colours(generator, 60))
+    low, high = (np.array(colour, dtype=np.float64) for colour in two_colours(generator, 40))
     image = Image.fromarray((low + pattern * (high - low)).round().astype(np.uint8))
     return with_noise(image, NOISE, generator)

@@ -16,9 +16,9 @@ WAVES = {
 }
 """Cycles, amplitude and phase in radians of the three waves of a family."""
 MOMENTS = 64
-PHASE_DEVIATION = 0.45
+PHASE_DEVIATION = 0.9
 AMPLITUDE_DEVIATION = 0.2
-NOISE = 0.5
+NOISE = 0.8
 
 
 def make(label: np.ndarray, generator: np.random.Generator) -> Samples:
