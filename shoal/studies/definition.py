@@ -128,6 +128,8 @@ class Claim(Part):
 
     The rule is written before anything is run: what is compared, by which margin, on how many seeds (those of the
     scale, or of the row at that scale), and the smallest difference that matters.
+
+    A claim with `each_cell: true`, whose sides are names of metrics or numbers, is made of every cell of the table.
     """
 
     claim: str = Field(description="the statement in words")

@@ -128,9 +128,12 @@ def missing_words(study: Study, scale: str, found: Sequence[Entry]) -> str:
     for entry in found:
         paper = paper_value(entry)
         said = f" ({paper})" if paper and paper.lstrip("+") not in entry.claim.claim else ""
-        claims.append(f"  - {entry.claim.claim}{said}")
+        words = entry.claim.claim
+        if study.table:  # its page has a row for each run, and the claims of each run are the same
+            words = f"each run: {words.partition(': ')[2]}"
+        claims.append(f"  - {words}{said}")
     verdicts = " or ".join(sorted({str(entry.verdict) for entry in found}))
-    return "\n".join([f"{command}: {verdicts}, {planned_words(found)}", *claims])
+    return "\n".join([f"{command}: {verdicts}, {planned_words(found)}", *dict.fromkeys(claims)])
 
 
 def planned_words(found: Sequence[Entry]) -> str:

@@ -65,7 +65,7 @@ def nulls(prepared: Prepared, clusters: int) -> dict[str, float]:
     raw = samples.reshape(len(samples), -1).astype(np.float64)
     features = {RAW: raw, STANDARDISED: StandardScaler().fit_transform(raw)}
     if prepared.spec.kind == "image":
-        images = torch.from_numpy(samples).float() / 255
+        images = torch.from_numpy(samples.astype(np.float32)) / 255
         features[UNTRAINED] = encoded(untrained_encoder(prepared.spec.shape), normalise(images))
         features[PRETRAINED] = encoded(frozen_encoder(FROZEN), images)
     found = {name: accuracy(truth, k_means(x, clusters)) for name, x in features.items()}

@@ -22,7 +22,7 @@ def runs_table(study: Study, scale: str, one: Kept) -> str:
 
 
 HEAD = ["set", "sites", "kind", "n", "classes", "ratio", "method", "ACC", "NMI", *NULLS.values()]
-HEAD += ["not below", "verdict", "told", "s"]
+HEAD += ["nulls reached", "verdict", "told", "s"]
 SIDES = "lll" + "r" * 3 + "l" + "r" * (2 + len(NULLS)) + "lllr"
 
 
@@ -31,7 +31,9 @@ def counts(study: Study, scale: str, one: Kept) -> str:
     by_rule: dict[str, list[bool]] = {}
     for (_, _, rule), met in rules_met(study, scale, one).items():
         by_rule.setdefault(rule, []).append(met)
-    return "\n".join(f"- {rule}: **{sum(met)} of {len(met)}**." for rule, met in by_rule.items())
+    return "\n".join(
+        f"- {rule[:1].upper()}{rule[1:]}: **{sum(met)} of {len(met)} runs**." for rule, met in by_rule.items()
+    )
 
 
 def rules_met(study: Study, scale: str, one: Kept) -> dict[tuple[str, str, str], bool]:
