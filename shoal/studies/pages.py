@@ -124,16 +124,29 @@ def missing_words(study: Study, scale: str, found: Sequence[Entry]) -> str:
     command = f"- `shoal study {study.name} --scale {scale}`"
     if not found:
         return command
-    claims = []
-    for entry in found:
-        paper = paper_value(entry)
-        said = f" ({paper})" if paper and paper.lstrip("+") not in entry.claim.claim else ""
-        words = entry.claim.claim
-        if study.table:  # its page has a row for each run, and the claims of each run are the same
-            words = f"each run: {words.partition(': ')[2]}"
-        claims.append(f"  - {words}{said}")
+    if study.table:
+        claims = cases_of_rules(found)
+    else:
+        claims = [f"  - {entry.claim.claim}{paper_words(entry)}" for entry in found]
     verdicts = " or ".join(sorted({str(entry.verdict) for entry in found}))
-    return "\n".join([f"{command}: {verdicts}, {planned_words(found)}", *dict.fromkeys(claims)])
+    return "\n".join([f"{command}: {verdicts}, {planned_words(found)}", *claims])
+
+
+def paper_words(entry: Entry) -> str:
+    """Return the paper's number for a claim in brackets; empty where the claim says it, or the paper prints none."""
+    paper = paper_value(entry)
+    if paper and paper.lstrip("+") not in entry.claim.claim:
+        return f" ({paper})"
+    return ""
+
+
+def cases_of_rules(found: Sequence[Entry]) -> list[str]:
+    """Return a line for each rule of claims `case: rule`, with its cases."""
+    cases: dict[str, list[str]] = {}
+    for entry in found:
+        case, _, rule = entry.claim.claim.partition(": ")
+        cases.setdefault(rule, []).append(case)
+    return [f"  - {rule}: {'; '.join(own)}" for rule, own in cases.items()]
 
 
 def planned_words(found: Sequence[Entry]) -> str:

@@ -156,7 +156,7 @@ def test_one_set_runs_resumes_and_makes_the_table(run_tiny: Callable[[], StudyRe
     page = "\n".join(study_parts(study, "cpu", one, docs))
     assert f"less 0.02: **{int(reached)} of 30 runs**" in page
     assert f"1.5 times chance: **{int(found['told'])} of 30 runs**" in page
-    assert f"| Mixed scales | own | vector | 120 | 6 | {found['ratio']:.0f} | kmeans | {found['acc']:.3f} |" in page
+    assert f"| Mixed scales, own | vector | 120 | 6 | {found['ratio']:.0f} | kmeans | {found['acc']:.3f} |" in page
     assert page.count("not measured") == 29
 
 

@@ -21,9 +21,9 @@ def runs_table(study: Study, scale: str, one: Kept) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-HEAD = ["set", "sites", "kind", "n", "classes", "ratio", "method", "ACC", "NMI", *NULLS.values()]
+HEAD = ["set, sites", "kind", "n", "classes", "ratio", "method", "ACC", "NMI", *NULLS.values()]
 HEAD += ["nulls reached", "verdict", "told", "s"]
-SIDES = "lll" + "r" * 3 + "l" + "r" * (2 + len(NULLS)) + "lllr"
+SIDES = "ll" + "r" * 3 + "l" + "r" * (2 + len(NULLS)) + "lllr"
 
 
 def counts(study: Study, scale: str, one: Kept) -> str:
@@ -31,9 +31,7 @@ def counts(study: Study, scale: str, one: Kept) -> str:
     by_rule: dict[str, list[bool]] = {}
     for (_, _, rule), met in rules_met(study, scale, one).items():
         by_rule.setdefault(rule, []).append(met)
-    return "\n".join(
-        f"- {rule[:1].upper()}{rule[1:]}: **{sum(met)} of {len(met)} runs**." for rule, met in by_rule.items()
-    )
+    return "\n".join(f"- {rule}: **{sum(met)} of {len(met)} runs**." for rule, met in by_rule.items())
 
 
 def rules_met(study: Study, scale: str, one: Kept) -> dict[tuple[str, str, str], bool]:
@@ -58,14 +56,14 @@ def body(study: Study, scale: str, one: Kept) -> list[list[str]]:
     found = []
     for row, column in planned(study, scale):
         own = {metric: value for (r, c, metric), value in values.items() if (r, c) == (row, column)}
-        names = [study.rows[row].caption, study.columns_at(scale)[column].caption]
+        name = f"{study.rows[row].caption}, {study.columns_at(scale)[column].caption}"
         if not own:
             state = "failed" if (row, column) in failed else "not measured"
-            found.append([*names, state, *[""] * (len(HEAD) - 3)])
+            found.append([name, state, *[""] * (len(HEAD) - 2)])
             continue
         about = words.get((row, column), {})
         marks = [yes_or_no(met[row, column, rule]) for rule in rules]
-        found.append([*names, *cells(own, about, marks)])
+        found.append([name, *cells(own, about, marks)])
     return found
 
 
