@@ -19,6 +19,7 @@ from shoal.engine.settings.machine import Machine, Resolved
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.choice import Choice
 from shoal.engine.store.codec import file_digest
+from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.store.relocation import stored_path
 
 PACKAGES = ("shoal", "torch", "torchvision", "numpy", "pandas", "scikit-learn", "prefect", "mlflow", "dvc")
@@ -121,6 +122,7 @@ class Lineage:
         id: a random number, the same wherever the run's folder lies.
         settings_file_sha256: digest of settings.yaml.
         clusters_chosen: how `model.clusters: auto` was settled.
+        method_chosen: how `method.name: auto` was settled.
         origin: the state that the run started from; None: the method's own.
         prefect: the flow run that worked on it last.
         mlflow_run: id of its run in MLflow.
@@ -138,6 +140,7 @@ class Lineage:
     id: str | None = None
     settings_file_sha256: str | None = None
     clusters_chosen: Choice | None = None
+    method_chosen: MethodChoice | None = None
     origin: StartingState | None = None
     prefect: FlowRun | None = None
     mlflow_run: str | None = None
