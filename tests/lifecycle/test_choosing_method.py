@@ -19,7 +19,6 @@ from shoal.lifecycle.preparing import settled, with_scheme
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.methods.contract.context import MethodError
 from shoal.models.frozen import is_installed
-from tests.runs import straight
 
 Make = Callable[..., Any]
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 80, "clusters": 3, "dimension": 8, "test": 20}}
@@ -116,9 +115,12 @@ def test_what_only_some_methods_take_wants_a_method(home: Path) -> None:
         check_settings(unnamed(tracking={"mlflow": True}))
 
 
-def test_a_round_of_steps_takes_so_many(home: Path, small: Make) -> None:
-    settings = small(local={"epochs": None, "steps": 3}, rounds=1)
+def test_a_budget_is_said_in_steps_or_in_epochs(home: Path, small: Make) -> None:
+    settings = small(local={"epochs": None, "steps": 3})
     assert settings.local.epochs is None
     assert make_settings(settings.to_json()) == settings
-    clients = straight(settings).table("clients")
-    assert set(clients["steps"]) == {3}
+    assert settings.digest() != small().digest() == small(local={"steps": 0}).digest()
+    with pytest.raises(ShoalError, match=r"local\.steps and local\.epochs both say how long"):
+        small(local={"epochs": 2, "steps": 3})
+    with pytest.raises(ShoalError, match=r"local\.steps: method 'uifca' counts none; these do: fedpnp"):
+        small(method={"name": "uifca"}, local={"epochs": None, "steps": 3})

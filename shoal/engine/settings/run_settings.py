@@ -7,6 +7,7 @@ them, so that each setting is declared once. This module reads nothing but what 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -141,6 +142,7 @@ class Settings(Section):
     @model_validator(mode="after")
     def _defaults(self) -> Settings:
         if self.chooses_method:
+            check_some_method_has(self.method.model_extra or {})
             return self  # the defaults are those of the method that will be chosen
         if self.rounds is None:
             object.__setattr__(self, "rounds", DEFAULT_ROUNDS)
@@ -262,9 +264,28 @@ def named(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
+def methods_with(key: str) -> list[str]:
+    """Return the methods that have a setting."""
+    return [name for name, kind in METHODS.items() if key in {item.name for item in dataclasses.fields(kind.Settings)}]
+
+
+def check_some_method_has(keys: Mapping[str, Any]) -> None:
+    """Refuse settings that no method has.
+
+    Raises:
+        ValueError: names the setting.
+    """
+    for key in keys:
+        if not methods_with(key):
+            known = sorted({item.name for kind in METHODS.values() for item in dataclasses.fields(kind.Settings)})
+            nearest = difflib.get_close_matches(key, known, 1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            raise ValueError(f"method.{shown(key)}: there is no such setting of any method{hint}")
+
+
 def no_such_setting(key: str, method: str) -> str:
     """Return the sentence about a setting that the method that was chosen does not have."""
-    fit = [name for name, kind in METHODS.items() if key in {item.name for item in dataclasses.fields(kind.Settings)}]
+    fit = methods_with(key)
     advice = "leave it out"
     if fit:
         advice = f"leave it out, or set method.name to one that has it: {', '.join(fit)}"
