@@ -1,7 +1,7 @@
 """Small sets of drawn images, each with one kind of difference between its classes.
 
-Each function returns images uint8 (n, side, side) or (n, side, side, 3), and classes int (n,). `ratio` is how many times
-larger the largest class is than the smallest.
+Each function returns images uint8 (n, side, side) or (n, side, side, 3), and classes int (n,). `ratio` is how many
+times larger the largest class is than the smallest.
 """
 
 from __future__ import annotations
