@@ -74,6 +74,8 @@ def execute(folder: Any) -> RunResult:
     from shoal.flows.execute import execute as execute_run
     from shoal.lifecycle.progress import progress
 
+    if method := folder.lineage().method_chosen:
+        err.print(method.reason, highlight=False, soft_wrap=True)
     if chosen := folder.lineage().clusters_chosen:
         err.print(f"{chosen.clusters} clusters: {chosen.rule}", highlight=False, soft_wrap=True)
         if chosen.doubt:

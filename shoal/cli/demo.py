@@ -28,6 +28,7 @@ from shoal.lifecycle.starting import new_run
 from shoal.review.pages.comparison_page import write_comparison
 from shoal.review.results.certain_images import certain_images, draw_rows
 from shoal.review.results.result import RunResult, run_result
+from shoal.sweeps.set_options import set_options
 from shoal.sweeps.sweep import open_sweep
 
 COMMON: dict[str, Any] = {
@@ -190,10 +191,12 @@ def closing(found: list[DemoRun], figure: Path, page: Path) -> list[str]:
         f"the runs side by side: {page}",
         "look:",
         *(f"{look:{width}}  {word}" for look, word in zip(looks, words, strict=True)),
+        "again, each alone:",
+        *(f"  {shoal} run{repeating(each)}" for each in found if each.way == "together"),
         "next:",
         f"  {shoal} serve                            # schedules, the worker, and these runs in MLflow's page",
         f"  {shoal} data add FOLDER --name mine      # your own images: a folder with a sub-folder for each client",
-        f"  {shoal} run --set data.name=mine --set model.clusters=10 --set method.name=fedcc",
+        f"  {shoal} run --set data.name=mine --set model.clusters=10    # a method that fits your images",
     ]
 
 
@@ -205,6 +208,13 @@ def verdict_lines(found: list[DemoRun]) -> list[str]:
         for each in together
         if each.result.verdict is not None
     ]
+
+
+def repeating(run: DemoRun) -> str:
+    """Return the options of `shoal run` that repeat a run of the demonstration with seed 0."""
+    raw = merge(COMMON, {"partition": PARTITIONS[run.clients]}, METHODS[run.clients, run.way])
+    del raw["tracking"]
+    return set_options(raw)
 
 
 def against_the_best_alone(found: list[DemoRun], clients: str) -> str:

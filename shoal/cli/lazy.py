@@ -24,6 +24,7 @@ class Lazy(NamedTuple):
 
 LAZY = {
     "run": Lazy("run", "Run one federation, from data to reviewed result."),
+    "advise": Lazy("advise", "Say which method fits a data set, and what speaks for it."),
     "study": Lazy("study", "Reproduce one table or figure of a paper."),
     "search": Lazy("search", "Search over settings, or resume a search."),
     "claims": Lazy("claims", "Show the verdicts on the papers' claims, from the kept results."),

@@ -8,7 +8,7 @@ is a file in the store, by the digest of the settings that asked for it, so that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,7 @@ def encoder_settings(settings: Settings) -> Settings:
     kind = METHODS[settings.method.name]
     raw = settings.to_json()
     method: dict[str, Any] = {"name": FedSimCLR.name}
-    local = {name: raw["local"][name] for name in ("epochs", "batch")}
+    local = {name: raw["local"][name] for name in ("epochs", "steps", "batch")}
     rounds = settings.rounds
     if issubclass(kind, FedSimCLR):
         method |= {item.name: raw["method"][item.name] for item in fields(FedSimCLRSettings)}
@@ -188,16 +188,36 @@ def raw_samples(prepared: Prepared, table: Partition, seed: int) -> ClientSample
     return drawn(DeviceData(prepared), table, seed, lambda x: x.flatten(1))
 
 
-def drawn(data: DeviceData, table: Partition, seed: int, embed: Callable[[Tensor], Tensor]) -> ClientSamples:
-    """Apply `embed` to the clients' training samples, of at most about `MAX_SAMPLES` in all."""
+def drawn(
+    data: DeviceData,
+    table: Partition,
+    seed: int,
+    embed: Callable[[Tensor], Tensor],
+    clients: Sequence[int] | None = None,
+    limit: int = MAX_SAMPLES,
+) -> ClientSamples:
+    """Apply `embed` to training samples of clients, of at most about `limit` in all.
+
+    Args:
+        data, table: the set and its partition.
+        seed: of the draw.
+        embed: samples as `Samples.x` gives them, to vectors.
+        clients: whose samples; None: all clients'.
+        limit: number of samples.
+    """
     parts = []
     owners = []
-    share = min(1.0, MAX_SAMPLES / max(1, len(table.sample)))
-    for client in range(table.clients):
+    count = len(table.sample)
+    if clients is None:
+        clients = range(table.clients)
+    else:
+        count = int(table.counts()[list(clients)].sum())
+    share = min(1.0, limit / max(1, count))
+    for number, client in enumerate(clients):
         own = client_samples(data, table, client)
         rng = Streams(seed, client=client).numpy("samples for the number of clusters")
         kept = np.sort(rng.permutation(len(own))[: int(np.ceil(len(own) * share))])
         for rows in torch.from_numpy(kept).to(data.device).split(ROWS):
             parts.append(embed(own.x(rows)).double().cpu())
-        owners.append(torch.full((len(kept),), client))
-    return ClientSamples(torch.cat(parts), torch.cat(owners), table.clients)
+        owners.append(torch.full((len(kept),), number))
+    return ClientSamples(torch.cat(parts), torch.cat(owners), len(clients))

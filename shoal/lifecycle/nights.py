@@ -26,6 +26,10 @@ def check_settings(settings: Settings) -> None:
             "a night names its champion in MLflow's registry: set tracking.mlflow and tracking.model to true, and "
             "tracking.register_as to a name or auto"
         )
+    if settings.chooses_method:
+        raise NightError(
+            "a night trains from one model to the next, which wants one method, and method.name is auto: set it to one"
+        )
     if METHODS[settings.method.name].learns_from_labels:
         raise NightError(
             f"a night judges clusters of samples, and method {settings.method.name} learns from labels: choose a "

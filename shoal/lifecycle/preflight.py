@@ -27,10 +27,13 @@ def check_method(settings: Settings, store: Path) -> None:
         MethodError: the method does not work on such data, or its settings do not go together.
         SettingsError: other settings do not go together with the method's.
     """
+    spec = known_spec(settings.data.name, settings.data.options, store)
+    if settings.chooses_method:
+        check_open_method(settings)
+        return
     check_privacy(settings)
     check_buffer(settings)
     check_choice(settings)
-    spec = known_spec(settings.data.name, settings.data.options, store)
     context = Context(
         spec,
         settings.dataclass("model"),
@@ -45,6 +48,22 @@ def check_method(settings: Settings, store: Path) -> None:
     method = METHODS[settings.method.name](settings.dataclass("method"), context)
     check_graphs(method)
     check_sums(settings, method)
+
+
+def check_open_method(settings: Settings) -> None:
+    """Refuse settings that only some methods take, where the method is still to be chosen.
+
+    Raises:
+        MethodError: says what to set.
+    """
+    wanted = {
+        "privacy.clip": settings.privacy.clip is not None,
+        "participation.buffer": settings.participation.buffer is not None,
+        "workers.graphs=on": settings.workers.graphs == "on",
+    }
+    for name, used in wanted.items():
+        if used:
+            raise MethodError(f"{name} is for some methods only, and method.name is auto: set method.name to one")
 
 
 def check_sums(settings: Settings, method: Method) -> None:
@@ -162,6 +181,8 @@ def check_validation(settings: Settings) -> None:
     Raises:
         MethodError: says what to set.
     """
+    if settings.chooses_method:
+        return  # it is checked again with the method that is chosen
     if METHODS[settings.method.name].needs_validation and not settings.partition.validation:
         raise MethodError(
             f"method {settings.method.name!r} judges each client on validation samples of its own: "

@@ -11,6 +11,7 @@ from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.represent import has_clients
 from shoal.lifecycle.choosing import known_choice
+from shoal.lifecycle.choosing_method import known_method
 from shoal.lifecycle.preflight import check_method, check_validation
 from shoal.lifecycle.progress import prepare_shown
 
@@ -26,8 +27,13 @@ def prepare_data(settings: Settings) -> Prepared:
 
 
 def settled(settings: Settings) -> Settings:
-    """Return the settings with what they leave open: the partition scheme, and a known number of clusters."""
+    """Return the settings with what they leave open: the partition scheme, a known method and number of clusters."""
     settings = with_scheme(settings)
+    if settings.chooses_method:
+        method = known_method(settings)
+        if method is None:
+            return settings
+        settings = settings.with_method(method.settings)
     if not settings.chooses_clusters:
         return settings
     choice = known_choice(settings)

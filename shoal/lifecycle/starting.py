@@ -16,18 +16,21 @@ from rich.console import Console
 from shoal.core.errors import PartitionError, ShoalError
 from shoal.core.records import record_to_json
 from shoal.data.partition.table import Partition, load_partition
+from shoal.data.prepared import Prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import expected_slots, resolve
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.choice import Choice
 from shoal.engine.store.lineage import make_lineage
+from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_folder import RunFolder, in_order
 from shoal.engine.store.warm_start import WarmStart, initial_state, origin_sha256
 from shoal.lifecycle.choosing import choose_clusters
-from shoal.lifecycle.preflight import check_validation
+from shoal.lifecycle.choosing_method import choose_method
+from shoal.lifecycle.preflight import check_method, check_validation
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, settled, with_scheme
 from shoal.lifecycle.progress import progress
 
@@ -37,8 +40,9 @@ def new_run(
 ) -> RunFolder:
     """Prepare data and partition and make the run's folder; everything wrong with the settings shows here.
 
-    The run's settings hold the scheme that `partition.kind: auto` stands for, and the number of clusters that was
-    chosen for `model.clusters: auto`; its lineage and its first event say how that was chosen.
+    The run's settings hold the scheme that `partition.kind: auto` stands for, the method that was chosen for
+    `method.name: auto`, and the number of clusters that was chosen for `model.clusters: auto`; its lineage and its
+    first events say how these were chosen.
 
     Args:
         settings: of the run.
@@ -62,13 +66,16 @@ def new_run(
         table = load_partition(partition)
         if table.data_digest != prepared.manifest.digest:
             raise PartitionError(f"the partition in {partition} is of another version of {prepared.manifest.name!r}")
+    settings, method = with_open_method(settings, prepared, table)
     choice = None
     if settings.chooses_clusters:
         choice = choose_clusters(settings, prepared, folder, table, finished_run)
         settings = settings.with_clusters(choice.clusters)
-    lineage = replace(make_lineage(settings, prepared, folder, table, resolved), clusters_chosen=choice)
+    lineage = make_lineage(settings, prepared, folder, table, resolved)
+    lineage = replace(lineage, clusters_chosen=choice, method_chosen=method)
     run = RunFolder.create(runs or places.runs(), settings, lineage)
     try:
+        tell_method(run, method)
         if choice is not None:
             tell_choice(run, choice)
         tell_left_out(run, table)
@@ -81,6 +88,30 @@ def new_run(
         discard(run)
         raise
     return run
+
+
+def with_open_method(settings: Settings, prepared: Prepared, table: Partition) -> tuple[Settings, MethodChoice | None]:
+    """Return the settings with the method that `method.name: auto` stands for, and how it was chosen, if it was.
+
+    Raises:
+        ShoalError: the settings name what that method does not have or take.
+    """
+    if not settings.chooses_method:
+        return settings, None
+    method = choose_method(settings, prepared, table)
+    settings = settings.with_method(method.settings)
+    check_method(settings, places.store())
+    check_validation(settings)
+    return settings, method
+
+
+def tell_method(run: RunFolder, choice: MethodChoice | None) -> None:
+    """Write to the run's events which method was chosen and why, and which named settings it does not use."""
+    if choice is None:
+        return
+    run.event("method_chosen", message=choice.reason, method=choice.method, facts=dict(choice.facts))
+    if choice.unused:
+        run.event("settings_unused", level=WARNING, message=choice.unused)
 
 
 def tell_choice(run: RunFolder, choice: Choice) -> None:

@@ -56,5 +56,3 @@ METHODS: dict[str, type[Method]] = {
     )
 }
 """Every method by its name in `method.name`. Add a new one to this tuple."""
-DEFAULT = FedPNP.name
-"""The method of settings without `method.name`."""

@@ -11,7 +11,10 @@ from shoal.engine.settings.run_settings import Settings
 
 def run_title(settings: Settings) -> str:
     """Return the name of a run in a few words."""
-    return f"{settings.method.name} on {settings.data.name}, {settings.rounds} rounds"
+    title = f"{settings.method.name} on {settings.data.name}"
+    if settings.chooses_method and settings.rounds is None:
+        return title
+    return f"{title}, {settings.rounds} rounds"
 
 
 def flow_run_name() -> str:

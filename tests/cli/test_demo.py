@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from PIL import Image
 from benchmarks.demo import measure, table
 from shoal.cli import demo as demonstration
 from shoal.cli.console import out
+from shoal.engine.settings.run_settings import load_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.certain_images import certain_images
 
@@ -67,6 +69,16 @@ def test_it_ends_with_a_table_a_figure_and_commands(home: Path, monkeypatch: pyt
     assert [each.cluster for each in rows] == list(range(10))
     assert sum(each.size for each in rows) == 1437
     assert all(len(each.images) == min(4, each.size) for each in rows)
+
+
+def test_the_commands_to_repeat_it_are_the_settings_that_it_had() -> None:
+    plan = demonstration.planned()
+    for (clients, way), settings in plan.items():
+        if way != "together":
+            continue
+        run = demonstration.DemoRun(clients, way, settings.method.name, SimpleNamespace())  # type: ignore[arg-type]
+        options = shlex.split(demonstration.repeating(run))[1::2]
+        assert load_settings(None, options).digest() == settings.digest()
 
 
 def reports_of(home: Path) -> list[Path]:

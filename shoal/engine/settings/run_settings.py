@@ -7,9 +7,10 @@ them, so that each setting is declared once. This module reads nothing but what 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
 
@@ -22,6 +23,7 @@ from shoal.data.partition.schemes import SCHEMES, Auto, settle
 from shoal.data.prepare import kind_of
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.sections import (
+    AutoMethodSection,
     CheckpointSection,
     ChooseSection,
     DataSection,
@@ -38,27 +40,33 @@ from shoal.engine.settings.sections import (
 from shoal.engine.settings.typed_yaml import Argument, by_settings, by_type, type_of_setting
 from shoal.engine.settings.wrong_settings import Tagged, explain
 from shoal.engine.settings.yaml_text import read_yaml, read_yaml_file
+from shoal.methods.contract.base import Method
 from shoal.methods.contract.context import AggregationSettings, LocalSettings, ModelSettings
-from shoal.methods.registry import DEFAULT, METHODS
+from shoal.methods.registry import METHODS
 
 REPRESENTATIONS = "rotnet-"
 """Prefix of the names of sets of representations (`shoal.engine.store.represent`, whose import takes longer)."""
 
 
 AUTO = "auto"
-"""Value of `model.clusters` with which the number is chosen before the run (`shoal.lifecycle.choosing`)."""
+"""Value of `model.clusters` with which the number is chosen before the run (`shoal.lifecycle.choosing`), and of
+`method.name` with which the method is (`shoal.lifecycle.choosing_method`)."""
+DEFAULT_ROUNDS = 10
 
 
 class SettingsError(ShoalError):
     """A setting is unknown, of the wrong type, or out of bounds."""
 
 
-METHOD_SECTIONS = {name: section(method.Settings, ("name", name)) for name, method in METHODS.items()}
+METHOD_SECTIONS: dict[str, type[Section]] = {
+    AUTO: AutoMethodSection,
+    **{name: section(method.Settings, ("name", name)) for name, method in METHODS.items()},
+}
 PARTITIONS: dict[str, type] = {Auto.kind: Auto, **SCHEMES}
 PARTITION_SECTIONS = {kind: section(scheme, ("kind", kind)) for kind, scheme in PARTITIONS.items()}
 TAGS = ((["method"], "name"), (["partition"], "kind"))
 TAGGED = {
-    "method": Tagged("name", DEFAULT, METHOD_SECTIONS),
+    "method": Tagged("name", AUTO, METHOD_SECTIONS),
     "partition": Tagged("kind", Auto.kind, PARTITION_SECTIONS),
 }
 
@@ -79,11 +87,13 @@ if TYPE_CHECKING:
     ModelSection: TypeAlias = Any
     AugmentSection: TypeAlias = Any
     AggregationSection: TypeAlias = Any
+    Rounds: TypeAlias = int
 else:
     LocalSection = section(LocalSettings, optional=True)
     ModelSection = model_section(ModelSettings)
     AugmentSection = section(AugmentSettings)
     AggregationSection = section(AggregationSettings)
+    Rounds = Union[int, None]  # noqa: UP007 (the type is a value)
     MethodUnion = Annotated[Union[tuple(METHOD_SECTIONS.values())], Field(discriminator="name")]  # noqa: UP007
     PartitionUnion = Annotated[Union[tuple(PARTITION_SECTIONS.values())], Field(discriminator="kind")]  # noqa: UP007
 
@@ -91,12 +101,16 @@ else:
 class Settings(Section):
     """All settings of a run: what it computes, where it runs and where it is shown."""
 
-    method: MethodUnion = Field(default_factory=METHOD_SECTIONS[DEFAULT])
+    method: MethodUnion = Field(default_factory=AutoMethodSection)
     data: DataSection = DataSection()
     partition: PartitionUnion = Field(default_factory=PARTITION_SECTIONS[Auto.kind])
     model: ModelSection = ModelSection()
     choose: ChooseSection = ChooseSection()
-    rounds: int = Field(10, ge=1, description="number of communication rounds")
+    rounds: Rounds = Field(
+        None,
+        ge=1,
+        description=f"number of communication rounds; none: {DEFAULT_ROUNDS}, or what method auto sets",
+    )
     local: LocalSection = LocalSection()
     augment: AugmentSection = AugmentSection()
     participation: ParticipationSection = ParticipationSection()
@@ -127,16 +141,34 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _defaults(self) -> Settings:
+        if self.chooses_method:
+            check_some_method_has(self.method.model_extra or {})
+            return self  # the defaults are those of the method that will be chosen
+        if self.rounds is None:
+            object.__setattr__(self, "rounds", DEFAULT_ROUNDS)
         method = METHODS[self.method.name]
         kind: str | None = "vector"  # of representations of any set
         if not self.data.name.startswith(REPRESENTATIONS):
             kind = kind_of(self.data.name)
         local = method.local_defaults_for(self.dataclass("method"), kind)
+        self._check_budget(method)
         for key, defaults in (("local", local), ("model", method.model_defaults)):
             values = {k: v for k, v in getattr(self, key).model_dump().items() if v is not None}
-            filled = type(getattr(self, key))(**{**dataclasses.asdict(defaults), **values})
-            object.__setattr__(self, key, filled)
+            filled = {**dataclasses.asdict(defaults), **values}
+            if filled.get("steps"):
+                filled["epochs"] = None  # the budget is said in steps
+            object.__setattr__(self, key, type(getattr(self, key))(**filled))
         return self
+
+    def _check_budget(self, method: type[Method]) -> None:
+        """Refuse a budget in steps beside one in epochs, or for a method that counts none."""
+        if not self.local.steps:
+            return
+        if self.local.epochs is not None:
+            raise ValueError("local.steps and local.epochs both say how long a client trains in a round: leave one out")
+        if not method.counts_steps:
+            fit = ", ".join(name for name, kind in METHODS.items() if kind.counts_steps)
+            raise ValueError(f"local.steps: method {method.name!r} counts none; these do: {fit}")
 
     def to_json(self) -> dict[str, Any]:
         """Return nested dictionaries of JSON values."""
@@ -149,6 +181,8 @@ class Settings(Section):
             del decisive["choose"]  # they have no effect
         if self.model.start == "random":
             decisive["model"] = {k: v for k, v in decisive["model"].items() if k != "start"}
+        if not self.local.steps:
+            del decisive["local"]["steps"]  # nor has it
         # Batched clients, sums of groups and compiled networks agree with single clients only up to rounding.
         bits_depend_on = {
             "batched": self.workers.batched > 1,
@@ -172,6 +206,33 @@ class Settings(Section):
         return make_settings({**self.to_json(), "partition": {"kind": scheme.kind, **dataclasses.asdict(scheme)}})
 
     @property
+    def chooses_method(self) -> bool:
+        """Whether the method must still be chosen."""
+        return bool(self.method.name == AUTO)
+
+    def with_method(self, chosen: Mapping[str, Any]) -> Settings:
+        """Return the same settings with a method that was chosen; what these settings name wins.
+
+        Args:
+            chosen: nested settings, `method.name` among them.
+
+        Raises:
+            SettingsError: these settings name a setting that the chosen method does not have.
+        """
+        values = self.to_json()
+        for key in ("model", "local"):
+            values[key] = named(values[key])
+        if self.rounds is None:
+            del values["rounds"]
+        own = {key: value for key, value in values.pop("method").items() if key != "name"}
+        name = chosen["method"]["name"]
+        known = {item.name for item in dataclasses.fields(METHODS[name].Settings)}
+        for key in own:
+            if key not in known:
+                raise SettingsError(no_such_setting(key, name))
+        return make_settings(merge(dict(chosen), {"method": own}, values))
+
+    @property
     def chooses_clusters(self) -> bool:
         """Whether the number of clusters must still be chosen."""
         return bool(self.model.clusters == AUTO)
@@ -187,6 +248,8 @@ class Settings(Section):
         If the number of clusters must still be chosen, it is the largest that may be chosen.
         """
         values = getattr(self, key).model_dump()
+        if key in ("model", "local"):
+            values = named(values)
         if key == "model" and self.chooses_clusters:
             values["clusters"] = self.choose.max_clusters
         if key == "method":
@@ -196,6 +259,39 @@ class Settings(Section):
         else:
             source = SOURCES[key]
         return to_dataclass(source, values)
+
+
+def named(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a section without the settings that nobody named."""
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def methods_with(key: str) -> list[str]:
+    """Return the methods that have a setting."""
+    return [name for name, kind in METHODS.items() if key in {item.name for item in dataclasses.fields(kind.Settings)}]
+
+
+def check_some_method_has(keys: Mapping[str, Any]) -> None:
+    """Refuse settings that no method has.
+
+    Raises:
+        ValueError: names the setting.
+    """
+    for key in keys:
+        if not methods_with(key):
+            known = sorted({item.name for kind in METHODS.values() for item in dataclasses.fields(kind.Settings)})
+            nearest = difflib.get_close_matches(key, known, 1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            raise ValueError(f"method.{shown(key)}: there is no such setting of any method{hint}")
+
+
+def no_such_setting(key: str, method: str) -> str:
+    """Return the sentence about a setting that the method that was chosen does not have."""
+    fit = methods_with(key)
+    advice = "leave it out"
+    if fit:
+        advice = f"leave it out, or set method.name to one that has it: {', '.join(fit)}"
+    return f"method.{shown(key)}: method auto chose {method}, which has no such setting: {advice}"
 
 
 def flatten(settings: Settings) -> dict[str, Any]:

@@ -114,6 +114,17 @@ def on_or_off(value: Any) -> Any:
     return value
 
 
+class AutoMethodSection(Section):
+    """A method that is chosen before the run, by kind and size of the data; see docs/which_method.md.
+
+    Other keys are settings of the method that will be chosen, and are checked then.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: Literal["auto"] = "auto"
+
+
 class ChooseSection(Section):
     """How a run chooses the number of clusters where `model.clusters` is auto: see docs/number-of-clusters.md."""
 

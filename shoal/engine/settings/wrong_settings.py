@@ -85,7 +85,7 @@ def _sentence(
         return f"{path}: given {value}; expected its settings, such as {path}.{names_here[0]}=..."
     if item["type"] == "value_error":
         message = str(item["ctx"]["error"])
-        return message if message.startswith(path) else f"{path}: {message}"
+        return message if message.startswith(path) or not steps else f"{path}: {message}"
     value = masked(format_value(item.get("input")))
     return f"{path}: given {value}; {item['msg'][0].lower()}{item['msg'][1:]}"
 

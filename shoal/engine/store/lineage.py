@@ -19,6 +19,7 @@ from shoal.engine.settings.machine import Machine, Resolved
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.choice import Choice
 from shoal.engine.store.codec import file_digest
+from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.store.relocation import stored_path
 from shoal.models.frozen import EncoderVersion, encoder_version, is_pretrained
 
@@ -122,6 +123,7 @@ class Lineage:
         id: a random number, the same wherever the run's folder lies.
         settings_file_sha256: digest of settings.yaml.
         clusters_chosen: how `model.clusters: auto` was settled.
+        method_chosen: how `method.name: auto` was settled.
         origin: the state that the run started from; None: the method's own.
         encoder: the pretrained encoder that it uses; None: it uses none.
         prefect: the flow run that worked on it last.
@@ -140,6 +142,7 @@ class Lineage:
     id: str | None = None
     settings_file_sha256: str | None = None
     clusters_chosen: Choice | None = None
+    method_chosen: MethodChoice | None = None
     origin: StartingState | None = None
     encoder: EncoderVersion | None = None
     prefect: FlowRun | None = None

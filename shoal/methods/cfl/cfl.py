@@ -173,7 +173,7 @@ class CFL(Supervised):
                 f"client {client.id} has {count} training samples; method.gamma_max measured trains on two halves of "
                 "them and needs 4: set method.gamma_max to a number, or leave this client out"
             )
-        steps = local.epochs * (count // min(local.batch, count))
+        steps = local.steps or local.epochs * (count // min(local.batch, count))
         found = []
         for rows in halves(count, client.streams.torch("gamma halves")):
             half = replace(client, train=client.train.take(rows.to(client.train.index.device)))

@@ -242,6 +242,7 @@ class Method(ABC):
     Class attributes that identify the method:
         name: its name in `method.name` of the settings.
         Settings: its frozen dataclass of hyper-parameters.
+        counts_steps: whether `local.steps` can say how long a client trains.
         local_defaults, model_defaults: the sections `local` and `model` where the settings leave them out.
 
     Class attributes for the engine:
@@ -278,6 +279,7 @@ class Method(ABC):
     name: ClassVar[str]
     Settings: ClassVar[type]
     pooled: ClassVar[bool] = False
+    counts_steps: ClassVar[bool] = False
     local_defaults: ClassVar[LocalSettings] = LocalSettings()
     model_defaults: ClassVar[ModelSettings] = ModelSettings()
     kinds: ClassVar[tuple[str, ...]] = ("image",)

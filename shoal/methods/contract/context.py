@@ -44,6 +44,7 @@ class LocalSettings:
     """A client's work in one round."""
 
     epochs: int = setting(5, "number of local epochs in each round", ge=1)
+    steps: int = setting(0, "number of local gradient steps in each round, in place of epochs; 0: epochs", ge=0)
     batch: int = setting(128, "mini-batch size of a local gradient step", ge=2)
     optimiser: Literal["adam", "sgd"] = setting("adam", "optimiser of the local gradient steps")
     lr: float = setting(3e-4, "learning rate of the local optimiser", gt=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
@@ -97,7 +99,7 @@ def batches(
 
     Args:
         client: owns the samples.
-        local: size of a batch, and number of epochs where `epochs` is None.
+        local: size of a batch, and number of epochs, or of batches, where `epochs` is None.
         epochs: number of epochs.
         keep_last: keep the last partial batch, unless it is a single sample, which has nothing to be contrasted with.
 
@@ -113,12 +115,16 @@ def batches(
     used = count // size * size
     if keep_last and count - used > 1:
         used = count
+    steps: int | None = None
     if epochs is None:
         epochs = local.epochs
+        if local.steps:
+            steps = local.steps
+            epochs = math.ceil(steps / math.ceil(used / size))
     # All epochs are drawn before the first step: one copy to the device, which no step waits for.
-    orders = [torch.randperm(count, generator=generator) for _ in range(epochs)]
-    for order in torch.stack(orders).to(device):
-        yield from order[:used].split(size)
+    orders = torch.stack([torch.randperm(count, generator=generator) for _ in range(epochs)]).to(device)
+    parts = (part for order in orders for part in order[:used].split(size))
+    yield from itertools.islice(parts, steps)
 
 
 def view_recipe(context: Context, auto: Recipe | None = None) -> Recipe:

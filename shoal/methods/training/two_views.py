@@ -27,6 +27,8 @@ class TwoViewMethod(GradientMethod):
     and `local_steps` where there are companions, or weights that stay with the client.
     """
 
+    counts_steps = True
+
     @abstractmethod
     def network(self) -> nn.Module:
         """Return a fresh network with the run's initial weights."""

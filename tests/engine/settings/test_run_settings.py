@@ -23,8 +23,9 @@ from shoal.methods.registry import METHODS
 
 
 def test_every_key_has_a_default() -> None:
-    settings = load_settings()
-    assert settings.method.name == "fedpnp"
+    assert load_settings().method.name == "auto"
+    settings = load_settings(overrides=["method.name=fedpnp"])
+    assert settings.rounds == 10
     assert settings.local.epochs == 5
     assert settings.local.lr == 3e-4
 
@@ -76,7 +77,8 @@ def test_every_method_has_a_section(name: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["method.nu=0.9"], ["method.nu", "no such setting", "mu"]),
+        (["method.spheer=true"], ["method.spheer", "no such setting of any method", "did you mean sphere"]),
+        (["method.name=fedpnp", "method.nu=0.9"], ["method.nu", "no such setting", "mu"]),
         (["methd.mu=0.9"], ["methd", "did you mean method"]),
         (["rounds=many"], ["rounds", "'many'", "integer"]),
         (["partition.kind=dirichlet", "partition.beta=0"], ["partition.beta", "0", "greater than 0"]),

@@ -1,0 +1,174 @@
+"""The method of a run that asks for `method.name: auto`: chosen before the run by `shoal.methods.auto`.
+
+What the rules want to know is measured on a draw of samples, client by client, and added up as a server would. The
+choice is a file in the store, by the digest of the settings that asked for it, so that the same settings choose once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shoal.core.errors import DataError
+from shoal.core.streams import Streams
+from shoal.data.partition.table import Partition
+from shoal.data.prepare import is_built_in, resolve, store_folder
+from shoal.data.prepared import Prepared, read_manifest
+from shoal.data.view import DeviceData
+from shoal.engine.settings import places
+from shoal.engine.settings.hardware import device_here, resolve_device
+from shoal.engine.settings.one_thread import one_thread
+from shoal.engine.settings.run_settings import Settings, named
+from shoal.engine.store.codec import StoreError
+from shoal.engine.store.method_choice import MethodChoice, read_method_choice, write_method_choice
+from shoal.lifecycle.choosing import drawn
+from shoal.methods.auto import ENCODER, Facts, budget, rule_for, sentence
+from shoal.methods.clustering.own_neighbours import space_agreement
+from shoal.methods.features.space import column_moments
+from shoal.methods.registry import METHODS
+from shoal.models.encoders import ENCODERS
+from shoal.models.frozen import frozen_encoder, is_installed
+
+FOLDER = "choices"
+MAX_IMAGES = 1_000
+"""Images that are encoded and clustered to compare spaces, of at most `MAX_CLIENTS` clients."""
+MAX_CLIENTS = 50
+MAX_ROWS = 20_000
+"""Rows from which the spread of columns is measured."""
+MIN_CLUSTERS = 10
+"""Clusters with which spaces are compared at least: few clusters say little where a client holds few kinds."""
+PIXEL_SIDE = 32
+"""Pixels are compared on images of at most so many pixels a side, averaged."""
+ENCODED_ROWS = 64
+
+
+def choice_file(settings: Settings) -> Path:
+    """Return the file that holds the choice for these settings, once it is made."""
+    return places.store() / FOLDER / f"method-{settings.digest()[:16]}.json"
+
+
+def known_method(settings: Settings) -> MethodChoice | None:
+    """Return the choice that was made for these settings before; None where there is none for this data set."""
+    path = choice_file(settings)
+    if not path.exists():
+        return None
+    try:
+        found = read_method_choice(path)
+        name = settings.data.name
+        if is_built_in(name):
+            name = resolve(name, settings.data.options)[2]
+        same_data = found.data_digest == read_manifest(store_folder(places.store(), name)).digest
+    except (StoreError, DataError):
+        return None  # it is chosen again
+    same_machine = found.facts.get("installed") == is_installed(ENCODER)
+    if not same_data or not same_machine or found.settings_sha256 != settings.digest():
+        return None
+    return found
+
+
+def choose_method(settings: Settings, prepared: Prepared, table: Partition) -> MethodChoice:
+    """Return the method for settings that leave it open, and how it was chosen.
+
+    Args:
+        settings: with `method.name` auto, and a scheme of partitions.
+        prepared, table: the data set and its partition.
+    """
+    earlier = known_method(settings)
+    if earlier is not None and earlier.partition_digest == table.digest:
+        return earlier
+    facts = facts_of(settings, prepared, table)
+    rule = rule_for(facts)
+    chosen = dict(rule.settings)
+    method = METHODS[chosen["method"]["name"]]
+    unused = ""
+    if method.trains:
+        chosen["local"] = budget(facts.samples)
+    elif local := sorted(named(settings.to_json()["local"])):
+        unused = (
+            f"{', '.join(f'local.{key}' for key in local)} without effect: method auto chose {method.name}, which "
+            "trains nothing; set method.name to a method that trains"
+        )
+    choice = MethodChoice(
+        method=method.name,
+        reason=sentence(rule, facts),
+        settings=chosen,
+        facts=vars(facts),
+        unused=unused,
+        data_digest=prepared.manifest.digest,
+        partition_digest=table.digest,
+        settings_sha256=settings.digest(),
+    )
+    write_method_choice(choice_file(settings), choice)
+    return choice
+
+
+def facts_of(settings: Settings, prepared: Prepared, table: Partition) -> Facts:
+    """Return what the rules want to know of a data set; on images two spaces are compared, which encodes some."""
+    spec = prepared.spec
+    encoder = settings.model.encoder
+    known = partial(
+        Facts,
+        kind=spec.kind,
+        samples=int(np.median(table.counts())),
+        encoder=encoder,
+        trainable=encoder in ENCODERS,
+        installed=is_installed(ENCODER),
+    )
+    if spec.kind == "text":
+        return known()
+    data = DeviceData(prepared)
+    with one_thread():
+        if spec.kind != "image":
+            return known(spread=column_spread(data, table, settings.seed))
+        if encoder is not None or not is_installed(ENCODER):
+            return known()
+        clusters = settings.model.clusters if isinstance(settings.model.clusters, int) else 0
+        clusters = max(MIN_CLUSTERS, clusters or spec.classes or 0)
+        clients = some_clients(table, settings.seed)
+        pixels = drawn(data, table, settings.seed, small_pixels, clients, MAX_IMAGES)
+        network = frozen_encoder(ENCODER).to(device_here(resolve_device(settings.workers)))
+        features = drawn(data, table, settings.seed, partial(encoded, network), clients, MAX_IMAGES)
+        return known(
+            pixels=space_agreement(pixels, clusters, settings.seed),
+            features=space_agreement(features, clusters, settings.seed),
+        )
+
+
+def some_clients(table: Partition, seed: int) -> Sequence[int]:
+    """Return at most `MAX_CLIENTS` clients, drawn at random."""
+    order = Streams(seed).numpy("clients for the method").permutation(table.clients)
+    return sorted(int(client) for client in order[:MAX_CLIENTS])
+
+
+def small_pixels(x: Tensor) -> Tensor:
+    """Return images (n, channels, height, width) as vectors of the pixels of at most `PIXEL_SIDE` a side."""
+    side = (min(PIXEL_SIDE, x.shape[2]), min(PIXEL_SIDE, x.shape[3]))
+    return F.adaptive_avg_pool2d(x, side).flatten(1)
+
+
+@torch.no_grad()
+def encoded(network: nn.Module, x: Tensor) -> Tensor:
+    """Return what a frozen encoder makes of images in [0, 1]."""
+    device = next(network.parameters()).device
+    return torch.cat([network(part.to(device)).cpu() for part in x.split(ENCODED_ROWS)])
+
+
+def column_spread(data: DeviceData, table: Partition, seed: int) -> float:
+    """Return the largest over the median standard deviation of the columns that vary, from sums over clients."""
+    samples = drawn(data, table, seed, lambda x: x.flatten(1), limit=MAX_ROWS)
+    total = {name: torch.zeros_like(t) for name, t in column_moments(samples.x[:1]).items()}
+    for client in range(samples.clients):
+        for name, own in column_moments(samples.samples_of(client)).items():
+            total[name] += own
+    mean = total["total"] / total["samples"]
+    variance = total["squares"] / total["samples"] - mean.square()
+    deviation = variance[variance > 1e-12 * mean.square()].sqrt()
+    if not len(deviation):
+        return 1.0
+    return float(deviation.max() / deviation.median())

@@ -1,0 +1,162 @@
+"""Which method `method.name: auto` stands for: a table of rules over the kind and the size of a data set.
+
+The first rule that holds decides. The bounds were found on tuning sets and are kept with their figures in
+`shoal/studies/results/label_free.json`; docs/which_method.md has the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.models.encoders import PIXELS
+
+ENCODER = "efficientnet-lite0"
+"""The frozen encoder that images are clustered by."""
+SCRATCH_IMAGES = 5_000
+"""Images a client from which training an encoder from scratch is worth a try."""
+PIXELS_AHEAD = 0.10
+"""By so much must neighbours agree more among pixels than among an encoder's features, for pixels to be clustered."""
+UNEVEN_SPREAD = 5.0
+"""Columns are standardised if the largest standard deviation is so many times the median one."""
+STEPS = 50
+ROUNDS = 20
+"""Local steps in a round, and rounds, of a network that is trained: 1,000 steps in all, whatever a client holds. As
+many rounds then find the clusters among its features."""
+BATCHES = (16, 128)
+"""Smallest and largest mini-batch; a client sees at least `PASSES` of them before an image comes again."""
+PASSES = 4
+KMEANS_ROUNDS = 60
+"""Rounds of a federated K-means at most: it ends once its centres stand still."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a data set and of this machine when a method is chosen.
+
+    Attributes:
+        kind: image, vector, series or text.
+        samples: training samples of the median client.
+        encoder: the encoder that the settings name; None: none.
+        trainable: whether that is a network to train.
+        installed: whether the weights of `ENCODER` are here.
+        spread: largest over median standard deviation of the columns that vary; None for images and text.
+        pixels, features: how much more often than by chance neighbours among pixels, and among the features of
+            `ENCODER`, share a cluster of that space; None where that was not measured.
+    """
+
+    kind: str
+    samples: int
+    encoder: str | None = None
+    trainable: bool = False
+    installed: bool = True
+    spread: float | None = None
+    pixels: float | None = None
+    features: float | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A case, the settings that it calls for, and why.
+
+    Attributes:
+        holds: whether this is the case.
+        reason: a sentence, in which facts stand in braces.
+        settings: nested; settings that the user names win.
+    """
+
+    holds: Callable[[Facts], bool]
+    reason: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+KMEANS: dict[str, Any] = {"method": {"name": "fedkmeans"}, "rounds": KMEANS_ROUNDS}
+
+
+def kmeans_in(encoder: str) -> dict[str, Any]:
+    """Return settings of a federated K-means on an encoder's features."""
+    return {**KMEANS, "model": {"encoder": encoder}}
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        lambda facts: facts.kind == "image" and facts.trainable,
+        "{samples:,} images a client: FedSimCLR and federated K-means, because model.encoder {encoder} is a network to "
+        "train",
+        {"method": {"name": "fedsimclr_kmeans", "evenness": 0.0, "kmeans_rounds": ROUNDS}, "rounds": 2 * ROUNDS},
+    ),
+    Rule(
+        lambda facts: facts.kind == "image" and facts.encoder is not None,
+        "{samples:,} images a client: federated K-means in the space of model.encoder {encoder}, as set",
+        KMEANS,
+    ),
+    Rule(
+        lambda facts: facts.kind == "image" and not facts.installed,
+        "{samples:,} images a client: federated K-means on pixels, because the frozen encoder is not installed; pip "
+        "install 'shoal[encoders]' adds it, and most images are clustered far better with it",
+        kmeans_in(PIXELS),
+    ),
+    Rule(
+        lambda facts: (facts.pixels or 0.0) > (facts.features or 0.0) + PIXELS_AHEAD,
+        "{samples:,} images a client: federated K-means on pixels, whose neighbours agree more ({pixels:.2f}) than "
+        "those of the frozen encoder ({features:.2f})",
+        kmeans_in(PIXELS),
+    ),
+    Rule(
+        lambda facts: facts.kind == "image" and facts.samples < SCRATCH_IMAGES,
+        f"{{samples:,}} images a client: frozen encoder and federated K-means; training from scratch wants "
+        f"{SCRATCH_IMAGES:,}",
+        kmeans_in(ENCODER),
+    ),
+    Rule(
+        lambda facts: facts.kind == "image",
+        "{samples:,} images a client: frozen encoder and federated K-means; that many may also train an encoder of "
+        "their own (shoal advise)",
+        kmeans_in(ENCODER),
+    ),
+    Rule(
+        lambda facts: facts.kind == "text",
+        "{samples:,} texts a client: federated averaging of a classifier, because no method clusters texts",
+        {"method": {"name": "fedavg"}},
+    ),
+    Rule(
+        lambda facts: (facts.spread or 0.0) >= UNEVEN_SPREAD,
+        "{samples:,} samples a client: federated K-means on standardised columns, because the largest standard "
+        "deviation is {spread:,.0f} times the median one",
+        {**KMEANS, "method": {"name": "fedkmeans", "standardise": True}},
+    ),
+    Rule(
+        lambda _: True,
+        "{samples:,} samples a client: federated K-means on columns as they are, because they are of one scale",
+        {**KMEANS, "method": {"name": "fedkmeans", "standardise": False}},
+    ),
+)
+"""The first rule that holds decides."""
+
+
+def rule_for(facts: Facts) -> Rule:
+    """Return the first rule that holds."""
+    return next(rule for rule in RULES if rule.holds(facts))
+
+
+def sentence(rule: Rule, facts: Facts) -> str:
+    """Return the reason of a rule with the facts in it.
+
+    >>> sentence(rule_for(Facts("image", 120)), Facts("image", 120))
+    '120 images a client: frozen encoder and federated K-means; training from scratch wants 5,000'
+    """
+    return rule.reason.format(**vars(facts))
+
+
+def budget(samples: int) -> dict[str, int]:
+    """Return the local work of a round for a client of the median size: steps, and a batch of at most a share of it.
+
+    >>> budget(61), budget(100_000)
+    ({'steps': 50, 'batch': 16}, {'steps': 50, 'batch': 128})
+    """
+    smallest, largest = BATCHES
+    batch = smallest
+    while batch * 2 * PASSES <= samples and batch < largest:
+        batch *= 2
+    return {"steps": STEPS, "batch": batch}

@@ -1,0 +1,74 @@
+"""How far clusters are bound together, without labels and without pooling: the agreement of each client's neighbours.
+
+Each client looks for the nearest neighbours of its samples among its own, and tells how often they share a cluster, and
+how often they would by chance: two numbers, weighted by its samples. Their sums over clients give the agreement beyond
+chance.
+
+Symbols in shapes: n samples of all clients, d features.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from shoal.core.streams import Streams
+from shoal.methods.clustering.cluster_number import ClientSamples, Search, Traffic, federated_kmeans, local_starts
+from shoal.methods.clustering.federated_k_means import nearest, starting_centres
+
+NEIGHBOURS = 10
+MIN_SAMPLES = 3
+"""A client with fewer samples tells nothing."""
+
+
+def own_agreement(samples: ClientSamples, cluster: np.ndarray) -> float:
+    """Return how often a sample's nearest neighbours at its client share its cluster, beyond chance: 1 at best.
+
+    Args:
+        samples: of all clients.
+        cluster: int (n,).
+    """
+    same = 0.0
+    by_chance = 0.0
+    count = 0
+    for client in range(samples.clients):
+        rows = (samples.client == client).numpy()
+        own = cluster[rows]
+        if len(own) < MIN_SAMPLES:
+            continue
+        near = _neighbours(samples.x[rows].numpy())
+        sizes = np.bincount(own).astype(float)
+        same += float((own[near] == own[:, None]).mean()) * len(own)
+        by_chance += float((sizes * (sizes - 1)).sum()) / (len(own) - 1)
+        count += len(own)
+    if by_chance >= count:
+        return 0.0  # one cluster, or no client with enough samples
+    return (same - by_chance) / (count - by_chance)
+
+
+def _neighbours(x: np.ndarray) -> np.ndarray:
+    """Return the nearest other samples of each, int (n, k), by Euclidean distance."""
+    squares = (x * x).sum(1)
+    distances = squares[:, None] + squares[None] - 2 * x @ x.T
+    np.fill_diagonal(distances, np.inf)
+    count = min(NEIGHBOURS, len(x) - 1)
+    near: np.ndarray = np.argpartition(distances, count - 1, axis=1)[:, :count]
+    return near
+
+
+def space_agreement(samples: ClientSamples, clusters: int, seed: int) -> float:
+    """Return the agreement of neighbours with the clusters that federated K-means finds in the same space.
+
+    Args:
+        samples: of all clients, in the space.
+        clusters: how many are sought; fewer where the clients find fewer local centres.
+        seed: of every draw.
+    """
+    search = Search(max_clusters=clusters)
+    local, counts = local_starts(samples, search, seed, "agreement of a space")
+    if len(local) < 2:
+        return 0.0
+    rng = Streams(seed).numpy("agreement of a space, server")
+    start = starting_centres(local, counts, min(clusters, len(local)), search.starts, rng)
+    centres: Tensor = federated_kmeans(samples, start, search, Traffic())
+    return own_agreement(samples, nearest(samples.x, centres[None])[0][0].numpy())

@@ -1,0 +1,137 @@
+"""Rows of kept tables that advice is backed by: sets on which `method.name: auto` was judged, with null baselines.
+
+`shoal/studies/results/unseen.json` holds sets that were used for nothing else; `label_free.json` those that the rules
+were chosen on, which say less.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal import studies
+from shoal.core.records import BadRecord, record_from_json
+from shoal.methods.auto import ENCODER, Facts, rule_for
+from shoal.studies.definition import StudyError
+
+RESULTS = Path(studies.__file__).resolve().parent / "results"
+UNSEEN = "unseen.json"
+TUNING = "label_free.json"
+SPACES = {"encoder": ENCODER, "pixels": "pixels"}
+
+
+@dataclass(frozen=True)
+class EvidenceRow:
+    """A set on which a chosen method was judged.
+
+    Attributes:
+        set, partition: names.
+        kind: image, vector, series.
+        images: number of samples, of whatever kind.
+        classes: number of classes, and of clusters.
+        method: what auto chose, in a word or two.
+        acc: of that method.
+        baselines: ACC of each null baseline, by name.
+        verdict: good, doubtful or chance.
+    """
+
+    set: str
+    partition: str
+    kind: str
+    images: int
+    classes: int
+    method: str
+    acc: float
+    baselines: Mapping[str, float]
+    verdict: str
+
+    @property
+    def best(self) -> tuple[str, float]:
+        """Name and ACC of the best null baseline."""
+        return max(self.baselines.items(), key=lambda item: item[1])
+
+    @property
+    def behind(self) -> bool:
+        """Whether a null baseline is better by more than .02."""
+        return self.acc < self.best[1] - 0.02
+
+    def sentence(self) -> str:
+        """Return the row in a sentence.
+
+        >>> EvidenceRow("stars", "iid", "image", 90, 3, "fedkmeans", 0.9, {"pixels": 0.4}, "good").sentence()
+        'stars (90 samples, 3 classes, iid): fedkmeans has ACC 0.900, and the best null baseline, pixels, 0.400'
+        """
+        name, acc = self.best
+        about = f"{self.set} ({self.images:,} samples, {self.classes} classes, {self.partition})"
+        return f"{about}: {self.method} has ACC {self.acc:.3f}, and the best null baseline, {name}, {acc:.3f}"
+
+
+def unseen_rows(folder: Path = RESULTS) -> list[EvidenceRow] | None:
+    """Return the rows of the study of unseen sets; None where it is not kept.
+
+    Raises:
+        StudyError: the file holds something else.
+    """
+    file = folder / UNSEEN
+    if not file.exists():
+        return None
+    try:
+        return [record_from_json(EvidenceRow, row) for row in json.loads(file.read_text())["rows"]]
+    except (ValueError, KeyError, TypeError, BadRecord) as error:
+        raise StudyError(f"{file} is no table of unseen sets: {error}") from None
+
+
+def tuning_figures(folder: Path = RESULTS) -> dict[str, Any]:
+    """Return the figures of the tuning sets, `images` and `tables` by name."""
+    found: dict[str, Any] = json.loads((folder / TUNING).read_text())
+    return found
+
+
+def tuning_rows(folder: Path = RESULTS) -> list[EvidenceRow]:
+    """Return the sets that the rules were chosen on, with what the rules choose for each."""
+    figures = tuning_figures(folder)
+    found = []
+    for name, each in figures["images"].items():
+        facts = Facts("image", each["samples"] // 6, pixels=each["pixels"], features=each["features"])
+        encoder = rule_for(facts).settings["model"]["encoder"]
+        space = next(name for name, value in SPACES.items() if value == encoder)
+        null = {name: each["spaces"][name]["acc"] for name in ("pixels", "encoder", "untrained")}
+        found.append(_row(name, "image", each, f"K-means on {encoder}", null[space], null))
+    for name, each in figures["tables"].items():
+        standardise = rule_for(Facts("vector", each["samples"], spread=each["spread"])).settings["method"][
+            "standardise"
+        ]
+        space = "standardised" if standardise else "raw"
+        null = {"raw columns": each["spaces"]["raw"]["acc"]}
+        found.append(_row(name, "vector", each, f"K-means on {space} columns", each["spaces"][space]["acc"], null))
+    return found
+
+
+def _row(
+    name: str, kind: str, figures: Mapping[str, Any], method: str, acc: float, null: Mapping[str, float]
+) -> EvidenceRow:
+    row = EvidenceRow(name, "pooled", kind, figures["samples"], figures["classes"], method, acc, null, "good")
+    chance = min(space["chance"] for space in figures["spaces"].values())
+    verdict = "good"
+    if acc < 1.5 * chance:
+        verdict = "chance"
+    elif row.behind:
+        verdict = "doubtful"
+    return EvidenceRow(name, "pooled", kind, row.images, row.classes, method, acc, null, verdict)
+
+
+def nearest_row(rows: list[EvidenceRow], kind: str, samples: int, classes: int | None) -> EvidenceRow | None:
+    """Return the row of the same kind with the most similar number of samples and classes; None where there is none."""
+
+    def distance(row: EvidenceRow) -> float:
+        apart = abs(math.log(row.images / max(1, samples)))
+        if classes:
+            apart += abs(math.log(row.classes / classes))
+        return apart
+
+    alike = [row for row in rows if row.kind == kind]
+    return min(alike, key=distance) if alike else None

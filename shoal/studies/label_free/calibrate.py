@@ -1,0 +1,226 @@
+"""Cluster the tuning sets in several spaces, score every clustering with and without labels, and keep the figures.
+
+Symbols in shapes: n samples, d features.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from shoal import studies
+from shoal.methods.auto import ENCODER
+from shoal.methods.clustering.cluster_number import ClientSamples
+from shoal.methods.clustering.k_means import kmeans
+from shoal.methods.clustering.own_neighbours import space_agreement
+from shoal.methods.scores.clustering import accuracy
+from shoal.models.encoders import SmallConv
+from shoal.models.frozen import frozen_encoder
+from shoal.studies.label_free.tuning_sets import IMAGES, TABLES
+
+FILE = Path(studies.__file__).resolve().parent / "results" / "label_free.json"
+COMPONENTS = 100
+"""Principal components of each space that are kept: K-means and neighbours hardly change by the others."""
+STARTS = 5
+NEIGHBOURS = 10
+RANDOM_ORDERS = 20
+HALVES = 3
+CLIENTS = 6
+BETA = 0.1
+MIN_CLUSTERS = 10
+MAX_COMPARED = 1_000
+DIGITS = 4
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    """Return vectors (n, d) of length 1."""
+    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9)
+
+
+def even_variance(x: np.ndarray) -> np.ndarray:
+    """Return vectors (n, d), centred, whose variances add up to 1."""
+    centred = x - x.mean(0)
+    return centred / np.sqrt((centred**2).sum() / len(x))
+
+
+def components(x: np.ndarray, count: int = COMPONENTS, whitening: float = 0.0) -> np.ndarray:
+    """Return the first principal components, of variance v^(1 - whitening)."""
+    from sklearn.decomposition import PCA
+
+    model = PCA(min(count, *x.shape), svd_solver="randomized", random_state=0).fit(x)
+    return model.transform(x) * np.maximum(model.explained_variance_, 1e-12) ** (-whitening / 2)
+
+
+@torch.no_grad()
+def encodings(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return pixels, features of the frozen encoder and of an untrained network, float64 (n, d) each."""
+    whole = images[..., None] if images.ndim == 3 else images
+    x = torch.from_numpy(np.ascontiguousarray(whole.transpose(0, 3, 1, 2))).float() / 255
+    frozen = frozen_encoder(ENCODER)
+    features = torch.cat([frozen(part) for part in x.split(64)])
+    torch.manual_seed(0)
+    network = SmallConv(tuple(x.shape[1:]))
+    network.train()(x)  # statistics of BatchNorm
+    untrained = network.eval()(x)
+    return x.flatten(1).double().numpy(), features.double().numpy(), untrained.double().numpy()
+
+
+def image_spaces(images: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the spaces that images are clustered in, by name."""
+    pixels, features, untrained = encodings(images)
+    side = np.hstack([even_variance(components(pixels)), even_variance(components(unit(features)))])
+    return {
+        "pixels": components(pixels),
+        "encoder": components(features),
+        "untrained": components(untrained),
+        "unit length": components(unit(features)),
+        "whitened": components(unit(features), 32, 0.5),
+        "side by side": side,
+    }
+
+
+def neighbours_of(x: np.ndarray) -> np.ndarray:
+    """Return the nearest other samples of each, int (n, `NEIGHBOURS`)."""
+    from sklearn.neighbors import NearestNeighbors
+
+    found: np.ndarray = NearestNeighbors(n_neighbors=NEIGHBOURS).fit(x).kneighbors(return_distance=False)
+    return found
+
+
+def agreement(cluster: np.ndarray, near: np.ndarray) -> float:
+    """Return how often neighbours share a cluster, beyond chance: 1 at best."""
+    sizes = np.bincount(cluster).astype(float)
+    chance = float((sizes * (sizes - 1)).sum() / (len(cluster) * (len(cluster) - 1)))
+    same = float((cluster[near] == cluster[:, None]).mean())
+    return (same - chance) / (1 - chance) if chance < 1 else 0.0
+
+
+def stability(x: np.ndarray, clusters: int) -> float:
+    """Return the mean adjusted Rand index of K-means on two halves, over all samples."""
+    from sklearn.metrics import adjusted_rand_score
+
+    found = []
+    for seed in range(HALVES):
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(len(x))
+        both = []
+        for half in (order[::2], order[1::2]):
+            centres = kmeans(x[half], clusters, rng, starts=3).centres
+            both.append(((x[:, None] - centres[None]) ** 2).sum(2).argmin(1))
+        found.append(adjusted_rand_score(*both))
+    return float(np.mean(found))
+
+
+def scored(x: np.ndarray, y: np.ndarray, near: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Return the scores of K-means in a space (n, d), with the classes y (n,) and neighbours in other spaces."""
+    from sklearn.metrics import silhouette_score
+
+    clusters = len(np.unique(y))
+    found = kmeans(x, clusters, np.random.default_rng(0), starts=STARTS).cluster
+    rng = np.random.default_rng(1)
+    chance = np.mean([accuracy(y, rng.permutation(found)) for _ in range(RANDOM_ORDERS)])
+    scores = {
+        "acc": accuracy(y, found),
+        "chance": float(chance),
+        "own": agreement(found, neighbours_of(x)),
+        "silhouette": float(silhouette_score(x, found, sample_size=min(1_000, len(x)), random_state=0)),
+        "stability": stability(x, clusters),
+        **{f"in {name}": agreement(found, each) for name, each in near.items()},
+    }
+    return {name: round(float(value), DIGITS) for name, value in scores.items()}
+
+
+def shared_out(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the client of each sample, int (n,): each class goes to clients in Dirichlet(`BETA`) proportions."""
+    client = np.zeros(len(y), dtype=int)
+    for label in np.unique(y):
+        rows = rng.permutation(np.nonzero(y == label)[0])
+        ends = np.cumsum(rng.dirichlet([BETA] * CLIENTS))[:-1] * len(rows)
+        client[rows] = np.searchsorted(ends, np.arange(len(rows)), side="right")
+    return client
+
+
+def federated_agreement(x: np.ndarray, y: np.ndarray) -> float:
+    """Return what `method.name: auto` measures of a space where clients are uneven."""
+    rng = np.random.default_rng(2)
+    drawn = rng.permutation(len(x))[:MAX_COMPARED]
+    client = shared_out(y[drawn], rng)
+    order = np.argsort(client, kind="stable")
+    samples = ClientSamples(torch.from_numpy(x[drawn][order]), torch.from_numpy(client[order]), CLIENTS)
+    return round(space_agreement(samples, max(MIN_CLUSTERS, len(np.unique(y))), 0), DIGITS)
+
+
+def image_record(make: Any) -> dict[str, Any]:
+    """Return the figures of one set of images."""
+    images, y = make()
+    spaces = image_spaces(images)
+    near = {"pixels": "pixels", "encoder": "unit length", "both": "side by side"}
+    neighbours = {name: neighbours_of(spaces[space]) for name, space in near.items()}
+    return {
+        **size_of(y),
+        "side": int(images.shape[1]),
+        "colours": 1 if images.ndim == 3 else 3,
+        "pixels": federated_agreement(spaces["pixels"], y),
+        "features": federated_agreement(spaces["encoder"], y),
+        "spaces": {name: scored(x, y, neighbours) for name, x in spaces.items()},
+    }
+
+
+def size_of(y: np.ndarray) -> dict[str, Any]:
+    """Return number of samples and classes, and how many times larger the largest class is than the smallest."""
+    sizes = np.bincount(y)
+    return {"samples": len(y), "classes": len(sizes), "ratio": round(float(sizes.max() / sizes.min()), 1)}
+
+
+def table_record(make: Any) -> dict[str, Any]:
+    """Return the figures of one table."""
+    from sklearn.mixture import GaussianMixture
+
+    x, y = make()
+    x = np.asarray(x, dtype=float)
+    deviation = x.std(0)
+    varies = deviation > 0
+    even = (x[:, varies] - x[:, varies].mean(0)) / deviation[varies]
+    clusters = len(np.unique(y))
+    spread = float(deviation[varies].max() / np.median(deviation[varies]))
+    spaces = {"raw": x, "standardised": even}
+    near = {name: neighbours_of(space) for name, space in spaces.items()}
+    mixed = GaussianMixture(clusters, covariance_type="tied", n_init=3, reg_covar=1e-2, random_state=0)
+    return {
+        **size_of(y),
+        "columns": int(x.shape[1]),
+        "spread": round(spread, 2),
+        "mixture": round(accuracy(y, mixed.fit_predict(even)), DIGITS),
+        "spaces": {name: scored(space, y, near) for name, space in spaces.items()},
+    }
+
+
+def measure_all(file: Path = FILE) -> None:
+    """Measure every set that the file does not hold, and write the file after each."""
+    kept: dict[str, Any] = {"images": {}, "tables": {}}
+    if file.exists():
+        kept = json.loads(file.read_text())
+    for kind, sets, record in (("images", IMAGES, image_record), ("tables", TABLES, table_record)):
+        for name, make in sets.items():
+            if name in kept[kind]:
+                continue
+            with threadpool_limits(1):
+                kept[kind][name] = record(make)
+            print(f"{kind}: {name}", file=sys.stderr, flush=True)
+            file.write_text(dumped(kept))
+
+
+def dumped(kept: Mapping[str, Any]) -> str:
+    """Return the figures as JSON with a line a set."""
+    parts = []
+    for kind, sets in kept.items():
+        lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(record)}" for name, record in sets.items())
+        parts.append(f" {json.dumps(kind)}: {{\n{lines}\n }}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"

@@ -1,0 +1,134 @@
+"""The tables of docs/which_method.md, made from the kept figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.methods.auto import PIXELS_AHEAD, UNEVEN_SPREAD
+from shoal.studies.evidence import tuning_rows
+
+BEGIN = "<!-- made by python -m shoal.studies.label_free: {} -->"
+END = "<!-- end -->"
+SCORES = {
+    "in both": "neighbours agree in pixels and encoder side by side",
+    "in encoder": "neighbours agree in the encoder's space",
+    "own": "neighbours agree in the space that was clustered",
+    "in pixels": "neighbours agree in pixels",
+    "silhouette": "silhouette in the space that was clustered",
+    "stability": "stability over halves",
+}
+NULL = ("pixels", "encoder", "untrained")
+CHANCE = 1.5
+"""ACC below so many times that of the same clusters in random order is chance."""
+
+
+def clusterings(figures: Mapping[str, Any]) -> list[dict[str, float]]:
+    """Return the scores of every clustering of images, with `gap`: `in both` less that of the best null baseline."""
+    found = []
+    for each in figures["images"].values():
+        best = max(each["spaces"][name]["in both"] for name in NULL)
+        found += [{**scores, "gap": scores["in both"] - best} for scores in each["spaces"].values()]
+    return found
+
+
+def area(positive: np.ndarray, negative: np.ndarray) -> float:
+    """Return how often a score is higher where it should be: the area under the ROC curve."""
+    higher = positive[:, None] > negative[None]
+    return float((higher + 0.5 * (positive[:, None] == negative[None])).mean())
+
+
+def ranking_table(figures: Mapping[str, Any]) -> str:
+    """Return how well each score ranks clusterings of images by ACC, and finds those at chance."""
+    from scipy.stats import spearmanr
+
+    runs = clusterings(figures)
+    acc = np.array([run["acc"] for run in runs])
+    chance = acc < CHANCE * np.array([run["chance"] for run in runs])
+    within = []
+    lines = [
+        f"| score, without labels | rank correlation with ACC, {len(runs)} clusterings | within a set | finds chance "
+        f"({int(chance.sum())} of them), area under ROC |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, words in {**SCORES, "gap": "the first, less that of the best null baseline"}.items():
+        score = np.array([run[name] for run in runs])
+        size = len(next(iter(figures["images"].values()))["spaces"])
+        within = [spearmanr(score[at : at + size], acc[at : at + size]).statistic for at in range(0, len(runs), size)]
+        lines.append(
+            f"| {words} | {spearmanr(score, acc).statistic:.2f} | {np.nanmean(within):.2f} | "
+            f"{area(score[~chance], score[chance]):.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def images_table(figures: Mapping[str, Any]) -> str:
+    """Return, for each set of images, what was measured, what the rule chose, and ACC of that and of the others."""
+    rows = {row.set: row for row in tuning_rows() if row.kind == "image"}
+    lines = [
+        "| images | size | largest class | agreement: pixels, encoder | chosen | pixels | encoder | untrained |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, each in figures["images"].items():
+        size = f"{each['samples']:,} of {each['side']} px{'' if each['colours'] == 1 else ', colour'}"
+        acc = " | ".join(f"{each['spaces'][space]['acc']:.3f}" for space in NULL)
+        lines.append(
+            f"| {name} | {size} | {each['ratio']:g} x | {each['pixels']:.2f}, {each['features']:.2f} | "
+            f"{rows[name].method.removeprefix('K-means on ')}{' (behind)' if rows[name].behind else ''} | {acc} |"
+        )
+    behind = sum(row.behind for row in rows.values())
+    lines += [
+        "",
+        f"Pixels are chosen if their agreement is higher by more than {PIXELS_AHEAD:.2f}. "
+        f"{len(rows) - behind} of {len(rows)} are at or above every null baseline less .02.",
+    ]
+    return "\n".join(lines)
+
+
+def columns_table(figures: Mapping[str, Any]) -> str:
+    """Return the same for tables."""
+    rows = {row.set: row for row in tuning_rows() if row.kind == "vector"}
+    lines = [
+        "| table | size | largest class | spread | chosen | raw | standardised | mixture, tied |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, each in figures["tables"].items():
+        raw = each["spaces"]["raw"]["acc"]
+        even = each["spaces"]["standardised"]["acc"]
+        chosen = rows[name].method.removeprefix("K-means on ").removesuffix(" columns")
+        lines.append(
+            f"| {name} | {each['samples']:,} x {each['columns']} | {each['ratio']:g} x | {each['spread']:,.1f} | "
+            f"{chosen}{' (behind)' if rows[name].behind else ''} | {raw:.3f} | {even:.3f} | {each['mixture']:.3f} |"
+        )
+    behind = sum(row.behind for row in rows.values())
+    lines += [
+        "",
+        f"Columns are standardised from a spread of {UNEVEN_SPREAD:g} on. {len(rows) - behind} of {len(rows)} are at "
+        "or above K-means on raw columns less .02.",
+    ]
+    return "\n".join(lines)
+
+
+TABLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "ranking": ranking_table,
+    "images": images_table,
+    "tables": columns_table,
+}
+
+
+def page_with_tables(text: str, figures: Mapping[str, Any]) -> str:
+    """Return a page with the tables between its marks made anew."""
+    for name, make in TABLES.items():
+        begin = BEGIN.format(name)
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(END)
+        text = f"{before}{begin}\n\n{make(figures)}\n\n{END}{after}"
+    return text
+
+
+def write_page(page: Path, figures: Mapping[str, Any]) -> None:
+    """Write the tables into a page."""
+    page.write_text(page_with_tables(page.read_text(), figures))

@@ -1,0 +1,126 @@
+"""`method.name: auto`: a method before the run begins, kept with the reason; the same for equal settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.core.errors import ShoalError
+from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.lifecycle import choosing_method
+from shoal.lifecycle.choosing_method import choice_file
+from shoal.lifecycle.nights import check_settings
+from shoal.lifecycle.preflight import check_method
+from shoal.lifecycle.preparing import settled, with_scheme
+from shoal.lifecycle.starting import find_like, new_run
+from shoal.methods.contract.context import MethodError
+from shoal.models.frozen import is_installed
+
+Make = Callable[..., Any]
+POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 80, "clusters": 3, "dimension": 8, "test": 20}}
+
+
+def unnamed(**changes: Any) -> Settings:
+    """Return settings of a short run that name neither method nor budget."""
+    base = {
+        "data": POINTS,
+        "partition": {"kind": "dirichlet", "clients": 3, "beta": 1.0},
+        "workers": {"device": "cpu", "precision": "fp32", "slots": 1},
+        "tracking": {"mlflow": False, "prefect": "off"},
+    }
+    return make_settings({**base, **changes})
+
+
+def test_the_run_has_the_method_and_its_lineage_says_why(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from shoal.cli.console import execute
+
+    settings = unnamed()
+    assert settings.chooses_method
+    run = new_run(settings)
+    execute(run)
+    assert "federated K-means on columns as they are" in capsys.readouterr().err
+    chosen = run.lineage().method_chosen
+    assert chosen is not None
+    assert chosen.method == run.settings().method.name == "fedkmeans"
+    assert run.settings().rounds == 60
+    assert not run.settings().chooses_method
+    first = run.events()[0]
+    assert (first.kind, first.message) == ("method_chosen", chosen.reason)
+    assert settled(settings).digest() == run.settings().digest(), "as if it had been named"
+    like = find_like(settings)
+    assert like is not None
+    assert like.path == run.path
+
+
+def test_the_same_settings_choose_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = unnamed()
+    first = new_run(settings).lineage().method_chosen
+    file = choice_file(with_scheme(settings))
+    file.unlink()
+    assert new_run(settings).lineage().method_chosen == first, "the same figures"
+    monkeypatch.setattr(choosing_method, "facts_of", lambda *_: pytest.fail("it was chosen before"))
+    assert new_run(settings).lineage().method_chosen == first
+    monkeypatch.setattr(choosing_method, "is_installed", lambda _: not is_installed("efficientnet-lite0"))
+    with pytest.raises(BaseException, match="chosen before"):
+        new_run(settings)  # an encoder that was installed since may change the choice
+
+
+@pytest.mark.skipif(not is_installed("efficientnet-lite0"), reason="the frozen encoder is not installed")
+def test_images_are_compared_in_both_spaces(home: Path) -> None:
+    run = new_run(unnamed(data={"name": "digits", "limit": 120}))
+    chosen = run.lineage().method_chosen
+    assert chosen is not None
+    assert 0 < chosen.facts["pixels"] < 1
+    assert 0 < chosen.facts["features"] < 1
+    ahead = chosen.facts["pixels"] > chosen.facts["features"] + 0.1
+    assert run.settings().model.encoder == ("pixels" if ahead else "efficientnet-lite0")
+
+
+def test_without_the_encoder_pixels_are_clustered_and_the_reason_says_so(home: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(choosing_method, "is_installed", lambda _: False)
+    run = new_run(unnamed(data={"name": "digits", "limit": 120}))
+    assert run.settings().model.encoder == "pixels"
+    assert "the frozen encoder is not installed" in run.events()[0].message
+
+
+def test_a_network_to_train_has_a_budget_in_steps(home: Path) -> None:
+    changes = {"data": {"name": "digits", "limit": 240}, "model": {"encoder": "tiny-conv"}, "local": {"batch": 24}}
+    settings = settled_by_run(unnamed(**changes))
+    assert settings.method.name == "fedsimclr_kmeans"
+    assert (settings.local.steps, settings.local.epochs, settings.local.batch) == (50, None, 24)
+
+
+def settled_by_run(settings: Settings) -> Settings:
+    """Return the settings of a new run."""
+    return new_run(settings).settings()
+
+
+def test_local_settings_without_effect_are_told(home: Path) -> None:
+    run = new_run(unnamed(local={"lr": 0.1}))
+    told = [event.message for event in run.events() if event.kind == "settings_unused"]
+    assert told == [
+        "local.lr without effect: method auto chose fedkmeans, which trains nothing; set method.name to a method that "
+        "trains"
+    ]
+
+
+def test_what_only_some_methods_take_wants_a_method(home: Path) -> None:
+    with pytest.raises(MethodError, match=r"privacy\.clip is for some methods only, and method\.name is auto"):
+        check_method(unnamed(privacy={"clip": 1.0, "noise": 1.0}), places.store())
+    with pytest.raises(ShoalError, match=r"method\.name is auto: set it to one"):
+        check_settings(unnamed(tracking={"mlflow": True}))
+
+
+def test_a_budget_is_said_in_steps_or_in_epochs(home: Path, small: Make) -> None:
+    settings = small(local={"epochs": None, "steps": 3})
+    assert settings.local.epochs is None
+    assert make_settings(settings.to_json()) == settings
+    assert settings.digest() != small().digest() == small(local={"steps": 0}).digest()
+    with pytest.raises(ShoalError, match=r"local\.steps and local\.epochs both say how long"):
+        small(local={"epochs": 2, "steps": 3})
+    with pytest.raises(ShoalError, match=r"local\.steps: method 'uifca' counts none; these do: fedpnp"):
+        small(method={"name": "uifca"}, local={"epochs": None, "steps": 3})

