@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import get_args
 
 from shoal.core.errors import DataError
-from shoal.data.choices import OnBad, OnOdd
+from shoal.data.choices import Missing, OnBad, OnOdd
+from shoal.data.columns import MAX_CATEGORIES
 from shoal.data.folder_files import is_system
 from shoal.data.images import (
     Picture,
@@ -231,6 +232,8 @@ def add_table(
     client_column: str = "client",
     label_column: str | None = None,
     features: Sequence[str] | None = None,
+    missing: Missing | None = None,
+    max_categories: int = MAX_CATEGORIES,
     test: float = 0.0,
     seed: int = 0,
     licence: str = "not stated",
@@ -238,7 +241,7 @@ def add_table(
     append: bool = False,
     intake: Intake | None = None,
 ) -> Prepared:
-    """Prepare a Parquet or CSV table: a client column, an optional label column, and numbers.
+    """Prepare a Parquet or CSV table: a client column, an optional label column, numbers, and texts of few values.
 
     Args:
         path: .parquet, .csv or .csv.gz; CSV with a header row.
@@ -247,6 +250,10 @@ def add_table(
         client_column: the client of a row.
         label_column: the label of a row; None without labels.
         features: the columns that are features; None: all that are measurements (`shoal.data.columns`).
+        missing: what is done with missing values: refuse them, fill them with the mean of their column over all
+            clients, or leave their rows out (drop-rows); None: refuse, or as in the set to append to.
+        max_categories: largest number of different values of a column of text; each value becomes a feature
+            COLUMN=VALUE of 0 and 1.
         test: share of each client's rows that becomes the test split.
         seed: seed for drawing the test split.
         licence: kept in the manifest.
@@ -255,12 +262,15 @@ def add_table(
         intake: notes of what is taken, adapted and left out.
 
     Returns:
-        Vectors float32 (n, features), in the order of the table's columns.
+        Vectors float32 (n, features), in the order of the table's columns. `extra["coding"]` says how columns became
+            features, `extra["columns"]` whether they are measurements or one embedding.
 
     Raises:
         DataError: the file is unreadable, a column is missing, a feature is not a finite number (columns and rows are
-            named), the name is taken, or rows cannot be appended to the set.
+            named), values are missing, the name is taken, or rows cannot be appended to the set.
     """
+    if missing is not None:
+        _check_choice("missing", missing, get_args(Missing))
     onto = check_name(name, store, force, append)
     batch = read_rows(
         path,
@@ -268,6 +278,8 @@ def add_table(
         client_column=client_column,
         label_column=label_column,
         features=features,
+        missing=missing,
+        max_categories=max_categories,
         licence=licence,
         intake=intake,
     )

@@ -52,6 +52,8 @@ class DataSpec:
     train: int
     test: int
     vocabulary: int | None = None
+    measurements: bool = False
+    """Whether columns are measurements in units of their own (`shoal.data.table_coding`), and no embedding."""
 
     @property
     def sample_bytes(self) -> int:
@@ -98,7 +100,16 @@ class Prepared:
         """The part of the manifest that methods see."""
         m = self.manifest
         vocabulary = m.extra.get("vocabulary")
-        return DataSpec(m.name, m.kind, m.shape, m.classes, m.train, m.test, len(vocabulary) if vocabulary else None)
+        return DataSpec(
+            m.name,
+            m.kind,
+            m.shape,
+            m.classes,
+            m.train,
+            m.test,
+            len(vocabulary) if vocabulary else None,
+            m.extra.get("columns") == "measurements",
+        )
 
     def columns(self) -> list[str]:
         """Names of the per-training-sample columns kept with the set."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.data.choices import OnBad, OnOdd
+from shoal.data.choices import Missing, OnBad, OnOdd
+from shoal.data.columns import MAX_CATEGORIES
 from shoal.data.intake import Intake
 from shoal.lifecycle.adding import add_own
 
@@ -49,6 +50,8 @@ def add_data(
     client_column: str = "client",
     label_column: str | None = None,
     features: Sequence[str] | None = None,
+    missing: Missing | None = None,
+    max_categories: int = MAX_CATEGORIES,
     test: float = 0.0,
     seed: int = 0,
     licence: str = "not stated",
@@ -65,6 +68,9 @@ def add_data(
         labels: of images: a CSV with the columns file and label.
         client_column, label_column: of a table: whose a row is, and its label.
         features: of a table: the columns that are features, `*` for all that are measurements; none: these.
+        missing: of a table: missing values are refused, filled with the mean of their column, or their rows left out
+            (drop-rows); none: refused, or as in the set to append to.
+        max_categories: of a table: largest number of different values of a column of text that is taken.
         test: share of each client's samples that becomes the test part, drawn by `seed`.
         seed: seed for drawing the test split.
         licence: kept with the set.
@@ -84,6 +90,8 @@ def add_data(
         client_column=client_column,
         label_column=label_column,
         features=features,
+        missing=missing,
+        max_categories=max_categories,
         test=test,
         seed=seed,
         licence=licence,

@@ -76,6 +76,9 @@ def execute(folder: Any) -> RunResult:
 
     if chosen := folder.lineage().clusters_chosen:
         err.print(f"{chosen.clusters} clusters: {chosen.rule}", highlight=False, soft_wrap=True)
+    for event in folder.events():
+        if event.kind == "scale_of_columns":
+            err.print(event.message, highlight=False, soft_wrap=True)
     with progress(err) as observe:
         try:
             return execute_run(folder, [observe])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.core.errors import DataError, PartitionError
-from shoal.data.choices import OnBad, OnOdd
+from shoal.data.choices import Missing, OnBad, OnOdd
 from shoal.data.partition.schemes import SCHEMES, PartitionSettings, TransformName
 
 if TYPE_CHECKING:
@@ -211,6 +211,19 @@ Features = Annotated[
         "(default: *, without labels, identifiers, dates and similar columns)"
     ),
 ]
+MissingValues = Annotated[
+    Missing | None,
+    typer.Option(
+        help="table: missing values: refuse them, fill them with the mean of their column, or leave their rows out "
+        "(default: refuse; with --append as in the set)"
+    ),
+]
+MaxCategories = Annotated[
+    int,
+    typer.Option(
+        min=0, help="table: largest number of values of a column of text; each value becomes a column of 0 and 1"
+    ),
+]
 Append = Annotated[
     bool,
     typer.Option("--append", help="add new files to the existing data set of this name; its samples stay as they are"),
@@ -230,6 +243,8 @@ def add(
     client_column: Annotated[str, typer.Option(help="table: column that names the client of a row")] = "client",
     label_column: Annotated[str | None, typer.Option(help="table: column of labels (default: no labels)")] = None,
     features: Features = None,
+    missing: MissingValues = None,
+    max_categories: MaxCategories = 20,
     test: Annotated[float, typer.Option(help="share of each client's samples that becomes the test part")] = 0.0,
     seed: Annotated[int, typer.Option(help="seed of the draw of the test part")] = 0,
     licence: Annotated[str, typer.Option(help="licence, stored with the set")] = "not stated",
@@ -256,6 +271,8 @@ def add(
         client_column=client_column,
         label_column=label_column,
         features=features or None,
+        missing=missing,
+        max_categories=max_categories,
         test=test,
         seed=seed,
         licence=licence,

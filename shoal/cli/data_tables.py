@@ -20,6 +20,7 @@ from shoal.data.prepared import Prepared
 from shoal.data.repair import damaged_sets, repair_sets
 from shoal.data.sample_files import DIGEST, sample_files
 from shoal.data.sets import SETS
+from shoal.data.table_coding import CODING
 from shoal.engine.settings import places
 from shoal.engine.store.represent import PREFIX
 from shoal.review.results.summary import counted
@@ -87,12 +88,8 @@ def print_manifest(prepared: Prepared) -> None:
         "licence": manifest.licence,
         "sha256": manifest.digest,
         "folder": str(prepared.folder),
+        **_extra_rows(manifest.extra),
     }
-    for key, value in manifest.extra.items():
-        if key in ("clients", "features"):
-            rows[key] = _first_names(tuple(map(str, value)))
-        elif key not in ("files", DIGEST, *LISTS):
-            rows[key] = _value_words(value)
     for row in rows.items():
         table.add_row(*row)
     out.print(table)
@@ -101,6 +98,29 @@ def print_manifest(prepared: Prepared) -> None:
     for key in LISTS:
         if manifest.extra.get(key):
             say(_listed(key, manifest.extra[key]))
+
+
+def _extra_rows(extra: dict[str, Any]) -> dict[str, str]:
+    """Return rows about the further entries of a manifest."""
+    rows: dict[str, str] = {}
+    for key, value in extra.items():
+        if key in ("clients", "features"):
+            rows[key] = _first_names(tuple(map(str, value)))
+        elif key == CODING:
+            rows |= _coding_rows(value)
+        elif key not in ("files", DIGEST, *LISTS):
+            rows[key] = _value_words(value)
+    return rows
+
+
+def _coding_rows(coding: dict[str, Any]) -> dict[str, str]:
+    """Return rows about columns of text and missing values of a table."""
+    rows = {"missing values": coding["missing"]}
+    if coding["categories"]:
+        rows["columns of text"] = "; ".join(
+            f"{column}: {', '.join(values)}" for column, values in coding["categories"].items()
+        )
+    return rows
 
 
 def _clients_table(prepared: Prepared) -> Table:

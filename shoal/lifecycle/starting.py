@@ -16,6 +16,7 @@ from rich.console import Console
 from shoal.core.errors import PartitionError, ShoalError
 from shoal.core.records import record_to_json
 from shoal.data.partition.table import Partition, load_partition
+from shoal.data.prepared import Prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import expected_slots, resolve
 from shoal.engine.settings.one_thread import one_thread
@@ -72,6 +73,7 @@ def new_run(
         if choice is not None:
             tell_choice(run, choice)
         tell_left_out(run, table)
+        tell_scale(run, settings, prepared)
         if origin is not None:
             origin.keep(run)
         opened = OpenedRun(run)
@@ -97,6 +99,17 @@ def tell_left_out(run: RunFolder, table: Partition) -> None:
     if clients := left_out.get("clients"):
         message = f"clients that do not take part: {left_out['reason']}"
         run.event("clients_too_small", level=WARNING, message=message, clients=clients)
+
+
+def tell_scale(run: RunFolder, settings: Settings, prepared: Prepared) -> None:
+    """Write to the run's events whether columns are standardised, where the settings leave it to the data."""
+    if prepared.spec.kind == "image" or getattr(settings.method, "standardise", True) is not None:
+        return
+    done = "columns are taken as they are: they are of one scale"
+    if prepared.spec.measurements:
+        done = "columns are standardised over the federation: they are measurements"
+    message = f"{done} (method.standardise=true or false decides otherwise)"
+    run.event("scale_of_columns", message=message, standardise=prepared.spec.measurements)
 
 
 def finished_run(settings: Settings, partition: Path) -> RunFolder:

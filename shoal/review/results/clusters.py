@@ -25,6 +25,7 @@ from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.partition.table import Partition, load_partition
 from shoal.data.prepared import DataSpec, Kind, Prepared, open_prepared
 from shoal.data.sample_files import sample_files
+from shoal.data.table_coding import CODING, TableCoding, coding_of
 from shoal.engine.messages.wire import Assign, Assigned, Failed
 from shoal.engine.rounds.active_run import Call, active_run_at
 from shoal.engine.rounds.deadlines import Deadline, Limits
@@ -67,6 +68,8 @@ class ClusteredData:
         name, kind, classes, train, test, shape: as of `DataSpec`.
         features: the columns of a table, in the order in which the model takes them; empty for other kinds.
         on_odd: what is done with new images of another size: `resize` or `skip`.
+        measurements: as of `DataSpec`.
+        coding: how the columns of a table become features; None where all features are numbers.
     """
 
     name: str
@@ -77,11 +80,21 @@ class ClusteredData:
     shape: tuple[int, ...]
     features: tuple[str, ...]
     on_odd: str
+    measurements: bool = False
+    coding: TableCoding | None = None
 
     @property
     def spec(self) -> DataSpec:
         """What a method may know of the set."""
-        return DataSpec(self.name, self.kind, self.shape, self.classes, self.train, self.test)
+        return DataSpec(
+            self.name,
+            self.kind,
+            self.shape,
+            self.classes,
+            self.train,
+            self.test,
+            measurements=self.measurements,
+        )
 
 
 @dataclass(frozen=True)
@@ -278,6 +291,8 @@ def clustered_data(prepared: Prepared) -> ClusteredData:
         shape=spec.shape,
         features=tuple(prepared.manifest.extra.get("features", [])),
         on_odd=odd_choice(prepared),
+        measurements=spec.measurements,
+        coding=coding_of(prepared.manifest.extra) if CODING in prepared.manifest.extra else None,
     )
 
 

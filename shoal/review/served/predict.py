@@ -23,7 +23,8 @@ from shoal.data.images import Rejected, listing
 from shoal.data.intake import Intake
 from shoal.data.own_images import note_left_out
 from shoal.data.spelling import tidy
-from shoal.data.tables import features, read_table
+from shoal.data.table_coding import TableCoding, encode
+from shoal.data.tables import read_table
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import FINISHED
@@ -109,7 +110,7 @@ class Predictor:
         checkpoint = read_state(run, round)
         self.round = checkpoint.server.round
         settings = run.settings()
-        self.features = list(facts.data.features)
+        self.coding = facts.data.coding or TableCoding(tuple(tidy(name) for name in facts.data.features))
         self.on_odd = facts.data.on_odd
         self.clusters = facts.clusters
         self.spec = facts.data.spec
@@ -296,14 +297,15 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
     intake = Intake()
     table = read_table(source, intake=intake)
     intake.see("columns", len(table.columns))
-    names = [tidy(name) for name in predictor.features]
+    coding = predictor.coding
+    names = list(coding.columns)
     if names:
         missing = [name for name in names if name not in table.columns]
         if missing:
             listed = ", ".join(missing[:10])
             if len(missing) > 10:
                 listed += " ..."
-            raise DataError(f"{source} lacks {len(missing)} of the {len(names)} features of {spec.name!r}: {listed}")
+            raise DataError(f"{source} lacks {len(missing)} of the {len(names)} columns of {spec.name!r}: {listed}")
         for column in table.columns.difference(names, sort=False):
             intake.leave_out("column that is not a feature of the set", str(column))
         table = table[names]
@@ -311,11 +313,15 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
         raise DataError(
             f"{source} has {len(table.columns)} columns, expected only the {expected} features of {spec.name!r}"
         )
-    x, _ = features(table, source, intake)
-    intake.take("columns", x.shape[1])
-    intake.see("rows", len(x))
+    else:
+        coding = TableCoding(tuple(map(str, table.columns)))
+    x, kept = encode(table, coding, source, intake)
+    intake.take("columns", len(coding.columns))
+    intake.see("rows", len(kept))
     intake.take("rows", len(x))
-    return Predicted(predictor.of_array(x.reshape(len(x), *spec.shape), embedding), [], intake=intake)
+    found = predictor.of_array(x.reshape(len(x), *spec.shape), embedding)
+    found["row"] = np.flatnonzero(kept)
+    return Predicted(found, [], intake=intake)
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
