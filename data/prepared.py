@@ -4,8 +4,8 @@
       manifest.json  train_x.npy  train_y.npy  test_x.npy  test_y.npy
       own sets also: column_client.npy (the client of a training sample)  files.parquet (the file of a sample)
 
-Images are uint8 (n, channels, height, width), vectors float32 (n, features), token sequences int32 (n, length);
-labels int64 (n,), or absent. The test arrays may be absent too.
+Images are uint8 (n, channels, height, width), vectors float32 (n, features), windows of series float32 (n, channels,
+length), token sequences int32 (n, length); labels int64 (n,), or absent. The test arrays may be absent too.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from shoal.core.errors import DataError, brief
 from shoal.core.seal import sealed, unsealed
 from shoal.data.remedy import is_own, remedy
 
-Kind = Literal["image", "vector", "text"]
-DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32"}
+Kind = Literal["image", "vector", "text", "series"]
+DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32", "series": "float32"}
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 FULL = (errno.ENOSPC, errno.EDQUOT)
 MAX_REOPENS = 20

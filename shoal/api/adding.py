@@ -10,6 +10,7 @@ from pathlib import Path
 from shoal.data.choices import Missing, OnBad, OnOdd
 from shoal.data.columns import MAX_CATEGORIES
 from shoal.data.intake import Intake
+from shoal.data.windows import WindowOptions
 from shoal.lifecycle.adding import add_own
 
 
@@ -19,7 +20,7 @@ class AddedData:
 
     Attributes:
         name: of the set.
-        kind: image or vector.
+        kind: image, vector or series.
         shape: of a sample.
         train, test: how many samples.
         clients: their names.
@@ -52,6 +53,7 @@ def add_data(
     features: Sequence[str] | None = None,
     missing: Missing | None = None,
     max_categories: int = MAX_CATEGORIES,
+    windows: WindowOptions | None = None,
     test: float = 0.0,
     seed: int = 0,
     licence: str = "not stated",
@@ -71,6 +73,7 @@ def add_data(
         missing: of a table: missing values are refused, filled with the mean of their column, or their rows left out
             (drop-rows); none: refused, or as in the set to append to.
         max_categories: of a table: largest number of different values of a column of text that is taken.
+        windows: of a table: its rows are samples of time series, which are cut into windows; none: rows are vectors.
         test: share of each client's samples that becomes the test part, drawn by `seed`.
         seed: seed for drawing the test split.
         licence: kept with the set.
@@ -92,6 +95,7 @@ def add_data(
         features=features,
         missing=missing,
         max_categories=max_categories,
+        windows=windows,
         test=test,
         seed=seed,
         licence=licence,

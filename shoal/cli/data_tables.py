@@ -21,6 +21,7 @@ from shoal.data.repair import damaged_sets, repair_sets
 from shoal.data.sample_files import DIGEST, sample_files
 from shoal.data.sets import SETS
 from shoal.data.table_coding import CODING
+from shoal.data.windows import WINDOWS, window_rule
 from shoal.engine.settings import places
 from shoal.engine.store.represent import PREFIX
 from shoal.review.results.summary import counted
@@ -108,6 +109,8 @@ def _extra_rows(extra: dict[str, Any]) -> dict[str, str]:
             rows[key] = _first_names(tuple(map(str, value)))
         elif key == CODING:
             rows |= _coding_rows(value)
+        elif key == WINDOWS:
+            rows[key] = window_rule(extra).words()
         elif key not in ("files", DIGEST, *LISTS):
             rows[key] = _value_words(value)
     return rows

@@ -15,7 +15,7 @@ from shoal.engine.settings import places
 from shoal.lifecycle.tracked import TrackingError, track
 
 IMAGE_OPTIONS = ("size", "on_bad", "on_odd", "labels")
-TABLE_OPTIONS = ("client_column", "label_column", "features", "missing", "max_categories")
+TABLE_OPTIONS = ("client_column", "label_column", "features", "missing", "max_categories", "windows")
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
     Args:
         path: the folder, or the table.
         name: what the set is called: small letters, digits, - and _.
-        options: as of `shoal.data.own.add_folder` (`IMAGE_OPTIONS`) or `add_table` (`TABLE_OPTIONS`), and of both (test,
-            seed, licence, force, append). Those of the other kind are left out of account.
+        options: as of `shoal.data.own.add_folder` (`IMAGE_OPTIONS`) or `add_table` (`TABLE_OPTIONS`), and of both
+            (test, seed, licence, force, append). Those of the other kind are left out of account.
 
     Raises:
         DataError: as those.

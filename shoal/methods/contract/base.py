@@ -240,7 +240,7 @@ class Method(ABC):
         local_defaults, model_defaults: the sections `local` and `model` where the settings leave them out.
 
     Class attributes for the engine:
-        kinds: kinds of data that it works on: image, vector, text.
+        kinds: kinds of data that it works on: image, vector, series, text.
         pooled: whether one client holds all data (centralised references).
         needs_validation: whether every client must hold out validation samples.
         exchange_metric: name of the metric of `client_update` that is above 0 where a client trained nothing and only

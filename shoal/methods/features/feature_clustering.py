@@ -84,7 +84,7 @@ class FeatureClustering(Method):
 
     Settings = FeatureSettings
     model_defaults = ModelSettings(encoder="efficientnet-lite0")
-    kinds = ("vector", "image")
+    kinds = ("vector", "image", "series")
     trains = False
     judges_features = True
     trains_encoder = False

@@ -26,6 +26,7 @@ from shoal.data.partition.table import Partition, load_partition
 from shoal.data.prepared import DataSpec, Kind, Prepared, open_prepared
 from shoal.data.sample_files import sample_files
 from shoal.data.table_coding import CODING, TableCoding, coding_of
+from shoal.data.windows import WindowRule, window_rule
 from shoal.engine.messages.wire import Assign, Assigned, Failed
 from shoal.engine.rounds.active_run import Call, active_run_at
 from shoal.engine.rounds.deadlines import Deadline, Limits
@@ -70,6 +71,7 @@ class ClusteredData:
         on_odd: what is done with new images of another size: `resize` or `skip`.
         measurements: as of `DataSpec`.
         coding: how the columns of a table become features; None where all features are numbers.
+        windows: how windows of series are cut; None for other kinds.
     """
 
     name: str
@@ -82,6 +84,7 @@ class ClusteredData:
     on_odd: str
     measurements: bool = False
     coding: TableCoding | None = None
+    windows: WindowRule | None = None
 
     @property
     def spec(self) -> DataSpec:
@@ -293,6 +296,7 @@ def clustered_data(prepared: Prepared) -> ClusteredData:
         on_odd=odd_choice(prepared),
         measurements=spec.measurements,
         coding=coding_of(prepared.manifest.extra) if CODING in prepared.manifest.extra else None,
+        windows=window_rule(prepared.manifest.extra) if spec.kind == "series" else None,
     )
 
 

@@ -22,6 +22,7 @@ from shoal.data.image_decoding import Unusable, decode, decode_with_changes
 from shoal.data.images import Rejected, listing
 from shoal.data.intake import Intake
 from shoal.data.own_images import note_left_out
+from shoal.data.own_windows import new_windows
 from shoal.data.spelling import tidy
 from shoal.data.table_coding import TableCoding, encode
 from shoal.data.tables import read_table
@@ -111,6 +112,7 @@ class Predictor:
         self.round = checkpoint.server.round
         settings = run.settings()
         self.coding = facts.data.coding or TableCoding(tuple(tidy(name) for name in facts.data.features))
+        self.windows = facts.data.windows
         self.on_odd = facts.data.on_odd
         self.clusters = facts.clusters
         self.spec = facts.data.spec
@@ -291,11 +293,16 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
     expected = int(np.prod(spec.shape))
     if source.is_dir() or not source.name.lower().endswith((".parquet", ".pq", ".csv", ".csv.gz")):
         raise DataError(
-            f"{source} is not a table: the model was trained on the vectors of {spec.name!r}; give a Parquet or CSV "
-            f"file with its {expected} features"
+            f"{source} is not a table: the model was trained on the {spec.kind} data of {spec.name!r}; give a Parquet "
+            f"or CSV file with its {expected} features or, for windows, its channels"
         )
     intake = Intake()
     table = read_table(source, intake=intake)
+    if predictor.windows is not None:
+        windows, names = new_windows(table, predictor.windows, source, intake)
+        found = predictor.of_array(windows, embedding)
+        found.insert(1, "window", names)
+        return Predicted(found, [], intake=intake)
     intake.see("columns", len(table.columns))
     coding = predictor.coding
     names = list(coding.columns)
