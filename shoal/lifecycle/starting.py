@@ -29,7 +29,7 @@ from shoal.engine.store.run_folder import RunFolder, in_order
 from shoal.engine.store.warm_start import WarmStart, initial_state, origin_sha256
 from shoal.lifecycle.choosing import choose_clusters
 from shoal.lifecycle.preflight import check_validation
-from shoal.lifecycle.preparing import prepare_data, prepare_partition, settled, with_scheme
+from shoal.lifecycle.preparing import prepare_data, prepare_partition, settled, with_encoder, with_scheme
 from shoal.lifecycle.progress import progress
 
 
@@ -50,7 +50,7 @@ def new_run(
     Raises:
         ShoalError: the data, the partition or the method refuse the settings; WarmStartError: the origin does not fit.
     """
-    settings = with_scheme(settings)
+    settings = with_encoder(with_scheme(settings))
     resolved = resolve(settings)
     expected_slots(settings.workers, resolved.device)
     if partition is None:

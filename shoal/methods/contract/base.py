@@ -37,7 +37,7 @@ from shoal.methods.contract.context import Context, LocalSettings, MethodError, 
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions, Shared
-from shoal.models.encoders import ENCODERS
+from shoal.models.encoders import ENCODERS, OF_KIND, build_encoder, encoders_for
 
 if TYPE_CHECKING:  # only figures and tables need them: training runs without
     from matplotlib.figure import Figure
@@ -251,6 +251,7 @@ class Method(ABC):
             applies to it too.
         server_optimiser: whether `aggregation.server` moves its averaged model.
         proximal: whether `local.proximal` keeps its local steps near the model that the server sent.
+        builds_encoder: whether it builds the network that `model.encoder` names for every kind of data (`new_encoder`).
         trains_encoder: whether clients train the network that `model.encoder` names. If not, it may be a frozen one.
         evaluation_reads_memory: whether `recalibrate`, `evaluate` or `assignment` read a client's memory or inbox. If
             not, both are empty there, and memories need not travel to the worker that evaluates.
@@ -287,6 +288,7 @@ class Method(ABC):
     averages_parts: ClassVar[bool] = False
     server_optimiser: ClassVar[bool] = False
     proximal: ClassVar[bool] = False
+    builds_encoder: ClassVar[bool] = False
     trains_encoder: ClassVar[bool] = True
     evaluation_reads_memory: ClassVar[bool] = True
     shared_in_evaluation: ClassVar[Shared] = "nothing"
@@ -318,6 +320,8 @@ class Method(ABC):
                 f"method {self.name!r} trains its encoder, and {context.model.encoder!r} is never trained: set "
                 f"model.encoder to one of {', '.join(ENCODERS)}, or take method fedkmeans"
             )
+        if self.builds_encoder:
+            self.encoder_for(context.model.encoder, context.spec.kind)  # raises where it does not fit
         self.settings = settings
         self.context = context
         self.network_cache: dict[str, nn.Module] = {}
@@ -335,6 +339,31 @@ class Method(ABC):
             kind: kind of the data; None for a user's own set, whose kind is not known yet.
         """
         return cls.local_defaults
+
+    @classmethod
+    def encoder_for(cls, encoder: str, kind: str) -> str:
+        """Return the encoder of a run: on vectors and windows that of the kind takes the place of the method's default.
+
+        Args:
+            encoder: the name in `model.encoder`.
+            kind: of the data.
+
+        Raises:
+            MethodError: another encoder, which does not take such data.
+        """
+        fit = encoders_for(kind)
+        if not cls.builds_encoder or encoder in fit:
+            return encoder
+        if kind in OF_KIND and encoder == cls.model_defaults.encoder:
+            return OF_KIND[kind]
+        raise MethodError(
+            f"model.encoder {encoder!r} does not take {kind} data: set model.encoder to one of {', '.join(fit)}"
+        )
+
+    def new_encoder(self) -> nn.Module:
+        """Return a new encoder of the run, with weights from torch's global generator."""
+        c = self.context
+        return build_encoder(self.encoder_for(c.model.encoder, c.spec.kind), c.spec.shape)
 
     @property
     def needs_clusters(self) -> bool:

@@ -317,7 +317,7 @@ class FeatureClustering(Method):
                     places = torch.searchsorted(evaluation.train.index, client.train.index)
                     features[places] = self.own_vectors(client)[0]
             for part in torch.arange(len(tests)).split(ENCODED_ROWS):
-                features[len(evaluation.train) + part] = self.vectors(tests[part].float().div(255))
+                features[len(evaluation.train) + part] = self.vectors(evaluation.data.computable(tests[part]))
             self._features = features
         return self._features
 
