@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import get_args
 
 from shoal.core.errors import DataError
-from shoal.data.choices import OnBad, OnOdd
+from shoal.data.choices import Missing, OnBad, OnOdd
+from shoal.data.columns import MAX_CATEGORIES
 from shoal.data.folder_files import is_system
 from shoal.data.images import (
     Picture,
@@ -40,10 +41,12 @@ from shoal.data.own_images import (
 from shoal.data.own_rows import read_rows
 from shoal.data.own_store import Batch, check_spelling, exclusive, known_files, store_batch
 from shoal.data.own_vectors import Owners, read_vectors
+from shoal.data.own_windows import read_windows
 from shoal.data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
 from shoal.data.prepared import Prepared, read_manifest
 from shoal.data.remedy import EMBEDDED
 from shoal.data.spelling import choose_spellings, note_spellings
+from shoal.data.windows import WindowOptions, window_rule
 
 
 @exclusive
@@ -233,6 +236,9 @@ def add_table(
     client_column: str = "client",
     label_column: str | None = None,
     features: Sequence[str] | None = None,
+    missing: Missing | None = None,
+    max_categories: int = MAX_CATEGORIES,
+    windows: WindowOptions | None = None,
     test: float = 0.0,
     seed: int = 0,
     licence: str = "not stated",
@@ -240,7 +246,7 @@ def add_table(
     append: bool = False,
     intake: Intake | None = None,
 ) -> Prepared:
-    """Prepare a Parquet or CSV table: a client column, an optional label column, and numbers.
+    """Prepare a Parquet or CSV table: a client column, an optional label column, numbers, and texts of few values.
 
     Args:
         path: .parquet, .csv or .csv.gz; CSV with a header row.
@@ -249,6 +255,12 @@ def add_table(
         client_column: the client of a row.
         label_column: the label of a row; None without labels.
         features: the columns that are features; None: all that are measurements (`shoal.data.columns`).
+        missing: what is done with missing values: refuse them, fill them with the mean of their column over all
+            clients, or leave their rows out (drop-rows); None: refuse, or as in the set to append to.
+        max_categories: largest number of different values of a column of text; each value becomes a feature
+            COLUMN=VALUE of 0 and 1.
+        windows: cut the table, whose rows are samples of time series, into windows (`shoal.data.windows`); None: each
+            row is a vector, or as in the set to append to.
         test: share of each client's rows that becomes the test split.
         seed: seed for drawing the test split.
         licence: kept in the manifest.
@@ -257,22 +269,44 @@ def add_table(
         intake: notes of what is taken, adapted and left out.
 
     Returns:
-        Vectors float32 (n, features), in the order of the table's columns.
+        Vectors float32 (n, features), in the order of the table's columns. `extra["coding"]` says how columns became
+            features, `extra["columns"]` whether they are measurements or one embedding. With windows series float32
+            (n, channels, length); `extra["windows"]` says how they were cut.
 
     Raises:
         DataError: the file is unreadable, a column is missing, a feature is not a finite number (columns and rows are
-            named), the name is taken, or rows cannot be appended to the set.
+            named), values are missing, the name is taken, or rows cannot be appended to the set.
     """
+    if missing is not None:
+        _check_choice("missing", missing, get_args(Missing))
     onto = check_name(name, store, force, append)
-    batch = read_rows(
-        path,
-        onto,
-        client_column=client_column,
-        label_column=label_column,
-        features=features,
-        licence=licence,
-        intake=intake,
-    )
+    options = windows or WindowOptions()
+    if options.given or (onto is not None and onto.manifest.kind == "series"):
+        if missing is not None:
+            raise DataError("--missing is for rows that are vectors: in windows a missing value is a gap")
+        batch = read_windows(
+            path,
+            onto,
+            options,
+            client_column=client_column,
+            label_column=label_column,
+            features=features,
+            licence=licence,
+            intake=intake,
+        )
+        _refuse_overlap(batch, onto, test)
+    else:
+        batch = read_rows(
+            path,
+            onto,
+            client_column=client_column,
+            label_column=label_column,
+            features=features,
+            missing=missing,
+            max_categories=max_categories,
+            licence=licence,
+            intake=intake,
+        )
     return store_batch(name, store, batch, test, seed, onto)
 
 
@@ -331,6 +365,16 @@ def add_vectors(
         intake=intake,
     )
     return store_batch(name, store, batch, test, seed, onto)
+
+
+def _refuse_overlap(batch: Batch, onto: Prepared | None, test: float) -> None:
+    """Refuse a test part of windows that share samples with windows of the training part."""
+    rule = window_rule(batch.extra if onto is None else onto.manifest.extra)
+    if test and rule.step < rule.length:
+        raise DataError(
+            f"windows of {rule.length} samples begin every {rule.step}, so that those of the test part would share "
+            "samples with those to train on: give --step as long as --window, or leave --test out"
+        )
 
 
 def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | None:

@@ -10,12 +10,25 @@ import numpy as np
 import pandas as pd
 
 from shoal.core.errors import DataError, shown
-from shoal.data.columns import feature_columns
+from shoal.data.choices import Missing
+from shoal.data.columns import MAX_CATEGORIES, feature_columns
 from shoal.data.intake import Intake
 from shoal.data.own_store import Batch, known_files
 from shoal.data.prepared import Prepared
 from shoal.data.spelling import tidy
-from shoal.data.tables import client_numbers, features, find_column, names_of, read_table
+from shoal.data.table_coding import (
+    CODING,
+    COLUMNS,
+    TableCoding,
+    coding_of,
+    coding_to_json,
+    encode,
+    find_coding,
+    kind_of_columns,
+    note_kind,
+    with_fills,
+)
+from shoal.data.tables import client_numbers, find_column, names_of, read_table
 from shoal.data.wording import first_of
 
 LEFT_OUT = "columns_left_out"
@@ -29,13 +42,15 @@ def read_rows(
     client_column: str = "client",
     label_column: str | None = None,
     features: Sequence[str] | None = None,
+    missing: Missing | None = None,
+    max_categories: int = MAX_CATEGORIES,
     licence: str = "not stated",
     intake: Intake | None = None,
 ) -> Batch:
     """Return the rows of a table as they would be stored; nothing is written.
 
     Args:
-        path, client_column, label_column, features, licence: see `shoal.data.own.add_table`.
+        path, client_column, label_column, features, missing, max_categories, licence: see `shoal.data.own.add_table`.
         onto: the set to append to: the rows must fit it.
         intake: notes of what is taken, adapted and left out.
 
@@ -55,25 +70,31 @@ def read_rows(
         known_clients = list(onto.manifest.extra["clients"])
         known_labels = list(onto.manifest.class_names)
     client, names = client_numbers(table[client_column], path, known_clients, notes)
-    label: list[str] | None = None
+    label: np.ndarray | None = None
     if label_column:
         label_column = find_column(table, label_column, path, "--label-column")
         reserved.append(label_column)
-        label = [str(name) for name in names_of(table[label_column], path, "label", known_labels, notes)]
+        label = names_of(table[label_column], path, "label", known_labels, notes)
     table = table.drop(columns=reserved)
-    x, columns = _features(table, path, onto, features, notes)
-    extra: dict[str, Any] = {"features": columns}
-    if onto is None and len(table.columns) > len(columns):
-        extra[LEFT_OUT] = [str(column) for column in table.columns if column not in columns]
-    files = [f"{path.name}:{row}" for row in range(len(x))]
+    coding = _coding(table, path, onto, features, missing, max_categories, notes)
+    x, kept = encode(table, coding, path, notes)
+    _refuse_bare(names, client[kept], path)
+    extra: dict[str, Any] = {}
+    if onto is None:
+        kind = kind_of_columns(coding, x)
+        note_kind(kind, coding, notes, labelled=label is not None)
+        extra = {"features": coding.features(), CODING: coding_to_json(coding), COLUMNS: kind}
+        if len(table.columns) > len(coding.columns):
+            extra[LEFT_OUT] = [str(column) for column in table.columns if column not in coding.columns]
+    files = [f"{path.name}:{row}" for row in np.flatnonzero(kept)]
     refuse_known_rows(files, path, onto)
-    notes.see("rows", len(x))
+    notes.see("rows", len(kept))
     notes.take("rows", len(x))
     return Batch(
         "vector",
         x,
-        label,
-        [names[k] for k in client],
+        None if label is None else [str(name) for name in label[kept]],
+        [names[k] for k in client[kept]],
         names,
         files,
         source=f"table {path.name}, {len(x)} rows of {len(names)} clients",
@@ -81,6 +102,13 @@ def read_rows(
         extra=extra,
         intake=notes,
     )
+
+
+def _refuse_bare(names: Sequence[str], client: np.ndarray, path: Path) -> None:
+    """Refuse a table in which every row of some client was left out."""
+    bare = [name for number, name in enumerate(names) if number not in set(client.tolist())]
+    if bare:
+        raise DataError(f"{path}: every row of these clients has a missing value: {_some(bare)}: give --missing mean")
 
 
 def refuse_known_rows(files: Sequence[str], path: Path, onto: Prepared | None) -> None:
@@ -101,16 +129,41 @@ def refuse_known_rows(files: Sequence[str], path: Path, onto: Prepared | None) -
         )
 
 
-def _features(
-    table: pd.DataFrame, path: Path, onto: Prepared | None, named: Sequence[str] | None, intake: Intake
-) -> tuple[np.ndarray, list[str]]:
-    """Return the features, float32 (rows, features), and their names, in the order of the set if there is one."""
+def _coding(
+    table: pd.DataFrame,
+    path: Path,
+    onto: Prepared | None,
+    named: Sequence[str] | None,
+    missing: Missing | None,
+    max_categories: int,
+    intake: Intake,
+) -> TableCoding:
+    """Return the coding of a new set, or that of the set to append to, after checking that it has its columns."""
     if onto is None:
-        return features(table[feature_columns(table, path, named=named, intake=intake)], path, intake)
+        taken = feature_columns(table, path, named=named, max_categories=max_categories, intake=intake)
+        coding = find_coding(table[taken], path, missing or "refuse", max_categories, intake)
+        return with_fills(coding, table, path)
     if onto.manifest.kind != "vector":
         raise DataError(f"{onto.manifest.name!r} holds {onto.manifest.kind}s: rows of a table cannot be appended to it")
-    wanted = [str(name) for name in onto.manifest.extra["features"]]
-    known = [tidy(name) for name in wanted]
+    return _coding_of_set(table, path, onto, named, missing, intake)
+
+
+def _coding_of_set(
+    table: pd.DataFrame,
+    path: Path,
+    onto: Prepared,
+    named: Sequence[str] | None,
+    missing: Missing | None,
+    intake: Intake,
+) -> TableCoding:
+    """Return the coding of the set to append to, after checking that the table has its columns."""
+    coding = coding_of(onto.manifest.extra)
+    if missing not in (None, coding.missing):
+        raise DataError(
+            f"{onto.manifest.name!r} was added with --missing {coding.missing}, and its rows follow one rule: leave "
+            "--missing out"
+        )
+    known = list(coding.columns)
     for column in onto.manifest.extra.get(LEFT_OUT, []):
         if column in table.columns and named is None:
             table = table.drop(columns=column)
@@ -128,7 +181,7 @@ def _features(
         raise DataError(
             f"{path} cannot be appended to {onto.manifest.name!r}: of the set's columns it {', and '.join(faults)}"
         )
-    return features(table[known], path, intake)[0], wanted
+    return coding
 
 
 def _some(names: Sequence[str]) -> str:

@@ -3,9 +3,9 @@
     data/store/prepared/mnist/
       manifest.json  train_x.npy  train_y.npy  test_x.npy  test_y.npy
 
-Images are uint8 (n, channels, height, width), vectors float32 (n, features), token sequences int32 (n, length);
-labels int64 (n,), or absent. The test arrays may be absent too. Sets of the user's own are stored apart by client
-(`shoal.data.by_client`).
+Images are uint8 (n, channels, height, width), vectors float32 (n, features), windows of series float32 (n, channels,
+length), token sequences int32 (n, length); labels int64 (n,), or absent. The test arrays may be absent too. Sets of the
+user's own are stored apart by client (`shoal.data.by_client`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from shoal.data.by_client import OWNER, ClientArray, Division, check_files, file
 from shoal.data.lazy_array import SampleArray, blocks
 from shoal.data.remedy import OWN, is_own, remedy
 
-Kind = Literal["image", "vector", "text"]
-DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32"}
+Kind = Literal["image", "vector", "text", "series"]
+DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32", "series": "float32"}
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 Check = Callable[["Manifest", Path], None]
 """Refuses a file of a set before it is opened."""
@@ -56,6 +56,8 @@ class DataSpec:
     train: int
     test: int
     vocabulary: int | None = None
+    measurements: bool = False
+    """Whether columns are measurements in units of their own (`shoal.data.table_coding`), and no embedding."""
 
     @property
     def sample_bytes(self) -> int:
@@ -106,7 +108,16 @@ class Prepared:
         """The part of the manifest that methods see."""
         m = self.manifest
         vocabulary = m.extra.get("vocabulary")
-        return DataSpec(m.name, m.kind, m.shape, m.classes, m.train, m.test, len(vocabulary) if vocabulary else None)
+        return DataSpec(
+            m.name,
+            m.kind,
+            m.shape,
+            m.classes,
+            m.train,
+            m.test,
+            len(vocabulary) if vocabulary else None,
+            m.extra.get("columns") == "measurements",
+        )
 
     def owners(self, part: str) -> np.ndarray:
         """Return the client of each sample of a part (train or test) of a set that is stored by client, int64 (n,)."""

@@ -88,6 +88,10 @@ class DeviceData:
         else:
             self.test_y = None if prepared.test_x is not None or self.train_y is None else self.train_y[:0]
 
+    def computable(self, raw: Tensor) -> Tensor:
+        """Return stored samples as numbers to compute with: images float32 in [0, 1], others as they are."""
+        return raw.float().div_(255) if self.spec.kind == "image" else raw
+
     def label_maps(self, transformations: tuple[Transformation, ...]) -> Tensor:
         """Return the label that each transformation gives each label, int64 (transformations, classes), cached."""
         if transformations not in self._label_maps:
@@ -169,8 +173,7 @@ class Samples:
 
     def x(self, positions: Tensor | None = None) -> Tensor:
         """Return samples for computing: images float32 in [0, 1], others as `raw` returns them."""
-        raw = self.raw(positions)
-        return raw.float().div_(255) if self.data.spec.kind == "image" else raw
+        return self.data.computable(self.raw(positions))
 
     def y(self, positions: Tensor | None = None) -> Tensor:
         """Return labels with planted label maps, int64 (n,).

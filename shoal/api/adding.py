@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shoal.data.choices import OnBad, OnOdd
+from shoal.data.choices import Missing, OnBad, OnOdd
+from shoal.data.columns import MAX_CATEGORIES
 from shoal.data.intake import Intake
 from shoal.data.prepared import Prepared
+from shoal.data.windows import WindowOptions
 from shoal.lifecycle.adding import add_own
 from shoal.lifecycle.embedding import check_encoder
 from shoal.lifecycle.embedding import embed as embed_images
@@ -21,7 +23,7 @@ class AddedData:
 
     Attributes:
         name: of the set.
-        kind: image or vector.
+        kind: image, vector or series.
         shape: of a sample.
         train, test: how many samples.
         clients: their names.
@@ -53,6 +55,9 @@ def add_data(
     client_column: str = "client",
     label_column: str | None = None,
     features: Sequence[str] | None = None,
+    missing: Missing | None = None,
+    max_categories: int = MAX_CATEGORIES,
+    windows: WindowOptions | None = None,
     test: float = 0.0,
     seed: int = 0,
     licence: str = "not stated",
@@ -72,6 +77,10 @@ def add_data(
         client_column, label_column: of a table, of `clients` or of an array: whose a row is, and its label.
         features: of a table: the columns that are features, `*` for all that are measurements; none: these. Of a file
             with several arrays: the one with the vectors.
+        missing: of a table: missing values are refused, filled with the mean of their column, or their rows left out
+            (drop-rows); none: refused, or as in the set to append to.
+        max_categories: of a table: largest number of different values of a column of text that is taken.
+        windows: of a table: its rows are samples of time series, which are cut into windows; none: rows are vectors.
         test: share of each client's samples that becomes the test part, drawn by `seed`.
         seed: seed for drawing the test split.
         licence: kept with the set.
@@ -95,6 +104,9 @@ def add_data(
         client_column=client_column,
         label_column=label_column,
         features=features,
+        missing=missing,
+        max_categories=max_categories,
+        windows=windows,
         test=test,
         seed=seed,
         licence=licence,

@@ -80,6 +80,9 @@ def execute(folder: Any) -> RunResult:
         err.print(f"{chosen.clusters} clusters: {chosen.rule}", highlight=False, soft_wrap=True)
         if chosen.doubt:
             err.print(f"do not trust this number: {chosen.doubt}", highlight=False, soft_wrap=True)
+    for event in folder.events():
+        if event.kind == "scale_of_columns":
+            err.print(event.message, highlight=False, soft_wrap=True)
     with progress(err) as observe:
         try:
             return execute_run(folder, [observe])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.core.errors import DataError, PartitionError
-from shoal.data.choices import OnBad, OnOdd
+from shoal.data.choices import Missing, OnBad, OnOdd
 from shoal.data.partition.schemes import SCHEMES, PartitionSettings, TransformName
 
 if TYPE_CHECKING:
@@ -211,6 +211,38 @@ Features = Annotated[
         "(default: *, without labels, identifiers, dates and similar columns); array: the one with the vectors"
     ),
 ]
+MissingValues = Annotated[
+    Missing | None,
+    typer.Option(
+        help="table: missing values: refuse them, fill them with the mean of their column, or leave their rows out "
+        "(default: refuse; with --append as in the set)"
+    ),
+]
+MaxCategories = Annotated[
+    int,
+    typer.Option(
+        min=0, help="table: largest number of values of a column of text; each value becomes a column of 0 and 1"
+    ),
+]
+Window = Annotated[
+    str | None,
+    typer.Option(
+        help="table of time series: length of the windows that become samples, such as 24h or, where times are "
+        "numbers, 96"
+    ),
+]
+Step = Annotated[
+    str | None, typer.Option(help="windows: time between the beginnings of two windows (default: as --window)")
+]
+Every = Annotated[
+    str | None,
+    typer.Option(help="windows: average samples over this time, such as 15min (default: series are regular)"),
+]
+TimeColumn = Annotated[str, typer.Option(help="windows: column of the time of a row")]
+SeriesColumn = Annotated[
+    str | None,
+    typer.Option(help="windows: column that names the series of a row (default: one series for each client)"),
+]
 Append = Annotated[
     bool,
     typer.Option("--append", help="add new files to the existing data set of this name; its samples stay as they are"),
@@ -250,6 +282,13 @@ def add(
         str | None, typer.Option(help="table, --clients or array: column of labels (default: no labels)")
     ] = None,
     features: Features = None,
+    missing: MissingValues = None,
+    max_categories: MaxCategories = 20,
+    window: Window = None,
+    step: Step = None,
+    every: Every = None,
+    time_column: TimeColumn = "time",
+    series_column: SeriesColumn = None,
     test: Annotated[float, typer.Option(help="share of each client's samples that becomes the test part")] = 0.0,
     seed: Annotated[int, typer.Option(help="seed of the draw of the test part")] = 0,
     licence: Annotated[str, typer.Option(help="licence, stored with the set")] = "not stated",
@@ -259,6 +298,8 @@ def add(
 ) -> None:
     """Add your own data: images in one sub-folder per client, a table with a client column, or vectors in arrays.
 
+    With --window the rows of the table are samples of time series, and each window of a series becomes one sample.
+
     In a DVC repository the set is tracked as with `dvc add`: commit its .dvc file to git, and `dvc push` the data.
     """
     from shoal.cli.console import out, say
@@ -266,6 +307,7 @@ def add(
     from shoal.cli.embed import show_embedded
     from shoal.cli.intake_table import print_intake
     from shoal.data.intake import names_file
+    from shoal.data.windows import WindowOptions
     from shoal.lifecycle.adding import add_own
     from shoal.lifecycle.embedding import check_encoder, embed
 
@@ -282,6 +324,9 @@ def add(
         client_column=client_column,
         label_column=label_column,
         features=features or None,
+        missing=missing,
+        max_categories=max_categories,
+        windows=WindowOptions(window, step, every, time_column, series_column),
         test=test,
         seed=seed,
         licence=licence,

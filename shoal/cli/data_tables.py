@@ -21,6 +21,8 @@ from shoal.data.prepared import Prepared
 from shoal.data.remedy import EMBEDDED
 from shoal.data.repair import damaged_sets, repair_sets
 from shoal.data.sets import SETS
+from shoal.data.table_coding import CODING
+from shoal.data.windows import WINDOWS, window_rule
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import changed_images, embedded_from, is_stale
 from shoal.engine.store.represent import PREFIX
@@ -106,11 +108,16 @@ def print_manifest(prepared: Prepared) -> None:
 def _extra_rows(prepared: Prepared) -> dict[str, str]:
     """Return the further entries of a manifest in words."""
     rows: dict[str, str] = {}
-    for key, value in prepared.manifest.extra.items():
+    extra = prepared.manifest.extra
+    for key, value in extra.items():
         if key in ("clients", "features"):
             rows[key] = _first_names(tuple(map(str, value)))
         elif key == EMBEDDED:
             rows |= _embedded_rows(prepared)
+        elif key == CODING:
+            rows |= _coding_rows(value)
+        elif key == WINDOWS:
+            rows[key] = window_rule(extra).words()
         elif key not in ("files", *LISTS):
             rows[key] = _value_words(value)
     return rows
@@ -124,6 +131,16 @@ def _embedded_rows(prepared: Prepared) -> dict[str, str]:
         "encoder": f"{origin.encoder.in_words()}; on {origin.device}",
         "weights": f"sha256 {origin.encoder.sha256}",
     }
+
+
+def _coding_rows(coding: dict[str, Any]) -> dict[str, str]:
+    """Return rows about columns of text and missing values of a table."""
+    rows = {"missing values": coding["missing"]}
+    if coding["categories"]:
+        rows["columns of text"] = "; ".join(
+            f"{column}: {', '.join(values)}" for column, values in coding["categories"].items()
+        )
+    return rows
 
 
 def _clients_table(prepared: Prepared) -> Table:

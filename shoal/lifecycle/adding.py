@@ -18,8 +18,8 @@ from shoal.lifecycle.tracked import TrackingError, track
 
 COMMON_OPTIONS = ("test", "seed", "licence", "force", "append")
 IMAGE_OPTIONS = ("size", "on_bad", "on_odd", "labels")
-TABLE_OPTIONS = ("client_column", "label_column", "features")
-VECTOR_OPTIONS = ("clients", *TABLE_OPTIONS)
+TABLE_OPTIONS = ("client_column", "label_column", "features", "missing", "max_categories", "windows")
+VECTOR_OPTIONS = ("clients", "client_column", "label_column", "features")
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
     Args:
         path: the folder, the table, or the file of arrays.
         name: what the set is called: small letters, digits, - and _.
-        options: as of `shoal.data.own.add_folder` (size, on_bad, on_odd, labels), `add_table` (client_column,
-            label_column, features) or `add_vectors` (the same and clients), and of all (test, seed, licence, force,
-            append). Those of another kind are left out of account.
+        options: as of `shoal.data.own.add_folder` (`IMAGE_OPTIONS`), `add_table` (`TABLE_OPTIONS`) or `add_vectors`
+            (`VECTOR_OPTIONS`), and of all (test, seed, licence, force, append). Those of another kind are left out of
+            account.
 
     Raises:
         DataError: as those.

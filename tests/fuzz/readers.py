@@ -162,12 +162,16 @@ def _table(n: int = 6) -> pd.DataFrame:
 
 def _read_own_table(path: Path) -> Any:
     from shoal.core.errors import DataError
-    from shoal.data.tables import client_numbers, features, read_table
+    from shoal.data.intake import Intake
+    from shoal.data.table_coding import encode, find_coding
+    from shoal.data.tables import client_numbers, read_table
 
     table = read_table(path, text=("client", "label"))
     if "client" not in table.columns:
         raise DataError(f"{path} has no column")
-    return client_numbers(table["client"], path), features(table.drop(columns=["client"]), path)
+    columns = table.drop(columns=["client"])
+    coding = find_coding(columns, path, "refuse", 20, Intake())
+    return client_numbers(table["client"], path), encode(columns, coding, path, Intake())
 
 
 def csv_table(folder: Path) -> Opened:

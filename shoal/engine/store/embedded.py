@@ -15,6 +15,8 @@ from shoal.data.prepared import DataSpec, Manifest, Prepared, open_prepared
 from shoal.data.remedy import EMBEDDED
 from shoal.models.frozen import EncoderVersion
 
+DRAWN = ("image", "series")
+"""Kinds of data of which a sample can be drawn."""
 PREFIX = "embedding_"
 """The columns of a table of such vectors are called embedding_0, embedding_1, and so on."""
 
@@ -60,14 +62,14 @@ def embedded_from(manifest: Manifest) -> EmbeddedFrom | None:
 
 
 def images_behind(prepared: Prepared) -> Prepared | None:
-    """Return the set with the images of a set's samples: itself, or what it was embedded from.
+    """Return the set with the images of a set's samples: itself, also of windows, or what it was embedded from.
 
     A set of images that has grown since still has the images that were embedded, with the same numbers.
 
     Returns:
         None where the set has no images, or the images are missing or have changed (`why_no_images`).
     """
-    if prepared.manifest.kind == "image":
+    if prepared.manifest.kind in DRAWN:
         return prepared
     origin = embedded_from(prepared.manifest)
     if origin is None:

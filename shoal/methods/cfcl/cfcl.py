@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.core.streams import Streams
-from shoal.data.augment import Recipe, augment
+from shoal.data.augment import AnyRecipe, Recipe, augment
 from shoal.data.view import Samples
 from shoal.methods.averaging.robust import aggregated_vectors
 from shoal.methods.averaging.vectors import Vectors
@@ -49,7 +49,6 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.scores.evaluation import embed_with, evaluate_features, features_only, quick_probe
 from shoal.methods.scores.recalibration import recalibrate
-from shoal.methods.training.initial_encoder import initial_encoder
 from shoal.methods.training.local import as_input, seeded, view_recipe
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
@@ -66,6 +65,8 @@ class CFCL(DeclaredExchange):
     """CF-CL as a method: server state is the last average, `weights` (p,), and `CFCLState`."""
 
     name = "cfcl"
+    kinds = ("image", "vector", "series")
+    builds_encoder = True
     proximal = False  # between two averagings a device trains on from its own model
     exchange_metric = "selecting"
     Settings = CFCLSettings
@@ -100,12 +101,12 @@ class CFCL(DeclaredExchange):
         clusters = c.clusters if self.needs_clusters else 0
 
         def build() -> nn.Module:
-            return self.loss.build(initial_encoder(c), clusters)
+            return self.loss.build(self.new_encoder(), clusters)
 
         return seeded(build, c, cache=self.network_cache)
 
-    def recipe(self) -> Recipe:
-        """Return the recipe of views: resized crop of at least half, flip, Gaussian blur."""
+    def recipe(self) -> AnyRecipe:
+        """Return the recipe of views: of images a resized crop of at least half, flip, Gaussian blur."""
         return view_recipe(self.context, Recipe(crop=(0.5, 1.0), flip=0.5, blur=0.5))
 
     def init_server(self, federation: Federation) -> Server:
@@ -215,7 +216,7 @@ class CFCL(DeclaredExchange):
             network.train(),
             rows,
             select_from(samples),
-            batch_inputs(self.recipe(), generator, self.loss.raw_anchor),
+            batch_inputs(samples.data, self.recipe(), generator, self.loss.raw_anchor),
             finish,
             optimiser=memory,
             alike=negatives,

@@ -21,7 +21,7 @@ from shoal.methods.contract.context import Context, LocalSettings, MethodError, 
 from shoal.methods.contract.message import Tensors
 from shoal.methods.contract.prediction import Assignment
 from shoal.methods.training.initial_encoder import initial_encoder
-from shoal.methods.training.local import as_input, batches, seeded, unit_images
+from shoal.methods.training.local import as_input, batches, seeded
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.methods.training.steps import GradientMethod
@@ -150,7 +150,7 @@ class Supervised(GradientMethod):
             if text:
                 return (*batch, next(lengths))
             raw, y = batch
-            return (as_input(unit_images(raw)), y)
+            return (as_input(client.train.data.computable(raw)), y)
 
         return LocalSteps(client, network.train(), positions_of_steps, select, inputs, finish)
 

@@ -82,14 +82,14 @@ class FeatureClustering(Method):
 
     Settings = FeatureSettings
     model_defaults = ModelSettings(encoder="efficientnet-lite0")
-    kinds = ("vector", "image")
+    kinds = ("vector", "image", "series")
     trains = False
     judges_features = True
     trains_encoder = False
     settings: FeatureSettings
 
     def __init__(self, settings: FeatureSettings, context: Context) -> None:
-        super().__init__(settings, context)
+        super().__init__(settings.settled(context.spec), context)
         self._features: Tensor | None = None
         """What the frozen encoder makes of all samples of the set: the same in every evaluation."""
 
@@ -309,7 +309,7 @@ class FeatureClustering(Method):
                     places = torch.searchsorted(evaluation.train.index, client.train.index)
                     features[places] = self.own_vectors(client)[0]
             for part in torch.arange(len(tests)).split(ENCODED_ROWS):
-                features[len(evaluation.train) + part] = self.vectors(tests[part].float().div(255))
+                features[len(evaluation.train) + part] = self.vectors(evaluation.data.computable(tests[part]))
             self._features = features
         return self._features
 

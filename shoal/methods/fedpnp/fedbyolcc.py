@@ -16,7 +16,6 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.fedpnp.cluster_method import ClusterMethod
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
 from shoal.methods.losses.contrastive import cluster_contrastive
-from shoal.methods.training.initial_encoder import initial_encoder
 from shoal.methods.training.local import compiled, load, seeded, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
@@ -53,7 +52,7 @@ class FedBYOLCC(ClusterMethod):
         c = self.context
 
         def build() -> ByolClusterNet:
-            return ByolClusterNet(initial_encoder(c), c.clusters)
+            return ByolClusterNet(self.new_encoder(), c.clusters)
 
         return cast(ByolClusterNet, seeded(build, c, cache=self.network_cache))
 

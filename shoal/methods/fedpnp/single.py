@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 
 from shoal.core.setting import setting
-from shoal.data.augment import normalise
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.declared import MessageForm, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.losses.contrastive import contrastive
 from shoal.methods.scores.evaluation import evaluate_features
-from shoal.methods.training.initial_encoder import initial_encoder
-from shoal.methods.training.local import load, seeded, weights
+from shoal.methods.training.local import as_input, load, seeded, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.methods.training.two_views import TwoViewMethod
@@ -54,7 +52,7 @@ class Single(TwoViewMethod):
         c = self.context
 
         def build() -> ProjectionNet:
-            return ProjectionNet(initial_encoder(c))
+            return ProjectionNet(self.new_encoder())
 
         return cast(ProjectionNet, seeded(build, c, cache=self.network_cache))
 
@@ -105,7 +103,7 @@ class Single(TwoViewMethod):
         network.eval()
 
         def embed(x: Tensor) -> Tensor:
-            x = normalise(x.to(self.context.device)).contiguous(memory_format=torch.channels_last)
+            x = as_input(x.to(self.context.device))
             with torch.no_grad(), self.context.autocast():
                 result: Tensor = network(x).h
                 return result

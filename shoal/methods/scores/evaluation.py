@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.data.augment import Recipe, normalise, two_views
+from shoal.data.array_views import ArrayRecipe
+from shoal.data.augment import AnyRecipe, two_views
 from shoal.methods.clustering.device_k_means import device_kmeans
 from shoal.methods.clustering.k_means import Clustering, kmeans
 from shoal.methods.contract.base import Evaluation
@@ -22,6 +23,7 @@ from shoal.methods.contract.prediction import Prediction, ShardPredictions, Shar
 from shoal.methods.scores.clustering import cluster_balance, cluster_scores
 from shoal.methods.scores.probe import linear_probe, sgd_probe_accuracy
 from shoal.methods.scores.representation import alignment, effective_rank, knn_accuracy, uniformity
+from shoal.methods.training.local import as_input
 
 MAX_JUDGED = 10_000
 """Samples, a seeded draw, for alignment, uniformity and effective rank."""
@@ -35,7 +37,7 @@ BATCH = 512
 def evaluate_predictor(
     predict: Callable[[Tensor], Prediction],
     evaluation: Evaluation,
-    recipe: Recipe | None = None,
+    recipe: AnyRecipe | None = None,
 ) -> dict[str, float]:
     """Judge a model that assigns clusters itself.
 
@@ -65,7 +67,7 @@ def evaluate_features(
     embed: Callable[[Tensor], Tensor],
     evaluation: Evaluation,
     clusters: int | None,
-    recipe: Recipe | None = None,
+    recipe: AnyRecipe | None = None,
 ) -> dict[str, float]:
     """Judge a model without clusters of its own, by clusters that K-means (best of 10 starts) finds in its embeddings.
 
@@ -137,7 +139,7 @@ def embed_with(network: Callable[[Tensor], Tensor], context: Context) -> Callabl
 
     @torch.no_grad()
     def embed(x: Tensor) -> Tensor:
-        x = normalise(x.to(context.device)).contiguous(memory_format=torch.channels_last)
+        x = as_input(x.to(context.device))
         with context.autocast():
             return network(x).float()
 
@@ -204,9 +206,9 @@ def representation_metrics(
     h: Tensor,
     judged: Judged,
     evaluation: Evaluation,
-    recipe: Recipe | None = None,
+    recipe: AnyRecipe | None = None,
 ) -> dict[str, float]:
-    """Return `uniformity`, `effective_rank`; with labels `knn` and `probe`; with a recipe, on images, `alignment`.
+    """Return `uniformity`, `effective_rank`; with labels `knn` and `probe`; with a recipe `alignment`.
 
     kNN and probe learn from training samples and are tested on the test part; see `Judged`. `probe_gradient` is the
     distance of the probe's fit from its optimum (`shoal.methods.scores.logistic`). With `evaluation.headline_only`,
@@ -238,7 +240,8 @@ def representation_metrics(
         if evaluation.probe_epochs and not evaluation.headline_only:
             generator = streams.torch("evaluate.probe_sgd")
             metrics["probe_sgd"] = sgd_probe_accuracy(*parts, generator, epochs=evaluation.probe_epochs)
-    if recipe is not None and train.data.spec.kind == "image" and not evaluation.headline_only:
+    seen = train.data.spec.kind == "image" or isinstance(recipe, ArrayRecipe)
+    if recipe is not None and seen and not evaluation.headline_only:
         generator = streams.torch("evaluate.views", train.data.device)
         distances = []
         for rows in judged.some.split(evaluation.batch):
@@ -263,7 +266,7 @@ def quick_probe(embed: Callable[[Tensor], Tensor], evaluation: Evaluation, limit
     learn = torch.randperm(len(evaluation.train), generator=generator)[:limit].to(data.device)
     judged = torch.randperm(len(data.test_x), generator=generator)[:limit].to(data.device)
     h = torch.cat([embed(evaluation.train.x(part)) for part in learn.split(evaluation.batch)])
-    test = torch.cat([embed(data.test_x[part].float().div(255)) for part in judged.split(evaluation.batch)])
+    test = torch.cat([embed(data.computable(data.test_x[part])) for part in judged.split(evaluation.batch)])
     return {"probe": linear_probe(h, evaluation.train.y(learn), test, data.test_y[judged], generator).accuracy}
 
 
@@ -304,8 +307,7 @@ def _x(evaluation: Evaluation, positions: Tensor) -> Tensor:
     positions = positions.to(evaluation.data.device)
     if int(positions[0]) < n:
         return evaluation.train.x(positions)
-    x = evaluation.data.test_x[positions - n]
-    return x.float().div_(255) if evaluation.data.spec.kind == "image" else x
+    return evaluation.data.computable(evaluation.data.test_x[positions - n])
 
 
 def all_batches(evaluation: Evaluation, part: tuple[int, int] = (0, 1)) -> Iterator[tuple[int, Tensor]]:

@@ -13,7 +13,6 @@ from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
 from shoal.methods.ssd.self_supervised import HIDDEN_FACTOR, SelfSupervised
-from shoal.methods.training.initial_encoder import initial_encoder
 from shoal.methods.training.local import compiled, load, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
@@ -43,7 +42,7 @@ class FedBYOL(SelfSupervised):
 
     def build(self) -> ByolNet:
         """Build the online network with its predictor."""
-        encoder = initial_encoder(self.context)
+        encoder = self.new_encoder()
         width = cast(int, encoder.features)
         return ByolNet(encoder, width, HIDDEN_FACTOR * width)
 

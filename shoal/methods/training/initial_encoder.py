@@ -36,17 +36,21 @@ class PretrainedEncoder(nn.Module):
         return result
 
 
-def initial_encoder(context: Context) -> nn.Module:
+def initial_encoder(context: Context, encoder: str | None = None) -> nn.Module:
     """Return the encoder of a run as `model.start` sets it; `features` is the width of its output.
 
     Random weights come from torch's global generator.
+
+    Args:
+        context: of the run.
+        encoder: its name, where it is not that of the settings.
 
     Raises:
         MethodError: the pretrained encoder is not installed, or its weights are not those expected.
     """
     model = context.model
     if model.start == "random":
-        return build_encoder(model.encoder, context.spec.shape)
+        return build_encoder(encoder or model.encoder, context.spec.shape)
     try:
         network = pretrained_network(model.encoder, context.encoder_sha256)
         return PretrainedEncoder(network, preprocessing_of(model.encoder))

@@ -16,6 +16,7 @@ from shoal.data.prepared import Prepared, open_prepared
 from shoal.engine.store.embedded import images_behind, why_no_images
 from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_folder import RunFolder
+from shoal.review.pages.window_pictures import painter_of
 from shoal.review.results.clusters import TEST, read_clusters
 from shoal.review.results.fonts import drawable, font
 
@@ -58,12 +59,13 @@ class Block:
 
 
 def draw_cluster_sheets(run: RunFolder) -> list[Path]:
-    """Draw a PNG per cluster of a run on images, such as figures/clusters/cluster-03.png; replace earlier ones.
+    """Draw a PNG per cluster of a run on images or windows, such as figures/clusters/cluster-03.png.
 
-    The images are those that clients hold, with planted rotations applied. Empty clusters have no sheet.
+    Earlier ones are replaced. The images are those that clients hold, with planted rotations applied. Empty clusters
+    have no sheet.
 
     Returns:
-        The files; none where the run has no cluster table, or its samples are not images.
+        The files; none where the run has no cluster table, or its samples cannot be drawn.
     """
     folder = run.figures / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
@@ -88,14 +90,15 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
 
 def images_of(prepared: Prepared, partition: Partition) -> Callable[[str, int], np.ndarray]:
     """Return a function from (part, number) to the image as its client holds it, uint8 (channels, height, width)."""
+    paint = painter_of(prepared)
     change_of = dict(zip(partition.sample.tolist(), partition.transformation.tolist(), strict=True))
 
     def image_of(part: str, sample: int) -> np.ndarray:
         if part == TEST:
             assert prepared.test_x is not None
-            return np.asarray(prepared.test_x[sample])
+            return paint(np.asarray(prepared.test_x[sample]))
         turns = partition.transformations[change_of[sample]].degrees // 90
-        return np.rot90(np.asarray(prepared.train_x[sample]), turns, axes=(-2, -1))
+        return np.rot90(paint(np.asarray(prepared.train_x[sample])), turns, axes=(-2, -1))
 
     return image_of
 

@@ -26,6 +26,8 @@ from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition, load_partition
 from shoal.data.prepared import DataSpec, Kind, Prepared, open_prepared
 from shoal.data.sample_files import sample_files
+from shoal.data.table_coding import CODING, TableCoding, coding_of
+from shoal.data.windows import WindowRule, window_rule
 from shoal.engine.messages.wire import Assign, Assigned, Failed
 from shoal.engine.rounds.active_run import Call, active_run_at
 from shoal.engine.rounds.deadlines import Deadline, Limits
@@ -82,6 +84,9 @@ class ClusteredData:
         features: the columns of a table, in the order in which the model takes them; empty for other kinds.
         on_odd: what is done with new images of another size: `resize` or `skip`.
         embedded: the images and the encoder of a set of vectors that was made of images; None of any other set.
+        measurements: as of `DataSpec`.
+        coding: how the columns of a table become features; None where all features are numbers.
+        windows: how windows of series are cut; None for other kinds.
     """
 
     name: str
@@ -93,11 +98,22 @@ class ClusteredData:
     features: tuple[str, ...]
     on_odd: str
     embedded: EmbeddedFrom | None = None
+    measurements: bool = False
+    coding: TableCoding | None = None
+    windows: WindowRule | None = None
 
     @property
     def spec(self) -> DataSpec:
         """What a method may know of the set."""
-        return DataSpec(self.name, self.kind, self.shape, self.classes, self.train, self.test)
+        return DataSpec(
+            self.name,
+            self.kind,
+            self.shape,
+            self.classes,
+            self.train,
+            self.test,
+            measurements=self.measurements,
+        )
 
 
 @dataclass(frozen=True)
@@ -328,6 +344,9 @@ def clustered_data(prepared: Prepared) -> ClusteredData:
         features=tuple(prepared.manifest.extra.get("features", [])),
         on_odd=odd_choice(prepared),
         embedded=embedded_from(prepared.manifest),
+        measurements=spec.measurements,
+        coding=coding_of(prepared.manifest.extra) if CODING in prepared.manifest.extra else None,
+        windows=window_rule(prepared.manifest.extra) if spec.kind == "series" else None,
     )
 
 

@@ -24,8 +24,10 @@ from shoal.data.image_decoding import Unusable, decode, decode_with_changes
 from shoal.data.images import Rejected, listing
 from shoal.data.intake import Intake
 from shoal.data.own_images import note_left_out
+from shoal.data.own_windows import new_windows
 from shoal.data.spelling import tidy
-from shoal.data.tables import features, read_table
+from shoal.data.table_coding import TableCoding, encode
+from shoal.data.tables import read_table
 from shoal.data.vector_values import float32_blocks
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.run_folder import RunError, RunFolder
@@ -116,7 +118,8 @@ class Predictor:
         checkpoint = read_state(run, round)
         self.round = checkpoint.server.round
         settings = run.settings()
-        self.features = list(facts.data.features)
+        self.coding = facts.data.coding or TableCoding(tuple(tidy(name) for name in facts.data.features))
+        self.windows = facts.data.windows
         self.on_odd = facts.data.on_odd
         self.clusters = facts.clusters
         self.spec = facts.data.spec
@@ -335,20 +338,26 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
     expected = int(np.prod(spec.shape))
     if source.is_dir() or not source.name.lower().endswith(TABLE_FILES):
         raise DataError(
-            f"{source} is not a table: the model was trained on the vectors of {spec.name!r}; give a Parquet or CSV "
-            f"file with its {expected} features, or a file with an array of vectors"
+            f"{source} is not a table: the model was trained on the {spec.kind} data of {spec.name!r}; give a Parquet "
+            f"or CSV file with its {expected} features (of windows: its channels), or a file with an array of vectors"
         )
     intake = Intake()
     table = read_table(source, intake=intake)
+    if predictor.windows is not None:
+        windows, names = new_windows(table, predictor.windows, source, intake)
+        found = predictor.of_array(windows, embedding)
+        found.insert(1, "window", names)
+        return Predicted(found, [], intake=intake)
     intake.see("columns", len(table.columns))
-    names = [tidy(name) for name in predictor.features]
+    coding = predictor.coding
+    names = list(coding.columns)
     if names:
         missing = [name for name in names if name not in table.columns]
         if missing:
             listed = ", ".join(missing[:10])
             if len(missing) > 10:
                 listed += " ..."
-            raise DataError(f"{source} lacks {len(missing)} of the {len(names)} features of {spec.name!r}: {listed}")
+            raise DataError(f"{source} lacks {len(missing)} of the {len(names)} columns of {spec.name!r}: {listed}")
         for column in table.columns.difference(names, sort=False):
             intake.leave_out("column that is not a feature of the set", str(column))
         table = table[names]
@@ -356,11 +365,15 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
         raise DataError(
             f"{source} has {len(table.columns)} columns, expected only the {expected} features of {spec.name!r}"
         )
-    x, _ = features(table, source, intake)
-    intake.take("columns", x.shape[1])
-    intake.see("rows", len(x))
+    else:
+        coding = TableCoding(tuple(map(str, table.columns)))
+    x, kept = encode(table, coding, source, intake)
+    intake.take("columns", len(coding.columns))
+    intake.see("rows", len(kept))
     intake.take("rows", len(x))
-    return Predicted(predictor.of_array(x.reshape(len(x), *spec.shape), embedding), [], intake=intake)
+    found = predictor.of_array(x.reshape(len(x), *spec.shape), embedding)
+    found["row"] = np.flatnonzero(kept)
+    return Predicted(found, [], intake=intake)
 
 
 def _predict_vectors(predictor: Predictor, source: Path, embedding: Embedding) -> Predicted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,19 @@ def test_standardising_takes_the_federations_moments(tmp_path: Path) -> None:
     assert rows.accuracy(scaled, server) > 0.95
     assert torch.allclose(server.model["space.mean"], torch.from_numpy(x.astype(np.float32).astype(float).mean(0)))
     assert torch.allclose(server.model["space.scale"], torch.from_numpy(1 / x.std(0)), rtol=1e-5)
+
+
+def test_measurements_are_standardised_unless_the_settings_say_otherwise(tmp_path: Path) -> None:
+    """As scikit-learn does on the pooled columns, also before principal components."""
+    x, y = load_wine(return_X_y=True)
+    rows = Rows(tmp_path, x, y, uneven_owners(y, 4, 1))
+    rows.data.spec = replace(rows.data.spec, measurements=True)
+    expected = accuracy(y, KMeans(3, n_init=20, random_state=0).fit_predict(standardised(x)))
+    for changes in ({}, {"components": 13}):
+        method = rows.method("fedkmeans", **changes)
+        assert abs(rows.accuracy(method, rows.run(method)) - expected) <= 0.01
+    plain = rows.method("fedkmeans", standardise=False)
+    assert rows.accuracy(plain, rows.run(plain)) < 0.75
 
 
 def test_components_are_those_of_pooled_rows(tmp_path: Path) -> None:
