@@ -345,12 +345,14 @@ def _with_keys(raw: dict[str, Any]) -> dict[str, Any]:
 
 def _claims_of(claim: Any, content: dict[str, Any]) -> list[Any]:
     """Return a claim with `each_cell: true` once for every row and column, where its sides name metrics alone."""
-    variants = [content.get("rows"), content.get("columns")]
-    if not isinstance(claim, dict) or not claim.get("each_cell") or not all(isinstance(v, dict) for v in variants):
+    rows = content.get("rows")
+    columns = content.get("columns")
+    written_out = isinstance(claim, dict) and bool(claim.get("each_cell"))
+    if not written_out or not isinstance(rows, dict) or not isinstance(columns, dict):
         return [claim]
     found = []
-    for row, column in itertools.product(*(variant.items() for variant in variants)):
-        captions = [part.get("caption", key) for key, part in (row, column) if isinstance(part, dict)]
+    for row, column in itertools.product(rows.items(), columns.items()):
+        captions = [str(part.get("caption", key)) for key, part in (row, column) if isinstance(part, dict)]
         own = {key: value for key, value in claim.items() if key != "each_cell"}
         own["claim"] = f"{', '.join(captions)}: {claim.get('claim')}"
         for side in ("left", "right"):

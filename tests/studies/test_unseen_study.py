@@ -80,6 +80,7 @@ def test_images_become_a_set_with_the_same_labels_and_sites(home: Path) -> None:
     names = np.array(prepared.manifest.class_names)
     where = np.array(prepared.manifest.extra["clients"])
     column = prepared.column("client")
+    assert prepared.train_y is not None
     mine = sorted(zip(drawn.x.reshape(60, -1).sum(1), np.array(drawn.classes)[drawn.label], site + 1, strict=True))
     theirs = [
         (int(image.sum()), names[label], int(where[client].removeprefix("site-")))

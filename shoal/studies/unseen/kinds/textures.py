@@ -29,14 +29,16 @@ def clouds(generator: np.random.Generator) -> np.ndarray:
 def spots(generator: np.random.Generator) -> np.ndarray:
     """Return noise cut into irregular islands."""
     smooth = gaussian_filter(generator.random((SIDE, SIDE)), generator.uniform(2, 3), mode="wrap")
-    return (smooth > np.quantile(smooth, generator.uniform(0.55, 0.75))).astype(float)
+    islands: np.ndarray = (smooth > np.quantile(smooth, generator.uniform(0.55, 0.75))).astype(float)
+    return islands
 
 
 def stripes(generator: np.random.Generator) -> np.ndarray:
     """Return stripes in any direction."""
     angle = generator.uniform(0, np.pi)
     along = np.cos(angle) * columns() + np.sin(angle) * columns().T
-    return 0.5 + 0.5 * np.sin(2 * np.pi * (along / generator.uniform(7, 13) + generator.random()))
+    wave: np.ndarray = 0.5 + 0.5 * np.sin(2 * np.pi * (along / generator.uniform(7, 13) + generator.random()))
+    return wave
 
 
 def weave(generator: np.random.Generator) -> np.ndarray:
@@ -46,7 +48,8 @@ def weave(generator: np.random.Generator) -> np.ndarray:
     across = (columns() + offset[0]) / thread
     down = (columns().T + offset[1]) / thread
     over = (np.floor(across) + np.floor(down)) % 2 == 0
-    return np.where(over, np.abs(np.sin(np.pi * across)), 0.45 * np.abs(np.sin(np.pi * down)))
+    threads: np.ndarray = np.where(over, np.abs(np.sin(np.pi * across)), 0.45 * np.abs(np.sin(np.pi * down)))
+    return threads
 
 
 def dots(generator: np.random.Generator) -> np.ndarray:
@@ -56,7 +59,8 @@ def dots(generator: np.random.Generator) -> np.ndarray:
     across = (np.cos(angle) * columns() - np.sin(angle) * columns().T) / step + generator.random()
     down = (np.sin(angle) * columns() + np.cos(angle) * columns().T) / step + generator.random()
     distance = np.hypot(across % 1 - 0.5, down % 1 - 0.5)
-    return (distance < 0.3).astype(float)
+    discs: np.ndarray = (distance < 0.3).astype(float)
+    return discs
 
 
 def bricks(generator: np.random.Generator) -> np.ndarray:
