@@ -283,7 +283,9 @@ class Worker:
         score = None
         shown: tuple[np.ndarray, ...] = ()
         if request.judge:
-            features = found.features.float().cpu().numpy()
+            features = found.features
+            if isinstance(features, Tensor):
+                features = features.float().cpu().numpy()
             score = silhouette(features, cluster, evaluation.streams.numpy("quality.silhouette"))
             shown = shown_features(features, evaluation.streams.numpy("quality.shown")) or ()
         return Assigned(
