@@ -9,6 +9,7 @@ Symbols in shapes: n samples, d features, c clusters, s starts side by side, m l
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,18 @@ class Moments(NamedTuple):
     samples: Tensor
     total: Tensor
     outer: Tensor
+
+
+def summed(answers: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the sum of each tensor over the answers of clients; row by row, so that they are not copied at once."""
+    total: dict[str, Tensor] = {}
+    for name, first in answers[0].items():
+        if first.dim() < 2:
+            total[name] = torch.stack([each[name] for each in answers]).sum(0)
+        else:
+            rows = [torch.stack([each[name][row] for each in answers]).sum(0) for row in range(len(first))]
+            total[name] = torch.stack(rows) if rows else first
+    return total
 
 
 def moments(x: Tensor) -> Moments:
@@ -98,21 +111,27 @@ def nearest(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     return lowest.indices, lowest.values
 
 
-def cluster_sums(x: Tensor, centres: Tensor, *, least: int = 1) -> Sums:
+def row_blocks(x: Tensor | Iterable[Tensor]) -> Iterable[Tensor]:
+    """Return samples x (n, d) as float64 blocks of at most `ROWS`; blocks stay as they are."""
+    return x.double().split(ROWS) if isinstance(x, Tensor) else x
+
+
+def cluster_sums(x: Tensor | Iterable[Tensor], centres: Tensor, *, least: int = 1) -> Sums:
     """Return one client's part of an iteration.
 
     Args:
-        x: (n, d).
+        x: (n, d), or blocks of it, float64, on the device of the centres.
         centres: (s, c, d).
         least: a cluster of fewer samples is left out of sums and counts: its mean would reveal single samples.
     """
-    x = x.double()
-    centres = centres.double().to(x.device)
+    centres = centres.double()
+    if isinstance(x, Tensor):
+        centres = centres.to(x.device)
     starts, clusters, width = centres.shape
     sums = centres.new_zeros(starts, clusters, width)
     counts = centres.new_zeros(starts, clusters)
     inertia = centres.new_zeros(starts)
-    for part in x.split(ROWS):
+    for part in row_blocks(x):
         cluster, squared = nearest(part, centres)
         member = torch.nn.functional.one_hot(cluster, clusters).double()  # (s, n, c)
         sums += member.mT @ part

@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
+from shoal.data.lazy_array import LazyArray
+
 
 class Prediction(NamedTuple):
     """The prediction of a trained model for n samples: `cluster` int64 (n,), `soft` (n, c), `embedding` (n, d)."""
@@ -46,7 +48,7 @@ class Assignment:
         cluster: int64 (n,).
         confidence: float32 (n,) in [0, 1]: how sure the model is of that cluster, not how often it is right.
         clusters: c, the number of clusters, empty ones included.
-        features: (n, d), the model's features of each sample.
+        features: (n, d), the model's features of each sample, where they are many computed for those asked for.
         centres: (c, d) among the features, where centres define the clusters; confidence is then the margin of
             `shoal.methods.scores.assignment.nearest_centres`, otherwise the model's probability of the cluster.
         distance: float32 (n,), from each sample's features to the centre of its cluster; None without centres.
@@ -55,6 +57,6 @@ class Assignment:
     cluster: Tensor
     confidence: Tensor
     clusters: int
-    features: Tensor
+    features: Tensor | LazyArray
     centres: Tensor | None = None
     distance: Tensor | None = None
