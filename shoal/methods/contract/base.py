@@ -318,7 +318,7 @@ class Method(ABC):
         if self.trains_encoder and context.spec.kind == "image" and context.model.encoder not in ENCODERS:
             raise MethodError(
                 f"method {self.name!r} trains its encoder, and {context.model.encoder!r} is never trained: set "
-                f"model.encoder to one of {', '.join(ENCODERS)}, or take method fedkmeans"
+                f"model.encoder to one of {', '.join(encoders_for('image'))}, or take method fedkmeans"
             )
         if self.builds_encoder:
             self.encoder_for(context.model.encoder, context.spec.kind)  # raises where it does not fit
