@@ -11,7 +11,7 @@ from shoal.data.choices import Missing, OnBad, OnOdd
 from shoal.data.columns import MAX_CATEGORIES
 from shoal.data.intake import Intake
 from shoal.data.windows import WindowOptions
-from shoal.lifecycle.adding import add_own
+from shoal.lifecycle.adding import Added, add_own
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,7 @@ def add_data(
         on_bad, on_odd: images that cannot be read: refuse or skip; of another size: refuse, skip or resize.
         labels: of images: a CSV with the columns file and label.
         client_column, label_column: of a table: whose a row is, and its label.
-        features: of a table: the columns that are features, `*` for all that are measurements; none: these.
-        missing: of a table: missing values are refused, filled with the mean of their column, or their rows left out
-            (drop-rows); none: refused, or as in the set to append to.
-        max_categories: of a table: largest number of different values of a column of text that is taken.
-        windows: of a table: its rows are samples of time series, which are cut into windows; none: rows are vectors.
+        features, missing, max_categories, windows: of a table: see `shoal.data.table_options.TableOptions`.
         test: share of each client's samples that becomes the test part, drawn by `seed`.
         seed: seed for drawing the test split.
         licence: kept with the set.
@@ -104,6 +100,11 @@ def add_data(
     )
     if added.warning:
         warnings.warn(added.warning, stacklevel=2)
+    return _added_data(added)
+
+
+def _added_data(added: Added) -> AddedData:
+    """Return what was added as a user of Python sees it."""
     manifest = added.prepared.manifest
     skipped = tuple((str(file), str(why)) for file, why in manifest.extra.get("skipped", ()))
     clients = tuple(map(str, manifest.extra.get("clients", ())))

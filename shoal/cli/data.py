@@ -18,6 +18,7 @@ from shoal.data.partition.schemes import SCHEMES, PartitionSettings, TransformNa
 
 if TYPE_CHECKING:
     from shoal.data.partition.table import Partition
+    from shoal.lifecycle.adding import Added
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -281,10 +282,6 @@ def add(
 
     In a DVC repository the set is tracked as with `dvc add`: commit its .dvc file to git, and `dvc push` the data.
     """
-    from shoal.cli.console import out, say
-    from shoal.cli.data_tables import print_manifest
-    from shoal.cli.intake_table import print_intake
-    from shoal.data.intake import names_file
     from shoal.data.windows import WindowOptions
     from shoal.lifecycle.adding import add_own
 
@@ -307,6 +304,16 @@ def add(
         force=force,
         append=append,
     )
+    _show_added(added)
+
+
+def _show_added(added: Added) -> None:
+    """Print what was added; end with status 1 where DVC did not take it."""
+    from shoal.cli.console import out, say
+    from shoal.cli.data_tables import print_manifest
+    from shoal.cli.intake_table import print_intake
+    from shoal.data.intake import names_file
+
     print_manifest(added.prepared)
     print_intake(out, added.intake, names_file(added.prepared.folder))
     if added.warning:

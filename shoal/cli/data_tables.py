@@ -16,7 +16,7 @@ from shoal.data.own_store import LISTS
 from shoal.data.partition.summary import summary
 from shoal.data.partition.table import Partition
 from shoal.data.prepare import is_built_in, own_sets, prepared_sets, resolve
-from shoal.data.prepared import Prepared
+from shoal.data.prepared import Manifest, Prepared
 from shoal.data.repair import damaged_sets, repair_sets
 from shoal.data.sample_files import DIGEST, sample_files
 from shoal.data.sets import SETS
@@ -89,7 +89,7 @@ def print_manifest(prepared: Prepared) -> None:
         "licence": manifest.licence,
         "sha256": manifest.digest,
         "folder": str(prepared.folder),
-        **_extra_rows(manifest.extra),
+        **_extra_rows(manifest),
     }
     for row in rows.items():
         table.add_row(*row)
@@ -101,16 +101,16 @@ def print_manifest(prepared: Prepared) -> None:
             say(_listed(key, manifest.extra[key]))
 
 
-def _extra_rows(extra: dict[str, Any]) -> dict[str, str]:
+def _extra_rows(manifest: Manifest) -> dict[str, str]:
     """Return rows about the further entries of a manifest."""
     rows: dict[str, str] = {}
-    for key, value in extra.items():
+    for key, value in manifest.extra.items():
         if key in ("clients", "features"):
             rows[key] = _first_names(tuple(map(str, value)))
         elif key == CODING:
             rows |= _coding_rows(value)
         elif key == WINDOWS:
-            rows[key] = window_rule(extra).words()
+            rows[key] = window_rule(manifest).words()
         elif key not in ("files", DIGEST, *LISTS):
             rows[key] = _value_words(value)
     return rows

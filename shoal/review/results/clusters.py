@@ -295,8 +295,8 @@ def clustered_data(prepared: Prepared) -> ClusteredData:
         features=tuple(prepared.manifest.extra.get("features", [])),
         on_odd=odd_choice(prepared),
         measurements=spec.measurements,
-        coding=coding_of(prepared.manifest.extra) if CODING in prepared.manifest.extra else None,
-        windows=window_rule(prepared.manifest.extra) if spec.kind == "series" else None,
+        coding=coding_of(prepared.manifest) if CODING in prepared.manifest.extra else None,
+        windows=window_rule(prepared.manifest) if spec.kind == "series" else None,
     )
 
 
