@@ -345,8 +345,8 @@ def clustered_data(prepared: Prepared) -> ClusteredData:
         on_odd=odd_choice(prepared),
         embedded=embedded_from(prepared.manifest),
         measurements=spec.measurements,
-        coding=coding_of(prepared.manifest.extra) if CODING in prepared.manifest.extra else None,
-        windows=window_rule(prepared.manifest.extra) if spec.kind == "series" else None,
+        coding=coding_of(prepared.manifest) if CODING in prepared.manifest.extra else None,
+        windows=window_rule(prepared.manifest) if spec.kind == "series" else None,
     )
 
 
