@@ -90,7 +90,8 @@ def null_comparison(
     )
     if labels is None or len(labels) < len(rows) or not learns_features(opened.method):
         return comparison
-    return with_probes(comparison, assignment.features[rows], spaces, labels, int((rows < len(evaluation.train)).sum()))
+    features = assignment.feature_rows[rows.numpy()]
+    return with_probes(comparison, features, spaces, labels, int((rows < len(evaluation.train)).sum()))
 
 
 def learns_features(method: Method) -> bool:
@@ -100,7 +101,7 @@ def learns_features(method: Method) -> bool:
 
 
 def with_probes(
-    comparison: Comparison, features: Tensor, spaces: dict[str, np.ndarray], labels: np.ndarray, trained: int
+    comparison: Comparison, features: np.ndarray, spaces: dict[str, np.ndarray], labels: np.ndarray, trained: int
 ) -> Comparison:
     """Return a comparison with linear probes on a run's features and on those of the baselines.
 
@@ -122,7 +123,7 @@ def with_probes(
     held = np.sort(order[trained:])
     probes = {
         name: probe_of(x, learn, held, labels, seed)
-        for name, x in {"": features.float().cpu().numpy(), **spaces}.items()
+        for name, x in {"": features, **spaces}.items()
         if name not in PRETRAINED
     }
     baselines = {name: value for name, value in probes.items() if name and value is not None}

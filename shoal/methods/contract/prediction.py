@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
-from shoal.data.lazy_array import LazyArray
+from shoal.data.lazy_array import LazyArray, SampleArray
 
 
 class Prediction(NamedTuple):
@@ -60,3 +61,11 @@ class Assignment:
     features: Tensor | LazyArray
     centres: Tensor | None = None
     distance: Tensor | None = None
+
+    @property
+    def feature_rows(self) -> SampleArray:
+        """The features as an array whose rows are indexed by numpy."""
+        if isinstance(self.features, LazyArray):
+            return self.features
+        array: np.ndarray = self.features.float().cpu().numpy()
+        return array
