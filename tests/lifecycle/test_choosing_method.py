@@ -124,3 +124,19 @@ def test_a_budget_is_said_in_steps_or_in_epochs(home: Path, small: Make) -> None
         small(local={"epochs": 2, "steps": 3})
     with pytest.raises(ShoalError, match=r"local\.steps: method 'uifca' counts none; these do: fedpnp"):
         small(method={"name": "uifca"}, local={"epochs": None, "steps": 3})
+
+
+@pytest.mark.skipif(not is_installed("efficientnet-lite0"), reason="the frozen encoder is not installed")
+def test_an_open_number_of_clusters_is_sought_among_the_features_that_are_clustered(home: Path) -> None:
+    changes = {"data": {"name": "digits", "limit": 90}, "choose": {"max_clusters": 4}}
+    encoder = {"clusters": "auto", "encoder": "efficientnet-lite0"}
+    run = new_run(unnamed(**changes, model=encoder))
+    chosen = run.lineage().clusters_chosen
+    assert chosen is not None
+    assert chosen.features == "efficientnet-lite0"
+    assert 2 <= chosen.clusters == run.settings().model.clusters <= 4
+    kinds = [event.kind for event in run.events()[:2]]
+    assert kinds == ["method_chosen", "clusters_chosen"]
+    pixels = new_run(unnamed(**changes, model={**encoder, "encoder": "pixels"})).lineage().clusters_chosen
+    assert pixels is not None
+    assert pixels.features == "samples"

@@ -183,5 +183,5 @@ def _checks(draw: ImageDraw.ImageDraw, side: int, step: int, phase: int, front: 
 
 def as_image(values: np.ndarray) -> np.ndarray:
     """Return values as bytes, cut to 0 to 255."""
-    image: np.ndarray = np.clip(values, 0, 255).astype(np.uint8)
-    return image
+    found: np.ndarray = np.clip(values, 0, 255).astype(np.uint8)
+    return found
