@@ -378,7 +378,7 @@ def _open(folder: Path, check: Check | None) -> Prepared:
     if is_by_client(manifest.files):
         arrays = _client_arrays(folder, manifest, check)
     else:
-        if folder.parent.name == OWN:
+        if folder.parent.name == OWN and "clients" in manifest.extra:
             raise DataError(
                 f"{folder} has the samples of all clients in one file, as earlier versions of Shoal wrote it: "
                 f"{remedy(folder, manifest.extra)}"

@@ -18,9 +18,9 @@ from shoal.data.augment import normalise
 from shoal.data.view import Samples
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Server, Update
 from shoal.methods.contract.context import Context, LocalSettings, MethodError, ModelSettings
+from shoal.methods.contract.initial_encoder import initial_encoder
 from shoal.methods.contract.message import Tensors
 from shoal.methods.contract.prediction import Assignment
-from shoal.methods.training.initial_encoder import initial_encoder
 from shoal.methods.training.local import as_input, batches, seeded
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult

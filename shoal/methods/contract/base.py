@@ -41,9 +41,9 @@ from shoal.methods.contract.context import (
     check_trained_encoder,
 )
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
+from shoal.methods.contract.initial_encoder import initial_encoder
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions, Shared
-from shoal.methods.training.initial_encoder import initial_encoder
 from shoal.models.encoders import OF_KIND, encoders_for
 
 if TYPE_CHECKING:  # only figures and tables need them: training runs without
@@ -369,6 +369,11 @@ class Method(ABC):
         """Refuse an encoder that the method cannot use, or that does not take such data."""
         if context.model.start == "pretrained" and not self.starts_pretrained:
             raise MethodError(f"method {self.name!r} trains no encoder from pretrained weights: set model.start=random")
+        if context.model.start == "pretrained" and context.spec.kind != "image":
+            raise MethodError(
+                f"model.start=pretrained is for images, and {context.spec.name!r} holds {context.spec.kind} data: set "
+                "model.start=random"
+            )
         if self.trains_encoder and context.spec.kind == "image":
             check_trained_encoder(self.name, context.model)
         context.check_encoder()

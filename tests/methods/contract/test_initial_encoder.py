@@ -13,8 +13,8 @@ from shoal.core.streams import Streams
 from shoal.data.augment import normalise
 from shoal.methods.contract.base import Federation, MethodError, Server
 from shoal.methods.contract.context import Context, ModelSettings
+from shoal.methods.contract.initial_encoder import initial_encoder
 from shoal.methods.registry import METHODS
-from shoal.methods.training.initial_encoder import initial_encoder
 from shoal.models.frozen import frozen_encoder, pretrained_network
 from tests.scripted_encoder import write_scripted
 
@@ -90,3 +90,10 @@ def test_what_does_not_fit_is_refused(
     write_scripted(tmp_path / "encoders" / "net.pt")
     with pytest.raises(MethodError, match=words):
         made(world, name, **changes)
+
+
+def test_vectors_have_no_pretrained_encoder(world: Any) -> None:
+    table = replace(world.spec, kind="vector", shape=(8,))
+    model = ModelSettings(NAME, clusters=4, start="pretrained")
+    with pytest.raises(MethodError, match="is for images"):
+        METHODS["fedsimclr"](METHODS["fedsimclr"].Settings(), Context(table, model))
