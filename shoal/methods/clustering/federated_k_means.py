@@ -9,7 +9,7 @@ Symbols in shapes: n samples, d features, c clusters, s starts side by side, m l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -35,15 +35,21 @@ class Moments(NamedTuple):
     outer: Tensor
 
 
-def summed(answers: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Return the sum of each tensor over the answers of clients; row by row, so that they are not copied at once."""
+def summed(answers: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the sum of each tensor over the answers of clients, of which one at a time is in memory.
+
+    Raises:
+        MethodError: there is no answer.
+    """
     total: dict[str, Tensor] = {}
-    for name, first in answers[0].items():
-        if first.dim() < 2:
-            total[name] = torch.stack([each[name] for each in answers]).sum(0)
-        else:
-            rows = [torch.stack([each[name][row] for each in answers]).sum(0) for row in range(len(first))]
-            total[name] = torch.stack(rows) if rows else first
+    for tensors in answers:
+        for name, tensor in tensors.items():
+            if name in total:
+                total[name] += tensor
+            else:
+                total[name] = tensor.clone()
+    if not total:
+        raise MethodError("no client has answered: there is nothing to add up")
     return total
 
 
@@ -106,8 +112,11 @@ def nearest(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
         x: (n, d), float64.
         centres: (s, c, d), float64.
     """
-    squared = (x.square().sum(1)[None, :, None] - 2 * x @ centres.mT + centres.square().sum(2)[:, None, :]).clamp_min(0)
-    lowest = squared.min(2)
+    # In place: this is the largest tensor by far.
+    squared = (2 * x @ centres.mT).neg_()
+    squared += x.square().sum(1)[None, :, None]
+    squared += centres.square().sum(2)[:, None, :]
+    lowest = squared.clamp_min_(0).min(2)
     return lowest.indices, lowest.values
 
 
@@ -133,7 +142,7 @@ def cluster_sums(x: Tensor | Iterable[Tensor], centres: Tensor, *, least: int = 
     inertia = centres.new_zeros(starts)
     for part in row_blocks(x):
         cluster, squared = nearest(part, centres)
-        member = torch.nn.functional.one_hot(cluster, clusters).double()  # (s, n, c)
+        member = part.new_zeros(*cluster.shape, clusters).scatter_(2, cluster[..., None], 1)  # (s, n, c)
         sums += member.mT @ part
         counts += member.sum(1)
         inertia += squared.sum(1)

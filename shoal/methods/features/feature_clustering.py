@@ -60,6 +60,8 @@ RACE_ITERATIONS = 5
 """Iterations for which all starts go on side by side."""
 RACE_SAMPLES = 4096
 """Until then a client answers for a seeded draw of so many of its vectors, and finds its local centres there."""
+MAX_RACE_VALUES = 1 << 19
+"""The centres of all starts have at most so many values: 4 MB, which every client sends in every round of the race."""
 MAX_BETWEEN_ROUNDS = 50_000
 """Training samples whose clusters are judged after a round that is not the last."""
 LOCAL_STARTS = 3
@@ -120,7 +122,10 @@ class FeatureSettings(SpaceSettings):
     """Hyper-parameters of a federated clustering of vectors."""
 
     starts: int = setting(
-        30, "number of K-means starts that run side by side at first; the one of the least cost goes on", ge=1
+        30,
+        "number of K-means starts that run side by side at first, fewer where their centres have more than 524,288 "
+        "values together; the one of the least cost goes on",
+        ge=1,
     )
     min_points: int = setting(
         2,
@@ -315,15 +320,16 @@ class FeatureClustering(Method):
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Return the space, the starts, or the moved centres."""
         step = self.next_step(server)
-        answers = [update.message.tensors for update in updates]  # a few vectors each
+        answers = (update.message.tensors for update in updates)
         if step == "measure":
             sums = summed(answers)
             return server.next({**server.model, **fitted_space(sums, self.settings)})
         if step == "start":
-            local = torch.cat([each["centres"] for each in answers])
-            counts = torch.cat([each["counts"] for each in answers])
+            found = [(each["centres"], each["counts"]) for each in answers]  # a few vectors each
+            local, counts = (torch.cat(parts) for parts in zip(*found, strict=True))
             rng = Streams(self.context.seed).numpy("kmeans server")
-            centres = starting_centres(local, counts, self.context.clusters, self.settings.starts, rng)
+            starts = min(self.settings.starts, max(1, MAX_RACE_VALUES // (self.context.clusters * local.shape[1])))
+            centres = starting_centres(local, counts, self.context.clusters, starts, rng)
             return server.next({**server.model, CENTRES: centres})
         return self.moved(server, summed(answers))
 

@@ -110,8 +110,7 @@ class FedGMM(FeatureClustering):
         """Return the state after a step of EM, or after one of the steps before."""
         if self.next_step(server) != "mix":
             return super().aggregate(server, updates)
-        answers = [update.message.tensors for update in updates]
-        total = summed(answers)
+        total = summed(update.message.tensors for update in updates)
         mixture = maximised(total, server.model[CENTRES][0], self.shape, self.settings.evenness)
         model = {**server.model, CENTRES: mixture.means[None], WEIGHTS: mixture.weights}
         model[COVARIANCES] = mixture.covariances
