@@ -70,8 +70,7 @@ def add_data(
         labels: of images: a CSV with the columns file and label.
         client_column, label_column: of a table: whose a row is, and its label.
         features, missing, max_categories, windows: of a table: see `shoal.data.table_options.TableOptions`.
-        test: share of each client's samples that becomes the test part, drawn by `seed`.
-        seed: seed for drawing the test split.
+        test, seed: share of each client's samples that becomes the test part, and the seed of that draw.
         licence: kept with the set.
         append: add what is new to the set of this name.
         force: replace it.
