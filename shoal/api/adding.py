@@ -78,8 +78,7 @@ def add_data(
         features: of a table: see `shoal.data.table_options.TableOptions`; of a file with several arrays: the one with
             the vectors.
         missing, max_categories, windows: of a table: see `shoal.data.table_options.TableOptions`.
-        test: share of each client's samples that becomes the test part, drawn by `seed`.
-        seed: seed for drawing the test split.
+        test, seed: share of each client's samples that becomes the test part, and the seed of that draw.
         licence: kept with the set.
         encoder: of images: a pretrained encoder that then makes vectors of them; what is returned is their set.
         append: add what is new to the set of this name.
