@@ -80,13 +80,7 @@ def read_vectors(
         raise DataError(f"--features names {len(features)} arrays, expected the one that holds the vectors of {path}")
     wanted = Wanted(features[0] if features else None, owners.client_column, owners.label_column)
     files = _folder(path, wanted, owners, notes) if path.is_dir() else [_file(path, wanted, owners, notes)]
-    widths = {file.width for file in files}
-    if len(widths) > 1:
-        odd = next(file for file in files if file.width != files[0].width)
-        raise DataError(
-            f"{odd.path} has vectors of {odd.width} numbers, and {files[0].path} of {files[0].width}: expected one "
-            "width"
-        )
+    _check_widths(files)
     names = _row_names(files, path)
     refuse_known_rows(names, path, onto)
     client, clients = client_numbers(
@@ -116,6 +110,16 @@ def read_vectors(
         extra={"features": list(columns)} if onto is None else {},
         intake=notes,
     )
+
+
+def _check_widths(files: Sequence[VectorFile]) -> None:
+    """Refuse vectors of several lengths."""
+    odd = next((file for file in files if file.width != files[0].width), None)
+    if odd is not None:
+        raise DataError(
+            f"{odd.path} has vectors of {odd.width} numbers, and {files[0].path} of {files[0].width}: expected one "
+            "width"
+        )
 
 
 def _file(path: Path, wanted: Wanted, owners: Owners, notes: Intake) -> VectorFile:

@@ -6,9 +6,9 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from shoal.data.choices import Missing, OnBad, OnOdd
-from shoal.data.columns import MAX_CATEGORIES
 from shoal.data.intake import Intake
 from shoal.data.prepared import Prepared
 from shoal.data.windows import WindowOptions
@@ -43,33 +43,10 @@ class AddedData:
     intake: Intake
 
 
-def add_data(
-    path: str | Path,
-    name: str,
-    *,
-    size: tuple[int, int] | None = None,
-    on_bad: OnBad = "refuse",
-    on_odd: OnOdd = "refuse",
-    labels: str | Path | None = None,
-    clients: str | Path | None = None,
-    client_column: str = "client",
-    label_column: str | None = None,
-    features: Sequence[str] | None = None,
-    missing: Missing | None = None,
-    max_categories: int = MAX_CATEGORIES,
-    windows: WindowOptions | None = None,
-    test: float = 0.0,
-    seed: int = 0,
-    licence: str = "not stated",
-    encoder: str | None = None,
-    append: bool = False,
-    force: bool = False,
-) -> AddedData:
-    """Add images in one sub-folder per client, a table (Parquet, CSV) with a client column, or vectors in arrays.
+class AddOptions(TypedDict, total=False):
+    """What may be said about data that are added.
 
-    Args:
-        path: the folder, the table, or the file of arrays.
-        name: what the set is called: small letters, digits, - and _.
+    Attributes:
         size: of images: height and width; none: the most common.
         on_bad, on_odd: images that cannot be read: refuse or skip; of another size: refuse, skip or resize.
         labels: of images: a CSV with the columns file and label.
@@ -80,35 +57,46 @@ def add_data(
         missing, max_categories, windows: of a table: see `shoal.data.table_options.TableOptions`.
         test, seed: share of each client's samples that becomes the test part, and the seed of that draw.
         licence: kept with the set.
-        encoder: of images: a pretrained encoder that then makes vectors of them; what is returned is their set.
         append: add what is new to the set of this name.
         force: replace it.
+    """
+
+    size: tuple[int, int] | None
+    on_bad: OnBad
+    on_odd: OnOdd
+    labels: str | Path | None
+    clients: str | Path | None
+    client_column: str
+    label_column: str | None
+    features: Sequence[str] | None
+    missing: Missing | None
+    max_categories: int
+    windows: WindowOptions | None
+    test: float
+    seed: int
+    licence: str
+    append: bool
+    force: bool
+
+
+def add_data(path: str | Path, name: str, *, encoder: str | None = None, **options: Unpack[AddOptions]) -> AddedData:
+    """Add images in one sub-folder per client, a table (Parquet, CSV) with a client column, or vectors in arrays.
+
+    Args:
+        path: the folder, the table, or the file of arrays.
+        name: what the set is called: small letters, digits, - and _.
+        encoder: of images: a pretrained encoder that then makes vectors of them; what is returned is their set.
+        options: see `AddOptions`.
 
     Raises:
         ShoalError: names every file or column that is wrong.
+        TypeError: there is no such option.
     """
+    if unknown := sorted(set(options) - set(AddOptions.__annotations__)):
+        raise TypeError(f"add_data() has no option {unknown[0]!r}; it has {', '.join(AddOptions.__annotations__)}")
     if encoder is not None:
         check_encoder(encoder, Path(path))
-    added = add_own(
-        Path(path),
-        name,
-        size=size,
-        on_bad=on_bad,
-        on_odd=on_odd,
-        labels=None if labels is None else Path(labels),
-        clients=None if clients is None else Path(clients),
-        client_column=client_column,
-        label_column=label_column,
-        features=features,
-        missing=missing,
-        max_categories=max_categories,
-        windows=windows,
-        test=test,
-        seed=seed,
-        licence=licence,
-        append=append,
-        force=force,
-    )
+    added = add_own(Path(path), name, **options)
     if added.warning:
         warnings.warn(added.warning, stacklevel=2)
     made = _added_data(added.prepared, added.intake)

@@ -205,6 +205,21 @@ def show(
         say(f"images: {contact_sheet(prepared, images, partition=partition)}")
 
 
+Source = Annotated[
+    Path,
+    typer.Argument(
+        help="a folder with one sub-folder of images or arrays per client, a Parquet or CSV table, or an array of "
+        "vectors: .npy, .npz, .parquet with lists, .h5, .h5ad"
+    ),
+]
+Owners = Annotated[
+    Path | None,
+    typer.Option(help="array: a table, or .npy of names, that says whose each vector is, a row a vector"),
+]
+ClientColumn = Annotated[str, typer.Option(help="table, --clients or array: column that names the client of a row")]
+LabelColumn = Annotated[
+    str | None, typer.Option(help="table, --clients or array: column of labels (default: no labels)")
+]
 Features = Annotated[
     list[str] | None,
     typer.Option(
@@ -260,28 +275,15 @@ Encoder = Annotated[
 
 @app.command("add", epilog="Example: shoal data add photos/ --name clinics --on-odd resize --labels labels.csv")
 def add(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            help="a folder with one sub-folder of images or arrays per client, a Parquet or CSV table, or an array of "
-            "vectors: .npy, .npz, .parquet with lists, .h5, .h5ad"
-        ),
-    ],
+    path: Source,
     name: Annotated[str, typer.Option(help="name of the data set")],
     size: Annotated[str | None, typer.Option(help="images: HEIGHTxWIDTH (default: the most common size)")] = None,
     on_bad: Annotated[OnBad, typer.Option(help="what to do with images that cannot be read")] = "refuse",
     on_odd: Annotated[OnOdd, typer.Option(help="what to do with images of another size")] = "refuse",
     labels: Annotated[Path | None, typer.Option(help="images: CSV with the columns file and label")] = None,
-    clients: Annotated[
-        Path | None,
-        typer.Option(help="array: a table, or .npy of names, that says whose each vector is, a row a vector"),
-    ] = None,
-    client_column: Annotated[
-        str, typer.Option(help="table, --clients or array: column that names the client of a row")
-    ] = "client",
-    label_column: Annotated[
-        str | None, typer.Option(help="table, --clients or array: column of labels (default: no labels)")
-    ] = None,
+    clients: Owners = None,
+    client_column: ClientColumn = "client",
+    label_column: LabelColumn = None,
     features: Features = None,
     missing: MissingValues = None,
     max_categories: MaxCategories = 20,

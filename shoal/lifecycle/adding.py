@@ -18,6 +18,7 @@ from shoal.engine.settings import places
 from shoal.lifecycle.tracked import TrackingError, track
 
 COMMON_OPTIONS = ("test", "seed", "licence", "force", "append")
+PATHS = ("labels", "clients")
 IMAGE_OPTIONS = ("size", "on_bad", "on_odd", "labels")
 TABLE_OPTIONS = ("client_column", "label_column", "features", "missing", "max_categories", "windows")
 VECTOR_OPTIONS = ("clients", "client_column", "label_column", "features")
@@ -62,6 +63,7 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
         add = add_folder
         used = IMAGE_OPTIONS
     own = {key: value for key, value in options.items() if key in (*used, *COMMON_OPTIONS)}
+    own |= {key: Path(own[key]) for key in PATHS if own.get(key) is not None}
     if options.get("clients") is not None and add is not add_vectors:
         raise DataError(
             f"--clients names whose each vector of an array is, and {path} is no file of arrays: leave it out"

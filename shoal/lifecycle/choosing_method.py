@@ -66,7 +66,7 @@ def known_method(settings: Settings) -> MethodChoice | None:
         same_data = found.data_digest == read_manifest(store_folder(places.store(), name)).digest
     except (StoreError, DataError):
         return None  # it is chosen again
-    same_machine = found.facts.get("installed") == is_installed(ENCODER)
+    same_machine = found.facts.installed == is_installed(ENCODER)
     if not same_data or not same_machine or found.settings_sha256 != settings.digest():
         return None
     return found
@@ -98,7 +98,7 @@ def choose_method(settings: Settings, prepared: Prepared, table: Partition) -> M
         method=method.name,
         reason=sentence(rule, facts),
         settings=chosen,
-        facts=vars(facts),
+        facts=facts,
         unused=unused,
         data_digest=prepared.manifest.digest,
         partition_digest=table.digest,

@@ -9,6 +9,7 @@ from typing import Any
 
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
+from shoal.methods.auto import Facts
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class MethodChoice:
         method: its name.
         reason: why this one, in a sentence.
         settings: what the rule sets, nested; settings that the user names win.
-        facts: what was known and measured (`shoal.methods.auto.Facts`).
+        facts: what was known and measured.
         unused: sentence about settings that the user named and the method does not use; empty where it uses all.
         data_digest, partition_digest, settings_sha256: of what it was chosen for.
     """
@@ -27,7 +28,7 @@ class MethodChoice:
     method: str
     reason: str
     settings: Mapping[str, Any]
-    facts: Mapping[str, Any]
+    facts: Facts
     unused: str
     data_digest: str
     partition_digest: str

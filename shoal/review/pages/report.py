@@ -51,7 +51,6 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
     """Write report.html from the run folder; figures are embedded.
 
     The report leaves out parts that the run does not have. It also leaves out parts that fail, and an event says which.
-    It is not written from damaged files.
 
     Args:
         run: the run's folder.
