@@ -100,19 +100,6 @@ def step(name: str, command: list[str], home: Path) -> tuple[Step, str]:
         while not ended.wait(LOOK_SECONDS):
             pids = [pid for pid in tree() if pid != os.getpid()]
             held = anonymous_memory(pids)
-            if held[0] > largest[0] and os.environ.get("W1DEBUG"):
-                print(
-                    round(time.perf_counter() - began, 1),
-                    [
-                        (
-                            p,
-                            round(anonymous_memory([p])[0] / 1e6),
-                            Path(f"/proc/{p}/cmdline").read_text()[-60:].replace(chr(0), " "),
-                        )
-                        for p in pids
-                    ],
-                    flush=True,
-                )
             largest = [max(one, other) for one, other in zip(largest, held, strict=True)]
 
     watcher = threading.Thread(target=watch)
