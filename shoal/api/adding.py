@@ -98,6 +98,6 @@ def add_data(
         warnings.warn(added.warning, stacklevel=2)
     manifest = added.prepared.manifest
     skipped = tuple((str(file), str(why)) for file, why in manifest.extra.get("skipped", ()))
-    clients = tuple(map(str, manifest.extra.get("clients", ())))
+    names = tuple(map(str, manifest.extra.get("clients", ())))
     about = (manifest.name, manifest.kind, manifest.shape, manifest.train, manifest.test)
-    return AddedData(*about, clients, skipped, added.prepared.folder, added.intake)
+    return AddedData(*about, names, skipped, added.prepared.folder, added.intake)

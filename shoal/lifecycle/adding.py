@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,8 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
     Raises:
         DataError: as those.
     """
+    add: Callable[..., Prepared]
+    used: tuple[str, ...]
     if holds_vectors(path):
         add = add_vectors
         used = VECTOR_OPTIONS

@@ -17,6 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from shoal.core.errors import FailureCause, ShoalError
+from shoal.data.lazy_array import SampleArray
 from shoal.engine.messages.evaluation_shards import judged_tensors, read_shards, save_shard
 from shoal.engine.messages.inspection import Inspection
 from shoal.engine.messages.summing import GroupSum
@@ -283,9 +284,11 @@ class Worker:
         score = None
         shown: tuple[np.ndarray, ...] = ()
         if request.judge:
-            features = found.features
-            if isinstance(features, Tensor):
-                features = features.float().cpu().numpy()
+            features: SampleArray
+            if isinstance(found.features, Tensor):
+                features = found.features.float().cpu().numpy()
+            else:
+                features = found.features
             score = silhouette(features, cluster, evaluation.streams.numpy("quality.silhouette"))
             shown = shown_features(features, evaluation.streams.numpy("quality.shown")) or ()
         return Assigned(
