@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import re
-import resource
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.meter import tree
+from benchmarks.meter import TICK, tree
 from benchmarks.peers import ROOT
 
 NAME = "large"
@@ -44,7 +43,7 @@ class Step:
     Attributes:
         name: of the step.
         seconds: from its start to its end.
-        cpu: CPU seconds of all its processes.
+        cpu: CPU seconds of all its processes, as they were last seen.
         anonymous, pss: largest memory of its processes, bytes.
     """
 
@@ -87,10 +86,22 @@ def anonymous_memory(pids: list[int]) -> tuple[int, int]:
     return found["Pss_Anon"] + found["Pss_Shmem"], found["Pss"]
 
 
+def cpu_seconds(pids: list[int]) -> dict[int, float]:
+    """Return the CPU seconds of each process that still lives."""
+    found = {}
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        except (OSError, IndexError):
+            continue
+        found[pid] = (int(fields[11]) + int(fields[12])) / TICK
+    return found
+
+
 def step(name: str, command: list[str], home: Path) -> tuple[Step, str]:
     """Run a command of the project, and return what it took and what it printed."""
     environment = {**os.environ, "SHOAL_HOME": str(home), "PYTHONPATH": str(ROOT)}
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent: dict[int, float] = {}
     began = time.perf_counter()
     largest = [0, 0]
     ended = threading.Event()
@@ -100,19 +111,7 @@ def step(name: str, command: list[str], home: Path) -> tuple[Step, str]:
         while not ended.wait(LOOK_SECONDS):
             pids = [pid for pid in tree() if pid != os.getpid()]
             held = anonymous_memory(pids)
-            if held[0] > largest[0] and os.environ.get("W1DEBUG"):
-                print(
-                    round(time.perf_counter() - began, 1),
-                    [
-                        (
-                            p,
-                            round(anonymous_memory([p])[0] / 1e6),
-                            Path(f"/proc/{p}/cmdline").read_text()[-60:].replace(chr(0), " "),
-                        )
-                        for p in pids
-                    ],
-                    flush=True,
-                )
+            spent.update(cpu_seconds(pids))
             largest = [max(one, other) for one, other in zip(largest, held, strict=True)]
 
     watcher = threading.Thread(target=watch)
@@ -122,9 +121,9 @@ def step(name: str, command: list[str], home: Path) -> tuple[Step, str]:
     watcher.join()
     if done.returncode:
         raise SystemExit(f"{name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Step(name, time.perf_counter() - began, cpu, largest[0], largest[1]), done.stdout + done.stderr
+    return Step(
+        name, time.perf_counter() - began, sum(spent.values()), largest[0], largest[1]
+    ), done.stdout + done.stderr
 
 
 def accuracy(home: Path, truth: np.ndarray) -> tuple[float, int]:

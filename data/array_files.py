@@ -270,8 +270,9 @@ def _list_columns(schema: Any) -> list[str]:
     from pyarrow import types
 
     def is_vector(kind: Any) -> bool:
-        is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-        return bool(is_list and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type)))
+        if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+            return False
+        return bool(types.is_floating(kind.value_type) or types.is_integer(kind.value_type))
 
     return [field.name for field in schema if is_vector(field.type)]
 

@@ -158,7 +158,7 @@ def array_digest(arrays: Mapping[str, SampleArray | None]) -> str:
 def write_prepared(
     folder: Path,
     manifest: Manifest,
-    arrays: Mapping[str, np.ndarray | None],
+    arrays: Mapping[str, SampleArray | None],
     columns: Mapping[str, np.ndarray] | None = None,
     files: Mapping[str, bytes] | None = None,
 ) -> Manifest:
@@ -185,7 +185,7 @@ def write_prepared(
     with new_set(folder) as scratch:
         for name, array in ordered.items():
             if array is not None:
-                np.save(scratch / f"{name}.npy", array, allow_pickle=False)
+                np.save(scratch / f"{name}.npy", np.asarray(array), allow_pickle=False)
         for name, column in (columns or {}).items():
             np.save(scratch / f"column_{name}.npy", column, allow_pickle=False)
         for name, raw in (files or {}).items():

@@ -10,10 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from benchmarks import gpu_probe, many_clients
+from benchmarks import gpu_probe, large_vectors, many_clients
 from benchmarks.device import Case, measure, next_round, world
 from benchmarks.engines import batched, plain
 from benchmarks.file_creation import costs
@@ -145,6 +146,24 @@ def test_fedpnp_is_timed_with_its_past_model() -> None:
         assert client.streams.round == 2
         assert message.facts["alpha"] == method.settings.alpha
         assert "past" in method.local_steps(message, client).companions
+
+
+@pytest.mark.slow
+def test_large_vectors_are_added_clustered_and_written_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    added, run = large_vectors.trial(tmp_path, rows=600, width=8, clients=3, clusters=4, slots=1)
+    assert "600 rows in the table of clusters" in capsys.readouterr().out
+    assert min(added.anonymous, run.anonymous) > 1e7
+    assert min(added.cpu, run.cpu) > 0
+
+
+def test_planted_vectors_come_from_all_clients(tmp_path: Path) -> None:
+    truth = large_vectors.write_vectors(tmp_path, rows=50, width=8, clients=3, clusters=4)
+    x = np.load(tmp_path / "x.npy")
+    assert x.shape == (50, 8)
+    assert x.dtype == np.float32
+    assert set(np.load(tmp_path / "clients.npy").tolist()) == {0, 1, 2}
+    within = sum(x[truth == k].var(0).sum() * (truth == k).sum() for k in range(4))
+    assert within < 50 * x.var(0).sum()
 
 
 def test_the_runs_of_the_benchmark_before_are_cleared(home: Path) -> None:

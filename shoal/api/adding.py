@@ -127,6 +127,6 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
 def _added_data(prepared: Prepared, intake: Intake) -> AddedData:
     manifest = prepared.manifest
     skipped = tuple((str(file), str(why)) for file, why in manifest.extra.get("skipped", ()))
-    clients = tuple(map(str, manifest.extra.get("clients", ())))
+    names = tuple(map(str, manifest.extra.get("clients", ())))
     about = (manifest.name, manifest.kind, manifest.shape, manifest.train, manifest.test)
-    return AddedData(*about, clients, skipped, prepared.folder, intake)
+    return AddedData(*about, names, skipped, prepared.folder, intake)

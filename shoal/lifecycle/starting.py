@@ -111,7 +111,7 @@ def tell_method(run: RunFolder, choice: MethodChoice | None) -> None:
     """Write to the run's events which method was chosen and why, and which named settings it does not use."""
     if choice is None:
         return
-    run.event("method_chosen", message=choice.reason, method=choice.method, facts=dict(choice.facts))
+    run.event("method_chosen", message=choice.reason, method=choice.method, facts=record_to_json(choice.facts))
     if choice.unused:
         run.event("settings_unused", level=WARNING, message=choice.unused)
 

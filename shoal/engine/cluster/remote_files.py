@@ -225,10 +225,10 @@ class RemoteFiles:
         self._retry(path, act)
 
     def put_folder(self, source: Path, path: str) -> None:
-        """Copy the files of a folder to the store, unless it has them all."""
+        """Copy the files of a folder, at any depth, to the store, unless it has them all."""
         if self.has(f"{path}/{COMPLETE}"):
             return
-        names = sorted(p.name for p in source.iterdir() if p.is_file())
+        names = sorted(p.relative_to(source).as_posix() for p in source.rglob("*") if p.is_file())
         side_by_side(lambda name: self.put(source / name, f"{path}/{name}"), names)
         complete = f"{path}/{COMPLETE}"
         self._retry(complete, lambda: self.fs.pipe_file(f"{self.root}/{complete}", "\n".join(names).encode()))
@@ -244,7 +244,7 @@ class RemoteFiles:
             listed = self._retry(complete, lambda: self.fs.cat_file(f"{self.root}/{complete}"))
             names = listed.decode(errors="replace").splitlines()
             for name in names:
-                if Path(name).name != name:
+                if not name or Path(name).is_absolute() or ".." in Path(name).parts:
                     raise StoreError(
                         f"the remote store {masked(self.url)} lists {name[:60]!r} in {path}, which is no file name"
                     )

@@ -156,3 +156,14 @@ def test_a_remote_store_cannot_name_files_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "remote-files" / "data" / "complete").write_text("../../outside")
     with pytest.raises(StoreError, match=r"lists '\.\./\.\./outside' in data, which is no file name"):
         remote.get_folder("data", tmp_path / "cache" / "data")
+
+
+def test_a_remote_store_keeps_the_folders_of_a_set(tmp_path: Path) -> None:
+    remote = RemoteFiles((tmp_path / "remote-files").as_uri())
+    (tmp_path / "set" / "clients" / "0001").mkdir(parents=True)
+    (tmp_path / "set" / "manifest.json").write_text("{}")
+    (tmp_path / "set" / "clients" / "0001" / "train_x.npy").write_text("x")
+    remote.put_folder(tmp_path / "set", "data")
+    remote.get_folder("data", tmp_path / "cache" / "data")
+    assert (tmp_path / "cache" / "data" / "clients" / "0001" / "train_x.npy").read_text() == "x"
+    assert (tmp_path / "cache" / "data" / "manifest.json").read_text() == "{}"

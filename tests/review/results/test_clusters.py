@@ -17,6 +17,7 @@ from PIL import Image
 from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
 from shoal.data.own import add_folder, add_table
+from shoal.data.prepared import open_prepared
 from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.settings import places
 from shoal.engine.store.codec import StoreError
@@ -80,8 +81,8 @@ def test_every_file_is_in_the_cluster_of_its_planted_kind(own: Path, planted: Ru
     names = sorted(("north", "süd", "lab 3"))
     assert [names[k] for k in table["client"]] == table["client_name"].tolist()
     assert set(table["part"]) == {"train", "test"}
-    folder = planted.folder_of("data")
-    arrays = {part: np.load(folder / f"{part}_x.npy") for part in ("train", "test")}
+    prepared = open_prepared(planted.folder_of("data"))
+    arrays = {"train": prepared.train_x, "test": prepared.test_x}
     for row in table.itertuples():
         assert np.array_equal(arrays[row.part][row.sample][0], np.asarray(Image.open(own / row.file)))
     assert "label" not in table
