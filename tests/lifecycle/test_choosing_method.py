@@ -124,3 +124,11 @@ def test_a_budget_is_said_in_steps_or_in_epochs(home: Path, small: Make) -> None
         small(local={"epochs": 2, "steps": 3})
     with pytest.raises(ShoalError, match=r"local\.steps: method 'uifca' counts none; these do: fedpnp"):
         small(method={"name": "uifca"}, local={"epochs": None, "steps": 3})
+
+
+@pytest.mark.skipif(not is_installed("efficientnet-lite0"), reason="the frozen encoder is not installed")
+def test_a_pretrained_start_asks_for_training(home: Path) -> None:
+    model = {"encoder": "efficientnet-lite0", "start": "pretrained"}
+    run = new_run(unnamed(data={"name": "digits", "limit": 60}, model=model))
+    assert run.settings().method.name == "fedsimclr_kmeans"
+    assert run.settings().model.start == "pretrained"
