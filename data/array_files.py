@@ -241,7 +241,7 @@ def _npz_blocks(path: Path, name: str, column_order: bool) -> Iterator[np.ndarra
         if column_order:  # no row is whole before the last value has been read
             yield from _blocks_of(np.lib.format.read_array(file, allow_pickle=False))
             return
-        (rows, width), _, dtype = _npy_header(file)  # type: ignore[misc]
+        (rows, width), _, dtype = _npy_header(file)
         for start in range(0, rows, ROWS):
             count = min(ROWS, rows - start)
             raw = file.read(count * width * dtype.itemsize)
@@ -271,7 +271,7 @@ def _list_columns(schema: Any) -> list[str]:
 
     def is_vector(kind: Any) -> bool:
         is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-        return is_list and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type))
+        return bool(is_list and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type)))
 
     return [field.name for field in schema if is_vector(field.type)]
 

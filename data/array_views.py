@@ -87,9 +87,9 @@ def _cropped(x: Tensor, mean: Tensor, smallest: float, generator: torch.Generato
     """Keep a piece of each window (n, c, l), at another place; its mean (n, c, 1) takes the other times."""
     length = x.shape[2]
     drawn = _uniform((3, len(x), 1), x, generator)
-    kept = (drawn[0] * (1 - smallest) + smallest) * length
-    begin = (drawn[1] * (length - kept)).round()
-    place = (drawn[2] * (length - kept)).round()
+    kept = ((drawn[0] * (1 - smallest) + smallest) * length).round()
+    begin = (drawn[1] * (length - kept + 1)).floor()
+    place = (drawn[2] * (length - kept + 1)).floor()
     time = torch.arange(length, device=x.device)
     inside = (time >= place) & (time < place + kept)
     source = (time - place + begin).clamp_(0, length - 1).long()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 from shoal.core.errors import DataError
+from shoal.core.records import record_from_json
 from shoal.data.choices import Missing, OnBad, OnOdd
 from shoal.data.columns import MAX_CATEGORIES
 from shoal.data.folder_files import is_system
@@ -46,7 +47,8 @@ from shoal.data.prepare import is_built_in, own_pointer, own_sets, prepare, stor
 from shoal.data.prepared import Prepared, read_manifest
 from shoal.data.remedy import EMBEDDED
 from shoal.data.spelling import choose_spellings, note_spellings
-from shoal.data.windows import WindowOptions, window_rule
+from shoal.data.table_options import TableOptions
+from shoal.data.windows import WINDOWS, WindowOptions, WindowRule, window_rule
 
 
 @exclusive
@@ -252,18 +254,10 @@ def add_table(
         path: .parquet, .csv or .csv.gz; CSV with a header row.
         name: of the set: small letters, digits, - and _.
         store: the store.
-        client_column: the client of a row.
-        label_column: the label of a row; None without labels.
-        features: the columns that are features; None: all that are measurements (`shoal.data.columns`).
-        missing: what is done with missing values: refuse them, fill them with the mean of their column over all
-            clients, or leave their rows out (drop-rows); None: refuse, or as in the set to append to.
-        max_categories: largest number of different values of a column of text; each value becomes a feature
-            COLUMN=VALUE of 0 and 1.
-        windows: cut the table, whose rows are samples of time series, into windows (`shoal.data.windows`); None: each
-            row is a vector, or as in the set to append to.
+        client_column, label_column, features, missing, max_categories, windows, licence: see
+            `shoal.data.table_options.TableOptions`.
         test: share of each client's rows that becomes the test split.
         seed: seed for drawing the test split.
-        licence: kept in the manifest.
         force: replace a set of this name.
         append: add the rows to the set of this name. Its rows keep their order, numbers and part.
         intake: notes of what is taken, adapted and left out.
@@ -280,34 +274,21 @@ def add_table(
     if missing is not None:
         _check_choice("missing", missing, get_args(Missing))
     onto = check_name(name, store, force, append)
-    options = windows or WindowOptions()
-    if options.given or (onto is not None and onto.manifest.kind == "series"):
-        if missing is not None:
-            raise DataError("--missing is for rows that are vectors: in windows a missing value is a gap")
-        batch = read_windows(
-            path,
-            onto,
-            options,
-            client_column=client_column,
-            label_column=label_column,
-            features=features,
-            licence=licence,
-            intake=intake,
-        )
-        _refuse_overlap(batch, onto, test)
-    else:
-        batch = read_rows(
-            path,
-            onto,
-            client_column=client_column,
-            label_column=label_column,
-            features=features,
-            missing=missing,
-            max_categories=max_categories,
-            licence=licence,
-            intake=intake,
-        )
-    return store_batch(name, store, batch, test, seed, onto)
+    options = TableOptions(
+        client_column, label_column, features, missing, max_categories, windows or WindowOptions(), licence
+    )
+    return store_batch(name, store, _read_table(path, onto, options, test, intake), test, seed, onto)
+
+
+def _read_table(path: Path, onto: Prepared | None, options: TableOptions, test: float, intake: Intake | None) -> Batch:
+    """Return the rows of a table, or its windows where the user asks for them or the set holds some."""
+    if not options.windows.given and (onto is None or onto.manifest.kind != "series"):
+        return read_rows(path, onto, options, intake)
+    if options.missing is not None:
+        raise DataError("--missing is for rows that are vectors: in windows a missing value is a gap")
+    batch = read_windows(path, onto, options, intake)
+    _refuse_overlap(batch, onto, test)
+    return batch
 
 
 @exclusive
@@ -369,7 +350,7 @@ def add_vectors(
 
 def _refuse_overlap(batch: Batch, onto: Prepared | None, test: float) -> None:
     """Refuse a test part of windows that share samples with windows of the training part."""
-    rule = window_rule(batch.extra if onto is None else onto.manifest.extra)
+    rule = record_from_json(WindowRule, batch.extra[WINDOWS]) if onto is None else window_rule(onto.manifest)
     if test and rule.step < rule.length:
         raise DataError(
             f"windows of {rule.length} samples begin every {rule.step}, so that those of the test part would share "

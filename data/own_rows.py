@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from shoal.core.errors import DataError, shown
-from shoal.data.choices import Missing
-from shoal.data.columns import MAX_CATEGORIES, feature_columns
+from shoal.core.records import record_to_json
+from shoal.data.columns import feature_columns
 from shoal.data.intake import Intake
 from shoal.data.own_store import Batch, known_files
 from shoal.data.prepared import Prepared
@@ -21,13 +21,13 @@ from shoal.data.table_coding import (
     COLUMNS,
     TableCoding,
     coding_of,
-    coding_to_json,
     encode,
     find_coding,
     kind_of_columns,
     note_kind,
     with_fills,
 )
+from shoal.data.table_options import TableOptions
 from shoal.data.tables import client_numbers, find_column, names_of, read_table
 from shoal.data.wording import first_of
 
@@ -36,27 +36,22 @@ LEFT_OUT = "columns_left_out"
 
 
 def read_rows(
-    path: Path,
-    onto: Prepared | None = None,
-    *,
-    client_column: str = "client",
-    label_column: str | None = None,
-    features: Sequence[str] | None = None,
-    missing: Missing | None = None,
-    max_categories: int = MAX_CATEGORIES,
-    licence: str = "not stated",
-    intake: Intake | None = None,
+    path: Path, onto: Prepared | None = None, options: TableOptions | None = None, intake: Intake | None = None
 ) -> Batch:
     """Return the rows of a table as they would be stored; nothing is written.
 
     Args:
-        path, client_column, label_column, features, missing, max_categories, licence: see `shoal.data.own.add_table`.
+        path: the table.
         onto: the set to append to: the rows must fit it.
+        options: of the user.
         intake: notes of what is taken, adapted and left out.
 
     Raises:
         DataError: see `shoal.data.own.add_table`.
     """
+    options = options or TableOptions()
+    client_column = options.client_column
+    label_column = options.label_column
     notes = intake or Intake()
     table = read_table(path, [client_column, *([label_column] if label_column else [])], notes)
     wanted = client_column
@@ -76,16 +71,14 @@ def read_rows(
         reserved.append(label_column)
         label = names_of(table[label_column], path, "label", known_labels, notes)
     table = table.drop(columns=reserved)
-    coding = _coding(table, path, onto, features, missing, max_categories, notes)
+    coding = _coding(table, path, onto, options, notes)
     x, kept = encode(table, coding, path, notes)
     _refuse_bare(names, client[kept], path)
     extra: dict[str, Any] = {}
     if onto is None:
         kind = kind_of_columns(coding, x)
         note_kind(kind, coding, notes, labelled=label is not None)
-        extra = {"features": coding.features(), CODING: coding_to_json(coding), COLUMNS: kind}
-        if len(table.columns) > len(coding.columns):
-            extra[LEFT_OUT] = [str(column) for column in table.columns if column not in coding.columns]
+        extra = _extra(table, coding, kind)
     files = [f"{path.name}:{row}" for row in np.flatnonzero(kept)]
     refuse_known_rows(files, path, onto)
     notes.see("rows", len(kept))
@@ -98,10 +91,18 @@ def read_rows(
         names,
         files,
         source=f"table {path.name}, {len(x)} rows of {len(names)} clients",
-        licence=licence,
+        licence=options.licence,
         extra=extra,
         intake=notes,
     )
+
+
+def _extra(table: pd.DataFrame, coding: TableCoding, kind: str) -> dict[str, Any]:
+    """Return the further entries of the manifest of a new set."""
+    extra = {"features": coding.features(), CODING: record_to_json(coding), COLUMNS: kind}
+    if len(table.columns) > len(coding.columns):
+        extra[LEFT_OUT] = [str(column) for column in table.columns if column not in coding.columns]
+    return extra
 
 
 def _refuse_bare(names: Sequence[str], client: np.ndarray, path: Path) -> None:
@@ -130,46 +131,36 @@ def refuse_known_rows(files: Sequence[str], path: Path, onto: Prepared | None) -
 
 
 def _coding(
-    table: pd.DataFrame,
-    path: Path,
-    onto: Prepared | None,
-    named: Sequence[str] | None,
-    missing: Missing | None,
-    max_categories: int,
-    intake: Intake,
+    table: pd.DataFrame, path: Path, onto: Prepared | None, options: TableOptions, intake: Intake
 ) -> TableCoding:
     """Return the coding of a new set, or that of the set to append to, after checking that it has its columns."""
     if onto is None:
-        taken = feature_columns(table, path, named=named, max_categories=max_categories, intake=intake)
-        coding = find_coding(table[taken], path, missing or "refuse", max_categories, intake)
+        most = options.max_categories
+        taken = feature_columns(table, path, named=options.features, max_categories=most, intake=intake)
+        coding = find_coding(table[taken], path, options.missing or "refuse", most, intake)
         return with_fills(coding, table, path)
     if onto.manifest.kind != "vector":
         raise DataError(f"{onto.manifest.name!r} holds {onto.manifest.kind}s: rows of a table cannot be appended to it")
-    return _coding_of_set(table, path, onto, named, missing, intake)
+    return _coding_of_set(table, path, onto, options, intake)
 
 
 def _coding_of_set(
-    table: pd.DataFrame,
-    path: Path,
-    onto: Prepared,
-    named: Sequence[str] | None,
-    missing: Missing | None,
-    intake: Intake,
+    table: pd.DataFrame, path: Path, onto: Prepared, options: TableOptions, intake: Intake
 ) -> TableCoding:
     """Return the coding of the set to append to, after checking that the table has its columns."""
-    coding = coding_of(onto.manifest.extra)
-    if missing not in (None, coding.missing):
+    coding = coding_of(onto.manifest)
+    if options.missing not in (None, coding.missing):
         raise DataError(
             f"{onto.manifest.name!r} was added with --missing {coding.missing}, and its rows follow one rule: leave "
             "--missing out"
         )
     known = list(coding.columns)
     for column in onto.manifest.extra.get(LEFT_OUT, []):
-        if column in table.columns and named is None:
+        if column in table.columns and options.features is None:
             table = table.drop(columns=column)
             intake.see("columns")
             intake.leave_out("column that the set does not have", column)
-    taken = feature_columns(table, path, named=named, known=known, intake=intake)
+    taken = feature_columns(table, path, named=options.features, known=known, intake=intake)
     if sorted(taken) != sorted(known):
         lacking = sorted(set(known) - set(taken))
         more = sorted(set(taken) - set(known))

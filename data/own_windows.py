@@ -17,12 +17,12 @@ from shoal.data.own_images import NothingNew
 from shoal.data.own_store import Batch, known_files
 from shoal.data.prepared import Prepared
 from shoal.data.table_coding import COLUMNS, MEASUREMENTS, missing_rows
+from shoal.data.table_options import TableOptions
 from shoal.data.tables import client_numbers, find_column, names_of, numbers_of, read_table
 from shoal.data.windows import (
     MIXED,
     WINDOWS,
     Series,
-    WindowOptions,
     WindowRule,
     Windows,
     cut,
@@ -42,36 +42,27 @@ def rule_of(prepared: Prepared) -> WindowRule:
     """
     if WINDOWS not in prepared.manifest.extra:
         raise DataError(f"{prepared.manifest.name!r} holds {prepared.manifest.kind}s and no windows")
-    return window_rule(prepared.manifest.extra)
+    return window_rule(prepared.manifest)
 
 
-def read_windows(
-    path: Path,
-    onto: Prepared | None,
-    options: WindowOptions,
-    *,
-    client_column: str = "client",
-    label_column: str | None = None,
-    features: Sequence[str] | None = None,
-    licence: str = "not stated",
-    intake: Intake | None = None,
-) -> Batch:
+def read_windows(path: Path, onto: Prepared | None, options: TableOptions, intake: Intake | None = None) -> Batch:
     """Return the windows of a table as they would be stored; nothing is written.
 
     Args:
-        path, client_column, label_column, features, licence: see `shoal.data.own.add_table`.
+        path: the table.
         onto: the set to append to, whose windows are cut as before; windows that it has are left out.
-        options: of the windows of a new set.
+        options: of the user; `windows` of a new set.
         intake: notes of what is taken, adapted and left out.
 
     Raises:
         DataError: see `shoal.data.own.add_table` and `shoal.data.windows`.
     """
     notes = intake or Intake()
+    label_column = options.label_column
     rule = None if onto is None else rule_of(onto)
-    if rule is not None and options.given:
+    if rule is not None and options.windows.given:
         raise DataError("the set knows how its windows are cut: leave --window out with --append")
-    columns = _columns(options, client_column) if rule is None else (rule.client, rule.time, rule.series)
+    columns = _columns(options) if rule is None else (rule.client, rule.time, rule.series)
     text = [column for column in (columns[0], columns[2], label_column or "") if column]
     table = read_table(path, text, notes)
     table, columns = _found(table, columns, path)
@@ -87,17 +78,13 @@ def read_windows(
     series = split_series(keys, times)
     table = table.drop(columns=[name for name in (*columns, label_column) if name])
     if rule is None:
-        rule = make_rule(options, series, columns, _channels(table, path, features, notes), dated=dated)
+        channels = _channels(table, path, options.features, notes)
+        rule = make_rule(options.windows, series, columns, channels, dated=dated)
     _check_times(rule, dated, path)
     found = cut(*_values(table, rule, path, notes), series, rule, notes)
     kept = _kept(found, series, label, onto, notes)
     first = [found.rows[k][0] for k in kept]
     owner = [names[client[row]] for row in first]
-    extra: dict[str, Any] = {}
-    if onto is None:
-        extra = {"features": list(rule.channels), WINDOWS: record_to_json(rule)}
-        if len(rule.channels) > 1:
-            extra[COLUMNS] = MEASUREMENTS
     clients = [name for name in names if name in set(owner)]
     for name in names:
         if name not in set(owner):
@@ -111,10 +98,18 @@ def read_windows(
         clients,
         [window_name(found, series, k) for k in kept],
         source=f"series of table {path.name}, {len(owner)} windows of {len(clients)} clients",
-        licence=licence,
-        extra=extra,
+        licence=options.licence,
+        extra=_extra(rule) if onto is None else {},
         intake=notes,
     )
+
+
+def _extra(rule: WindowRule) -> dict[str, Any]:
+    """Return the further entries of the manifest of a new set."""
+    extra: dict[str, Any] = {"features": list(rule.channels), WINDOWS: record_to_json(rule)}
+    if len(rule.channels) > 1:
+        extra[COLUMNS] = MEASUREMENTS
+    return extra
 
 
 def new_windows(table: pd.DataFrame, rule: WindowRule, path: Path, intake: Intake) -> tuple[np.ndarray, list[str]]:
@@ -148,8 +143,8 @@ def window_name(found: Windows, series: Series, number: int) -> str:
     return f"{series.name[found.series[number]]}@{found.begin[number]}"
 
 
-def _columns(options: WindowOptions, client_column: str) -> tuple[str, str, str]:
-    return client_column, options.time_column, options.series_column or ""
+def _columns(options: TableOptions) -> tuple[str, str, str]:
+    return options.client_column, options.windows.time_column, options.windows.series_column or ""
 
 
 def _found(table: pd.DataFrame, columns: tuple[str, str, str], path: Path) -> tuple[pd.DataFrame, tuple[str, str, str]]:

@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from shoal.core.errors import DataError, shown
-from shoal.core.records import record_from_json, record_to_json
+from shoal.core.records import record_from_json
 from shoal.data.columns import category_values
 from shoal.data.intake import Intake
+from shoal.data.prepared import Manifest
 from shoal.data.spelling import choose_spellings, note_spellings, tidy
 from shoal.data.tables import MAX_PROBLEMS, numbers_of, some_rows
 from shoal.data.wording import first_of
@@ -66,16 +66,12 @@ class TableCoding:
         return [f"{column}={value}" for value in self.categories[column]]
 
 
-def coding_of(extra: Mapping[str, Any]) -> TableCoding:
-    """Return the coding of a set by the `extra` of its manifest; sets without one have only numbers."""
+def coding_of(manifest: Manifest) -> TableCoding:
+    """Return the coding of a set; sets without one have only numbers."""
+    extra = manifest.extra
     if CODING in extra:
         return record_from_json(TableCoding, extra[CODING])
     return TableCoding(tuple(tidy(str(name)) for name in extra.get("features", ())))
-
-
-def coding_to_json(coding: TableCoding) -> dict[str, Any]:
-    """Return a coding as a JSON object."""
-    return record_to_json(coding)
 
 
 def find_coding(table: pd.DataFrame, path: Path, missing: str, max_categories: int, intake: Intake) -> TableCoding:

@@ -8,9 +8,8 @@ window that lacks a sample is left out; none is filled.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,7 @@ import pandas as pd
 from shoal.core.errors import DataError, brief, shown
 from shoal.core.records import record_from_json
 from shoal.data.intake import Intake
+from shoal.data.prepared import Manifest
 from shoal.data.tables import some_rows
 
 WINDOWS = "windows"
@@ -104,9 +104,9 @@ class WindowRule:
         return str(moment.isoformat(timespec="minutes" if moment.floor("min") == moment else "milliseconds"))
 
 
-def window_rule(extra: Mapping[str, Any]) -> WindowRule:
-    """Return how the windows of a set were cut, by the `extra` of its manifest."""
-    return record_from_json(WindowRule, extra[WINDOWS])
+def window_rule(manifest: Manifest) -> WindowRule:
+    """Return how the windows of a set were cut."""
+    return record_from_json(WindowRule, manifest.extra[WINDOWS])
 
 
 @dataclass(frozen=True)

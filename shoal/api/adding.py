@@ -75,14 +75,10 @@ def add_data(
         labels: of images: a CSV with the columns file and label.
         clients: of an array: a table, or .npy of names, with a row a vector.
         client_column, label_column: of a table, of `clients` or of an array: whose a row is, and its label.
-        features: of a table: the columns that are features, `*` for all that are measurements; none: these. Of a file
-            with several arrays: the one with the vectors.
-        missing: of a table: missing values are refused, filled with the mean of their column, or their rows left out
-            (drop-rows); none: refused, or as in the set to append to.
-        max_categories: of a table: largest number of different values of a column of text that is taken.
-        windows: of a table: its rows are samples of time series, which are cut into windows; none: rows are vectors.
-        test: share of each client's samples that becomes the test part, drawn by `seed`.
-        seed: seed for drawing the test split.
+        features: of a table: see `shoal.data.table_options.TableOptions`; of a file with several arrays: the one with
+            the vectors.
+        missing, max_categories, windows: of a table: see `shoal.data.table_options.TableOptions`.
+        test, seed: share of each client's samples that becomes the test part, and the seed of that draw.
         licence: kept with the set.
         encoder: of images: a pretrained encoder that then makes vectors of them; what is returned is their set.
         append: add what is new to the set of this name.

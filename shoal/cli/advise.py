@@ -27,7 +27,8 @@ def advise(
     from shoal.engine.settings.run_settings import load_settings
     from shoal.studies.advice import advise as advice_for
 
-    settings = load_settings(None, [*(overrides or ()), f"data.name={name}"])
+    # Advice needs no number of clusters: where none is named it is left open.
+    settings = load_settings(None, ["model.clusters=auto", *(overrides or ()), f"data.name={name}"])
     if not settings.chooses_method:
         raise ShoalError("advice is about the method: give no --set method.name")
     advice = advice_for(settings)

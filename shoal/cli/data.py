@@ -18,6 +18,7 @@ from shoal.data.partition.schemes import SCHEMES, PartitionSettings, TransformNa
 
 if TYPE_CHECKING:
     from shoal.data.partition.table import Partition
+    from shoal.lifecycle.adding import Added
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -302,11 +303,7 @@ def add(
 
     In a DVC repository the set is tracked as with `dvc add`: commit its .dvc file to git, and `dvc push` the data.
     """
-    from shoal.cli.console import out, say
-    from shoal.cli.data_tables import print_manifest
     from shoal.cli.embed import show_embedded
-    from shoal.cli.intake_table import print_intake
-    from shoal.data.intake import names_file
     from shoal.data.windows import WindowOptions
     from shoal.lifecycle.adding import add_own
     from shoal.lifecycle.embedding import check_encoder, embed
@@ -333,6 +330,18 @@ def add(
         force=force,
         append=append,
     )
+    _show_added(added)
+    if encoder is not None:
+        show_embedded(embed(name, encoder))
+
+
+def _show_added(added: Added) -> None:
+    """Print what was added; end with status 1 where DVC did not take it."""
+    from shoal.cli.console import out, say
+    from shoal.cli.data_tables import print_manifest
+    from shoal.cli.intake_table import print_intake
+    from shoal.data.intake import names_file
+
     print_manifest(added.prepared)
     print_intake(out, added.intake, names_file(added.prepared.folder))
     if added.warning:
@@ -340,8 +349,6 @@ def add(
         raise typer.Exit(1)
     if added.pointer is not None:
         say(f"tracked by DVC: commit {added.pointer} to git, and `dvc push` the data to your remote")
-    if encoder is not None:
-        show_embedded(embed(name, encoder))
 
 
 def _size(text: str | None) -> tuple[int, int] | None:

@@ -108,8 +108,8 @@ def print_manifest(prepared: Prepared) -> None:
 def _extra_rows(prepared: Prepared) -> dict[str, str]:
     """Return the further entries of a manifest in words."""
     rows: dict[str, str] = {}
-    extra = prepared.manifest.extra
-    for key, value in extra.items():
+    manifest = prepared.manifest
+    for key, value in manifest.extra.items():
         if key in ("clients", "features"):
             rows[key] = _first_names(tuple(map(str, value)))
         elif key == EMBEDDED:
@@ -117,7 +117,7 @@ def _extra_rows(prepared: Prepared) -> dict[str, str]:
         elif key == CODING:
             rows |= _coding_rows(value)
         elif key == WINDOWS:
-            rows[key] = window_rule(extra).words()
+            rows[key] = window_rule(manifest).words()
         elif key not in ("files", *LISTS):
             rows[key] = _value_words(value)
     return rows

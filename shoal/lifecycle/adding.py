@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,15 +53,14 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
     Raises:
         DataError: as those.
     """
+    add: Callable[..., Prepared] = add_table
+    used: tuple[str, ...] = TABLE_OPTIONS
     if holds_vectors(path):
         add = add_vectors
         used = VECTOR_OPTIONS
     elif path.is_dir():
         add = add_folder
         used = IMAGE_OPTIONS
-    else:
-        add = add_table
-        used = TABLE_OPTIONS
     own = {key: value for key, value in options.items() if key in (*used, *COMMON_OPTIONS)}
     if options.get("clients") is not None and add is not add_vectors:
         raise DataError(

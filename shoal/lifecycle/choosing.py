@@ -24,7 +24,7 @@ from shoal.data.prepare import is_built_in, resolve, store_folder
 from shoal.data.prepared import Prepared, read_manifest
 from shoal.data.view import DeviceData, client_samples
 from shoal.engine.settings import places
-from shoal.engine.settings.hardware import device_here
+from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.choice import Choice, read_choice, write_choice
@@ -34,14 +34,19 @@ from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle.progress import steps_shown
 from shoal.methods.clustering.cluster_number import ClientSamples, Search, Traffic, find_cluster_number, project
+from shoal.methods.contract.context import Context
+from shoal.methods.features.feature_clustering import ENCODED_ROWS, FeatureClustering
 from shoal.methods.registry import METHODS
 from shoal.methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
 from shoal.methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans
+from shoal.models.encoders import PIXELS
 
 FOLDER = "choices"
 """The folder of choices in the store."""
 MAX_SAMPLES = 20_000
 """About so many samples are clustered at most: each client draws its share."""
+MAX_ENCODED = 2_000
+"""Images that a frozen encoder sees for it."""
 SAMPLE_COMPONENTS = 16
 """Principal components of samples as they are, among which clusters are sought."""
 FEATURE_COMPONENTS = 16
@@ -104,13 +109,15 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
         run = train(encoder_settings(settings), partition)
     search = Search(choose.min_clusters, choose.max_clusters)
     with one_thread(), steps_shown("number of clusters") as watch:
+        components = SAMPLE_COMPONENTS
+        power = 0.0
         if run is not None:
             features = encoder_features(run, table, settings.seed)
             components, power = components_of(settings)
+        elif clusters_features(settings, prepared):
+            features = method_features(settings, prepared, table)
         else:
             features = raw_samples(prepared, table, settings.seed)
-            components = SAMPLE_COMPONENTS
-            power = 0.0
         samples = project(
             features, components, power, unit=run is not None, least_points=search.least_points, traffic=traffic
         )
@@ -122,7 +129,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
         max_clusters=choose.max_clusters,
         repeats=search.repeats,
         seed=settings.seed,
-        features="samples" if run is None else "fedsimclr",
+        features=name_of_features(settings, prepared, run),
         features_run=None if run is None else run.name,
         samples=len(samples.x),
         bytes_up=found.bytes_up,
@@ -134,6 +141,36 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
     )
     write_choice(choice_file(settings), choice)
     return choice
+
+
+def clusters_features(settings: Settings, prepared: Prepared) -> bool:
+    """Return whether the method clusters what an encoder that nobody trains makes of images."""
+    kind = METHODS[settings.method.name]
+    fits = issubclass(kind, FeatureClustering) and prepared.manifest.kind == "image"
+    return fits and settings.choose.features == "auto" and settings.model.encoder != PIXELS
+
+
+def name_of_features(settings: Settings, prepared: Prepared, run: RunFolder | None) -> str:
+    """Return what was clustered, in a word."""
+    if run is not None:
+        return FedSimCLR.name
+    if clusters_features(settings, prepared):
+        return str(settings.model.encoder)
+    return "samples"
+
+
+def method_features(settings: Settings, prepared: Prepared, table: Partition) -> ClientSamples:
+    """Return what the method's encoder makes of training samples, of at most about `MAX_ENCODED` in all."""
+    device = torch.device(device_here(resolve_device(settings.workers)))
+    context = Context(prepared.spec, settings.dataclass("model"), seed=settings.seed, device=device)
+    method = METHODS[settings.method.name](settings.dataclass("method"), context)
+    assert isinstance(method, FeatureClustering)
+    return drawn(DeviceData(prepared), table, settings.seed, lambda x: encoded_in_parts(method, x), limit=MAX_ENCODED)
+
+
+def encoded_in_parts(method: FeatureClustering, x: Tensor) -> Tensor:
+    """Return a method's vectors of samples, some at a time."""
+    return torch.cat([method.vectors(part).cpu() for part in x.split(ENCODED_ROWS)])
 
 
 def encoder_settings(settings: Settings) -> Settings:

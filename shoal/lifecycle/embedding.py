@@ -259,12 +259,9 @@ def _write(
         subset=about.subset,
         extra=extra,
     )
-    arrays: dict[str, np.ndarray | None] = {"train_x": vectors["train"]}
-    if about.test:
-        arrays["test_x"] = vectors["test"]
-    for part, labels in (("train_y", images.train_y), ("test_y", images.test_y)):
-        if labels is not None:
-            arrays[part] = np.asarray(labels)
+    train_y, test_y = (None if y is None else np.asarray(y) for y in (images.train_y, images.test_y))
+    arrays = {"train_x": vectors["train"], "train_y": train_y, "test_y": test_y}
+    arrays["test_x"] = vectors["test"] if about.test else None
     write_prepared(folder, manifest, arrays, {name: images.column(name) for name in images.columns()})
     return open_prepared(folder)
 

@@ -29,7 +29,7 @@ def check_method(settings: Settings, store: Path) -> None:
     """
     spec = known_spec(settings.data.name, settings.data.options, store)
     if settings.chooses_method:
-        check_open_method(settings)
+        check_open_method(settings, spec)
         return
     check_privacy(settings)
     check_buffer(settings)
@@ -50,12 +50,14 @@ def check_method(settings: Settings, store: Path) -> None:
     check_sums(settings, method)
 
 
-def check_open_method(settings: Settings) -> None:
-    """Refuse settings that only some methods take, where the method is still to be chosen.
+def check_open_method(settings: Settings, spec: DataSpec) -> None:
+    """Refuse settings that no method, or only some, can take, where the method is still to be chosen.
 
     Raises:
         MethodError: says what to set.
     """
+    if spec.kind != "text":
+        _ = Context(spec, settings.dataclass("model")).clusters  # without a number nothing can be clustered
     wanted = {
         "privacy.clip": settings.privacy.clip is not None,
         "participation.buffer": settings.participation.buffer is not None,

@@ -76,7 +76,7 @@ def group(leader: int) -> list[str]:
         (("run", "--set", "method.nu=1"), "method.nu"),
         (("run", "--set", "data.name=mnits"), "mnist"),
         (("run", "--set", "partition.clients=5000"), "samples"),
-        (("run", "--set", "method.mu=0.3"), "every negatives pool is empty"),
+        (("run", "--set", "method.name=fedpnp", "--set", "method.mu=0.3"), "every negatives pool is empty"),
         (("run", "--resume", "nothing"), "no run 'nothing'"),
         (("compare",), "nothing to compare"),
         (("study", "fedpnp-table9"), "no study"),

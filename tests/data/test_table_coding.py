@@ -12,7 +12,7 @@ import pytest
 from shoal.core.errors import DataError
 from shoal.data.intake import Intake
 from shoal.data.own import add_table
-from shoal.data.prepared import Prepared
+from shoal.data.prepared import Manifest, Prepared
 from shoal.data.table_coding import EMBEDDING, MEASUREMENTS, TableCoding, coding_of, encode, kind_of_columns
 
 CITIES = ["Oslo", "Rome", "Oslo", "Paris", "Rome", "Oslo"]
@@ -126,7 +126,8 @@ def test_numbered_columns_of_one_scale_are_an_embedding(names: list[str], scales
 
 
 def test_a_set_of_an_earlier_version_holds_numbers_alone() -> None:
-    coding = coding_of({"features": [" a", "b"]})
+    manifest = Manifest("old", "vector", (2,), None, 1, 0, "made", "none", extra={"features": [" a", "b"]})
+    coding = coding_of(manifest)
     assert coding == TableCoding(("a", "b"))
     x, kept = encode(pd.DataFrame({"b": [1.5], "a": [2.5]}), coding, Path("t.csv"), Intake())
     assert x.tolist() == [[2.5, 1.5]]

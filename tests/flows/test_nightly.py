@@ -92,7 +92,7 @@ FAILS = (
     "from shoal.engine.settings.run_settings import make_settings; from prefect.events import emit_event;"
     "photos = {'prefect.resource.id': 'shoal.data.photos', 'prefect.resource.name': 'photos'};"
     "emit_event('shoal.drift', resource=photos, payload={'message': 'other than before'});"
-    "nightly(make_settings({'data': {'name': 'photos'}}), NightSettings(watch='incoming'))"
+    "nightly(make_settings({'method': 'fedpnp', 'data': {'name': 'photos'}}), NightSettings(watch='incoming'))"
 )
 
 

@@ -132,3 +132,18 @@ def test_a_pretrained_start_asks_for_training(home: Path) -> None:
     run = new_run(unnamed(data={"name": "digits", "limit": 60}, model=model))
     assert run.settings().method.name == "fedsimclr_kmeans"
     assert run.settings().model.start == "pretrained"
+
+
+def test_an_open_number_of_clusters_is_sought_among_the_features_that_are_clustered(home: Path) -> None:
+    changes = {"data": {"name": "digits", "limit": 90}, "choose": {"max_clusters": 4}}
+    encoder = {"clusters": "auto", "encoder": "efficientnet-lite0"}
+    run = new_run(unnamed(**changes, model=encoder))
+    chosen = run.lineage().clusters_chosen
+    assert chosen is not None
+    assert chosen.features == "efficientnet-lite0"
+    assert 2 <= chosen.clusters == run.settings().model.clusters <= 4
+    kinds = [event.kind for event in run.events()[:2]]
+    assert kinds == ["method_chosen", "clusters_chosen"]
+    pixels = new_run(unnamed(**changes, model={**encoder, "encoder": "pixels"})).lineage().clusters_chosen
+    assert pixels is not None
+    assert pixels.features == "samples"

@@ -107,7 +107,7 @@ class Settings(Section):
     model: ModelSection = ModelSection()
     choose: ChooseSection = ChooseSection()
     rounds: Rounds = Field(
-        None,
+        None,  # type: ignore[assignment]
         ge=1,
         description=f"number of communication rounds; none: {DEFAULT_ROUNDS}, or what method auto sets",
     )

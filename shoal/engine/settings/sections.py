@@ -133,7 +133,8 @@ class ChooseSection(Section):
     features: Literal["auto", "fedsimclr", "samples"] = Field(
         "auto",
         description="what to cluster: fedsimclr: features of an encoder that the clients train first; samples: the "
-        "samples themselves; auto: fedsimclr for a method that trains on images, samples for any other",
+        "samples themselves; auto: fedsimclr for a method that trains on images, the features of model.encoder for one "
+        "that clusters features of images, samples for any other",
     )
     rounds: int | None = Field(
         None, ge=1, description="communication rounds that train that encoder; none: as many as the run has"

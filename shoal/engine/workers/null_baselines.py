@@ -24,6 +24,7 @@ from shoal.engine.store.opened_run import OpenedRun
 from shoal.methods.contract.base import Clients, Evaluation, Method
 from shoal.methods.contract.prediction import Assignment
 from shoal.methods.scores.baselines import (
+    CENTRED,
     MAX_SAMPLES,
     MAX_SIDE,
     Comparison,
@@ -83,13 +84,14 @@ def null_comparison(
         assignment.cluster[rows].numpy(),
         assignment.clusters,
         spaces,
-        judging_space(spaces),
+        judging_space(spaces, site_of_rows(opened, clients, evaluation, rows)),
         labels,
         streams,
     )
     if labels is None or len(labels) < len(rows) or not learns_features(opened.method):
         return comparison
-    return with_probes(comparison, assignment.features[rows], spaces, labels, int((rows < len(evaluation.train)).sum()))
+    features = assignment.feature_rows[rows.numpy()]
+    return with_probes(comparison, features, spaces, labels, int((rows < len(evaluation.train)).sum()))
 
 
 def learns_features(method: Method) -> bool:
@@ -99,7 +101,7 @@ def learns_features(method: Method) -> bool:
 
 
 def with_probes(
-    comparison: Comparison, features: Tensor, spaces: dict[str, np.ndarray], labels: np.ndarray, trained: int
+    comparison: Comparison, features: np.ndarray, spaces: dict[str, np.ndarray], labels: np.ndarray, trained: int
 ) -> Comparison:
     """Return a comparison with linear probes on a run's features and on those of the baselines.
 
@@ -121,19 +123,39 @@ def with_probes(
     held = np.sort(order[trained:])
     probes = {
         name: probe_of(x, learn, held, labels, seed)
-        for name, x in {"": features.float().cpu().numpy(), **spaces}.items()
+        for name, x in {"": features, **spaces}.items()
         if name not in PRETRAINED
     }
     baselines = {name: value for name, value in probes.items() if name and value is not None}
     return replace(comparison, probe=probes[""], baseline_probes=baselines)
 
 
-def judging_space(spaces: dict[str, np.ndarray]) -> tuple[str, np.ndarray]:
+def site_of_rows(opened: OpenedRun, clients: Clients, evaluation: Evaluation, rows: Tensor) -> np.ndarray | None:
+    """Return the client of each of some samples, int (n,), where the run subtracts site means; else None.
+
+    Test samples have no client: they count as one more site.
+    """
+    if not getattr(opened.method.settings, "centre_sites", False):
+        return None
+    site = torch.full((len(evaluation.train) + len(evaluation.data.test_x),), len(clients))
+    for client in clients:
+        site[torch.searchsorted(evaluation.train.index, client.train.index).cpu()] = client.id
+    return site[rows].numpy()
+
+
+def judging_space(spaces: dict[str, np.ndarray], site: np.ndarray | None = None) -> tuple[str, np.ndarray]:
     """Return the name and the features of the space in which neighbours are looked for.
 
     It ranks clusterings as labels would more often than others (docs/running.md): pixels and the pretrained encoder's
     features side by side; of vectors the columns, standardised where some vary much more than others.
+
+    Args:
+        spaces: of the baselines.
+        site: of each sample, int (n,): the mean of its site is subtracted; None: nothing is.
     """
+    if site is not None:
+        name, features = judging_space({name: less_site_means(x, site) for name, x in spaces.items()})
+        return f"{name}{CENTRED}", features
     if ENCODER in spaces:
         return "joint", side_by_side(spaces["pixels"], spaces[ENCODER])
     if "pixels" in spaces:
@@ -144,6 +166,20 @@ def judging_space(spaces: dict[str, np.ndarray]) -> tuple[str, np.ndarray]:
     if len(spread) and spread.max() >= MAX_SPREAD_RATIO * np.median(spread):
         name = "standardised"
     return name, spaces[name]
+
+
+def less_site_means(x: np.ndarray, site: np.ndarray) -> np.ndarray:
+    """Return features (n, d) less the mean of their site.
+
+    Args:
+        x: (n, d).
+        site: of each sample, int (n,).
+    """
+    centred = np.array(x)
+    for each in np.unique(site):
+        own = site == each
+        centred[own] -= x[own].mean(0)
+    return centred
 
 
 def null_spaces(opened: OpenedRun, clients: Clients, evaluation: Evaluation, rows: Tensor) -> dict[str, np.ndarray]:

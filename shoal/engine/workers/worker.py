@@ -288,7 +288,7 @@ class Worker:
         comparison = None
         shown: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
         if request.judge:
-            features = found.features.float().cpu().numpy()
+            features = found.feature_rows
             score = silhouette(features, cluster, evaluation.streams.numpy("quality.silhouette"))
             shown = shown_features(features, evaluation.streams.numpy("quality.shown")) or (None, None)
             comparison = null_comparison(opened, clients, evaluation, found)

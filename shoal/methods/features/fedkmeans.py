@@ -24,7 +24,13 @@ from shoal.methods.contract.base import Client, Server
 from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Prediction
-from shoal.methods.features.feature_clustering import CENTRES, STILL, FeatureClustering, FeatureSettings
+from shoal.methods.features.feature_clustering import (
+    CENTRES,
+    STILL,
+    ClientVectors,
+    FeatureClustering,
+    FeatureSettings,
+)
 
 PRICES = "prices"
 """Among the server's tensors, with evenness once the race is decided: (1, c) float64, in squared distances."""
@@ -86,14 +92,14 @@ class FedKMeans(FeatureClustering):
         }
         return MessageForm(forms, rule=partial(check_iteration, score="value", bounds=None))
 
-    def work(self, message: Message, client: Client, z: Tensor) -> Tensors:
+    def work(self, message: Message, client: Client, z: ClientVectors) -> Tensors:
         """Return what a client sends of its vectors z (n, k) in the space."""
         if message.facts["step"] != "price":
             return super().work(message, client, z)
         centres = message.tensors[CENTRES]
         softness = message.facts["softness"]
         least = self.settings.min_points
-        return soft_sums(z, centres, message.tensors[PRICES], softness, least=least)._asdict()
+        return soft_sums(torch.cat(list(z.blocks())), centres, message.tensors[PRICES], softness, least=least)._asdict()
 
     def moved(self, server: Server, sums: Tensors) -> Server:
         """Return the state after one iteration, with prices once the race is decided."""

@@ -27,6 +27,8 @@ MAX_SAMPLES = 2_000
 """Samples of the comparison, a seeded draw: encoding them takes seconds."""
 MAX_SIDE = 32
 """Pixels a side to which larger images are averaged for K-means on pixels."""
+CENTRED = ", less the mean of each site"
+"""End of the name of a space in which site means are subtracted."""
 RANDOM_ORDERS = 20
 """Random orders over which the ACC of chance is averaged."""
 STARTS = 5
@@ -41,7 +43,8 @@ class Comparison:
 
     Attributes:
         samples: how many were drawn.
-        space: in which neighbours were looked for: `joint`, `pixels`, `columns` or `standardised`.
+        space: in which neighbours were looked for: `joint`, `pixels`, `columns` or `standardised`, with `CENTRED` at
+            its end where the run subtracts site means.
         neighbours: neighbour agreement of the run's clusters beyond chance: 1 at best, about 0 by chance.
         baseline_neighbours: the same of each baseline, by the name of its space.
         acc: of the run's clusters; None without labels.

@@ -162,7 +162,8 @@ class Judged:
 
     Attributes:
         every: all of these, ascending, int64 (n,).
-        learn: samples that kNN and probe learn from, int64 (l,); a seeded draw of more than `MAX_LEARN`.
+        learn: samples that kNN and probe learn from, int64 (l,); a seeded draw of more than `MAX_LEARN`. Without labels
+            there are none, nor in `held`.
         held: samples on which they are tested, int64 (m,): the test part, or a seeded fifth of a set without one; a
             seeded draw of more than `MAX_TEST`.
         some: at most `MAX_JUDGED` of `held`, in the order drawn, for effective rank, uniformity and alignment.
@@ -177,9 +178,10 @@ class Judged:
     def from_evaluation(cls, evaluation: Evaluation) -> Judged:
         """Draw the samples that judge an evaluation's model."""
         learn, held = _split(evaluation)
+        labelled = evaluation.data.train_y is not None
         some = held[torch.randperm(len(held), generator=evaluation.streams.torch("evaluate.judged"))[:MAX_JUDGED]]
-        learn = _draw(learn, MAX_LEARN, evaluation.streams.torch("evaluate.learnt"))
-        held = _draw(held, MAX_TEST, evaluation.streams.torch("evaluate.held"))
+        learn = _draw(learn, MAX_LEARN if labelled else 0, evaluation.streams.torch("evaluate.learnt"))
+        held = _draw(held, MAX_TEST if labelled else 0, evaluation.streams.torch("evaluate.held"))
         return cls(torch.cat((learn, held, some)).unique(), learn, held, some)
 
     def rows_of(self, rows: Tensor, start: int) -> Tensor:
@@ -308,6 +310,19 @@ def _x(evaluation: Evaluation, positions: Tensor) -> Tensor:
     if int(positions[0]) < n:
         return evaluation.train.x(positions)
     return evaluation.data.computable(evaluation.data.test_x[positions - n])
+
+
+def samples_at(evaluation: Evaluation, positions: Tensor) -> Tensor:
+    """Return samples at positions among training then test samples, int64 (n,), in their order."""
+    n = len(evaluation.train)
+    train = positions < n
+    if bool(train.all()) or not bool(train.any()):
+        return _x(evaluation, positions)
+    early = _x(evaluation, positions[train])
+    found = early.new_empty((len(positions), *early.shape[1:]))
+    found[train.to(found.device)] = early
+    found[~train.to(found.device)] = _x(evaluation, positions[~train])
+    return found
 
 
 def all_batches(evaluation: Evaluation, part: tuple[int, int] = (0, 1)) -> Iterator[tuple[int, Tensor]]:

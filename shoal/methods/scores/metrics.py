@@ -87,7 +87,7 @@ METRICS = (
     ),
     Metric(
         "neighbour_agreement",
-        "samples whose nearest neighbours are in their cluster, beyond chance, in a space that the run did not train",
+        "nearest neighbours that share a cluster, beyond chance, in a space that the run did not train",
         "higher",
         "index",
         labels=False,

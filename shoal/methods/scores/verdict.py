@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from shoal.methods.scores.baselines import Comparison
+from shoal.methods.scores.baselines import CENTRED, Comparison
 from shoal.methods.scores.sites import SiteDependence
 
 CHANCE_FACTOR = 1.5
@@ -71,6 +71,8 @@ def verdict_of(comparison: Comparison, sites: SiteDependence | None = None, doub
 
 def in_words(space: str) -> str:
     """Return what a space is called in a sentence."""
+    if space.endswith(CENTRED):
+        return in_words(space.removesuffix(CENTRED)) + CENTRED
     return SPACES.get(space, f"features of {space}")
 
 
@@ -121,7 +123,7 @@ def _by_labels(comparison: Comparison, acc: float) -> Verdict:
 
 def _by_neighbours(comparison: Comparison) -> Verdict:
     """Return the verdict on clusters of samples without labels."""
-    if comparison.space == "pixels":
+    if comparison.space.removesuffix(CENTRED) == "pixels":
         return Verdict(
             "doubtful",
             "Without labels and without a pretrained encoder nothing tells whether clusters of images are good: run "

@@ -20,7 +20,7 @@ from shoal.engine.store.codec import StoreError
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import DESCRIBED
-from shoal.methods.scores.verdict import site_sentence
+from shoal.methods.scores.verdict import in_words, site_sentence
 from shoal.review.mlflow_log.rounds import lost_rounds
 from shoal.review.pages.cluster_sheets import FOLDER
 from shoal.review.pages.embedding_figure import FILE as EMBEDDING
@@ -127,7 +127,8 @@ def about_baselines(run: RunFolder, table: pd.DataFrame) -> dict[str, Any]:
     facts = cluster_facts(run)
     found: dict[str, Any] = {}
     if facts is not None and facts.comparison is not None:
-        found["compared"] = facts.comparison
+        found["compared_samples"] = facts.comparison.samples
+        found["space"] = in_words(facts.comparison.space)
         found["baselines"] = baseline_rows(facts.comparison)
     if facts is not None and facts.sites is not None:
         held = table.dropna(subset=["client"]).drop_duplicates("client")

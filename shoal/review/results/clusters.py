@@ -298,7 +298,8 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     if found.comparison is not None:
         quality |= found.comparison.numbers
         choice = run.lineage().clusters_chosen
-        verdict = verdict_of(found.comparison, sites, choice and choice.doubt)
+        doubt = None if choice is None else choice.doubt
+        verdict = verdict_of(found.comparison, sites, doubt)
     facts = ClusterFacts(
         round=last,
         compared_with_round=earlier[-1] if earlier else None,
@@ -345,8 +346,8 @@ def clustered_data(prepared: Prepared) -> ClusteredData:
         on_odd=odd_choice(prepared),
         embedded=embedded_from(prepared.manifest),
         measurements=spec.measurements,
-        coding=coding_of(prepared.manifest.extra) if CODING in prepared.manifest.extra else None,
-        windows=window_rule(prepared.manifest.extra) if spec.kind == "series" else None,
+        coding=coding_of(prepared.manifest) if CODING in prepared.manifest.extra else None,
+        windows=window_rule(prepared.manifest) if spec.kind == "series" else None,
     )
 
 
@@ -375,7 +376,7 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
         "file": [None] * len(part),
     }
     if files is not None:
-        rows = files.loc[list(zip(part, sample, strict=True))]
+        rows = files.iloc[sample + np.where(part == TEST, prepared.manifest.train, 0)]
         columns["file"] = rows["file"].to_list()
         # Test samples of a user's own data come from a client too.
         number = {name: k for k, name in enumerate(names)}
@@ -399,15 +400,15 @@ def client_names(partition: Partition) -> list[str]:
 
 
 def origins(run: RunFolder, prepared: Prepared) -> pd.DataFrame | None:
-    """Return the files of a set by (part, number); None where it keeps none. Log an event where they cannot be read."""
+    """Return the files of a set (`shoal.data.sample_files`); None where it keeps none.
+
+    An event says where they cannot be read.
+    """
     try:
-        files = sample_files(prepared)
+        return sample_files(prepared)
     except DataError as error:
         run.event("files_unknown", message=f"the cluster table has no file names: {error}")
         return None
-    if files is None:
-        return None
-    return files.set_index(["part", "index"])
 
 
 def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> list[str | None] | None:

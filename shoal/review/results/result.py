@@ -73,7 +73,7 @@ def run_result(run: RunFolder) -> RunResult:
         seconds=seconds,
         mlflow_run=run.lineage().mlflow_run,
         weights_sha256=status.weights_sha256,
-        verdict=facts and facts.verdict,
+        verdict=None if facts is None else facts.verdict,
     )
 
 

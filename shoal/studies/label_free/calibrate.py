@@ -41,13 +41,16 @@ DIGITS = 4
 
 def unit(x: np.ndarray) -> np.ndarray:
     """Return vectors (n, d) of length 1."""
-    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9)
+    lengths = np.linalg.norm(x, axis=1, keepdims=True)
+    found: np.ndarray = x / np.maximum(lengths, 1e-9)
+    return found
 
 
 def even_variance(x: np.ndarray) -> np.ndarray:
     """Return vectors (n, d), centred, whose variances add up to 1."""
     centred = x - x.mean(0)
-    return centred / np.sqrt((centred**2).sum() / len(x))
+    found: np.ndarray = centred / np.sqrt((centred**2).sum() / len(x))
+    return found
 
 
 def components(x: np.ndarray, count: int = COMPONENTS, whitening: float = 0.0) -> np.ndarray:
@@ -55,7 +58,9 @@ def components(x: np.ndarray, count: int = COMPONENTS, whitening: float = 0.0) -
     from sklearn.decomposition import PCA
 
     model = PCA(min(count, *x.shape), svd_solver="randomized", random_state=0).fit(x)
-    return model.transform(x) * np.maximum(model.explained_variance_, 1e-12) ** (-whitening / 2)
+    scale = np.maximum(model.explained_variance_, 1e-12) ** (-whitening / 2)
+    found: np.ndarray = model.transform(x) * scale
+    return found
 
 
 @torch.no_grad()

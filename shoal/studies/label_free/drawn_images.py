@@ -183,4 +183,5 @@ def _checks(draw: ImageDraw.ImageDraw, side: int, step: int, phase: int, front: 
 
 def as_image(values: np.ndarray) -> np.ndarray:
     """Return values as bytes, cut to 0 to 255."""
-    return np.clip(values, 0, 255).astype(np.uint8)
+    found: np.ndarray = np.clip(values, 0, 255).astype(np.uint8)
+    return found

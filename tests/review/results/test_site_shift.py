@@ -87,5 +87,8 @@ def test_a_darker_site_is_found_and_site_means_take_it_away(home: Path, small: M
     facts = cluster_facts(centred)
     assert restored == pytest.approx(whole, abs=0.03)
     assert facts is not None
+    assert facts.verdict is not None
+    assert facts.verdict.word == "good", "neighbours lose the means of their sites, too"
+    assert facts is not None
     assert facts.sites is not None
     assert not facts.sites.site_clusters
