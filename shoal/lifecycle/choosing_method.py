@@ -117,7 +117,7 @@ def facts_of(settings: Settings, prepared: Prepared, table: Partition) -> Facts:
         kind=spec.kind,
         samples=int(np.median(table.counts())),
         encoder=encoder,
-        trainable=encoder in ENCODERS,
+        trainable=encoder in ENCODERS or settings.model.start == "pretrained",
         installed=is_installed(ENCODER),
     )
     if spec.kind == "text":

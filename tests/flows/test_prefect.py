@@ -15,8 +15,13 @@ from typing import Any
 import pytest
 import requests
 
+from shoal.data.own import add_folder
+from shoal.data.prepare import prepare
+from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
+from tests.planted_images import write_clients
 from tests.runs import straight
+from tests.scripted_encoder import write_scripted
 
 ROOT = Path(__file__).parent.parent.parent
 BIN = Path(sys.executable).parent
@@ -182,6 +187,19 @@ def test_a_search_is_a_flow_with_a_task_run_a_trial(server: Server, home: Path, 
     assert {"trial 0", "trial 1"} <= names
     assert any("search toy" in (each["description"] or "") for each in server.find("artifacts", limit=50))
     assert (home / "results" / "searches" / "toy" / "search.html").exists()
+
+
+@pytest.mark.slow
+def test_an_embedding_is_a_flow_with_one_task_run(server: Server, home: Path) -> None:
+    write_scripted(home / "encoders" / "means.pt")
+    write_clients(home / "pictures", each=1)
+    add_folder(home / "pictures", "mine", places.store())
+    code = "from shoal.flows.embed_flow import embed; print(embed('mine', 'file:means.pt', 'made')['digest'])"
+    done = run_flow(server, home, code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == prepare("made", places.store()).manifest.digest
+    assert "are vectors in 'made'" in done.stderr + done.stdout
+    assert "embed mine" in {run["name"] for run in server.find("flow_runs", limit=50)}
 
 
 @pytest.mark.slow  # a minute, in which the flow waits for the server

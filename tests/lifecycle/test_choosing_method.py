@@ -127,6 +127,13 @@ def test_a_budget_is_said_in_steps_or_in_epochs(home: Path, small: Make) -> None
 
 
 @pytest.mark.skipif(not is_installed("efficientnet-lite0"), reason="the frozen encoder is not installed")
+def test_a_pretrained_start_asks_for_training(home: Path) -> None:
+    model = {"encoder": "efficientnet-lite0", "start": "pretrained"}
+    run = new_run(unnamed(data={"name": "digits", "limit": 60}, model=model))
+    assert run.settings().method.name == "fedsimclr_kmeans"
+    assert run.settings().model.start == "pretrained"
+
+
 def test_an_open_number_of_clusters_is_sought_among_the_features_that_are_clustered(home: Path) -> None:
     changes = {"data": {"name": "digits", "limit": 90}, "choose": {"max_clusters": 4}}
     encoder = {"clusters": "auto", "encoder": "efficientnet-lite0"}
