@@ -279,7 +279,10 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     if found.comparison is not None:
         quality |= found.comparison.numbers
         choice = run.lineage().clusters_chosen
-        verdict = verdict_of(found.comparison, sites, choice and choice.doubt)
+        doubt = None
+        if choice is not None:
+            doubt = choice.doubt
+        verdict = verdict_of(found.comparison, sites, doubt)
     facts = ClusterFacts(
         round=last,
         compared_with_round=earlier[-1] if earlier else None,
