@@ -52,7 +52,8 @@ def test_it_ends_with_a_table_a_figure_and_commands(home: Path, monkeypatch: pyt
     said = written.get()
     for label in demonstration.LABELS.values():
         assert label in said
-    assert said.count("K-means on pixels") == 2  # the floor of both
+    assert said.count("K-means on pixels, pooled") == 2  # the floor of both
+    assert said.count("verdict on fed") == 2  # the runs of all clients together
     assert [line.split()[:2] for line in said.splitlines()[-3:]] == [
         [".venv/bin/shoal", "serve"],
         [".venv/bin/shoal", "data"],

@@ -298,7 +298,9 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     if found.comparison is not None:
         quality |= found.comparison.numbers
         choice = run.lineage().clusters_chosen
-        doubt = None if choice is None else choice.doubt
+        doubt = None
+        if choice is not None:
+            doubt = choice.doubt
         verdict = verdict_of(found.comparison, sites, doubt)
     facts = ClusterFacts(
         round=last,

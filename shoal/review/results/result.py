@@ -63,6 +63,9 @@ def run_result(run: RunFolder) -> RunResult:
         sent = {way: int(rounds[f"bytes_{way}"].sum()) for way in WAYS}
         seconds = round(float(rounds["seconds_round"].sum()), 3)
     facts = cluster_facts(run)
+    verdict = None
+    if facts is not None:
+        verdict = facts.verdict
     return RunResult(
         run=str(run.path),
         status=status.state,
@@ -73,7 +76,7 @@ def run_result(run: RunFolder) -> RunResult:
         seconds=seconds,
         mlflow_run=run.lineage().mlflow_run,
         weights_sha256=status.weights_sha256,
-        verdict=None if facts is None else facts.verdict,
+        verdict=verdict,
     )
 
 

@@ -1,0 +1,84 @@
+"""Null baselines of real runs: an encoder sees a set's images once, and features are judged by a probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.data.own import add_folder
+from shoal.engine.settings import places
+from shoal.engine.workers import null_baselines
+from shoal.engine.workers.null_baselines import ENCODED_VARIABLE, ENCODER
+from shoal.engine.workers.worker import Worker
+from shoal.methods.scores.baselines import Comparison
+from shoal.review.results.clusters import cluster_facts, keep_clusters
+from tests.planted_images import write_clients
+from tests.runs import straight
+
+Make = Callable[..., Any]
+OWN = {
+    "data": {"name": "mine", "limit": None},
+    "partition": {"kind": "by_column", "column": "client", "clients": 0},
+    "model": {"clusters": 3},
+    "method": {"name": "kmeans"},
+}
+
+
+def comparison_of(settings: Any) -> Comparison:
+    worker = Worker()
+    run = straight(settings, worker.handle)
+    assert keep_clusters(run, worker.handle)
+    facts = cluster_facts(run)
+    assert facts is not None
+    assert facts.comparison is not None
+    return facts.comparison
+
+
+def test_images_are_encoded_once_for_all_runs_on_a_set(home: Path, small: Make, monkeypatch: Any) -> None:
+    kept = home / "encoded"
+    monkeypatch.setenv(ENCODED_VARIABLE, str(kept))
+    write_clients(home / "pictures")
+    add_folder(home / "pictures", "mine", places.store())
+    first = comparison_of(small(**OWN))
+    assert first.space == "joint"
+    assert first.baseline_neighbours.keys() == {"pixels", "untrained", ENCODER}
+    assert first.samples == 63
+    assert len(list(kept.iterdir())) == 1
+
+    def refuse(name: str) -> Any:
+        raise AssertionError("the images were encoded before")
+
+    monkeypatch.setattr(null_baselines, "frozen_encoder", refuse)
+    second = comparison_of(small(**OWN, seed=1))
+    assert second.baseline_neighbours["pixels"] == first.baseline_neighbours["pixels"]
+    assert second.baseline_neighbours[ENCODER] == first.baseline_neighbours[ENCODER]
+
+
+def test_without_the_encoder_images_are_not_called_good(home: Path, small: Make, monkeypatch: Any) -> None:
+    monkeypatch.setattr(null_baselines, "is_installed", lambda name: False)
+    write_clients(home / "pictures")
+    add_folder(home / "pictures", "mine", places.store())
+    found = comparison_of(small(**OWN))
+    assert found.space == "pixels"
+    assert ENCODER not in found.baseline_neighbours
+
+
+def test_features_that_are_learnt_are_judged_by_a_probe_and_clusters_are_not(home: Path, small: Make) -> None:
+    learnt = comparison_of(small(method={"name": "fedsimclr"}, rounds=1))
+    assert learnt.probe is not None
+    assert learnt.baseline_probes.keys() == {"pixels", "untrained"}
+    assert learnt.baseline_probes["pixels"] == pytest.approx(0.93, abs=0.03)
+    clusters = comparison_of(small(method={"name": "kmeans"}))
+    assert clusters.probe is None
+    assert clusters.baseline_acc["pixels"] == learnt.baseline_acc["pixels"]
+
+
+def test_a_table_is_compared_by_its_columns(home: Path, small: Make) -> None:
+    points = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
+    found = comparison_of(small(method={"name": "kfed"}, data=points, rounds=1))
+    assert found.space == "columns"
+    assert found.baseline_acc.keys() == {"columns", "standardised"}
+    assert found.baseline_acc["columns"] == 1
