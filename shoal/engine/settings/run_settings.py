@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from shoal.core.errors import ShoalError, brief, shown
 from shoal.core.setting import FileFormat
-from shoal.data.augment import AugmentSettings
+from shoal.data.augment import OF_ARRAYS, AugmentSettings
 from shoal.data.partition.schemes import SCHEMES, Auto, settle
 from shoal.data.prepare import kind_of
 from shoal.engine.settings.merge import merge
@@ -183,6 +183,9 @@ class Settings(Section):
             decisive["model"] = {k: v for k, v in decisive["model"].items() if k != "start"}
         if not self.local.steps:
             del decisive["local"]["steps"]  # nor has it
+        # Where they are left out, runs on images from before these settings are still found as like.
+        views = {k: v for k, v in decisive["augment"].items() if v is not None or k not in OF_ARRAYS}
+        decisive["augment"] = views
         # Batched clients, sums of groups and compiled networks agree with single clients only up to rounding.
         bits_depend_on = {
             "batched": self.workers.batched > 1,

@@ -156,8 +156,8 @@ DIGESTS = {
     "uifca": "fc5287022cd969d0",
     "kfed": "984c6bbb148373bc",
     "ifca_flows": "162ec6f0536a9b83",
-    "fedkmeans": "36e7a582391e65f9",
-    "fedgmm": "7b318cca33c02b91",
+    "fedkmeans": "ea766d253d3108f5",
+    "fedgmm": "1b30fd569ed3e71b",
     "clustergan": "bcd47862574ee4bf",
 }
 """How the digest of each method's defaults begins: it names what a run computes."""

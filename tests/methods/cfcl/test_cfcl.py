@@ -309,7 +309,8 @@ def test_any_other_sample_that_is_held_is_as_likely_a_negative():
 def test_held_negatives_are_of_own_and_of_pulled_samples(world):
     samples = with_pulled(world.samples(torch.arange(6)), torch.tensor([[90, 0], [91, 0]]))
     net = Net(world)
-    select, inputs = select_from(samples), batch_inputs(net.method.recipe(), Streams(0, 1, 0).torch("views"), True)
+    select = select_from(samples)
+    inputs = batch_inputs(samples.data, net.method.recipe(), Streams(0, 1, 0).torch("views"), True)
     rows = batch_positions(samples, 2, 4, 40, Streams(0, 1, 0), "held")
     seen = {position for drawn in rows for position in _found(inputs(select(drawn))[1], samples)}
     assert seen == set(range(8))
