@@ -3,8 +3,9 @@
     python -m benchmarks.gpu_probe --device cuda
 
 For each method a round of small clients: step by step, by captured steps and all clients together. Captured steps must
-give the same bits as plain ones; clients together the same losses up to rounding. Then the memory that a worker holds
-after rounds. Exit code 1 where anything is wrong. Needs torch and numpy alone.
+give the same bits as plain ones; clients together the same losses up to rounding. Then the seconds of a round and of an
+evaluation of all samples after it, and the memory that a worker holds after rounds. Exit code 1 where anything is
+wrong. Needs torch and numpy alone.
 """
 
 from __future__ import annotations
@@ -20,11 +21,19 @@ import torch
 
 from benchmarks.device import Case, alone, next_round, together, world
 from benchmarks.meter import seconds
-from shoal.methods.contract.base import Client, Message, Update
+from shoal.core.streams import Streams
+from shoal.data.partition.table import Transformation
+from shoal.data.view import Samples
+from shoal.methods.contract.base import Client, Evaluation, Federation, Message, Update
 
 METHODS = ("fedsimclr", "fedpnp", "fedcc", "fedbyolcc", "ssd", "fedbyol", "fedema", "fedavg")
 LOSS_WITHIN = {"fp32": 1e-2, "bf16": 0.1}
 """How far losses of clients together may be from those one by one, as a share."""
+EVALUATED = (("fedpnp", "resnet18-cifar"), ("fedsimclr", "small-conv"))
+"""Methods and encoders whose evaluation is timed; a large encoder is left out where all is shrunk."""
+EVALUATED_CLIENTS = 5
+RECALIBRATE = 4096
+"""Samples that BatchNorm's statistics come from before an evaluation, as by default in a run."""
 ROUNDS = 200
 """After so many rounds memory is compared with that after two."""
 
@@ -102,6 +111,33 @@ def growth(device: str, rounds: int, samples: int) -> dict[str, Any]:
     }
 
 
+def evaluation_share(name: str, encoder: str, device: str, samples: int) -> dict[str, Any]:
+    """Seconds of a round of five clients with CIFAR-sized images, and of the judgement of all samples after it."""
+    case = Case(name, name, encoder, (3, 32, 32), EVALUATED_CLIENTS, samples, 1, min(128, samples // 2))
+    method, cohort = world(case, device, "fp32" if device == "cpu" else "bf16", graphs="auto")
+    cohort = next_round(method, cohort)
+    data = cohort[0][1].train.data
+    index = torch.arange(case.clients * samples, device=device)
+    train = Samples(data, index, torch.zeros_like(index), (Transformation(),))
+    server = method.init_server(Federation(data.spec, (samples,) * case.clients, Streams(0)))
+    clients = [client for _, client in cohort]
+
+    def judge(*, final: bool) -> None:
+        evaluation = Evaluation(data, train, Streams(0, 2), final=final, recalibrate=RECALIBRATE)
+        found = method.recalibrate(server, clients, evaluation)
+        method.evaluate(server.with_model(found), clients, evaluation)
+
+    ways: dict[str, Callable[[], None]] = {
+        "round s": lambda: alone(method, cohort),
+        "evaluation s": lambda: judge(final=False),
+        "last evaluation s": lambda: judge(final=True),
+    }
+    for work in ways.values():
+        work()  # warms up
+    took = {way: min(seconds(work, torch.device(device)) for _ in range(2)) for way, work in ways.items()}
+    return {"method": name, "encoder": encoder, **{way: round(each, 3) for way, each in took.items()}}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """A line a method, and one for memory; exit code 1 where something is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -116,6 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             row = probe(name, given.device, precision, samples, max(2, 8 // given.shrink))
             wrong += not (row["captured bits"] and row["together"])
             print(json.dumps(row), flush=True)
+    for name, encoder in EVALUATED[given.shrink > 1 :]:
+        print(json.dumps(evaluation_share(name, encoder, given.device, max(16, 3000 // given.shrink))), flush=True)
     memory = growth(given.device, max(3, ROUNDS // given.shrink), samples)
     wrong += memory["grows"]
     print(json.dumps(memory), flush=True)

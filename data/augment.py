@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.setting import setting
+from shoal.data.array_views import ARRAY_RECIPES, ArrayRecipe, array_view
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,33 @@ class AugmentSettings:
     recipe: str = setting(
         "auto",
         "recipe of random augmentations for a view; auto: chosen by image size, data set and method",
-        choices=("auto", *RECIPES),
+        choices=("auto", *RECIPES, *ARRAY_RECIPES),
     )
     crop_min: float | None = setting(
-        None, "smallest share of the image's area that a random crop keeps; none: as in the recipe", gt=0, le=1
+        None,
+        "smallest share of the image's area, or of a window's times, that a random crop keeps; none: as in the recipe",
+        gt=0,
+        le=1,
     )
     flip: float | None = setting(None, "probability of a horizontal flip; none: as in the recipe", ge=0, le=1)
     rotate: float | None = setting(None, "largest random rotation in degrees; none: as in the recipe", ge=0, le=180)
     blur: float | None = setting(None, "probability of a Gaussian blur; none: as in the recipe", ge=0, le=1)
+    jitter: float | None = setting(
+        None,
+        "vectors and windows: standard deviation of added noise, as a multiple of that of the column or channel; none: "
+        "as in the recipe",
+        ge=0,
+    )
+    mask: float | None = setting(
+        None,
+        "vectors: share of values that are replaced by another sample's; windows: share of times that become the mean; "
+        "none: as in the recipe",
+        ge=0,
+        lt=1,
+    )
+    scale: float | None = setting(
+        None, "windows: largest change of the amplitude, in logarithm, either way; none: as in the recipe", ge=0
+    )
 
 
 SMALL = 16
@@ -92,30 +112,64 @@ def is_small(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and max(shape[1:]) <= SMALL
 
 
-def choose_recipe(settings: AugmentSettings, name: str, shape: tuple[int, ...], auto: Recipe | None = None) -> Recipe:
+OF_IMAGES = ("flip", "rotate", "blur")
+OF_ARRAYS = ("jitter", "mask", "scale")
+"""Settings of views that only act on images, and on vectors and windows."""
+AnyRecipe = Recipe | ArrayRecipe
+
+
+def choose_recipe(
+    settings: AugmentSettings, name: str, shape: tuple[int, ...], auto: Recipe | None = None
+) -> AnyRecipe:
     """Return the recipe of a run.
 
     Args:
         settings: of the user.
         name: of the data set.
-        shape: of one image.
-        auto: the method's recipe where the user leaves the choice; None: by image size, then by data set.
+        shape: of one image, vector or window.
+        auto: the method's recipe of images where the user leaves the choice; None: by image size, then by data set.
 
     Raises:
-        ValueError: there is no such recipe.
+        ValueError: there is no such recipe for data of this shape, or a setting that does not act on them.
     """
+    _check_settings(settings, shape)
+    if len(shape) < 3:
+        return _array_recipe(settings, shape)
     if settings.recipe == "auto":
         recipe = auto or _recipe_of_set(name, shape)
-    elif settings.recipe in RECIPES:
-        recipe = RECIPES[settings.recipe]
     else:
-        raise ValueError(f"augment.recipe is {settings.recipe!r}, expected auto, {', '.join(RECIPES)}")
+        recipe = RECIPES[settings.recipe]
     if settings.crop_min is not None:
         recipe = replace(recipe, crop=(settings.crop_min, 1.0))
     for key in ("flip", "rotate", "blur"):
         if (value := getattr(settings, key)) is not None:
             recipe = replace(recipe, **{key: value})
     return recipe
+
+
+def _check_settings(settings: AugmentSettings, shape: tuple[int, ...]) -> None:
+    images = len(shape) == 3
+    what = "images" if images else "vectors and windows"
+    for key in OF_ARRAYS if images else OF_IMAGES:
+        if getattr(settings, key) is not None:
+            raise ValueError(f"augment.{key} does not act on {what}: leave it out")
+    recipes = list(RECIPES if images else ARRAY_RECIPES)
+    if settings.recipe not in ("auto", "none", *recipes):
+        raise ValueError(f"augment.recipe is {settings.recipe!r}; of {what} there are auto, {', '.join(recipes)}, none")
+
+
+def _array_recipe(settings: AugmentSettings, shape: tuple[int, ...]) -> ArrayRecipe:
+    name = settings.recipe
+    if name == "none":
+        recipe = ArrayRecipe()
+    elif name == "auto":
+        recipe = ARRAY_RECIPES["columns" if len(shape) == 1 else "windows"]
+    else:
+        recipe = ARRAY_RECIPES[name]
+    if settings.crop_min is not None:
+        recipe = replace(recipe, crop=settings.crop_min)
+    given = {key: getattr(settings, key) for key in OF_ARRAYS if getattr(settings, key) is not None}
+    return replace(recipe, **given)
 
 
 def _recipe_of_set(name: str, shape: tuple[int, ...]) -> Recipe:
@@ -126,17 +180,19 @@ def _recipe_of_set(name: str, shape: tuple[int, ...]) -> Recipe:
     return RECIPES["contrastive" if shape[0] == 3 else "grey"]
 
 
-def augment(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
-    """Draw one view of each image.
+def augment(x: Tensor, recipe: AnyRecipe, generator: torch.Generator) -> Tensor:
+    """Draw one view of each image, vector or window.
 
     Args:
-        x: (n, channels, height, width) in [0, 1].
+        x: images (n, channels, height, width) in [0, 1], vectors (n, columns) or windows (n, channels, length).
         recipe: of the view.
         generator: on the device of x; the only source of randomness.
 
     Returns:
-        The views, (n, channels, height, width) in [0, 1].
+        The views, of the shape of x; of images in [0, 1].
     """
+    if isinstance(recipe, ArrayRecipe):
+        return array_view(x, recipe, generator)
     draws = _Draws(x, generator)
     if recipe.crop != (1.0, 1.0) or recipe.flip or recipe.rotate or recipe.move or recipe.shear:
         x = _resample(x, recipe, draws)
@@ -155,8 +211,8 @@ def blurred(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
     return _blur(x, recipe, _Draws(x, generator))
 
 
-def two_views(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
-    """Draw views a, then views b, of each image: (2n, channels, height, width)."""
+def two_views(x: Tensor, recipe: AnyRecipe, generator: torch.Generator) -> Tensor:
+    """Draw views a, then views b, of each sample: (2n, ...)."""
     return augment(torch.cat((x, x)), recipe, generator)
 
 
@@ -280,3 +336,8 @@ def _blur(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
 def normalise(x: Tensor) -> Tensor:
     """Scale images from [0, 1] to about unit scale by constants: no statistic of the data is needed."""
     return (x - 0.5) / 0.25
+
+
+def unnormalise(x: Tensor) -> Tensor:
+    """Return normalised images as they were, in [0, 1]."""
+    return x * 0.25 + 0.5

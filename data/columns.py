@@ -22,6 +22,9 @@ ANSWERS = {"label", "labels", "class", "classes", "target", "targets", "y", "clu
     "ground truth",
     "true label",
     "class label",
+    "species",
+    "diagnosis",
+    "outcome",
 }
 IDENTIFIERS = {"index", "idx", "row number", "rownum", "level 0"}
 IDENTIFIER_WORDS = {"id", "ids", "uuid", "guid"}
@@ -39,6 +42,8 @@ ALL = "*"
 """A name of features that stands for all columns that are measurements."""
 MAX_NAMES = 10
 """Largest number of columns that an error names."""
+MAX_CATEGORIES = 20
+"""A column of text is taken if it holds at most so many different texts, unless the user says otherwise."""
 _WORDS = re.compile(r"[\W_]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _DATE = re.compile(
@@ -54,6 +59,7 @@ def feature_columns(
     *,
     named: Sequence[str] | None = None,
     known: Sequence[str] | None = None,
+    max_categories: int = MAX_CATEGORIES,
     intake: Intake | None = None,
 ) -> list[str]:
     """Return the columns that are features, in the table's order, and note the others.
@@ -63,7 +69,8 @@ def feature_columns(
         path: the file, for errors.
         named: the features by name, each entry one name or several with commas between them; `*` stands for all
             measurements. None: all measurements.
-        known: the features of the set that the rows are appended to; they are always taken.
+        known: the columns of the set that the rows are appended to; they are always taken.
+        max_categories: largest number of different texts of a column of text that is taken.
         intake: notes of the columns that are left out, with the reason.
 
     Raises:
@@ -72,7 +79,10 @@ def feature_columns(
     notes = intake or Intake()
     notes.see("columns", len(table.columns))
     columns = [str(column) for column in table.columns]
-    reasons = {column: "" if column in (known or ()) else why_no_measurement(table, column) for column in columns}
+    reasons = {
+        column: "" if column in (known or ()) else why_no_measurement(table, column, max_categories)
+        for column in columns
+    }
     if named is not None:
         wanted = _named(named, columns, [column for column in columns if not reasons[column]], path)
         reasons = {column: "" if column in wanted else "not named by --features" for column in columns}
@@ -94,10 +104,22 @@ def feature_columns(
     return taken
 
 
-def why_no_measurement(table: pd.DataFrame, column: str) -> str:
-    """Return why a column is not a measurement; empty if it is one, or if `features` has to check its values."""
+def why_no_measurement(table: pd.DataFrame, column: str, max_categories: int = MAX_CATEGORIES) -> str:
+    """Return why a column is not a feature; empty if it is one, or if its values are still to be checked."""
     values = table[column]
-    return _by_name(column, values, table) or _by_text(values) or _by_number(values)
+    if values.isna().all():
+        return "without any value"
+    return _by_name(column, values, table) or _by_text(values, max_categories) or _by_number(values)
+
+
+def category_values(values: pd.Series) -> list[str] | None:
+    """Return the different texts of a column of text, in order; None for numbers, dates and numbers as text."""
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return sorted({tidy(str(value)) for value in values if not _is_missing(value)})
+    texts = _texts(values)
+    if not texts or all(_DATE.fullmatch(text) for text in texts) or _are_numbers(texts):
+        return None
+    return sorted(set(texts))
 
 
 def words(name: str) -> list[str]:
@@ -138,23 +160,39 @@ def _is_duration(values: pd.Series) -> bool:
     return pd.api.types.is_float_dtype(values) and not values.is_monotonic_increasing
 
 
-def _by_text(values: pd.Series) -> str:
+def _by_text(values: pd.Series, max_categories: int) -> str:
     if pd.api.types.is_datetime64_any_dtype(values) or pd.api.types.is_timedelta64_dtype(values):
         return "of dates or times"
-    if pd.api.types.is_numeric_dtype(values):
-        return ""
-    present = [value for value in values if not _is_missing(value)]
-    others = (int, float, complex, bytes, list, dict, np.ndarray)
-    if not present or any(isinstance(value, others) for value in present):
-        return ""
-    texts = [str(value) for value in present]
-    if all(_DATE.fullmatch(text) for text in texts):
+    texts = _texts(values)
+    if texts and all(_DATE.fullmatch(text) for text in texts):
         return "of dates or times"
-    if sum(_NUMBER.fullmatch(text) is not None for text in texts) * 2 >= len(texts):
-        return ""  # numbers as text, perhaps with some to be mended
+    different = category_values(values)
+    if different is None:
+        return ""  # numbers, also as text, perhaps with some to be mended
     if len(texts) > 1 and len(set(texts)) == len(texts):
         return "with another text in every row"
+    if len(different) > max_categories:
+        return f"of text with more than {max_categories} different values (--max-categories)"
+    if len(different) == 1 and len(values) >= MIN_ROWS:
+        return "with the same value in every row"
     return ""
+
+
+def _texts(values: pd.Series) -> list[str]:
+    """Return the texts of a column of text, without missing ones; none where it holds anything else."""
+    if pd.api.types.is_numeric_dtype(values) or pd.api.types.is_datetime64_any_dtype(values):
+        return []
+    present = [value for value in values if not _is_missing(value)]
+    others = (int, float, complex, bytes, list, dict, np.ndarray)
+    if any(isinstance(value, others) for value in present):
+        return []
+    texts = [tidy(str(value)) for value in present]
+    return [text for text in texts if text]
+
+
+def _are_numbers(texts: list[str]) -> bool:
+    """Return whether at least half of the texts are numbers."""
+    return sum(_NUMBER.fullmatch(text) is not None for text in texts) * 2 >= len(texts)
 
 
 def _is_missing(value: object) -> bool:

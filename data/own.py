@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import get_args
 
 from shoal.core.errors import DataError
-from shoal.data.choices import OnBad, OnOdd
+from shoal.core.records import record_from_json
+from shoal.data.choices import Missing, OnBad, OnOdd
+from shoal.data.columns import MAX_CATEGORIES
 from shoal.data.folder_files import is_system
 from shoal.data.images import (
     Picture,
@@ -39,9 +41,14 @@ from shoal.data.own_images import (
 )
 from shoal.data.own_rows import read_rows
 from shoal.data.own_store import Batch, check_spelling, exclusive, known_files, store_batch
+from shoal.data.own_vectors import Owners, read_vectors
+from shoal.data.own_windows import read_windows
 from shoal.data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
-from shoal.data.prepared import Prepared
+from shoal.data.prepared import Prepared, read_manifest
+from shoal.data.remedy import EMBEDDED
 from shoal.data.spelling import choose_spellings, note_spellings
+from shoal.data.table_options import TableOptions
+from shoal.data.windows import WINDOWS, WindowOptions, WindowRule, window_rule
 
 
 @exclusive
@@ -231,6 +238,9 @@ def add_table(
     client_column: str = "client",
     label_column: str | None = None,
     features: Sequence[str] | None = None,
+    missing: Missing | None = None,
+    max_categories: int = MAX_CATEGORIES,
+    windows: WindowOptions | None = None,
     test: float = 0.0,
     seed: int = 0,
     licence: str = "not stated",
@@ -238,40 +248,114 @@ def add_table(
     append: bool = False,
     intake: Intake | None = None,
 ) -> Prepared:
-    """Prepare a Parquet or CSV table: a client column, an optional label column, and numbers.
+    """Prepare a Parquet or CSV table: a client column, an optional label column, numbers, and texts of few values.
 
     Args:
         path: .parquet, .csv or .csv.gz; CSV with a header row.
         name: of the set: small letters, digits, - and _.
         store: the store.
-        client_column: the client of a row.
-        label_column: the label of a row; None without labels.
-        features: the columns that are features; None: all that are measurements (`shoal.data.columns`).
+        client_column, label_column, features, missing, max_categories, windows, licence: see
+            `shoal.data.table_options.TableOptions`.
         test: share of each client's rows that becomes the test split.
         seed: seed for drawing the test split.
-        licence: kept in the manifest.
         force: replace a set of this name.
         append: add the rows to the set of this name. Its rows keep their order, numbers and part.
         intake: notes of what is taken, adapted and left out.
 
     Returns:
-        Vectors float32 (n, features), in the order of the table's columns.
+        Vectors float32 (n, features), in the order of the table's columns. `extra["coding"]` says how columns became
+            features, `extra["columns"]` whether they are measurements or one embedding. With windows series float32
+            (n, channels, length); `extra["windows"]` says how they were cut.
 
     Raises:
         DataError: the file is unreadable, a column is missing, a feature is not a finite number (columns and rows are
-            named), the name is taken, or rows cannot be appended to the set.
+            named), values are missing, the name is taken, or rows cannot be appended to the set.
+    """
+    if missing is not None:
+        _check_choice("missing", missing, get_args(Missing))
+    onto = check_name(name, store, force, append)
+    options = TableOptions(
+        client_column, label_column, features, missing, max_categories, windows or WindowOptions(), licence
+    )
+    return store_batch(name, store, _read_table(path, onto, options, test, intake), test, seed, onto)
+
+
+def _read_table(path: Path, onto: Prepared | None, options: TableOptions, test: float, intake: Intake | None) -> Batch:
+    """Return the rows of a table, or its windows where the user asks for them or the set holds some."""
+    if not options.windows.given and (onto is None or onto.manifest.kind != "series"):
+        return read_rows(path, onto, options, intake)
+    if options.missing is not None:
+        raise DataError("--missing is for rows that are vectors: in windows a missing value is a gap")
+    batch = read_windows(path, onto, options, intake)
+    _refuse_overlap(batch, onto, test)
+    return batch
+
+
+@exclusive
+def add_vectors(
+    path: Path,
+    name: str,
+    store: Path,
+    *,
+    clients: Path | None = None,
+    client_column: str = "client",
+    label_column: str | None = None,
+    features: Sequence[str] | None = None,
+    test: float = 0.0,
+    seed: int = 0,
+    licence: str = "not stated",
+    force: bool = False,
+    append: bool = False,
+    intake: Intake | None = None,
+) -> Prepared:
+    """Prepare vectors that lie in arrays: embeddings, cells, spectra.
+
+    Args:
+        path: .npy, .npz, .parquet with a column of lists, .h5 or .h5ad; or a folder with one sub-folder of such files,
+            or one such file, for each client.
+        name: of the set: small letters, digits, - and _.
+        store: the store.
+        clients: a table or .npy that says whose each vector of a file is, a row a vector.
+        client_column: the client of a row in that table, else the array or column of the file.
+        label_column: the label of a row, likewise; None: `label` of .npz and .h5, else no labels.
+        features: the name of the array, data set or column that holds the vectors; None: the only one, or x.
+        test: share of each client's vectors that becomes the test split.
+        seed: seed for drawing the test split.
+        licence: kept in the manifest.
+        force: replace a set of this name.
+        append: add the vectors to the set of this name. Its samples keep their order, numbers and part.
+        intake: notes of what is taken, adapted and left out.
+
+    Returns:
+        Vectors float32 (n, d), in the order of the files.
+
+    Raises:
+        DataError: a file is unreadable or no array of vectors, clients are missing, a value is not a finite number
+            (file and row are named), the name is taken, or vectors cannot be appended to the set.
     """
     onto = check_name(name, store, force, append)
-    batch = read_rows(
+    if onto is not None and onto.manifest.kind != "vector":
+        raise DataError(f"{name!r} holds {onto.manifest.kind}s: vectors cannot be appended to it")
+    batch = read_vectors(
         path,
+        store,
         onto,
-        client_column=client_column,
-        label_column=label_column,
+        owners=Owners(clients, client_column, label_column),
         features=features,
         licence=licence,
         intake=intake,
     )
     return store_batch(name, store, batch, test, seed, onto)
+
+
+def _refuse_overlap(batch: Batch, onto: Prepared | None, test: float) -> None:
+    """Refuse a test part of windows that share samples with windows of the training part."""
+    rule = record_from_json(WindowRule, batch.extra[WINDOWS]) if onto is None else window_rule(onto.manifest)
+    if test and rule.step < rule.length:
+        raise DataError(
+            f"windows of {rule.length} samples begin every {rule.step}, so that those of the test part would share "
+            "samples with those to train on: give --step as long as --window, or leave --test out"
+        )
 
 
 def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | None:
@@ -286,6 +370,11 @@ def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | 
         if not there:
             have = ", ".join(m.name for m in own_sets(store)) or "none"
             raise DataError(f"there is no data set {name!r} to append to; your own: {have}. Add it without --append")
+        if origin := read_manifest(store_folder(store, name)).extra.get(EMBEDDED):
+            raise DataError(
+                f"{name!r} was made of the images in {origin['images']!r}: append to these, then run "
+                f"`shoal embed {origin['images']} --encoder {origin['encoder']['name']} --name {name}`"
+            )
         return prepare(name, store, force=True)  # checked, so that damage does not get a digest
     if there and not force:
         raise DataError(

@@ -6,7 +6,6 @@ Samples of a set keep their order, numbers and part when others are appended, so
 from __future__ import annotations
 
 import functools
-import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,16 +13,17 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
-import pandas as pd
 
 from shoal.core.errors import DataError
 from shoal.core.streams import Streams
 from shoal.data.copies import Copies, find_copies, note_copies, on_one_side
 from shoal.data.held_out import MIN_TRAIN, held_out
 from shoal.data.intake import Intake, record
+from shoal.data.lazy_array import Joined, SampleArray, Selected
+from shoal.data.own_writing import Part, write_by_client
 from shoal.data.prepare import own_folder
-from shoal.data.prepared import Kind, Manifest, Prepared, open_prepared, write_prepared
-from shoal.data.sample_files import DIGEST, FILES, files_table, sample_files
+from shoal.data.prepared import Kind, Manifest, Prepared, open_prepared
+from shoal.data.sample_files import sample_files
 from shoal.data.writing import writing
 
 Rest = ParamSpec("Rest")
@@ -41,7 +41,8 @@ class Batch:
     """Samples as they were read from a folder or a table.
 
     `x` is (n, ...); `label` has a label a sample, or is None without labels; `client` and `file` have a name a sample.
-    `clients` are the names in the order of their numbers.
+    `clients` are the names in the order of their numbers, and `class_names` the labels, as far as their numbers are
+    known. `held`, bool (n,), is the test part where it is known; None: it is drawn.
     """
 
     kind: Kind
@@ -53,6 +54,8 @@ class Batch:
     source: str
     licence: str
     extra: dict[str, Any] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
+    held: np.ndarray | None = None
     intake: Intake = field(default_factory=Intake)
     """Notes of what was adapted and left out; their names are written beside the set."""
 
@@ -116,34 +119,30 @@ def store_batch(
     clients = list(dict.fromkeys([*(onto.manifest.extra["clients"] if onto else ()), *batch.clients]))
     number = {client: k for k, client in enumerate(clients)}
     owner = np.array([number[client] for client in batch.client], dtype=np.int64)
-    held = _held(batch, owner, clients, test, seed, onto, by_hash)
+    held = batch.held
+    if held is None:
+        held = _held(batch, owner, clients, test, seed, onto, by_hash)
     y: np.ndarray | None = None
-    class_names = onto.manifest.class_names if onto else ()
+    class_names = onto.manifest.class_names if onto else batch.class_names
     if batch.label is not None:
         y, class_names = number_labels(batch.label, class_names)
-    content = _Content(
-        arrays={
-            "train_x": batch.x[~held],
-            "train_y": None if y is None else y[~held],
-            "test_x": batch.x[held] if held.any() else None,
-            "test_y": y[held] if y is not None and held.any() else None,
-        },
-        owner=owner[~held],
-        files=list(batch.file),
-        clients=list(batch.client),
-        held=held,
-        source=batch.source,
-        licence=batch.licence,
-        extra={**batch.extra, "clients": clients},
-    )
+    parts = {"train": _part(batch, y, owner, ~held), "test": _part(batch, y, owner, held)}
+    content = _Content(parts, batch.source, batch.licence, {**batch.extra, "clients": clients})
     if onto is not None:
         content = _appended(content, onto)
-    table = files_table(content.files, content.clients, content.held)
-    manifest = content.manifest(name, batch, class_names, table)
     folder = own_folder(store, name)
-    write_prepared(folder, manifest, content.arrays, {"client": content.owner}, {FILES: table})
+    write_by_client(folder, content.manifest(name, batch, class_names), content.parts)
     record(folder, batch.intake, append=onto is not None)
     return open_prepared(folder)
+
+
+def _part(batch: Batch, y: np.ndarray | None, owner: np.ndarray, chosen: np.ndarray) -> Part:
+    """Return the samples of a batch that are chosen, bool (n,)."""
+    rows = np.flatnonzero(chosen)
+    x: SampleArray = batch.x
+    if len(rows) < len(batch.x):
+        x = Selected(batch.x, rows)
+    return Part(x, None if y is None else y[rows], owner[rows], [batch.file[row] for row in rows])
 
 
 @dataclass(frozen=True)
@@ -151,43 +150,34 @@ class _Content:
     """The content of a set before it is written.
 
     Attributes:
-        arrays: its arrays, in the order of `ARRAYS`.
-        owner: the client of each training sample, int64 (train,).
-        files, clients: file and client of each sample, in the order they were read.
-        held: bool (samples,), whether each of these is in the test part.
+        parts: its samples, by part.
         source, licence, extra: of the manifest.
     """
 
-    arrays: dict[str, np.ndarray | None]
-    owner: np.ndarray
-    files: list[str]
-    clients: list[str]
-    held: np.ndarray
+    parts: dict[str, Part]
     source: str
     licence: str
     extra: dict[str, Any]
 
-    def manifest(self, name: str, batch: Batch, class_names: tuple[str, ...], table: bytes) -> Manifest:
-        """Return the manifest of the set with this table of file names, without the digest of its arrays."""
+    def manifest(self, name: str, batch: Batch, class_names: tuple[str, ...]) -> Manifest:
+        """Return the manifest of the set, without the digests of its files."""
         return Manifest(
             name=name,
             kind=batch.kind,
             shape=tuple(batch.x.shape[1:]),
             classes=len(class_names) or None,
-            train=int((~self.held).sum()),
-            test=int(self.held.sum()),
+            train=len(self.parts["train"].owner),
+            test=len(self.parts["test"].owner),
             source=self.source,
             licence=self.licence,
             class_names=class_names,
-            extra={**self.extra, DIGEST: hashlib.sha256(table).hexdigest()},
+            extra=self.extra,
         )
 
 
 def _appended(new: _Content, onto: Prepared) -> _Content:
     """Return the content of a set with new samples after its own."""
-    old = _origins(onto)
     manifest = onto.manifest
-    before = (onto.train_x, onto.train_y, onto.test_x, onto.test_y)
     version = {"digest": manifest.digest, "train": manifest.train, "test": manifest.test}
     extra = {**manifest.extra, **new.extra, VERSIONS: [*manifest.extra.get(VERSIONS, []), version]}
     for key in LISTS:
@@ -198,14 +188,26 @@ def _appended(new: _Content, onto: Prepared) -> _Content:
     if new.licence not in (licence, "not stated"):
         licence = f"{licence}; then {new.licence}"
     return _Content(
-        arrays={key: _joined(a, b) for (key, b), a in zip(new.arrays.items(), before, strict=True)},
-        owner=np.concatenate([onto.column("client"), new.owner]),
-        files=[*old["file"], *new.files],
-        clients=[*old["client"], *new.clients],
-        held=np.concatenate([(old["part"] == "test").to_numpy(), new.held]),
+        {part: _after(onto, part, samples) for part, samples in new.parts.items()},
         source=f"{manifest.source}; then {new.source}",
         licence=licence,
         extra=extra,
+    )
+
+
+def _after(onto: Prepared, part: str, new: Part) -> Part:
+    """Return a part of a set with new samples after its own."""
+    x = onto.train_x if part == "train" else onto.test_x
+    if x is None:
+        return new
+    y = onto.train_y if part == "train" else onto.test_y
+    files = sample_files(onto)
+    assert files is not None, "a set of the user's own has them"
+    return Part(
+        Joined(x, new.x),
+        None if y is None or new.y is None else np.concatenate([np.asarray(y), new.y]),
+        np.concatenate([onto.owners(part), new.owner]),
+        [*files.loc[files["part"] == part, "file"], *new.files],
     )
 
 
@@ -278,31 +280,12 @@ def _by(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
 
 
-def _origins(onto: Prepared) -> pd.DataFrame:
-    table = sample_files(onto)
-    if table is None:
-        raise DataError(
-            f"{onto.manifest.name!r} was added by a version of Shoal that kept no file names, so that nothing can be "
-            "appended to it: add all of it again with --force"
-        )
-    return table
-
-
 def known_files(onto: Prepared) -> dict[str, tuple[str, int]]:
-    """Return the part and index of each file of a set.
-
-    Raises:
-        DataError: the set was added by a version that kept no file names.
-    """
-    table = _origins(onto)
+    """Return the part and index of each file of a set of the user's own."""
+    table = sample_files(onto)
+    assert table is not None, "a set of the user's own has them"
     places = zip(table["part"], table["index"], strict=True)
     return {file: (part, int(index)) for file, (part, index) in zip(table["file"], places, strict=True)}
-
-
-def _joined(before: np.ndarray | None, after: np.ndarray | None) -> np.ndarray | None:
-    if before is None or after is None:
-        return after if before is None else np.asarray(before)
-    return np.concatenate([before, after])
 
 
 def number_labels(labels: list[str], known: tuple[str, ...] = ()) -> tuple[np.ndarray, tuple[str, ...]]:

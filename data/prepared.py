@@ -1,11 +1,11 @@
 """The prepared form of a data set: memory-mappable arrays and a manifest, in one folder.
 
-    data/store/prepared/mnist/, and data/store/own/photos/ for sets of the user's own
+    data/store/prepared/mnist/
       manifest.json  train_x.npy  train_y.npy  test_x.npy  test_y.npy
-      own sets also: column_client.npy (the client of a training sample)  files.parquet (the file of a sample)
 
-Images are uint8 (n, channels, height, width), vectors float32 (n, features), token sequences int32 (n, length);
-labels int64 (n,), or absent. The test arrays may be absent too.
+Images are uint8 (n, channels, height, width), vectors float32 (n, features), windows of series float32 (n, channels,
+length), token sequences int32 (n, length); labels int64 (n,), or absent. The test arrays may be absent too. Sets of the
+user's own are stored apart by client (`shoal.data.by_client`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import errno
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -25,11 +25,15 @@ import numpy as np
 from shoal.core.durable import new_version, restore
 from shoal.core.errors import DataError, brief
 from shoal.core.seal import sealed, unsealed
-from shoal.data.remedy import is_own, remedy
+from shoal.data.by_client import OWNER, ClientArray, Division, check_files, file_sha256, is_by_client
+from shoal.data.lazy_array import SampleArray, blocks
+from shoal.data.remedy import OWN, is_own, remedy
 
-Kind = Literal["image", "vector", "text"]
-DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32"}
+Kind = Literal["image", "vector", "text", "series"]
+DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32", "series": "float32"}
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
+Check = Callable[["Manifest", Path], None]
+"""Refuses a file of a set before it is opened."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 MAX_REOPENS = 20
 """How often a set is opened again if another process replaced it during opening."""
@@ -52,6 +56,8 @@ class DataSpec:
     train: int
     test: int
     vocabulary: int | None = None
+    measurements: bool = False
+    """Whether columns are measurements in units of their own (`shoal.data.table_coding`), and no embedding."""
 
     @property
     def sample_bytes(self) -> int:
@@ -84,21 +90,38 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Prepared:
-    """An opened data set: its manifest and its arrays, memory-mapped read-only."""
+    """An opened data set: its manifest and its arrays, memory-mapped read-only.
+
+    The arrays of a set that is stored by client are `ClientArray`: a client's file is opened when one of its samples is
+    asked for.
+    """
 
     folder: Path
     manifest: Manifest
-    train_x: np.ndarray
-    train_y: np.ndarray | None
-    test_x: np.ndarray | None
-    test_y: np.ndarray | None
+    train_x: SampleArray
+    train_y: SampleArray | None
+    test_x: SampleArray | None
+    test_y: SampleArray | None
 
     @property
     def spec(self) -> DataSpec:
         """The part of the manifest that methods see."""
         m = self.manifest
         vocabulary = m.extra.get("vocabulary")
-        return DataSpec(m.name, m.kind, m.shape, m.classes, m.train, m.test, len(vocabulary) if vocabulary else None)
+        return DataSpec(
+            m.name,
+            m.kind,
+            m.shape,
+            m.classes,
+            m.train,
+            m.test,
+            len(vocabulary) if vocabulary else None,
+            m.extra.get("columns") == "measurements",
+        )
+
+    def owners(self, part: str) -> np.ndarray:
+        """Return the client of each sample of a part (train or test) of a set that is stored by client, int64 (n,)."""
+        return np.array(_array(self.folder / OWNER[part], self.manifest), dtype=np.int64)
 
     def columns(self) -> list[str]:
         """Names of the per-training-sample columns kept with the set."""
@@ -120,14 +143,15 @@ class Prepared:
         return np.array(_array(path, self.manifest))
 
 
-def array_digest(arrays: Mapping[str, np.ndarray | None]) -> str:
+def array_digest(arrays: Mapping[str, SampleArray | None]) -> str:
     """Return sha256 over name, dtype, shape and bytes of each array that is not None, in order."""
     digest = hashlib.sha256()
     for name, array in arrays.items():
         if array is None:
             continue
         digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
-        digest.update(np.ascontiguousarray(array).data)
+        for block in blocks(array):
+            digest.update(np.ascontiguousarray(block).data)
     return digest.hexdigest()
 
 
@@ -158,34 +182,50 @@ def write_prepared(
     others = {name: hashlib.sha256(raw).hexdigest() for name, raw in (files or {}).items()}
     digest = array_digest({**ordered, **(columns or {})})
     complete = Manifest(**{**asdict(manifest), "digest": digest, "files": others})
-    try:
-        with new_version(folder) as scratch:
-            for name, array in ordered.items():
-                if array is not None:
-                    np.save(scratch / f"{name}.npy", array, allow_pickle=False)
-            for name, column in (columns or {}).items():
-                np.save(scratch / f"column_{name}.npy", column, allow_pickle=False)
-            for name, raw in (files or {}).items():
-                (scratch / name).write_bytes(raw)
-            text = json.dumps(sealed(asdict(complete)), indent=1, sort_keys=True)
-            (scratch / "manifest.json").write_text(f"{text}\n")
-    except OSError as error:
-        room = " (free some space, or set SHOAL_HOME)" if error.errno in FULL else ""
-        raise DataError(f"the data set could not be written to {folder}: {brief(error)}{room}") from error
+    with new_set(folder) as scratch:
+        for name, array in ordered.items():
+            if array is not None:
+                np.save(scratch / f"{name}.npy", array, allow_pickle=False)
+        for name, column in (columns or {}).items():
+            np.save(scratch / f"column_{name}.npy", column, allow_pickle=False)
+        for name, raw in (files or {}).items():
+            (scratch / name).write_bytes(raw)
+        write_manifest(complete, scratch)
     return complete
 
 
-def check_arrays(manifest: Manifest, arrays: Mapping[str, np.ndarray | None]) -> None:
+@contextlib.contextmanager
+def new_set(folder: Path) -> Iterator[Path]:
+    """Replace a set by what the block writes to the folder that it gets; see `shoal.core.durable.new_version`.
+
+    Raises:
+        DataError: the disk is full, or the place cannot be written.
+    """
+    try:
+        with new_version(folder) as scratch:
+            yield scratch
+    except OSError as error:
+        room = " (free some space, or set SHOAL_HOME)" if error.errno in FULL else ""
+        raise DataError(f"the data set could not be written to {folder}: {brief(error)}{room}") from error
+
+
+def write_manifest(manifest: Manifest, folder: Path) -> None:
+    """Write a complete manifest to the folder of its set."""
+    text = json.dumps(sealed(asdict(manifest)), indent=1, sort_keys=True)
+    (folder / "manifest.json").write_text(f"{text}\n")
+
+
+def check_arrays(manifest: Manifest, arrays: Mapping[str, SampleArray | None]) -> None:
     """Refuse arrays that do not match the manifest, and values that are not finite.
 
     Raises:
         DataError: names the array, what was expected and what was found.
     """
     check_shapes(manifest, arrays)
-    for part, count in (("train", manifest.train), ("test", manifest.test)):
+    for part in ("train", "test"):
         x = arrays.get(f"{part}_x")
         if x is not None and x.dtype.kind == "f":
-            bad = ~np.isfinite(x.reshape(count, -1)).all(axis=1)
+            bad = np.concatenate([~np.isfinite(block.reshape(len(block), -1)).all(axis=1) for block in blocks(x)])
             if bad.any():
                 raise DataError(
                     f"{part}_x of {manifest.name!r} holds NaN or infinite values in {int(bad.sum())} samples, "
@@ -193,7 +233,7 @@ def check_arrays(manifest: Manifest, arrays: Mapping[str, np.ndarray | None]) ->
                 )
 
 
-def check_shapes(manifest: Manifest, arrays: Mapping[str, np.ndarray | None]) -> None:
+def check_shapes(manifest: Manifest, arrays: Mapping[str, SampleArray | None]) -> None:
     """Refuse arrays of other shapes or types than in the manifest, without reading their values.
 
     Raises:
@@ -288,35 +328,36 @@ def _array(path: Path, manifest: Manifest) -> np.ndarray:
     raise DataError(f"{path} is not an array of numbers: {remedy(path.parent, manifest.extra)}")
 
 
-def open_prepared(folder: Path, *, verify: bool = False) -> Prepared:
+def open_prepared(folder: Path, *, verify: bool = False, check: Check | None = None) -> Prepared:
     """Open a prepared set, memory-mapped.
 
     Args:
         folder: the set's folder.
         verify: also read every byte and compare with the manifest's digest.
+        check: of a set that is stored by client, is called with the manifest and a client's file before that is opened.
 
     Raises:
         DataError: files are missing, truncated or (with `verify`) changed.
     """
-    opened = _opened(folder)
+    opened = _opened(folder, check)
     if verify:
         check_bytes(opened)
     return opened
 
 
-def _opened(folder: Path) -> Prepared:
+def _opened(folder: Path, check: Check | None) -> Prepared:
     """Open one version of the set, also where another process replaces it during opening."""
     for _ in range(MAX_REOPENS):
         version = _inode(folder)
         try:
-            opened = _open(folder)
+            opened = _open(folder, check)
         except DataError:
             if _inode(folder) == version:
                 raise
             continue
         if _inode(folder) == version:
             return opened
-    return _open(folder)
+    return _open(folder, check)
 
 
 def _inode(folder: Path) -> int:
@@ -327,24 +368,57 @@ def _inode(folder: Path) -> int:
         return 0
 
 
-def _open(folder: Path) -> Prepared:
+def _open(folder: Path, check: Check | None) -> Prepared:
     """Open manifest and arrays in their present version, without reading values."""
     manifest = read_manifest(folder)
-    arrays: dict[str, np.ndarray | None] = {}
-    for name in ARRAYS:
-        path = folder / f"{name}.npy"
-        arrays[name] = _array(path, manifest) if path.exists() else None
+    for name in manifest.files:
+        if not (folder / name).is_file():
+            raise DataError(f"{folder} has no {name}: {remedy(folder, manifest.extra)}")
+    arrays: dict[str, SampleArray | None]
+    if is_by_client(manifest.files):
+        arrays = _client_arrays(folder, manifest, check)
+    else:
+        if folder.parent.name == OWN and "clients" in manifest.extra:
+            raise DataError(
+                f"{folder} has the samples of all clients in one file, as earlier versions of Shoal wrote it: "
+                f"{remedy(folder, manifest.extra)}"
+            )
+        arrays = {}
+        for name in ARRAYS:
+            path = folder / f"{name}.npy"
+            arrays[name] = _array(path, manifest) if path.exists() else None
     train_x = arrays["train_x"]
     if train_x is None:
         raise DataError(f"{folder} has no train_x.npy: {remedy(folder, manifest.extra)}")
     try:
         check_shapes(manifest, arrays)
+        check_files(folder, arrays)
     except DataError as error:
         raise DataError(f"{folder}: {error}: {remedy(folder, manifest.extra)}") from None
-    for name in manifest.files:
-        if not (folder / name).is_file():
-            raise DataError(f"{folder} has no {name}: {remedy(folder, manifest.extra)}")
     return Prepared(folder, manifest, train_x, arrays["train_y"], arrays["test_x"], arrays["test_y"])
+
+
+def _client_arrays(folder: Path, manifest: Manifest, check: Check | None) -> dict[str, SampleArray | None]:
+    """Return the arrays of a set that is stored by client; no client's file is opened."""
+
+    def open_array(path: Path) -> np.ndarray:
+        if check is not None:
+            check(manifest, path)
+        return _array(path, manifest)
+
+    found: dict[str, SampleArray | None] = {}
+    for part, count in (("train", manifest.train), ("test", manifest.test)):
+        path = folder / OWNER[part]
+        check_file(folder, manifest, OWNER[part])
+        division = Division(_array(path, manifest))
+        found[f"{part}_x"] = None
+        found[f"{part}_y"] = None
+        if count or part == "train":
+            dtype = np.dtype(DTYPES[manifest.kind])
+            found[f"{part}_x"] = ClientArray(folder, f"{part}_x", division, manifest.shape, dtype, open_array)
+            if manifest.classes is not None:
+                found[f"{part}_y"] = ClientArray(folder, f"{part}_y", division, (), np.dtype(np.int64), open_array)
+    return found
 
 
 def check_bytes(prepared: Prepared) -> None:
@@ -355,17 +429,32 @@ def check_bytes(prepared: Prepared) -> None:
     """
     folder = prepared.folder
     manifest = prepared.manifest
-    arrays = {name: getattr(prepared, name) for name in ARRAYS}
-    columns = {p.stem.removeprefix("column_"): _array(p, manifest) for p in sorted(folder.glob("column_*.npy"))}
-    found = array_digest({**arrays, **columns})
-    if found != manifest.digest:
-        raise DataError(
-            f"the arrays in {folder} do not match its manifest (sha256 {found[:12]}, expected "
-            f"{manifest.digest[:12]}): {remedy(folder, manifest.extra)}"
-        )
-    for name, expected in manifest.files.items():
-        path = folder / name
-        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != expected:
+    if not is_by_client(manifest.files):
+        arrays = {name: getattr(prepared, name) for name in ARRAYS}
+        columns = {p.stem.removeprefix("column_"): _array(p, manifest) for p in sorted(folder.glob("column_*.npy"))}
+        found = array_digest({**arrays, **columns})
+        if found != manifest.digest:
             raise DataError(
-                f"{path} is missing or is not the file that its manifest describes: {remedy(folder, manifest.extra)}"
+                f"the arrays in {folder} do not match its manifest (sha256 {found[:12]}, expected "
+                f"{manifest.digest[:12]}): {remedy(folder, manifest.extra)}"
             )
+    for name in manifest.files:
+        check_file(folder, manifest, name)
+
+
+def check_file(folder: Path, manifest: Manifest, name: str) -> None:
+    """Read a file of a set and compare it with the manifest.
+
+    Args:
+        folder: of the set.
+        manifest: of the set.
+        name: of the file within the folder.
+
+    Raises:
+        DataError: it is missing, or another one.
+    """
+    path = folder / name
+    if not path.is_file() or file_sha256(path) != manifest.files[name]:
+        raise DataError(
+            f"{path} is missing or is not the file that its manifest describes: {remedy(folder, manifest.extra)}"
+        )

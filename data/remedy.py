@@ -10,6 +10,8 @@ from typing import Any
 
 OWN = "own"
 """The folder of the store with the sets of the user's own."""
+EMBEDDED = "embedded"
+"""Entry of a manifest's `extra` with the images and the encoder that a set was made of."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -20,7 +22,7 @@ def is_own(folder: Path, extra: Mapping[str, Any] = NOTHING) -> bool:
         folder: of the set.
         extra: of its manifest, if that can be read; sets added by Shoal 0.1.0 lie among the prepared ones.
     """
-    return folder.parent.name == OWN or "clients" in extra
+    return folder.parent.name == OWN or "clients" in extra or EMBEDDED in extra
 
 
 def remedy(folder: Path, extra: Mapping[str, Any] = NOTHING) -> str:
@@ -28,6 +30,8 @@ def remedy(folder: Path, extra: Mapping[str, Any] = NOTHING) -> str:
     name = folder.name
     if not is_own(folder, extra):
         return f"run `shoal data prepare {name} --force`"
+    if origin := extra.get(EMBEDDED):
+        return f"run `shoal embed {origin['images']} --encoder {origin['encoder']['name']} --name {name} --force`"
     again = f"add all of it again with `shoal data add FOLDER --name {name} --force`"
     pointer = folder.parent.parent / OWN / f"{name}.dvc"
     if not pointer.exists():

@@ -4,25 +4,23 @@
     train      0  clinic a  clinic a/0001.png
     test       0  clinic b  clinic b/0007.png
 
-The table lies in the set's folder as files.parquet; the manifest holds its digest in `extra["files_sha256"]`.
+Each client's folder has the rows of its samples, as files.parquet.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shoal.core.errors import DataError, brief
-from shoal.data.prepared import Prepared
+from shoal.data.by_client import client_file, is_by_client
+from shoal.data.prepared import Prepared, check_file
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FILES = "files.parquet"
-DIGEST = "files_sha256"
 COLUMNS = ("part", "index", "client", "file")
 
 
@@ -41,41 +39,51 @@ def sample_files(prepared: Prepared) -> pd.DataFrame | None:
         DataError: the table is missing or unreadable, or does not match the manifest.
     """
     import pandas as pd  # takes half a second, and most users of a prepared set do not need it
+
+    manifest = prepared.manifest
+    if not is_by_client(manifest.files):
+        return None
+    names = [str(name) for name in manifest.extra["clients"]]
+    tables = []
+    for client, name in enumerate(names):
+        file = client_file(client, FILES)
+        if file in manifest.files:
+            tables.append(_client_table(prepared, file).assign(client=name))
+    table = pd.concat(tables, ignore_index=True)
+    # Training samples first, each part by the numbers of its samples.
+    rank = table["index"].to_numpy() + np.where(table["part"] == "test", manifest.train, 0)
+    if len(rank) != manifest.train + manifest.test or not np.array_equal(np.sort(rank), np.arange(len(rank))):
+        raise DataError(f"{prepared.folder} does not name a file for every sample: {_remedy(prepared)}")
+    order = np.argsort(rank)
+    return table.iloc[order].reset_index(drop=True)[list(COLUMNS)]
+
+
+def _client_table(prepared: Prepared, file: str) -> pd.DataFrame:
+    """Return the rows of one client: part, index and file."""
+    import pandas as pd
     import pyarrow.parquet
 
-    expected = prepared.manifest.extra.get(DIGEST)
-    if expected is None:
-        return None
-    path = prepared.folder / FILES
-    mend = f"add the set {prepared.manifest.name!r} again, or pull it with `dvc pull`"
+    check_file(prepared.folder, prepared.manifest, file)
+    path = prepared.folder / file
     try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}): {mend}") from None
-    if hashlib.sha256(raw).hexdigest() != expected:
-        raise DataError(f"{path} is not the table of file names that its manifest describes: {mend}")
-    try:
-        pyarrow.parquet.read_table(io.BytesIO(raw)).validate(full=True)
-        table = pd.read_parquet(io.BytesIO(raw))[list(COLUMNS)]
-        counts = table["part"].value_counts()
+        pyarrow.parquet.read_table(path).validate(full=True)
+        return pd.read_parquet(path)[["part", "index", "file"]]
     except Exception as error:  # written by another program, and named in the manifest
-        raise DataError(f"{path} is not a table of file names ({brief(error)}): {mend}") from error
-    if [counts.get("train", 0), counts.get("test", 0)] != [prepared.manifest.train, prepared.manifest.test]:
-        raise DataError(f"{path} does not have a row for every sample of the set: {mend}")
-    return table
+        raise DataError(f"{path} is not a table of file names ({brief(error)}): {_remedy(prepared)}") from error
 
 
-def files_table(files: list[str], clients: list[str], held: np.ndarray) -> bytes:
-    """Return the table as the bytes of files.parquet.
+def _remedy(prepared: Prepared) -> str:
+    return f"add the set {prepared.manifest.name!r} again, or pull it with `dvc pull`"
+
+
+def files_table(parts: dict[str, tuple[np.ndarray, list[str]]]) -> bytes:
+    """Return the table of one client as the bytes of files.parquet.
 
     Args:
-        files, clients: the origin and the client's name of each sample, in the order they were read.
-        held: bool (samples,), true for those of the test part; each part keeps the order.
+        parts: by part of the set, the numbers of the client's samples, int64 (n,), and the origin of each.
     """
     import pandas as pd
 
-    table = pd.DataFrame({"part": np.where(held, "test", "train"), "client": clients, "file": files})
-    table = table.sort_values("part", ascending=False, kind="stable", ignore_index=True)  # train before test
-    table["index"] = table.groupby("part").cumcount().astype("int64")
-    result: bytes = table[list(COLUMNS)].to_parquet(index=False)
+    rows = [pd.DataFrame({"part": part, "index": index, "file": files}) for part, (index, files) in parts.items()]
+    result: bytes = pd.concat(rows, ignore_index=True).to_parquet(index=False)
     return result

@@ -1,4 +1,4 @@
-"""Reading of a user's table: clients, labels, and features that are finite numbers."""
+"""Reading of a user's table: clients, labels, and columns of finite numbers."""
 
 from __future__ import annotations
 
@@ -231,46 +231,21 @@ def names_of(
         missing |= values == ""
     rows = np.flatnonzero(missing)
     if len(rows):
-        raise DataError(f"{path}: {len(rows)} rows have no {what} in {column.name!r}: {_rows(rows)}")
+        raise DataError(f"{path}: {len(rows)} rows have no {what} in {column.name!r}: {some_rows(rows)}")
     if intake is not None:
         note_spellings(chosen, f"{what}s", intake)
     result: np.ndarray = values.astype(str)
     return result
 
 
-def features(table: pd.DataFrame, path: Path, intake: Intake | None = None) -> tuple[np.ndarray, list[str]]:
-    """Return every column as float32 (rows, columns), and the columns' names.
+def numbers_of(values: pd.Series, name: str, intake: Intake, missing: np.ndarray | None = None) -> np.ndarray:
+    """Return a column as float32 (rows,), and note conversions.
 
     Args:
-        table: the columns of features.
-        path: the file, for errors.
-        intake: notes of columns that lose digits.
-
-    Raises:
-        DataError: there is no column, or values are not finite in float32, or float32 cannot tell them apart; names
-            each such column and its first rows.
-    """
-    if not len(table.columns):
-        raise DataError(f"{path} has no feature column besides the client and the label")
-    notes = intake or Intake()
-    x = np.empty(table.shape, dtype=np.float32)
-    problems = []
-    for number, name in enumerate(table.columns):
-        try:
-            x[:, number] = numbers_of(table[name], str(name), notes)
-        except DataError as error:
-            problems.append(f"  {shown(name)}: {error}")
-    if len(problems) > MAX_PROBLEMS:
-        problems[MAX_PROBLEMS:] = [f"  and {len(problems) - MAX_PROBLEMS} more columns"]
-    if problems:
-        raise DataError(
-            f"{path}: features must be finite numbers; drop or mend (rows count from 0):\n" + "\n".join(problems)
-        )
-    return x, [str(column) for column in table.columns]
-
-
-def numbers_of(values: pd.Series, name: str, intake: Intake) -> np.ndarray:
-    """Return a column as float32 (rows,), and note conversions.
+        values: the column.
+        name: of the column.
+        intake: notes of conversions.
+        missing: rows without a value, bool (rows,), which become 0; None: no row may lack one.
 
     Raises:
         DataError: the fault of the values, without the column's name.
@@ -287,18 +262,20 @@ def numbers_of(values: pd.Series, name: str, intake: Intake) -> np.ndarray:
         numeric = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
     except (TypeError, ValueError, OverflowError):  # lists, categories, intervals
         raise DataError(f"{shown(values.dtype)} is not a number") from None
+    present = np.ones(len(values), dtype=bool) if missing is None else ~missing
+    numeric = np.where(present, numeric, 0.0)
     with np.errstate(over="ignore"):
         x = numeric.astype(np.float32)
     bad = np.flatnonzero(~np.isfinite(x))
     if len(bad):
         raise DataError(_why_not_finite(values, numeric, bad))
-    if pd.api.types.is_bool_dtype(values):
+    if pd.api.types.is_bool_dtype(values[present].infer_objects()):
         intake.adapt("column of true and false as 1 and 0", name)
-    lost = loss_of_float32(values, numeric, x)
+    lost = loss_of_float32(values[present], numeric[present], x[present])
     if lost > MAX_LOSS:
         raise DataError(
-            f"float32 cannot tell its values apart (those around {values.iloc[0]} differ by too little): subtract a "
-            "number from all of them, or leave the column out if it is an identifier or a time"
+            f"float32 cannot tell its values apart (those around {values[present].iloc[0]} differ by too little): "
+            "subtract a number from all of them, or leave the column out if it is an identifier or a time"
         )
     if lost > NOTED_LOSS:
         intake.adapt("column rounded to float32", name, f"by up to {lost:.1%} of its standard deviation")
@@ -309,12 +286,12 @@ def numbers_of(values: pd.Series, name: str, intake: Intake) -> np.ndarray:
 def _why_not_finite(values: pd.Series, numeric: np.ndarray, bad: np.ndarray) -> str:
     words = ~pd.isna(values.to_numpy()[bad]) & np.isnan(numeric[bad])
     if not words.any():
-        return f"NaN or infinite in {_rows(bad)}"
+        return f"NaN or infinite in {some_rows(bad)}"
     value = values.iloc[bad[words.argmax()]]
     hint = ""
     if isinstance(value, str) and _SEPARATED.fullmatch(value.strip()):
         hint = "; write numbers without thousands separators, and with a point"
-    return f"not a number ({ascii(value)[:60]}) in {_rows(bad)}{hint}"
+    return f"not a number ({ascii(value)[:60]}) in {some_rows(bad)}{hint}"
 
 
 def loss_of_float32(values: pd.Series, numeric: np.ndarray, x: np.ndarray) -> float:
@@ -338,6 +315,7 @@ def loss_of_float32(values: pd.Series, numeric: np.ndarray, x: np.ndarray) -> fl
     return float(error) / spread if spread else 0.0
 
 
-def _rows(rows: np.ndarray) -> str:
+def some_rows(rows: np.ndarray) -> str:
+    """Return the first of some row numbers in words, such as "rows 1, 3 and 12 more"."""
     noun = "row" if len(rows) == 1 else "rows"
     return f"{noun} {first_of([str(int(row)) for row in rows], _SHOWN)}"

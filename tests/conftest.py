@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("DO_NOT_TRACK", "1")
+# The pretrained encoder sees the images of all tests once, whatever their homes.
+os.environ.setdefault("SHOAL_ENCODED", str(Path(tempfile.gettempdir()) / "shoal-tests-encoded"))
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 
 import pytest

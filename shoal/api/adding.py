@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shoal.data.choices import OnBad, OnOdd
+from shoal.data.choices import Missing, OnBad, OnOdd
+from shoal.data.columns import MAX_CATEGORIES
 from shoal.data.intake import Intake
+from shoal.data.prepared import Prepared
+from shoal.data.windows import WindowOptions
 from shoal.lifecycle.adding import add_own
+from shoal.lifecycle.embedding import check_encoder
+from shoal.lifecycle.embedding import embed as embed_images
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,7 @@ class AddedData:
 
     Attributes:
         name: of the set.
-        kind: image or vector.
+        kind: image, vector or series.
         shape: of a sample.
         train, test: how many samples.
         clients: their names.
@@ -46,34 +51,44 @@ def add_data(
     on_bad: OnBad = "refuse",
     on_odd: OnOdd = "refuse",
     labels: str | Path | None = None,
+    clients: str | Path | None = None,
     client_column: str = "client",
     label_column: str | None = None,
     features: Sequence[str] | None = None,
+    missing: Missing | None = None,
+    max_categories: int = MAX_CATEGORIES,
+    windows: WindowOptions | None = None,
     test: float = 0.0,
     seed: int = 0,
     licence: str = "not stated",
+    encoder: str | None = None,
     append: bool = False,
     force: bool = False,
 ) -> AddedData:
-    """Add images in one sub-folder per client, or a table (Parquet, CSV) with a client column.
+    """Add images in one sub-folder per client, a table (Parquet, CSV) with a client column, or vectors in arrays.
 
     Args:
-        path: the folder, or the table.
+        path: the folder, the table, or the file of arrays.
         name: what the set is called: small letters, digits, - and _.
         size: of images: height and width; none: the most common.
         on_bad, on_odd: images that cannot be read: refuse or skip; of another size: refuse, skip or resize.
         labels: of images: a CSV with the columns file and label.
-        client_column, label_column: of a table: whose a row is, and its label.
-        features: of a table: the columns that are features, `*` for all that are measurements; none: these.
-        test: share of each client's samples that becomes the test part, drawn by `seed`.
-        seed: seed for drawing the test split.
+        clients: of an array: a table, or .npy of names, with a row a vector.
+        client_column, label_column: of a table, of `clients` or of an array: whose a row is, and its label.
+        features: of a table: see `shoal.data.table_options.TableOptions`; of a file with several arrays: the one with
+            the vectors.
+        missing, max_categories, windows: of a table: see `shoal.data.table_options.TableOptions`.
+        test, seed: share of each client's samples that becomes the test part, and the seed of that draw.
         licence: kept with the set.
+        encoder: of images: a pretrained encoder that then makes vectors of them; what is returned is their set.
         append: add what is new to the set of this name.
         force: replace it.
 
     Raises:
         ShoalError: names every file or column that is wrong.
     """
+    if encoder is not None:
+        check_encoder(encoder, Path(path))
     added = add_own(
         Path(path),
         name,
@@ -81,9 +96,13 @@ def add_data(
         on_bad=on_bad,
         on_odd=on_odd,
         labels=None if labels is None else Path(labels),
+        clients=None if clients is None else Path(clients),
         client_column=client_column,
         label_column=label_column,
         features=features,
+        missing=missing,
+        max_categories=max_categories,
+        windows=windows,
         test=test,
         seed=seed,
         licence=licence,
@@ -92,8 +111,34 @@ def add_data(
     )
     if added.warning:
         warnings.warn(added.warning, stacklevel=2)
-    manifest = added.prepared.manifest
+    made = _added_data(added.prepared, added.intake)
+    if encoder is None:
+        return made
+    return replace(embed(name, encoder), skipped=made.skipped, intake=made.intake)
+
+
+def embed(name: str, encoder: str, target: str | None = None, *, force: bool = False) -> AddedData:
+    """Make vectors of the images of a set with a pretrained encoder: a set of their own, with the same samples.
+
+    Args:
+        name: a set of images, built in or your own.
+        encoder: efficientnet-lite0, timm:NAME, torchvision:NAME, either with @WEIGHTS, or file:TORCHSCRIPT. Its weights
+            must be here: nothing is downloaded.
+        target: the name of the new set; none: NAME-ENCODER.
+        force: replace a set of that name.
+
+    Raises:
+        ShoalError: the set holds no images, the encoder is not here, or the name is taken.
+    """
+    done = embed_images(name, encoder, target, force=force)
+    if done.warning:
+        warnings.warn(done.warning, stacklevel=2)
+    return _added_data(done.prepared, Intake())
+
+
+def _added_data(prepared: Prepared, intake: Intake) -> AddedData:
+    manifest = prepared.manifest
     skipped = tuple((str(file), str(why)) for file, why in manifest.extra.get("skipped", ()))
     clients = tuple(map(str, manifest.extra.get("clients", ())))
     about = (manifest.name, manifest.kind, manifest.shape, manifest.train, manifest.test)
-    return AddedData(*about, clients, skipped, added.prepared.folder, added.intake)
+    return AddedData(*about, clients, skipped, prepared.folder, intake)

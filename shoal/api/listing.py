@@ -27,8 +27,8 @@ def runs(
         last: only so many.
 
     Returns:
-        Columns method, data, state, rounds, metric and score (the first that judges it), seconds, bytes (on the disk)
-        and why, where something is wrong.
+        Columns method, data, state, rounds, metric and score (the first that judges it), verdict (good, doubtful or
+        chance), seconds, bytes (on the disk) and why, where something is wrong.
     """
     if isinstance(state, str):
         state = (state,)
@@ -37,7 +37,7 @@ def runs(
         row = each.to_json()
         metric, score = row.pop("score") or (None, None)
         rows.append({**row, "metric": metric, "score": score})
-    columns = ["name", "method", "data", "state", "rounds", "metric", "score", "seconds", "bytes", "why"]
+    columns = ["name", "method", "data", "state", "rounds", "metric", "score", "verdict", "seconds", "bytes", "why"]
     return pd.DataFrame(rows, columns=columns).set_index("name")
 
 
@@ -63,6 +63,7 @@ def compare(*names: str | Path | Run, rate: float | None = None) -> pd.DataFrame
             "data": each.data,
             "state": result.status,
             "rounds": result.rounds,
+            "verdict": "" if result.verdict is None else result.verdict.word,
             **result.metrics,
             **result.quality,
             **{f"MB_{way}": count / 1e6 for way, count in result.bytes.items()},

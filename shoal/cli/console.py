@@ -78,6 +78,11 @@ def execute(folder: Any) -> RunResult:
         err.print(method.reason, highlight=False, soft_wrap=True)
     if chosen := folder.lineage().clusters_chosen:
         err.print(f"{chosen.clusters} clusters: {chosen.rule}", highlight=False, soft_wrap=True)
+        if chosen.doubt:
+            err.print(f"do not trust this number: {chosen.doubt}", highlight=False, soft_wrap=True)
+    for event in folder.events():
+        if event.kind == "scale_of_columns":
+            err.print(event.message, highlight=False, soft_wrap=True)
     with progress(err) as observe:
         try:
             return execute_run(folder, [observe])
@@ -97,6 +102,8 @@ def show_result(result: RunResult) -> None:
         table.add_row(f"bytes {way}", f"{count:,}")
     table.add_row("seconds", f"{result.seconds:.1f}")
     out.print(table)
+    if result.verdict is not None:
+        say(f"verdict: {result.verdict.word}. {result.verdict.reason}")
     say(f"run: {result.run}")
     say(f"report: {result.run}/report.html")
     if result.quality:

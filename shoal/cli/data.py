@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.core.errors import DataError, PartitionError
-from shoal.data.choices import OnBad, OnOdd
+from shoal.data.choices import Missing, OnBad, OnOdd
 from shoal.data.partition.schemes import SCHEMES, PartitionSettings, TransformName
 
 if TYPE_CHECKING:
     from shoal.data.partition.table import Partition
+    from shoal.lifecycle.adding import Added
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -208,8 +209,40 @@ Features = Annotated[
     list[str] | None,
     typer.Option(
         help="table: a feature column; repeatable, or names separated by commas; * stands for all measurements "
-        "(default: *, without labels, identifiers, dates and similar columns)"
+        "(default: *, without labels, identifiers, dates and similar columns); array: the one with the vectors"
     ),
+]
+MissingValues = Annotated[
+    Missing | None,
+    typer.Option(
+        help="table: missing values: refuse them, fill them with the mean of their column, or leave their rows out "
+        "(default: refuse; with --append as in the set)"
+    ),
+]
+MaxCategories = Annotated[
+    int,
+    typer.Option(
+        min=0, help="table: largest number of values of a column of text; each value becomes a column of 0 and 1"
+    ),
+]
+Window = Annotated[
+    str | None,
+    typer.Option(
+        help="table of time series: length of the windows that become samples, such as 24h or, where times are "
+        "numbers, 96"
+    ),
+]
+Step = Annotated[
+    str | None, typer.Option(help="windows: time between the beginnings of two windows (default: as --window)")
+]
+Every = Annotated[
+    str | None,
+    typer.Option(help="windows: average samples over this time, such as 15min (default: series are regular)"),
+]
+TimeColumn = Annotated[str, typer.Option(help="windows: column of the time of a row")]
+SeriesColumn = Annotated[
+    str | None,
+    typer.Option(help="windows: column that names the series of a row (default: one series for each client)"),
 ]
 Append = Annotated[
     bool,
@@ -217,35 +250,66 @@ Append = Annotated[
 ]
 
 
+Encoder = Annotated[
+    str | None,
+    typer.Option(
+        help="images: a pretrained encoder that then makes vectors of them, in the set NAME-ENCODER: `shoal embed`"
+    ),
+]
+
+
 @app.command("add", epilog="Example: shoal data add photos/ --name clinics --on-odd resize --labels labels.csv")
 def add(
     path: Annotated[
-        Path, typer.Argument(help="a folder with one sub-folder of images per client, or a Parquet or CSV table")
+        Path,
+        typer.Argument(
+            help="a folder with one sub-folder of images or arrays per client, a Parquet or CSV table, or an array of "
+            "vectors: .npy, .npz, .parquet with lists, .h5, .h5ad"
+        ),
     ],
     name: Annotated[str, typer.Option(help="name of the data set")],
     size: Annotated[str | None, typer.Option(help="images: HEIGHTxWIDTH (default: the most common size)")] = None,
     on_bad: Annotated[OnBad, typer.Option(help="what to do with images that cannot be read")] = "refuse",
     on_odd: Annotated[OnOdd, typer.Option(help="what to do with images of another size")] = "refuse",
     labels: Annotated[Path | None, typer.Option(help="images: CSV with the columns file and label")] = None,
-    client_column: Annotated[str, typer.Option(help="table: column that names the client of a row")] = "client",
-    label_column: Annotated[str | None, typer.Option(help="table: column of labels (default: no labels)")] = None,
+    clients: Annotated[
+        Path | None,
+        typer.Option(help="array: a table, or .npy of names, that says whose each vector is, a row a vector"),
+    ] = None,
+    client_column: Annotated[
+        str, typer.Option(help="table, --clients or array: column that names the client of a row")
+    ] = "client",
+    label_column: Annotated[
+        str | None, typer.Option(help="table, --clients or array: column of labels (default: no labels)")
+    ] = None,
     features: Features = None,
+    missing: MissingValues = None,
+    max_categories: MaxCategories = 20,
+    window: Window = None,
+    step: Step = None,
+    every: Every = None,
+    time_column: TimeColumn = "time",
+    series_column: SeriesColumn = None,
     test: Annotated[float, typer.Option(help="share of each client's samples that becomes the test part")] = 0.0,
     seed: Annotated[int, typer.Option(help="seed of the draw of the test part")] = 0,
     licence: Annotated[str, typer.Option(help="licence, stored with the set")] = "not stated",
+    encoder: Encoder = None,
     append: Append = False,
     force: Annotated[bool, typer.Option("--force", help="replace an existing data set of this name")] = False,
 ) -> None:
-    """Add your own data: images in one sub-folder per client, or a table with a client column.
+    """Add your own data: images in one sub-folder per client, a table with a client column, or vectors in arrays.
+
+    With --window the rows of the table are samples of time series, and each window of a series becomes one sample.
 
     In a DVC repository the set is tracked as with `dvc add`: commit its .dvc file to git, and `dvc push` the data.
     """
-    from shoal.cli.console import out, say
-    from shoal.cli.data_tables import print_manifest
-    from shoal.cli.intake_table import print_intake
-    from shoal.data.intake import names_file
+    from shoal.cli.embed import show_embedded
+    from shoal.data.windows import WindowOptions
     from shoal.lifecycle.adding import add_own
+    from shoal.lifecycle.embedding import check_encoder, embed
 
+    if encoder is not None:
+        check_encoder(encoder, path)
     added = add_own(
         path,
         name,
@@ -253,15 +317,31 @@ def add(
         on_bad=on_bad,
         on_odd=on_odd,
         labels=labels,
+        clients=clients,
         client_column=client_column,
         label_column=label_column,
         features=features or None,
+        missing=missing,
+        max_categories=max_categories,
+        windows=WindowOptions(window, step, every, time_column, series_column),
         test=test,
         seed=seed,
         licence=licence,
         force=force,
         append=append,
     )
+    _show_added(added)
+    if encoder is not None:
+        show_embedded(embed(name, encoder))
+
+
+def _show_added(added: Added) -> None:
+    """Print what was added; end with status 1 where DVC did not take it."""
+    from shoal.cli.console import out, say
+    from shoal.cli.data_tables import print_manifest
+    from shoal.cli.intake_table import print_intake
+    from shoal.data.intake import names_file
+
     print_manifest(added.prepared)
     print_intake(out, added.intake, names_file(added.prepared.folder))
     if added.warning:

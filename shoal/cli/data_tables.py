@@ -12,15 +12,19 @@ from rich.table import Table
 
 from shoal.cli.console import out, say, shown_number
 from shoal.core.errors import brief
+from shoal.data.by_client import ClientArray
 from shoal.data.own_store import LISTS
 from shoal.data.partition.summary import summary
 from shoal.data.partition.table import Partition
 from shoal.data.prepare import is_built_in, own_sets, prepared_sets, resolve
 from shoal.data.prepared import Prepared
+from shoal.data.remedy import EMBEDDED
 from shoal.data.repair import damaged_sets, repair_sets
-from shoal.data.sample_files import DIGEST, sample_files
 from shoal.data.sets import SETS
+from shoal.data.table_coding import CODING
+from shoal.data.windows import WINDOWS, window_rule
 from shoal.engine.settings import places
+from shoal.engine.store.embedded import changed_images, embedded_from, is_stale
 from shoal.engine.store.represent import PREFIX
 from shoal.review.results.summary import counted
 
@@ -88,28 +92,62 @@ def print_manifest(prepared: Prepared) -> None:
         "sha256": manifest.digest,
         "folder": str(prepared.folder),
     }
-    for key, value in manifest.extra.items():
-        if key in ("clients", "features"):
-            rows[key] = _first_names(tuple(map(str, value)))
-        elif key not in ("files", DIGEST, *LISTS):
-            rows[key] = _value_words(value)
+    rows |= _extra_rows(prepared)
     for row in rows.items():
         table.add_row(*row)
     out.print(table)
     if "client" in prepared.columns() and len(manifest.extra.get("clients", ())):
         out.print(_clients_table(prepared))
+    if is_stale(prepared):
+        say(changed_images(prepared))
     for key in LISTS:
         if manifest.extra.get(key):
             say(_listed(key, manifest.extra[key]))
 
 
+def _extra_rows(prepared: Prepared) -> dict[str, str]:
+    """Return the further entries of a manifest in words."""
+    rows: dict[str, str] = {}
+    manifest = prepared.manifest
+    for key, value in manifest.extra.items():
+        if key in ("clients", "features"):
+            rows[key] = _first_names(tuple(map(str, value)))
+        elif key == EMBEDDED:
+            rows |= _embedded_rows(prepared)
+        elif key == CODING:
+            rows |= _coding_rows(value)
+        elif key == WINDOWS:
+            rows[key] = window_rule(manifest).words()
+        elif key not in ("files", *LISTS):
+            rows[key] = _value_words(value)
+    return rows
+
+
+def _embedded_rows(prepared: Prepared) -> dict[str, str]:
+    origin = embedded_from(prepared.manifest)
+    assert origin is not None
+    return {
+        "images": f"{origin.images}, sha256 {origin.digest}",
+        "encoder": f"{origin.encoder.in_words()}; on {origin.device}",
+        "weights": f"sha256 {origin.encoder.sha256}",
+    }
+
+
+def _coding_rows(coding: dict[str, Any]) -> dict[str, str]:
+    """Return rows about columns of text and missing values of a table."""
+    rows = {"missing values": coding["missing"]}
+    if coding["categories"]:
+        rows["columns of text"] = "; ".join(
+            f"{column}: {', '.join(values)}" for column, values in coding["categories"].items()
+        )
+    return rows
+
+
 def _clients_table(prepared: Prepared) -> Table:
     names = [str(name) for name in prepared.manifest.extra["clients"]]
     columns = {"train": np.bincount(prepared.column("client"), minlength=len(names))}
-    files = sample_files(prepared)
-    if prepared.manifest.test and files is not None:
-        held = files.loc[files["part"] == "test", "client"].value_counts()
-        columns["test"] = np.array([held.get(name, 0) for name in names])
+    if prepared.manifest.test and isinstance(prepared.test_x, ClientArray):
+        columns["test"] = np.bincount(prepared.test_x.division.owner, minlength=len(names))
     frame = pd.DataFrame({"client": names, **columns})
     title = f"{len(names)} clients" + f", the first {MAX_CLIENTS}" * (len(names) > MAX_CLIENTS)
     return _frame_table(frame.head(MAX_CLIENTS), {}, title)

@@ -185,6 +185,7 @@ def closing(found: list[DemoRun], figure: Path, page: Path) -> list[str]:
     return [
         "ACC, NMI, ARI: agreement with labels that no method saw; 'alone' is the mean over the five clients.",
         *(against_the_best_alone(found, clients) for clients in CLIENT_WORDS),
+        *verdict_lines(found),
         "",
         f"figure, with images of the clusters found: {figure}",
         f"the runs side by side: {page}",
@@ -196,6 +197,16 @@ def closing(found: list[DemoRun], figure: Path, page: Path) -> list[str]:
         f"  {shoal} serve                            # schedules, the worker, and these runs in MLflow's page",
         f"  {shoal} data add FOLDER --name mine      # your own images: a folder with a sub-folder for each client",
         f"  {shoal} run --set data.name=mine --set model.clusters=10    # a method that fits your images",
+    ]
+
+
+def verdict_lines(found: list[DemoRun]) -> list[str]:
+    """Return the verdict on each run of all clients together, a line each."""
+    together = [each for each in found if each.way == "together"]
+    return [
+        f"verdict on {each.method}: {each.result.verdict.word}. {each.result.verdict.reason}"
+        for each in together
+        if each.result.verdict is not None
     ]
 
 

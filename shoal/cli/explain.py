@@ -54,7 +54,7 @@ def explain(
         say(f"contact sheet: {sheet}")
         return
     out.print(samples_table(found))
-    if found.kind == "image":
+    if found.kind in ("image", "series"):
         say("--out sheet.png draws them, with a row a client")
 
 

@@ -40,6 +40,7 @@ LAZY = {
     "init": Lazy("init", "Make a project folder: settings, a DVC pipeline and Prefect deployments."),
     "demo": Lazy("demo", "Show what five clients find together in scikit-learn's digits.", hidden=True),
     "data": Lazy("data", "List, prepare, partition, show and add data sets."),
+    "embed": Lazy("embed", "Make vectors of the images of a data set with a pretrained encoder."),
     "stage": Lazy("stages", "Run a stage of dvc.yaml.", hidden=True),
 }
 """All commands, by name, in the order of `shoal --help`."""

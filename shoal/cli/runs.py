@@ -62,7 +62,7 @@ def show_runs(found: Sequence[ListedRun]) -> None:
     from shoal.engine.store.status import FAILED
     from shoal.review.results.runs import UNREADABLE
 
-    table = Table("run", "method", "data", "state")
+    table = Table("run", "method", "data", "state", "verdict")
     private = any(run.epsilon for run in found)
     for heading in ("rounds", "score", "seconds", "MB", *(["epsilon, of set"] if private else [])):
         table.add_column(heading, justify="right")
@@ -73,7 +73,7 @@ def show_runs(found: Sequence[ListedRun]) -> None:
         numbers = [str(run.rounds), score, f"{run.seconds:.0f}", f"{run.bytes / 1e6:.1f}"]
         if private:
             numbers.append(epsilon_words(run))
-        table.add_row(run.name, run.method, run.data, run.state, *numbers)
+        table.add_row(run.name, run.method, run.data, run.state, run.verdict, *numbers)
     out.print(table)
     for run in found:
         if run.state in (FAILED, UNREADABLE) and run.why:

@@ -32,6 +32,7 @@ from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.represent import PREFIX
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder, write_lineage
+from shoal.lifecycle.embedding import embed as embed_images
 from shoal.lifecycle.preparing import settled
 from shoal.lifecycle.progress import prepare_shown
 from shoal.lifecycle.run_views import make_figures
@@ -74,6 +75,12 @@ def prepare(params: Params = Path("params.yaml")) -> None:
             f"{prepared.manifest.name}, which contains the options, instead of {data.name} and data.options"
         )
     print(prepared.folder)
+
+
+@app.command()
+def embed(images: str, encoder: Annotated[str, typer.Option()], name: Annotated[str, typer.Option()]) -> None:
+    """Make vectors of the images of a set of the user's own: the stages that `shoal embed --stage` adds."""
+    print(embed_images(images, encoder, name).message)
 
 
 def check_name(params: Path, name: str) -> None:

@@ -26,6 +26,19 @@ class FileFormat:
     parse: Callable[[str], Any]
 
 
+@dataclass(frozen=True)
+class NameForms:
+    """Forms of names that no registry lists.
+
+    Attributes:
+        pattern: as a regular expression.
+        words: as an error lists them.
+    """
+
+    pattern: str
+    words: str
+
+
 def setting(
     default: Any,
     doc: str,
@@ -35,11 +48,13 @@ def setting(
     lt: float | None = None,
     le: float | None = None,
     choices: Iterable[str] = (),
+    forms: NameForms | None = None,
     file: FileFormat | None = None,
 ) -> Any:
     """Return a dataclass field with a one-line meaning and its bounds or choices.
 
-    `choices` is for names that a registry knows; where the names are few and fixed, a `Literal` type says as much. With
+    `choices` is for names that a registry knows; where the names are few and fixed, a `Literal` type says as much.
+    `forms` allows names of some forms beside them. With
     `file` the name of a file stands for its content: the reader of settings opens it, the dataclass holds the content.
 
     >>> from dataclasses import dataclass
@@ -53,6 +68,8 @@ def setting(
     metadata = {"doc": doc, **{name: bound for name, bound in bounds.items() if bound is not None}}
     if choices:
         metadata["choices"] = tuple(choices)
+    if forms is not None:
+        metadata["forms"] = forms
     if file is not None:
         metadata["file"] = file
     if isinstance(default, list | dict):

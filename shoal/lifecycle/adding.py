@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal.core.errors import DataError
 from shoal.data.intake import Intake
-from shoal.data.own import add_folder, add_table
+from shoal.data.own import add_folder, add_table, add_vectors
 from shoal.data.own_images import NothingNew
+from shoal.data.own_vectors import holds_vectors
 from shoal.data.prepare import own_folder
 from shoal.data.prepared import Prepared
 from shoal.engine.settings import places
 from shoal.lifecycle.tracked import TrackingError, track
 
+COMMON_OPTIONS = ("test", "seed", "licence", "force", "append")
 IMAGE_OPTIONS = ("size", "on_bad", "on_odd", "labels")
-TABLE_OPTIONS = ("client_column", "label_column", "features")
+TABLE_OPTIONS = ("client_column", "label_column", "features", "missing", "max_categories", "windows")
+VECTOR_OPTIONS = ("clients", "client_column", "label_column", "features")
 
 
 @dataclass(frozen=True)
@@ -36,22 +41,32 @@ class Added:
 
 
 def add_own(path: Path, name: str, **options: Any) -> Added:
-    """Add a folder with one sub-folder of images per client, or a Parquet or CSV table with a client column.
+    """Add a folder with one sub-folder of images per client, a table with a client column, or vectors in arrays.
 
     Args:
-        path: the folder, or the table.
+        path: the folder, the table, or the file of arrays.
         name: what the set is called: small letters, digits, - and _.
-        options: as of `shoal.data.own.add_folder` (size, on_bad, on_odd, labels) or `add_table` (client_column,
-            label_column, features), and of both (test, seed, licence, force, append). Those of the other kind are left
-            out of account.
+        options: as of `shoal.data.own.add_folder` (`IMAGE_OPTIONS`), `add_table` (`TABLE_OPTIONS`) or `add_vectors`
+            (`VECTOR_OPTIONS`), and of all (test, seed, licence, force, append). Those of another kind are left out of
+            account.
 
     Raises:
         DataError: as those.
     """
-    other = TABLE_OPTIONS if path.is_dir() else IMAGE_OPTIONS
-    own = {key: value for key, value in options.items() if key not in other}
+    add: Callable[..., Prepared] = add_table
+    used: tuple[str, ...] = TABLE_OPTIONS
+    if holds_vectors(path):
+        add = add_vectors
+        used = VECTOR_OPTIONS
+    elif path.is_dir():
+        add = add_folder
+        used = IMAGE_OPTIONS
+    own = {key: value for key, value in options.items() if key in (*used, *COMMON_OPTIONS)}
+    if options.get("clients") is not None and add is not add_vectors:
+        raise DataError(
+            f"--clients names whose each vector of an array is, and {path} is no file of arrays: leave it out"
+        )
     intake = Intake()
-    add = add_folder if path.is_dir() else add_table
     try:
         prepared = add(path, name, places.store(), intake=intake, **own)
     except NothingNew as nothing:

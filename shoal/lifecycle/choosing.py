@@ -103,7 +103,9 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
     choose = settings.choose
     traffic = Traffic()
     uses_encoder = choose.features == "fedsimclr" or (
-        choose.features == "auto" and prepared.manifest.kind == "image" and METHODS[settings.method.name].trains
+        choose.features == "auto"
+        and prepared.manifest.kind in ("image", "series")
+        and METHODS[settings.method.name].trains
     )
     run = None
     if uses_encoder:

@@ -6,14 +6,16 @@ from pathlib import Path
 
 from shoal.data.partition.store import ensure_partition, partition_folder
 from shoal.data.partition.table import Partition
-from shoal.data.prepared import Prepared
+from shoal.data.prepare import is_built_in, kind_of, store_folder
+from shoal.data.prepared import Prepared, read_manifest
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import Settings
-from shoal.engine.store.represent import has_clients
+from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.store.represent import PREFIX, has_clients
 from shoal.lifecycle.choosing import known_choice
 from shoal.lifecycle.choosing_method import known_method
 from shoal.lifecycle.preflight import check_method, check_validation
 from shoal.lifecycle.progress import prepare_shown
+from shoal.methods.registry import METHODS
 
 
 def prepare_data(settings: Settings) -> Prepared:
@@ -27,13 +29,14 @@ def prepare_data(settings: Settings) -> Prepared:
 
 
 def settled(settings: Settings) -> Settings:
-    """Return the settings with what they leave open: the partition scheme, a known method and number of clusters."""
+    """Return the settings with what they leave open: partition scheme, known method and number of clusters, encoder."""
     settings = with_scheme(settings)
     if settings.chooses_method:
         method = known_method(settings)
         if method is None:
             return settings
         settings = settings.with_method(method.settings)
+    settings = with_encoder(settings)
     if not settings.chooses_clusters:
         return settings
     choice = known_choice(settings)
@@ -47,6 +50,35 @@ def with_scheme(settings: Settings) -> Settings:
     if settings.partition.kind != "auto":
         return settings
     return settings.settled(has_clients(settings.data.name, places.store()))
+
+
+def with_encoder(settings: Settings) -> Settings:
+    """Return the settings with the encoder that vectors and windows have in place of the method's default.
+
+    Raises:
+        MethodError: the settings name an encoder that does not take such data.
+    """
+    kind = kind_of_data(settings)
+    if kind is None or settings.chooses_method or settings.model.start == "pretrained":
+        return settings
+    encoder = METHODS[settings.method.name].encoder_for(settings.model.encoder, kind)
+    if encoder == settings.model.encoder:
+        return settings
+    values = settings.to_json()
+    return make_settings({**values, "model": {**values["model"], "encoder": encoder}})
+
+
+def kind_of_data(settings: Settings) -> str | None:
+    """Return the kind of the settings' data set; None for a set of the user's own that is not in the store."""
+    name = settings.data.name
+    if name.startswith(PREFIX):
+        return "vector"
+    if is_built_in(name):
+        return kind_of(name)
+    folder = store_folder(places.store(), name)
+    if not (folder / "manifest.json").exists():
+        return None
+    return read_manifest(folder).kind
 
 
 def prepare_partition(settings: Settings, prepared: Prepared) -> tuple[Path, Partition]:

@@ -31,7 +31,7 @@ from shoal.engine.store.warm_start import WarmStart, initial_state, origin_sha25
 from shoal.lifecycle.choosing import choose_clusters
 from shoal.lifecycle.choosing_method import choose_method
 from shoal.lifecycle.preflight import check_method, check_validation
-from shoal.lifecycle.preparing import prepare_data, prepare_partition, settled, with_scheme
+from shoal.lifecycle.preparing import prepare_data, prepare_partition, settled, with_encoder, with_scheme
 from shoal.lifecycle.progress import progress
 
 
@@ -53,7 +53,7 @@ def new_run(
     Raises:
         ShoalError: the data, the partition or the method refuse the settings; WarmStartError: the origin does not fit.
     """
-    settings = with_scheme(settings)
+    settings = with_encoder(with_scheme(settings))
     resolved = resolve(settings)
     expected_slots(settings.workers, resolved.device)
     if partition is None:
@@ -67,6 +67,7 @@ def new_run(
         if table.data_digest != prepared.manifest.digest:
             raise PartitionError(f"the partition in {partition} is of another version of {prepared.manifest.name!r}")
     settings, method = with_open_method(settings, prepared, table)
+    settings = with_encoder(settings)
     choice = None
     if settings.chooses_clusters:
         choice = choose_clusters(settings, prepared, folder, table, finished_run)
@@ -79,6 +80,7 @@ def new_run(
         if choice is not None:
             tell_choice(run, choice)
         tell_left_out(run, table)
+        tell_scale(run, settings, prepared)
         if origin is not None:
             origin.keep(run)
         opened = OpenedRun(run)
@@ -119,6 +121,8 @@ def tell_choice(run: RunFolder, choice: Choice) -> None:
     tried = f"of {choice.min_clusters} to {choice.max_clusters}"
     curve = [record_to_json(each) for each in choice.curve]
     message = f"{choice.clusters} clusters, {tried}: {choice.rule}"
+    if choice.doubt:
+        message += f"; do not trust this number: {choice.doubt}"
     run.event("clusters_chosen", message=message, clusters=choice.clusters, curve=curve)
 
 
@@ -128,6 +132,17 @@ def tell_left_out(run: RunFolder, table: Partition) -> None:
     if clients := left_out.get("clients"):
         message = f"clients that do not take part: {left_out['reason']}"
         run.event("clients_too_small", level=WARNING, message=message, clients=clients)
+
+
+def tell_scale(run: RunFolder, settings: Settings, prepared: Prepared) -> None:
+    """Write to the run's events whether columns are standardised, where the settings leave it to the data."""
+    if prepared.spec.kind == "image" or getattr(settings.method, "standardise", True) is not None:
+        return
+    done = "columns are taken as they are: they are of one scale"
+    if prepared.spec.measurements:
+        done = "columns are standardised over the federation: they are measurements"
+    message = f"{done} (method.standardise=true or false decides otherwise)"
+    run.event("scale_of_columns", message=message, standardise=prepared.spec.measurements)
 
 
 def finished_run(settings: Settings, partition: Path) -> RunFolder:

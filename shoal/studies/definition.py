@@ -8,6 +8,7 @@ caption, which tables show and which may change at any time.
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from typing import Annotated, Any, Literal, get_args
@@ -127,6 +128,8 @@ class Claim(Part):
 
     The rule is written before anything is run: what is compared, by which margin, on how many seeds (those of the
     scale, or of the row at that scale), and the smallest difference that matters.
+
+    A claim with `each_cell: true`, whose sides are names of metrics or numbers, is made of every cell of the table.
     """
 
     claim: str = Field(description="the statement in words")
@@ -189,6 +192,9 @@ class Study(Part):
     scales: dict[str, Scale] = Field(min_length=1, description="scales by name, for example cpu and paper")
     derive: tuple[str, ...] = Field((), description="functions that add rows and figures from all runs at once")
     simulate: str | None = Field(None, description="a function that computes a cell without a federated run")
+    add_data: str | None = Field(None, description="a function that adds the data sets of rows to the store")
+    describe: str | None = Field(None, description="a function that returns words on each run, which are kept")
+    table: str | None = Field(None, description="a function that makes the page's table in place of the usual ones")
     figures: tuple[str, ...] = Field((), description="functions that draw from the metrics of all simulated cells")
     needs: tuple[str, ...] = Field((), description="data sets that are prepared first; functions receive their folders")
     options: dict[str, Any] = Field(default_factory=dict, description="options of the study's own functions")
@@ -254,7 +260,8 @@ class Study(Part):
 
     def functions(self) -> list[str]:
         """Return the functions that the study names."""
-        return [*self.derive, *self.figures, *([self.simulate] if self.simulate else [])]
+        single = (self.simulate, self.add_data, self.describe, self.table)
+        return [*self.derive, *self.figures, *filter(None, single)]
 
 
 def study_names() -> list[str]:
@@ -331,7 +338,28 @@ def _with_keys(raw: dict[str, Any]) -> dict[str, Any]:
             else scale
             for name, scale in scales.items()
         }
+    if isinstance(raw.get("claims"), list):
+        content["claims"] = [own for claim in raw["claims"] for own in _claims_of(claim, content)]
     return {key: value for key, value in content.items() if key in raw}
+
+
+def _claims_of(claim: Any, content: dict[str, Any]) -> list[Any]:
+    """Return a claim with `each_cell: true` once for every row and column, where its sides name metrics alone."""
+    rows = content.get("rows")
+    columns = content.get("columns")
+    written_out = isinstance(claim, dict) and bool(claim.get("each_cell"))
+    if not written_out or not isinstance(rows, dict) or not isinstance(columns, dict):
+        return [claim]
+    found = []
+    for row, column in itertools.product(rows.items(), columns.items()):
+        captions = [str(part.get("caption", key)) for key, part in (row, column) if isinstance(part, dict)]
+        own = {key: value for key, value in claim.items() if key != "each_cell"}
+        own["claim"] = f"{', '.join(captions)}: {claim.get('claim')}"
+        for side in ("left", "right"):
+            if isinstance(claim.get(side), str):
+                own[side] = [row[0], column[0], claim[side]]
+        found.append(own)
+    return found
 
 
 def _keyed(variants: Any) -> Any:

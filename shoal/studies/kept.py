@@ -22,7 +22,7 @@ from shoal.engine.store.codec import read_json, write_atomic
 from shoal.studies.definition import Claim, Study, StudyError
 from shoal.studies.digests import digests
 from shoal.studies.provenance import Provenance, combined
-from shoal.studies.result import FailedRun, rule_of, study_folder
+from shoal.studies.result import FailedRun, RunWords, rule_of, study_folder
 from shoal.studies.rows import Measured, StudyRow, study_row
 from shoal.sweeps.files import RESULT
 
@@ -59,6 +59,7 @@ class Kept:
         rules: what decided each claim when it was measured (`shoal.studies.result.rule_of`).
         provenance: where its numbers come from.
         failed: the runs that have no number.
+        words: on each run, where the study describes runs.
     """
 
     study: str
@@ -69,6 +70,7 @@ class Kept:
     rules: tuple[dict[str, Any], ...]
     provenance: Provenance
     failed: tuple[FailedRun, ...] = ()
+    words: tuple[RunWords, ...] = ()
 
     def table(self, study: Study) -> list[StudyRow]:
         """Return the rows with the captions of today's study, without rows and columns that it no longer has."""
@@ -201,18 +203,20 @@ def with_cells(study: Study, content: dict[str, Any], before: Kept, cells: Colle
         cells: to be taken from it, as `row/column`.
     """
 
-    def taken(entries: Sequence[KeptRow] | Sequence[FailedRun]) -> list[dict[str, Any]]:
+    def taken(entries: Sequence[KeptRow] | Sequence[FailedRun] | Sequence[RunWords]) -> list[dict[str, Any]]:
         return [record_to_json(entry) for entry in entries if f"{entry.row}/{entry.column}" in cells]
 
     order = list(study.rows)
     rows = [*content["rows"], *taken(before.rows)]
     failed = [*content.get("failed", []), *taken(before.failed)]
+    words = [*content.get("words", []), *taken(before.words)]
     return {
         **content,
         "rows": sorted(rows, key=lambda row: order.index(row["row"]) if row["row"] in order else len(order)),
         "digests": {**content["digests"], **{cell: before.digests[cell] for cell in cells}},
         "provenance": record_to_json(combined(before.provenance, record_from_json(Provenance, content["provenance"]))),
         **({"failed": failed} if failed else {}),
+        **({"words": words} if words else {}),
     }
 
 
@@ -251,17 +255,15 @@ def to_json(raw: dict[str, Any]) -> dict[str, Any]:
         }
         for row in raw["rows"]
     ]
-    failed = {}
-    if raw.get("failed"):
-        failed = {"failed": raw["failed"]}
+    optional = {name: raw[name] for name in ("failed", "words") if raw.get(name)}
     names = ("study", "scale", "digests", "overrides", "rules", "provenance")
-    return {"rows": rows, **failed, **{name: raw[name] for name in names}}
+    return {"rows": rows, **optional, **{name: raw[name] for name in names}}
 
 
 def json_lines(content: dict[str, Any]) -> str:
     """Return JSON with a line a key, and a line a row of the table or a rule, so that a change can be read."""
     lines = []
-    for key in ("study", "scale", "provenance", "overrides", "digests", "rules", "failed", "rows"):
+    for key in ("study", "scale", "provenance", "overrides", "digests", "rules", "failed", "words", "rows"):
         value = content.get(key)
         text = json.dumps(value, sort_keys=True)
         if value and isinstance(value, list):

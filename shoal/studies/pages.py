@@ -13,7 +13,7 @@ from pathlib import Path
 from shoal.engine.store.codec import write_atomic
 from shoal.studies.claims import Verdict
 from shoal.studies.claims_tables import claims_tables, paper_value, plural
-from shoal.studies.definition import Study, StudyError, load_study, study_names
+from shoal.studies.definition import Study, StudyError, function, load_study, study_names
 from shoal.studies.kept import DOCS, Kept, image_file, load_kept
 from shoal.studies.result import FailedRun
 from shoal.studies.rows import StudyRow
@@ -28,6 +28,7 @@ PAGES = {
     "cfl": "CFL: clustered federated learning",
     "ssd": "SSD: soft separation and distillation",
     "beyond": "Beyond the papers",
+    "unseen": "Data that no default was chosen on",
 }
 """Titles of the pages, in their order."""
 HEADER = "<!-- Made by `make results` from shoal/studies/results and docs/results/text: edit those. -->"
@@ -111,7 +112,7 @@ def system_page(page: str, studies: Sequence[Study], docs: Path) -> str:
                 missing.append(missing_words(study, scale, own))
             else:
                 parts += study_parts(study, scale, one, docs)
-                if own:
+                if own and not study.table:
                     parts.append(claims_tables(own))
     if missing:
         parts += ["## Not measured yet", "\n".join(missing)]
@@ -123,13 +124,29 @@ def missing_words(study: Study, scale: str, found: Sequence[Entry]) -> str:
     command = f"- `shoal study {study.name} --scale {scale}`"
     if not found:
         return command
-    claims = []
-    for entry in found:
-        paper = paper_value(entry)
-        said = f" ({paper})" if paper and paper.lstrip("+") not in entry.claim.claim else ""
-        claims.append(f"  - {entry.claim.claim}{said}")
+    if study.table:
+        claims = cases_of_rules(found)
+    else:
+        claims = [f"  - {entry.claim.claim}{paper_words(entry)}" for entry in found]
     verdicts = " or ".join(sorted({str(entry.verdict) for entry in found}))
     return "\n".join([f"{command}: {verdicts}, {planned_words(found)}", *claims])
+
+
+def paper_words(entry: Entry) -> str:
+    """Return the paper's number for a claim in brackets; empty where the claim says it, or the paper prints none."""
+    paper = paper_value(entry)
+    if paper and paper.lstrip("+") not in entry.claim.claim:
+        return f" ({paper})"
+    return ""
+
+
+def cases_of_rules(found: Sequence[Entry]) -> list[str]:
+    """Return a line for each rule of claims `case: rule`, with its cases."""
+    cases: dict[str, list[str]] = {}
+    for entry in found:
+        case, _, rule = entry.claim.claim.partition(": ")
+        cases.setdefault(rule, []).append(case)
+    return [f"  - {rule}: {'; '.join(own)}" for rule, own in cases.items()]
 
 
 def planned_words(found: Sequence[Entry]) -> str:
@@ -142,6 +159,25 @@ def planned_words(found: Sequence[Entry]) -> str:
 def study_parts(study: Study, scale: str, one: Kept, docs: Path) -> Iterator[str]:
     """Heading, table, figures and origin of a kept result."""
     yield f"## {study.title[:1].upper()}{study.title[1:]}"
+    if study.table:
+        yield sentence(study.scales[scale].about)
+        yield function(study, study.table)(study, scale, one)
+    else:
+        yield from usual_table(study, scale, one)
+    if one.failed:
+        yield failed_words(study, one)
+    for name, caption in study.images.items():
+        path = image_file(study.name, scale, name, docs)
+        if path.is_file():
+            yield f"![{caption}](../images/{path.name})"
+    yield origin(study, scale, one)
+    if changed := one.changed(study):
+        some = "All settings" if len(changed) == len(one.digests) else f"Settings of {', '.join(sorted(changed))}"
+        yield f"**{some} have changed since this was measured.**"
+
+
+def usual_table(study: Study, scale: str, one: Kept) -> Iterator[str]:
+    """Return what the scale is, and the table of means over seeds."""
     rows = one.table(study)
     head, body = values_cells(study, scale, rows)
     seeds = {cells[-1] for cells in body}
@@ -153,16 +189,6 @@ def study_parts(study: Study, scale: str, one: Kept, docs: Path) -> Iterator[str
         about += f" {plural(counted, 'seed')}."
     yield about
     yield table(head, body, "l" + "r" * (len(head) - 1))
-    if one.failed:
-        yield failed_words(study, one)
-    for name, caption in study.images.items():
-        path = image_file(study.name, scale, name, docs)
-        if path.is_file():
-            yield f"![{caption}](../images/{path.name})"
-    yield origin(study, scale, one)
-    if changed := one.changed(study):
-        some = "All settings" if len(changed) == len(one.digests) else f"Settings of {', '.join(sorted(changed))}"
-        yield f"**{some} have changed since this was measured.**"
 
 
 def failed_words(study: Study, one: Kept) -> str:

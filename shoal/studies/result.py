@@ -37,6 +37,22 @@ class FailedRun:
 
 
 @dataclass(frozen=True)
+class RunWords:
+    """Words on a run, such as the method that was chosen for it.
+
+    Attributes:
+        row, column: keys of its cell.
+        seed: of the run.
+        words: by name.
+    """
+
+    row: str
+    column: str
+    seed: int
+    words: dict[str, str]
+
+
+@dataclass(frozen=True)
 class StudyResult:
     """The result of a study at a scale.
 
@@ -53,6 +69,7 @@ class StudyResult:
         rules: what decided each claim when the result was written (`rule_of`).
         provenance: code, versions, machine and time of the numbers.
         failed: the runs without a number.
+        words: on each run, where the study has a function that describes runs.
     """
 
     study: str
@@ -68,6 +85,7 @@ class StudyResult:
     rules: tuple[dict[str, Any], ...] = ()
     provenance: Provenance | None = None
     failed: tuple[FailedRun, ...] = ()
+    words: tuple[RunWords, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return nested dictionaries and lists of JSON values."""
@@ -94,6 +112,7 @@ def write_result(
     overrides: Mapping[str, Any],
     runs: Sequence[str] = (),
     failed: Sequence[FailedRun] = (),
+    words: Sequence[RunWords] = (),
 ) -> StudyResult:
     """Judge the claims, and write the result beside its figures.
 
@@ -104,6 +123,7 @@ def write_result(
         overrides: settings that replaced those of all cells.
         runs: names of the runs.
         failed: the runs without a number.
+        words: on each run.
     """
     folder = study_folder(study.name, scale)
     measured = {(row.row_key, row.column_key) for row in rows}
@@ -123,6 +143,7 @@ def write_result(
         rules=tuple(rule_of(study, scale, claim) for claim in claims),
         provenance=provenance,
         failed=tuple(failed),
+        words=tuple(words),
     )
     content = result.to_json()
     write_result_files(folder, content, pd.DataFrame(content["rows"]), "table.csv")

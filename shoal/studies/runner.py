@@ -29,7 +29,7 @@ from shoal.studies.cells import Cell, cells
 from shoal.studies.definition import Study, StudyError, function, load_study
 from shoal.studies.provenance import from_runs
 from shoal.studies.report import write_study_page
-from shoal.studies.result import FailedRun, StudyResult, study_folder, write_result
+from shoal.studies.result import FailedRun, RunWords, StudyResult, study_folder, write_result
 from shoal.studies.rows import Derive, Group, Measured, measured_rows
 from shoal.studies.simulation import simulate_cells
 from shoal.studies.tracking import log_result
@@ -75,6 +75,8 @@ def run_study(
     overrides = overrides or {}
     for path in study.functions():
         function(study, path)  # refuse a wrong name before any work
+    if study.add_data:
+        function(study, study.add_data)(study, list(dict.fromkeys(cell.row.key for cell in planned)))
     prepared = {needed: str(prepare_shown(needed).folder) for needed in study.needs}
     if study.simulate:
         result = simulated_result(study, scale, planned, overrides, prepared, watch, gather=gather)
@@ -202,10 +204,13 @@ def make_result(study: Study, scale: str, runs: Sequence[CellRun], overrides: di
     for path in study.derive if groups else ():
         derive: Derive = function(study, path)
         rows += derive(study, groups, folder)
+    words: list[RunWords] = []
+    if study.describe:
+        words = function(study, study.describe)(study, groups)
     draw_curves(study, groups, folder)
     finished = [run for group in groups for run in group.runs]
     names = [run.name for run in finished]
-    return write_result(study, scale, rows, from_runs(finished), overrides, names, failed)
+    return write_result(study, scale, rows, from_runs(finished), overrides, names, failed, words)
 
 
 def draw_curves(study: Study, groups: Sequence[Group], folder: Path) -> None:

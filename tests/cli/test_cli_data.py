@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -157,6 +158,40 @@ def test_the_data_commands_cost_nothing_until_they_are_used():
 @pytest.mark.parametrize("command", ["list", "prepare", "partition", "show", "add"])
 def test_help_ends_in_an_example(command):
     assert f"Example: shoal data {command}" in shoal(command, "--help")
+
+
+def test_series_become_windows_that_can_be_shown(home):
+    """The command of docs/data.md."""
+    times = [f"{time:%Y-%m-%d %H:%M}" for time in pd.date_range("2024-03-01", periods=60, freq="h")]
+    parts = [
+        pd.DataFrame({"site": site, "meter": meter, "t": times, "load": np.sin(np.arange(60.0) + phase)})
+        for phase, (site, meter) in enumerate([("a", "m1"), ("a", "m2"), ("b", "m1")])
+    ]
+    pd.concat(parts).to_csv(home / "loads.csv", index=False)
+    (command,) = [
+        line.split()[3:]
+        for line in (ROOT / "docs" / "data.md").read_text().splitlines()
+        if line.startswith("    shoal data add loads.csv --name loads ")
+    ]
+    output = shoal("add", home / "loads.csv", *command[1:])
+    assert "24 times of 3600 seconds; one begins every 24 times" in output
+    assert re.search(r"windows seen +│ +9", output)
+    assert re.search(r"windows taken +│ +6", output)
+    assert re.search(r"left out: window that its series does not fill +│ +3", output)
+    assert "images:" in shoal("show", "loads", "--images", home / "sheet.png")
+
+
+def test_missing_values_and_texts_follow_the_options(home):
+    table = pd.DataFrame({"client": ["a", "b"] * 3, "age": [1, None, 3, 4, 5, 6], "city": list("xyxyxz")})
+    table.to_csv(home / "patients.csv", index=False)
+    with pytest.raises(DataError, match=r"missing values in age \(1 value, row 1\).*--missing mean or drop-rows"):
+        shoal("add", home / "patients.csv", "--name", "patients")
+    output = shoal("add", home / "patients.csv", "--name", "patients", "--missing", "mean")
+    assert "columns of text" in output
+    assert "city=x, city=y, city=z" in output
+    output = shoal("add", home / "patients.csv", "--name", "few", "--missing", "drop-rows", "--max-categories", 2)
+    assert re.search(r"more than 2 different values \(--max-categories\) +│ +1 │ city", output)
+    assert re.search(r"row with missing values +│ +1 │ patients.csv:1", output)
 
 
 def test_a_table_ends_with_what_was_left_out(home, monkeypatch):

@@ -59,12 +59,12 @@ def test_list_brings_back_a_set_that_a_kill_had_cut_short(mine: Path) -> None:
 def test_show_and_doctor_notice_one_bit_and_say_what_helps(mine: Path) -> None:
     assert "mine" in shoal_data("show", "mine")
     assert all(check.ok for check in stores() if check.name.startswith("data set"))
-    flip(mine / "train_x.npy")
+    flip(mine / "clients" / "0000" / "train_x.npy")
     with pytest.raises(DataError, match="add all of it again with `shoal data add FOLDER --name mine --force`"):
         shoal_data("show", "mine")
     (check,) = (each for each in stores() if each.name == "data set mine")
     assert not check.ok
-    assert "do not match its manifest" in check.detail
+    assert "is not the file that its manifest describes" in check.detail
     add_table(places.home() / "t.csv", "mine", places.store(), force=True)
     assert "mine" in shoal_data("show", "mine")
 

@@ -83,6 +83,10 @@ def test_embeddings_with_a_label_have_as_many_columns_as_embeddings(add: Add) ->
         ("same", 5.0, "same value"),
         ("same", True, "same value"),
         ("name", [f"P{k:03}" for k in range(N)], "another text"),
+        ("note", [f"n{k % 30}" for k in range(N)], "text with more than 20 different values"),
+        ("colour", "red", "same value"),
+        ("empty", None, "without any value"),
+        ("Species", ["a", "b"] * (N // 2), "named like a label"),
         ("count", range(100, 100 + N), "counts the rows"),
         ("count", RNG.permutation(N), "counts the rows"),
         ("count", np.cumsum(RNG.integers(1, 9, N)), "counts the rows"),
@@ -139,7 +143,7 @@ def test_few_rows_and_the_last_column_decide_nothing(add: Add) -> None:
     ):
         feature_columns(pd.DataFrame({"label": REAL}), Path("t.csv"))
     _, intake = add({"v": RNG.choice(10**6, N, replace=False)})
-    assert intake.noted == {"column with another whole number in every row, taken as a measurement": {"v": ""}}
+    assert intake.noted["column with another whole number in every row, taken as a measurement"] == {"v": ""}
 
 
 def test_features_that_are_named(add: Add) -> None:
@@ -184,10 +188,10 @@ def test_rows_that_are_appended_have_the_columns_of_the_set(tmp_path: Path) -> N
         ([f"{k + 1},500" for k in range(N)], r"t: not a number \('1,500'\).* without thousands separators"),
         ([f"{k},5" for k in range(N)], "with a point"),
         ([f"{k} kg" for k in range(N)], r"t: not a number \('0 kg'\)"),
-        (["red", "blue"] * (N // 2), r"t: not a number \('red'\) in rows 0, 1, 2, 3, 4 and 55 more"),
         ([*range(N - 1), "none yet"], r"t: not a number \('none yet'\) in row 59"),
-        ([1.5, None] * (N // 2), "t: NaN or infinite in rows 1, 3"),
-        ([True, None] * (N // 2), "t: NaN or infinite in rows 1, 3"),
+        ([1.5, np.inf] * (N // 2), "t: NaN or infinite in rows 1, 3"),
+        ([1.5, None] * (N // 2), r"missing values in t \(30 values, rows 1, 3, .*--missing mean or drop-rows"),
+        ([True, None] * (N // 2), r"missing values in t \(30 values, rows 1, 3"),
     ],
 )
 def test_what_is_no_number_is_refused_in_a_sentence(add: Add, values: Any, said: str) -> None:

@@ -65,7 +65,7 @@ def test_a_set_lost_between_removing_and_renaming_is_brought_back_and_said(store
 def test_a_set_whose_removal_was_cut_short_gives_way_to_the_whole_new_one(store: Path) -> None:
     folder = own_folder(store, "mine")
     shutil.copytree(folder, aside(folder))
-    (folder / "train_x.npy").unlink()
+    (folder / "clients/0000/train_x.npy").unlink()
     (said,) = repair_sets(store)
     assert said.startswith("data set 'mine' is back")
     assert open_prepared(folder, verify=True).manifest.train == 8
@@ -85,9 +85,9 @@ def test_what_is_left_beside_a_whole_set_is_removed_and_never_used(store: Path, 
 def test_half_a_set_is_not_brought_back(store: Path) -> None:
     folder = own_folder(store, "mine")
     os.rename(folder, left := aside(folder))
-    raw = bytearray((left / "train_x.npy").read_bytes())
+    raw = bytearray((left / "clients/0000/train_x.npy").read_bytes())
     raw[-1] ^= 1
-    (left / "train_x.npy").write_bytes(raw)
+    (left / "clients/0000/train_x.npy").write_bytes(raw)
     (said,) = repair_sets(store)
     assert "was never written completely" in said
     assert "shoal data add FOLDER --name mine --force" in said
@@ -106,7 +106,10 @@ def test_a_set_that_is_being_written_is_left_alone(store: Path) -> None:
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("file", ["train_x.npy", "column_client.npy", "files.parquet", "manifest.json"])
+@pytest.mark.parametrize(
+    "file",
+    ["clients/0000/train_x.npy", "column_client.npy", "clients/0000/files.parquet", "test_client.npy", "manifest.json"],
+)
 @pytest.mark.parametrize("damage", ["bit", "cut", "gone"])
 def test_damage_of_an_own_set_is_found_and_the_advice_leads_to_a_whole_one(
     store: Path, tmp_path: Path, file: str, damage: str
@@ -134,7 +137,7 @@ def test_damage_of_an_own_set_is_found_and_the_advice_leads_to_a_whole_one(
 def test_a_set_that_dvc_keeps_is_fetched_after_its_damaged_files_are_removed(store: Path) -> None:
     folder = own_folder(store, "mine")
     folder.with_name("mine.dvc").write_text("outs: []\n")
-    (folder / "train_x.npy").unlink()
+    (folder / "clients/0000/train_x.npy").unlink()
     ((_, said),) = damaged_sets(store)
     assert f"run `rm -r {folder}`, then `dvc pull {folder}.dvc`; or add all" in said
     shutil.rmtree(folder)
@@ -188,4 +191,4 @@ def test_a_set_that_is_replaced_while_it_is_opened_is_opened_again(
     monkeypatch.setattr(prepared, "read_manifest", late)
     opened = open_prepared(folder)
     assert opened.manifest.train == len(opened.train_x) == 6
-    assert isinstance(opened.train_x, np.ndarray)
+    assert np.asarray(opened.train_x).shape == (6, 1)

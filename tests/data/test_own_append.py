@@ -125,7 +125,7 @@ def test_rows_of_another_table(tmp_path: Path) -> None:
     files = sample_files(more)
     assert files is not None
     assert files["file"].tolist()[5:8] == ["may.csv:5", "june.csv:0", "june.csv:1"]
-    with pytest.raises(DataError, match=r"has rows of a table may\.csv already"):
+    with pytest.raises(DataError, match=r"has rows of may\.csv already"):
         add_table(tmp_path / "may.csv", "rows", store, append=True)
     pd.DataFrame({"client": ["x"], "v": [1], "u": [2]}).to_csv(tmp_path / "july.csv", index=False)
     with pytest.raises(DataError, match=r"it lacks w, and also has u"):

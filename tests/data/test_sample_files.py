@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError
+from shoal.data.by_client import client_file
 from shoal.data.own import add_folder, add_table
 from shoal.data.prepared import Prepared, open_prepared
 from shoal.data.sample_files import FILES, sample_files
@@ -53,10 +54,10 @@ def test_sets_without_file_names_have_none(digits: Prepared) -> None:
 
 
 def test_a_changed_or_missing_table_is_named(photos: Prepared) -> None:
-    path = photos.folder / FILES
+    path = photos.folder / client_file(0, FILES)
     pd.read_parquet(path).assign(file="other").to_parquet(path, index=False)
-    with pytest.raises(DataError, match=r"files\.parquet is not the table"):
+    with pytest.raises(DataError, match=r"0000/files\.parquet is missing or is not the file"):
         sample_files(open_prepared(photos.folder))
     path.unlink()
-    with pytest.raises(DataError, match=r"files\.parquet cannot be read .*dvc pull"):
+    with pytest.raises(DataError, match=r"0000/files\.parquet is missing .*add all of it again"):
         sample_files(photos)

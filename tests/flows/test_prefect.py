@@ -306,10 +306,10 @@ def test_a_cron_deployment_schedules_runs_and_is_registered_again(server: Server
     (home / "prefect.yaml").write_text((ROOT / "prefect.yaml").read_text())
     assert register(server, home) == []
     deployments = server.find("deployments")
-    assert {d["name"] for d in deployments} == {"nightly", "on-demand", "search", "tell"}
+    assert {d["name"] for d in deployments} == {"nightly", "on-demand", "search", "embed", "tell"}
     assert [d["pull_steps"] for d in deployments] == [
         [{"prefect.deployments.steps.set_working_directory": {"directory": str(home)}}]
-    ] * 4
+    ] * 5
     nightly = next(d for d in deployments if d["name"] == "nightly")
     properties = nightly["parameter_openapi_schema"]["properties"]
     assert {"settings", "night"} <= properties.keys()

@@ -162,12 +162,16 @@ def _table(n: int = 6) -> pd.DataFrame:
 
 def _read_own_table(path: Path) -> Any:
     from shoal.core.errors import DataError
-    from shoal.data.tables import client_numbers, features, read_table
+    from shoal.data.intake import Intake
+    from shoal.data.table_coding import encode, find_coding
+    from shoal.data.tables import client_numbers, read_table
 
     table = read_table(path, text=("client", "label"))
     if "client" not in table.columns:
         raise DataError(f"{path} has no column")
-    return client_numbers(table["client"], path), features(table.drop(columns=["client"]), path)
+    columns = table.drop(columns=["client"])
+    coding = find_coding(columns, path, "refuse", 20, Intake())
+    return client_numbers(table["client"], path), encode(columns, coding, path, Intake())
 
 
 def csv_table(folder: Path) -> Opened:
@@ -292,15 +296,12 @@ def names_of_sets(folder: Path) -> Opened:
 
 def _prepared(folder: Path) -> Path:
     from shoal.data.prepared import Manifest, write_prepared
-    from shoal.data.sample_files import DIGEST, FILES, files_table
 
     x = np.arange(6 * 16, dtype=np.uint8).reshape(6, 1, 4, 4)
     y = np.array([0, 1, 0, 1, 0, 1], dtype=np.int64)
-    table = files_table([f"a/{k}.png" for k in range(8)], ["a"] * 8, np.array([False] * 6 + [True] * 2))
-    extra = {"clients": ["a"], DIGEST: hashlib.sha256(table).hexdigest()}
-    manifest = Manifest("tiny", "image", (1, 4, 4), 2, 6, 2, "a test", "none", ("u", "v"), extra=extra)
+    manifest = Manifest("tiny", "image", (1, 4, 4), 2, 6, 2, "a test", "none", ("u", "v"))
     arrays = {"train_x": x, "train_y": y, "test_x": x[:2], "test_y": y[:2]}
-    write_prepared(folder / "tiny", manifest, arrays, {"client": np.zeros(6, np.int64)}, {FILES: table})
+    write_prepared(folder / "tiny", manifest, arrays, {"client": np.zeros(6, np.int64)})
     return folder / "tiny"
 
 
@@ -335,16 +336,24 @@ def set_column(folder: Path) -> Opened:
 def set_files(folder: Path) -> Opened:
     from dataclasses import replace
 
-    from shoal.data.prepared import open_prepared
-    from shoal.data.sample_files import DIGEST, sample_files
+    from shoal.data.by_client import client_file
+    from shoal.data.own_writing import Part, write_by_client
+    from shoal.data.prepared import Manifest, open_prepared
+    from shoal.data.sample_files import FILES, sample_files
 
-    opened = open_prepared(_prepared(folder))
-    path = opened.folder / "files.parquet"
+    x = np.zeros((4, 1, 4, 4), np.uint8)
+    part = Part(x, None, np.zeros(4, np.int64), [f"a/{k}.png" for k in range(4)])
+    nothing = Part(x[:0], None, np.zeros(0, np.int64), [])
+    about = Manifest("tiny", "image", (1, 4, 4), None, 4, 0, "a test", "none", extra={"clients": ["a"]})
+    write_by_client(folder / "tiny", about, {"train": part, "test": nothing})
+    opened = open_prepared(folder / "tiny")
+    name = client_file(0, FILES)
+    path = opened.folder / name
 
     def read(data: bytes) -> Any:
         path.write_bytes(data)
-        extra = {**opened.manifest.extra, DIGEST: hashlib.sha256(data).hexdigest()}
-        return sample_files(replace(opened, manifest=replace(opened.manifest, extra=extra)))
+        files = {**opened.manifest.files, name: hashlib.sha256(data).hexdigest()}
+        return sample_files(replace(opened, manifest=replace(opened.manifest, files=files)))
 
     return Opened([path.read_bytes()], read, r"files\.parquet")
 

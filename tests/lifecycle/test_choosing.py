@@ -11,14 +11,19 @@ import pytest
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import SettingsError, load_settings
+from shoal.engine.store.choice import Choice
 from shoal.engine.store.run_folder import RunFolder, in_order
+from shoal.engine.workers.worker import Worker
 from shoal.lifecycle import starting
 from shoal.lifecycle.choosing import choice_file, components_of, encoder_settings, known_choice
 from shoal.lifecycle.preparing import settled, with_scheme
 from shoal.lifecycle.rehearsal import rehearse
 from shoal.lifecycle.starting import find_like, new_run
+from shoal.methods.clustering.cluster_number import Tried
 from shoal.methods.contract.base import MethodError
 from shoal.review.pages.figures import draw_figures
+from shoal.review.results.clusters import keep_clusters
+from shoal.review.results.result import run_result
 from tests.runs import go_on, straight
 
 Make = Callable[..., Any]
@@ -48,6 +53,34 @@ def test_the_run_has_the_number_and_its_lineage_says_how_it_was_chosen(home: Pat
         like = find_like(asked)
         assert like is not None
         assert like.path == run.path
+
+
+@pytest.mark.parametrize(
+    ("clusters", "stability", "said"),
+    [
+        (3, 0.9, None),
+        (3, 0.5, "agree little (adjusted Rand index 0.50)"),
+        (6, 0.9, "6 is the largest that was tried: set choose.max_clusters higher"),
+        (2, 0.9, "2 is the smallest that was tried"),
+    ],
+)
+def test_a_number_at_the_edge_or_unstable_is_not_to_be_trusted(
+    clusters: int, stability: float, said: str | None
+) -> None:
+    curve = tuple(Tried(k, stability, 0.5, 0.0, 0.0) for k in range(2, 7))
+    choice = Choice(clusters, "", 2, 6, 5, 0, "samples", None, 100, 0, 0, curve, "", "", "")
+    assert (said is None) == (choice.doubt is None)
+    assert (said or "") in (choice.doubt or "")
+
+
+def test_a_number_at_the_edge_makes_the_verdict_doubtful(home: Path, small: Make) -> None:
+    worker = Worker()
+    run = straight(on_points(small, choose={"max_clusters": 3}), worker.handle)
+    assert keep_clusters(run, worker.handle)
+    verdict = run_result(run).verdict
+    assert verdict is not None
+    assert (verdict.word, verdict.reason.split(":")[0]) == ("doubtful", "Do not trust the number of clusters")
+    assert "do not trust this number: 3 is the largest" in run.events()[0].message
 
 
 def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: pytest.CaptureFixture[str]) -> None:

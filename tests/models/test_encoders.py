@@ -8,7 +8,7 @@ from torch import nn
 
 from shoal.methods.scores.representation import uniformity
 from shoal.methods.training.local import seeded_build
-from shoal.models.encoders import ENCODERS, build_encoder, pooled
+from shoal.models.encoders import build_encoder, encoders_for, pooled
 from tests.pretend_gpu.device import DEVICE, pretending
 
 
@@ -17,7 +17,7 @@ def size(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-SMALL = [name for name in ENCODERS if not name.startswith("resnet")]
+SMALL = [name for name in encoders_for("image") if not name.startswith("resnet")]
 # Two convolutions of 5x5 with pooling leave nothing of 8 pixels.
 FITTING = [
     (name, shape)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import replace
 
 import pytest
 import torch
 
-from shoal.models import frozen
 from shoal.models.frozen import PRETRAINED, EncoderError, frozen_encoder
 
 NAME = "efficientnet-lite0"
@@ -32,6 +32,6 @@ def test_other_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frozen.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(EncoderError, match=r"is not installed: run pip install 'shoal\[encoders\]'"):
         frozen_encoder(NAME)

@@ -15,8 +15,10 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from shoal.core.errors import FailureCause
+from shoal.core.records import record_from_json, record_to_json
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.memory_index import MemoryIndex
+from shoal.methods.scores.baselines import Comparison
 
 # --- requests ---------------------------------------------------------------------------------------------------------
 
@@ -180,7 +182,7 @@ class Assign(StateRequest):
     """Find the cluster of every sample under a server state.
 
     Args:
-        judge: also compute how well the clusters are separated.
+        judge: also compute how well the clusters are separated, and compare them with null baselines.
     """
 
     do: ClassVar[str] = "assign"
@@ -332,6 +334,7 @@ class Assigned:
         silhouette: mean silhouette of the samples' features, if asked for and defined.
         shown: indices of samples to draw, int64 (m,), if asked for (`shoal.methods.scores.shown`).
         features: their features, or principal components of them, float32 (m, p).
+        comparison: the clusters beside null baselines, if asked for and if there are such baselines.
     """
 
     clusters: int
@@ -342,10 +345,18 @@ class Assigned:
     silhouette: float | None = None
     shown: np.ndarray | None = None
     features: np.ndarray | None = None
+    comparison: Comparison | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the values as JSON, but with arrays."""
-        return dict(vars(self))
+        comparison = self.comparison and record_to_json(self.comparison)
+        return {**vars(self), "comparison": comparison}
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Assigned:
+        """Return the answer from its JSON."""
+        comparison = plain["comparison"] and record_from_json(Comparison, plain["comparison"])
+        return cls(**{**plain, "comparison": comparison})
 
 
 Answer = Trained | Evaluated | Assigned | Failed
@@ -360,7 +371,7 @@ def answer_from_json(request: Request | RemoteRequest, plain: dict[str, Any]) ->
     if isinstance(request, Train):
         return Trained({int(client): _result_from_json(result) for client, result in plain["clients"].items()})
     if isinstance(request, Assign):
-        return Assigned(**plain)
+        return Assigned.from_json(plain)
     return Evaluated(**plain)
 
 

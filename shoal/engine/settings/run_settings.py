@@ -179,6 +179,8 @@ class Settings(Section):
         decisive = {k: v for k, v in self.to_json().items() if k not in ("tracking", "checkpoint")}
         if not self.chooses_clusters:
             del decisive["choose"]  # they have no effect
+        if self.model.start == "random":
+            decisive["model"] = {k: v for k, v in decisive["model"].items() if k != "start"}
         if not self.local.steps:
             del decisive["local"]["steps"]  # nor has it
         # Batched clients, sums of groups and compiled networks agree with single clients only up to rounding.

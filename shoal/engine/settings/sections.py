@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, Union, get_type_hints
+import re
+from functools import partial
+from typing import Annotated, Any, Literal, Union, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
-from shoal.core.setting import BOUNDS
+from shoal.core.setting import BOUNDS, NameForms
 from shoal.engine.settings.addresses import SCHEMA, check_address
 from shoal.engine.settings.path_names import check_path_part
+from shoal.engine.settings.wrong_settings import NAME_FORM
 
 
 class Section(BaseModel):
@@ -47,12 +59,25 @@ def _field(item: dataclasses.Field[Any], hint: Any, *, optional: bool) -> tuple[
         default = {"default_factory": hint}
     elif choices:
         hint = Literal[choices]
+        if forms := item.metadata.get("forms"):
+            named = Annotated[str, AfterValidator(partial(_in_form, forms)), Field(json_schema_extra=_schema(forms))]
+            hint = Union[hint, named]  # noqa: UP007 (the hint is a value)
     elif item.default_factory is not dataclasses.MISSING:
         default = {"default_factory": item.default_factory}
     if optional:
         hint = Union[hint, None]  # noqa: UP007 (the hint is a value)
         default = {"default": None}
     return hint, Field(description=item.metadata.get("doc"), **bounds, **default)
+
+
+def _in_form(forms: NameForms, value: str) -> str:
+    if re.search(forms.pattern, value) is None:
+        raise PydanticCustomError(NAME_FORM, "Input should be {words}", {"words": forms.words})
+    return value
+
+
+def _schema(forms: NameForms) -> dict[str, Any]:
+    return {"pattern": forms.pattern}
 
 
 def to_dataclass(source: type, values: dict[str, Any]) -> Any:

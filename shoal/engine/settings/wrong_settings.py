@@ -16,6 +16,8 @@ MAX_SENTENCES = 20
 """Most sentences to show."""
 MAX_VALUE_CHARACTERS = 120
 """Most characters of a wrong value to show."""
+NAME_FORM = "name_form"
+"""The type of pydantic's error about a text that is not of the forms of a setting's names."""
 
 
 class Tagged(NamedTuple):
@@ -42,7 +44,7 @@ def explain(
     numbers_or_names: dict[str, list[Any]] = {}
     for item in errors:
         steps = [str(step) for i, step in enumerate(item["loc"]) if not (i == 1 and step in names)]
-        if len(steps) > 1 and (steps[-1] == "int" or steps[-1].startswith("literal[")):
+        if len(steps) > 1 and (steps[-1] == "int" or steps[-1].startswith("literal[") or item["type"] == NAME_FORM):
             # A number or a name: pydantic has an error for each of them.
             numbers_or_names.setdefault(".".join(map(shown, steps[:-1])), []).append(item)
             continue
@@ -50,6 +52,9 @@ def explain(
         sentences[path] = _sentence(raw, item, steps, path, root, tagged)
     for path, items in numbers_or_names.items():
         words = [word for item in items if item["type"] == "literal_error" for word in _words(item)]
+        if forms := [item["ctx"]["words"] for item in items if item["type"] == NAME_FORM]:
+            sentences[path] = unknown_name(path, items[0]["input"], [*words, *forms])
+            continue
         sentences[path] = (
             f"{path}: given {format_value(items[0]['input'])}; expected a whole number or {', '.join(words)}"
         )

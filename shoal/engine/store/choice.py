@@ -9,6 +9,9 @@ from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
 from shoal.methods.clustering.cluster_number import Tried
 
+MIN_STABILITY = 0.6
+"""Adjusted Rand index over halves of the samples, below which a number of clusters is not to be trusted."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -43,6 +46,23 @@ class Choice:
     data_digest: str
     partition_digest: str
     settings_sha256: str
+
+    @property
+    def doubt(self) -> str | None:
+        """Why this number is not to be trusted, in words that follow a colon; None where nothing speaks against it."""
+        stability = next((each.stability for each in self.curve if each.clusters == self.clusters), 1.0)
+        if stability < MIN_STABILITY:
+            return (
+                f"the clusters of two halves of the samples agree little (adjusted Rand index {stability:.2f}), so "
+                "that no number fits well"
+            )
+        if self.clusters == self.max_clusters:
+            return f"{self.clusters} is the largest that was tried: set choose.max_clusters higher"
+        if self.clusters == self.min_clusters and self.min_clusters > 2:
+            return f"{self.clusters} is the smallest that was tried: set choose.min_clusters lower"
+        if self.clusters == self.min_clusters:
+            return f"{self.clusters} is the smallest that was tried: the samples may be of one kind"
+        return None
 
 
 def write_choice(path: Path, choice: Choice) -> None:

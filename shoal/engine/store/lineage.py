@@ -21,6 +21,7 @@ from shoal.engine.store.choice import Choice
 from shoal.engine.store.codec import file_digest
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.store.relocation import stored_path
+from shoal.models.frozen import EncoderVersion, encoder_version, is_pretrained
 
 PACKAGES = ("shoal", "torch", "torchvision", "numpy", "pandas", "scikit-learn", "prefect", "mlflow", "dvc")
 
@@ -124,6 +125,7 @@ class Lineage:
         clusters_chosen: how `model.clusters: auto` was settled.
         method_chosen: how `method.name: auto` was settled.
         origin: the state that the run started from; None: the method's own.
+        encoder: the pretrained encoder that it uses; None: it uses none.
         prefect: the flow run that worked on it last.
         mlflow_run: id of its run in MLflow.
         mlflow_uri: address of that MLflow, without secrets.
@@ -142,10 +144,18 @@ class Lineage:
     clusters_chosen: Choice | None = None
     method_chosen: MethodChoice | None = None
     origin: StartingState | None = None
+    encoder: EncoderVersion | None = None
     prefect: FlowRun | None = None
     mlflow_run: str | None = None
     mlflow_uri: str | None = None
     mlflow_parent: str | None = None
+
+    @property
+    def encoder_sha256(self) -> str:
+        """Digest that the weights of the run's pretrained encoder have; empty where it uses none."""
+        if self.encoder is None:
+            return ""
+        return self.encoder.sha256
 
     @property
     def environment(self) -> Environment:
@@ -276,4 +286,17 @@ def make_lineage(
         resolved=resolved,
         hardware=environment.hardware,
         versions=environment.versions,
+        encoder=encoder_of_run(settings, prepared),
     )
+
+
+def encoder_of_run(settings: Settings, prepared: Prepared) -> EncoderVersion | None:
+    """Return the pretrained encoder that a run uses; None where it uses none.
+
+    Raises:
+        EncoderError: it is not installed.
+    """
+    name = settings.model.encoder
+    if prepared.manifest.kind != "image" or not is_pretrained(name):
+        return None
+    return encoder_version(name)

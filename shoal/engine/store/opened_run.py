@@ -42,7 +42,7 @@ class OpenedRun:
         self.settings: Settings = run.settings()
         self.lineage: Lineage = run.lineage()
         self.device = torch.device(device)
-        self.prepared: Prepared = open_verified(run.folder_of("data"))
+        self.prepared: Prepared = open_verified(run.folder_of("data"), by_client=True)
         if self.prepared.manifest.digest != self.lineage.data.digest:
             raise RunError(
                 f"the prepared data in {self.prepared.folder} is not what run {run.name} was started on (digest "
@@ -89,6 +89,7 @@ class OpenedRun:
             s.workers.compile if self.working else "off",
             s.dataclass("aggregation"),
             self.graphs,
+            self.lineage.encoder_sha256,
         )
 
     @cached_property

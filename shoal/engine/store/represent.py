@@ -106,7 +106,8 @@ def _write_representations(
         subset=source.manifest.subset,
         extra={"options": own, "rotation_accuracy": round(accuracy, 4)},
     )
-    arrays = {"train_x": train_x, "train_y": source.train_y, "test_x": test_x, "test_y": source.test_y}
+    train_y, test_y = (None if y is None else np.asarray(y) for y in (source.train_y, source.test_y))
+    arrays = {"train_x": train_x, "train_y": train_y, "test_x": test_x, "test_y": test_y}
     columns = {column: source.column(column) for column in source.columns()}
     write_prepared(folder, manifest, arrays, columns)
 

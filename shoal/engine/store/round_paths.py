@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 MANIFEST = "manifest.json"
@@ -68,7 +69,7 @@ class RoundPaths:
         """Which files of memory and inbox belong to the checkpoint."""
         return self.checkpoint / LINKS
 
-    @property
+    @cached_property
     def work(self) -> Path:
         """The folder of what the clients of the round answered."""
         return self.run / "work" / f"{self.round:04d}"

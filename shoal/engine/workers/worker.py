@@ -41,6 +41,7 @@ from shoal.engine.store.opened_run import OpenedClients, OpenedRun
 from shoal.engine.store.round_paths import RoundPaths, memory_file, peer_file, update_file, version
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.arithmetic import arithmetic
+from shoal.engine.workers.null_baselines import null_comparison
 from shoal.methods.averaging.noise import secret_normal, seeded_normal
 from shoal.methods.averaging.private import private_message
 from shoal.methods.contract.base import Client, Server, Update
@@ -271,7 +272,10 @@ class Worker:
         return Evaluated({}, time.perf_counter() - started)
 
     def assign(self, request: Assign) -> Assigned:
-        """Find every sample's cluster under a server state; if asked, also their separation, and features to draw."""
+        """Find every sample's cluster under a server state.
+
+        If asked, also judge their separation, compare them with null baselines, and return features to draw.
+        """
         opened = self.opened(request.run)
         server = self.server(request.server)
         clients = OpenedClients(opened, request.round, request.memory_index)
@@ -281,11 +285,13 @@ class Worker:
         found = assignment_of(opened.method, server, clients, evaluation)
         cluster = found.cluster.cpu().numpy()
         score = None
-        shown: tuple[np.ndarray, ...] = ()
+        comparison = None
+        shown: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
         if request.judge:
-            features = found.features.float().cpu().numpy()
+            features = found.feature_rows
             score = silhouette(features, cluster, evaluation.streams.numpy("quality.silhouette"))
-            shown = shown_features(features, evaluation.streams.numpy("quality.shown")) or ()
+            shown = shown_features(features, evaluation.streams.numpy("quality.shown")) or (None, None)
+            comparison = null_comparison(opened, clients, evaluation, found)
         return Assigned(
             found.clusters,
             cluster,
@@ -294,6 +300,7 @@ class Worker:
             _array(found.distance),
             score,
             *shown,
+            comparison,
         )
 
 

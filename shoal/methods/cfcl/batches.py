@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from shoal.core.streams import Streams
-from shoal.data.augment import Recipe, augment
-from shoal.data.view import Samples
-from shoal.methods.training.local import as_input, unit_images
+from shoal.data.augment import AnyRecipe, augment
+from shoal.data.view import DeviceData, Samples
+from shoal.methods.training.local import as_input
 from shoal.methods.training.model_stack import Batch
 
 Negatives = Literal["batch", "held", "pulled"]
@@ -63,20 +63,23 @@ def select_from(samples: Samples) -> Callable[[Tensor], Batch]:
     return select
 
 
-def batch_inputs(recipe: Recipe, generator: torch.Generator, raw_anchor: bool) -> Callable[[Batch], Batch]:
+def batch_inputs(
+    data: DeviceData, recipe: AnyRecipe, generator: torch.Generator, raw_anchor: bool
+) -> Callable[[Batch], Batch]:
     """Return a function from selected samples to first views, then second views, (2m, ...), and negatives (m, ...).
 
     Args:
+        data: the set of the samples.
         recipe: of the views.
         generator: draws the views, on the samples' device.
         raw_anchor: the first view of a sample is the sample itself.
     """
 
     def inputs(batch: Batch) -> Batch:
-        x = unit_images(batch[0])
+        x = data.computable(batch[0])
         first = x if raw_anchor else augment(x, recipe, generator)
         both = as_input(torch.cat((first, augment(x, recipe, generator))))
-        return (both, *(as_input(unit_images(negatives)) for negatives in batch[1:]))
+        return (both, *(as_input(data.computable(negatives)) for negatives in batch[1:]))
 
     return inputs
 

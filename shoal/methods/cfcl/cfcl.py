@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.core.streams import Streams
-from shoal.data.augment import Recipe, augment
+from shoal.data.augment import AnyRecipe, Recipe, augment
 from shoal.data.view import Samples
 from shoal.methods.averaging.robust import aggregated_vectors
 from shoal.methods.averaging.vectors import Vectors
@@ -53,7 +53,6 @@ from shoal.methods.training.local import as_input, seeded, view_recipe
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.methods.training.optimiser_state import OPTIMISER
-from shoal.models.encoders import build_encoder
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -66,11 +65,14 @@ class CFCL(DeclaredExchange):
     """CF-CL as a method: server state is the last average, `weights` (p,), and `CFCLState`."""
 
     name = "cfcl"
+    kinds = ("image", "vector", "series")
+    builds_encoder = True
     proximal = False  # between two averagings a device trains on from its own model
     exchange_metric = "selecting"
     Settings = CFCLSettings
     settings: CFCLSettings
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="adam", lr=1e-3)
+    starts_pretrained = True
     model_defaults = ModelSettings("pooled-conv")
     finds_clusters = False
     judges_features = True
@@ -99,12 +101,12 @@ class CFCL(DeclaredExchange):
         clusters = c.clusters if self.needs_clusters else 0
 
         def build() -> nn.Module:
-            return self.loss.build(build_encoder(c.model.encoder, c.spec.shape), clusters)
+            return self.loss.build(self.new_encoder(), clusters)
 
         return seeded(build, c, cache=self.network_cache)
 
-    def recipe(self) -> Recipe:
-        """Return the recipe of views: resized crop of at least half, flip, Gaussian blur."""
+    def recipe(self) -> AnyRecipe:
+        """Return the recipe of views: of images a resized crop of at least half, flip, Gaussian blur."""
         return view_recipe(self.context, Recipe(crop=(0.5, 1.0), flip=0.5, blur=0.5))
 
     def init_server(self, federation: Federation) -> Server:
@@ -214,7 +216,7 @@ class CFCL(DeclaredExchange):
             network.train(),
             rows,
             select_from(samples),
-            batch_inputs(self.recipe(), generator, self.loss.raw_anchor),
+            batch_inputs(samples.data, self.recipe(), generator, self.loss.raw_anchor),
             finish,
             optimiser=memory,
             alike=negatives,

@@ -18,13 +18,13 @@ from shoal.data.augment import normalise
 from shoal.data.view import Samples
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Server, Update
 from shoal.methods.contract.context import Context, LocalSettings, MethodError, ModelSettings
+from shoal.methods.contract.initial_encoder import initial_encoder
 from shoal.methods.contract.message import Tensors
 from shoal.methods.contract.prediction import Assignment
-from shoal.methods.training.local import as_input, batches, seeded, unit_images
+from shoal.methods.training.local import as_input, batches, seeded
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.methods.training.steps import GradientMethod
-from shoal.models.encoders import build_encoder
 from shoal.models.lstm import WordLSTM, lengths_of_batches
 
 
@@ -63,6 +63,7 @@ class Score(NamedTuple):
 class Supervised(GradientMethod):
     """A supervised method whose models are vectors of one network's weights."""
 
+    starts_pretrained = True
     kinds = ("image", "text")
     needs_validation = True
     counts_steps = True
@@ -95,7 +96,7 @@ class Supervised(GradientMethod):
         context = self.context
         if context.spec.kind == "text":
             return WordLSTM(context.spec.vocabulary or 0)
-        return Classifier(build_encoder(context.model.encoder, context.spec.shape), context.clusters)
+        return Classifier(initial_encoder(context), context.clusters)
 
     def check(self, client: Client) -> None:
         """Refuse a client that cannot be trained or judged, before any work.
@@ -149,7 +150,7 @@ class Supervised(GradientMethod):
             if text:
                 return (*batch, next(lengths))
             raw, y = batch
-            return (as_input(unit_images(raw)), y)
+            return (as_input(client.train.data.computable(raw)), y)
 
         return LocalSteps(client, network.train(), positions_of_steps, select, inputs, finish)
 

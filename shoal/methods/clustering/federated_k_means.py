@@ -9,6 +9,7 @@ Symbols in shapes: n samples, d features, c clusters, s starts side by side, m l
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,24 @@ class Moments(NamedTuple):
     samples: Tensor
     total: Tensor
     outer: Tensor
+
+
+def summed(answers: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the sum of each tensor over the answers of clients, of which one at a time is in memory.
+
+    Raises:
+        MethodError: there is no answer.
+    """
+    total: dict[str, Tensor] = {}
+    for tensors in answers:
+        for name, tensor in tensors.items():
+            if name in total:
+                total[name] += tensor
+            else:
+                total[name] = tensor.clone()
+    if not total:
+        raise MethodError("no client has answered: there is nothing to add up")
+    return total
 
 
 def moments(x: Tensor) -> Moments:
@@ -93,28 +112,37 @@ def nearest(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
         x: (n, d), float64.
         centres: (s, c, d), float64.
     """
-    squared = (x.square().sum(1)[None, :, None] - 2 * x @ centres.mT + centres.square().sum(2)[:, None, :]).clamp_min(0)
-    lowest = squared.min(2)
+    # In place: this is the largest tensor by far.
+    squared = (2 * x @ centres.mT).neg_()
+    squared += x.square().sum(1)[None, :, None]
+    squared += centres.square().sum(2)[:, None, :]
+    lowest = squared.clamp_min_(0).min(2)
     return lowest.indices, lowest.values
 
 
-def cluster_sums(x: Tensor, centres: Tensor, *, least: int = 1) -> Sums:
+def row_blocks(x: Tensor | Iterable[Tensor]) -> Iterable[Tensor]:
+    """Return samples x (n, d) as float64 blocks of at most `ROWS`; blocks stay as they are."""
+    return x.double().split(ROWS) if isinstance(x, Tensor) else x
+
+
+def cluster_sums(x: Tensor | Iterable[Tensor], centres: Tensor, *, least: int = 1) -> Sums:
     """Return one client's part of an iteration.
 
     Args:
-        x: (n, d).
+        x: (n, d), or blocks of it, float64, on the device of the centres.
         centres: (s, c, d).
         least: a cluster of fewer samples is left out of sums and counts: its mean would reveal single samples.
     """
-    x = x.double()
-    centres = centres.double().to(x.device)
+    centres = centres.double()
+    if isinstance(x, Tensor):
+        centres = centres.to(x.device)
     starts, clusters, width = centres.shape
     sums = centres.new_zeros(starts, clusters, width)
     counts = centres.new_zeros(starts, clusters)
     inertia = centres.new_zeros(starts)
-    for part in x.split(ROWS):
+    for part in row_blocks(x):
         cluster, squared = nearest(part, centres)
-        member = torch.nn.functional.one_hot(cluster, clusters).double()  # (s, n, c)
+        member = part.new_zeros(*cluster.shape, clusters).scatter_(2, cluster[..., None], 1)  # (s, n, c)
         sums += member.mT @ part
         counts += member.sum(1)
         inertia += squared.sum(1)

@@ -33,11 +33,18 @@ from shoal.core.errors import ShoalError
 from shoal.core.streams import Streams
 from shoal.data.prepared import DataSpec
 from shoal.data.view import DeviceData, Samples
-from shoal.methods.contract.context import Context, LocalSettings, MethodError, ModelSettings
+from shoal.methods.contract.context import (
+    Context,
+    LocalSettings,
+    MethodError,
+    ModelSettings,
+    check_trained_encoder,
+)
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
+from shoal.methods.contract.initial_encoder import initial_encoder
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions, Shared
-from shoal.models.encoders import ENCODERS
+from shoal.models.encoders import OF_KIND, encoders_for
 
 if TYPE_CHECKING:  # only figures and tables need them: training runs without
     from matplotlib.figure import Figure
@@ -241,7 +248,7 @@ class Method(ABC):
         local_defaults, model_defaults: the sections `local` and `model` where the settings leave them out.
 
     Class attributes for the engine:
-        kinds: kinds of data that it works on: image, vector, text.
+        kinds: kinds of data that it works on: image, vector, series, text.
         pooled: whether one client holds all data (centralised references).
         needs_validation: whether every client must hold out validation samples.
         exchange_metric: name of the metric of `client_update` that is above 0 where a client trained nothing and only
@@ -252,7 +259,9 @@ class Method(ABC):
             applies to it too.
         server_optimiser: whether `aggregation.server` moves its averaged model.
         proximal: whether `local.proximal` keeps its local steps near the model that the server sent.
+        builds_encoder: whether it builds the network that `model.encoder` names for every kind of data (`new_encoder`).
         trains_encoder: whether clients train the network that `model.encoder` names. If not, it may be a frozen one.
+        starts_pretrained: whether `model.start` may be pretrained: the encoder is built by `initial_encoder`.
         evaluation_reads_memory: whether `recalibrate`, `evaluate` or `assignment` read a client's memory or inbox. If
             not, both are empty there, and memories need not travel to the worker that evaluates.
         shared_in_evaluation: the part of the predictions for all samples that `evaluate` uses, which workers may then
@@ -289,7 +298,9 @@ class Method(ABC):
     averages_parts: ClassVar[bool] = False
     server_optimiser: ClassVar[bool] = False
     proximal: ClassVar[bool] = False
+    builds_encoder: ClassVar[bool] = False
     trains_encoder: ClassVar[bool] = True
+    starts_pretrained: ClassVar[bool] = False
     evaluation_reads_memory: ClassVar[bool] = True
     shared_in_evaluation: ClassVar[Shared] = "nothing"
 
@@ -315,11 +326,7 @@ class Method(ABC):
                 "local.proximal keeps gradient steps near the model that the server sent, and method "
                 f"{self.name!r} takes no steps from such a model: set local.proximal=0"
             )
-        if self.trains_encoder and context.spec.kind == "image" and context.model.encoder not in ENCODERS:
-            raise MethodError(
-                f"method {self.name!r} trains its encoder, and {context.model.encoder!r} is never trained: set "
-                f"model.encoder to one of {', '.join(ENCODERS)}, or take method fedkmeans"
-            )
+        self._check_encoder(context)
         self.settings = settings
         self.context = context
         self.network_cache: dict[str, nn.Module] = {}
@@ -337,6 +344,48 @@ class Method(ABC):
             kind: kind of the data; None for a user's own set, whose kind is not known yet.
         """
         return cls.local_defaults
+
+    @classmethod
+    def encoder_for(cls, encoder: str, kind: str) -> str:
+        """Return the encoder of a run: on vectors and windows that of the kind takes the place of the method's default.
+
+        Args:
+            encoder: the name in `model.encoder`.
+            kind: of the data.
+
+        Raises:
+            MethodError: another encoder, which does not take such data.
+        """
+        fit = encoders_for(kind)
+        if not cls.builds_encoder or encoder in fit:
+            return encoder
+        if kind in OF_KIND and encoder == cls.model_defaults.encoder:
+            return OF_KIND[kind]
+        raise MethodError(
+            f"model.encoder {encoder!r} does not take {kind} data: set model.encoder to one of {', '.join(fit)}"
+        )
+
+    def _check_encoder(self, context: Context) -> None:
+        """Refuse an encoder that the method cannot use, or that does not take such data."""
+        if context.model.start == "pretrained" and not self.starts_pretrained:
+            raise MethodError(f"method {self.name!r} trains no encoder from pretrained weights: set model.start=random")
+        if context.model.start == "pretrained" and context.spec.kind != "image":
+            raise MethodError(
+                f"model.start=pretrained is for images, and {context.spec.name!r} holds {context.spec.kind} data: set "
+                "model.start=random"
+            )
+        if self.trains_encoder and context.spec.kind == "image":
+            check_trained_encoder(self.name, context.model)
+        context.check_encoder()
+        if self.builds_encoder and context.model.start == "random":
+            self.encoder_for(context.model.encoder, context.spec.kind)
+
+    def new_encoder(self) -> nn.Module:
+        """Return a new encoder as `model.start` sets it; random weights come from torch's global generator."""
+        c = self.context
+        if c.model.start == "pretrained":
+            return initial_encoder(c)
+        return initial_encoder(c, self.encoder_for(c.model.encoder, c.spec.kind))
 
     @property
     def needs_clusters(self) -> bool:
@@ -467,6 +516,14 @@ class Method(ABC):
         Raises:
             MethodError: samples have no cluster: each client keeps its own model, the number of clusters is not known,
                 or the method learns from labels.
+        """
+        return None
+
+    def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
+        """Return what the frozen encoder of `model.encoder` makes of all samples of an evaluation, (n, d).
+
+        Returns:
+            None, the default: the method has no frozen encoder, or keeps no such features.
         """
         return None
 

@@ -9,11 +9,13 @@ from typing import Any, Literal
 import torch
 
 from shoal.core.errors import ShoalError
-from shoal.core.setting import setting
+from shoal.core.setting import NameForms, setting
 from shoal.data.augment import AugmentSettings
 from shoal.data.prepared import DataSpec
+from shoal.models.encoder_names import FORMS, PATTERN
+from shoal.models.encoder_sources import EncoderError
 from shoal.models.encoders import ENCODERS, PIXELS
-from shoal.models.frozen import PRETRAINED
+from shoal.models.frozen import PRETRAINED, is_pretrained, is_trainable, verified_weights
 
 
 class MethodError(ShoalError):
@@ -26,10 +28,15 @@ class ModelSettings:
 
     encoder: str = setting(
         "small-conv",
-        "encoder network that maps a sample to its features; pixels, efficientnet-lite0: for methods that train none",
+        "encoder network that maps a sample to its features; pixels: samples as they are, for methods that train none; "
+        "pretrained: efficientnet-lite0, timm:NAME, torchvision:NAME (either also NAME@FILE), file:TORCHSCRIPT",
         choices=(*ENCODERS, PIXELS, *PRETRAINED),
+        forms=NameForms(PATTERN, FORMS),
     )
     clusters: int = setting(0, "number of clusters to find; 0: as many as the data set has classes", ge=0)
+    start: Literal["random", "pretrained"] = setting(
+        "random", "initial weights of the encoder that clients train; pretrained: those of a pretrained encoder"
+    )
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,7 @@ class Context:
         compile: torch.compile of networks: off, or its mode.
         aggregation: how the server makes one model of the clients' models.
         graphs: local steps as CUDA graphs: off, on, or auto (where they can be captured and are taken often enough).
+        encoder_sha256: digest that the weights of a pretrained encoder must have; empty: any.
     """
 
     spec: DataSpec
@@ -130,6 +138,7 @@ class Context:
     compile: str = "off"
     aggregation: AggregationSettings = field(default_factory=AggregationSettings)
     graphs: str = "off"
+    encoder_sha256: str = ""
 
     @property
     def clusters(self) -> int:
@@ -155,3 +164,58 @@ class Context:
         if self.precision == "bf16":
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
         return nullcontext()
+
+    @property
+    def pretrained_encoder(self) -> str | None:
+        """The name of the pretrained encoder that the run uses; None where it uses none."""
+        if self.spec.kind != "image" or not is_pretrained(self.model.encoder):
+            return None
+        return self.model.encoder
+
+    def check_encoder(self) -> None:
+        """Refuse a pretrained encoder that is not here, or has other weights than before.
+
+        Raises:
+            MethodError: says what to do.
+        """
+        if self.pretrained_encoder is None:
+            return
+        try:
+            verified_weights(self.pretrained_encoder, self.encoder_sha256)
+        except EncoderError as error:
+            raise MethodError(f"model.encoder: {error}") from error
+
+
+def check_trained_encoder(method: str, model: ModelSettings) -> None:
+    """Refuse an encoder that clients cannot train from the start that is set.
+
+    Raises:
+        MethodError: says what to set.
+    """
+    encoder = model.encoder
+    if model.start == "random" and encoder in ENCODERS:
+        return
+    if model.start == "random" and not is_pretrained(encoder):
+        raise MethodError(
+            f"method {method!r} trains its encoder, and {encoder!r} is never trained: set model.encoder to one of "
+            f"{', '.join(ENCODERS)}, or take method fedkmeans"
+        )
+    if model.start == "random":
+        raise MethodError(
+            f"method {method!r} trains its encoder, and {encoder!r} comes with weights: set model.start=pretrained to "
+            f"train it from these, set model.encoder to one of {', '.join(ENCODERS)}, or take method fedkmeans"
+        )
+    if not is_pretrained(encoder):
+        raise MethodError(
+            f"model.start=pretrained needs an encoder with pretrained weights, and {encoder!r} has none: set "
+            f"model.encoder to {', '.join(PRETRAINED)}, timm:NAME or torchvision:NAME"
+        )
+    try:
+        trainable = is_trainable(encoder)
+    except EncoderError as error:
+        raise MethodError(f"model.encoder: {error}") from error
+    if not trainable:
+        raise MethodError(
+            f"model.start=pretrained cannot train {encoder!r}, a network in TorchScript: give its weights as "
+            "timm:NAME@FILE or torchvision:NAME@FILE"
+        )

@@ -8,7 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import numpy as np
 from torch import Tensor
+
+from shoal.data.lazy_array import LazyArray, SampleArray
 
 
 class Prediction(NamedTuple):
@@ -46,7 +49,7 @@ class Assignment:
         cluster: int64 (n,).
         confidence: float32 (n,) in [0, 1]: how sure the model is of that cluster, not how often it is right.
         clusters: c, the number of clusters, empty ones included.
-        features: (n, d), the model's features of each sample.
+        features: (n, d), the model's features of each sample, where they are many computed for those asked for.
         centres: (c, d) among the features, where centres define the clusters; confidence is then the margin of
             `shoal.methods.scores.assignment.nearest_centres`, otherwise the model's probability of the cluster.
         distance: float32 (n,), from each sample's features to the centre of its cluster; None without centres.
@@ -55,6 +58,14 @@ class Assignment:
     cluster: Tensor
     confidence: Tensor
     clusters: int
-    features: Tensor
+    features: Tensor | LazyArray
     centres: Tensor | None = None
     distance: Tensor | None = None
+
+    @property
+    def feature_rows(self) -> SampleArray:
+        """The features as an array whose rows are indexed by numpy."""
+        if isinstance(self.features, LazyArray):
+            return self.features
+        array: np.ndarray = self.features.float().cpu().numpy()
+        return array

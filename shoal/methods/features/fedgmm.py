@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from shoal.core.setting import setting
+from shoal.methods.clustering.federated_k_means import summed
 from shoal.methods.contract.base import Client, Server, Update
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Prediction
-from shoal.methods.features.feature_clustering import CENTRES, FeatureClustering, FeatureSettings
+from shoal.methods.features.feature_clustering import CENTRES, ClientVectors, FeatureClustering, FeatureSettings
 from shoal.methods.features.mixture import Mixture, Shape, expected_sums, maximised, product_shape
 
 WEIGHTS = "weights"
@@ -36,6 +37,13 @@ class FedGMMSettings(FeatureSettings):
 
     covariance: Literal["full", "diagonal", "tied"] = setting(
         "full", "covariances: full (one matrix a component), diagonal, or tied (one matrix for all components)"
+    )
+    evenness: float = setting(
+        0.0,
+        "weight of components of one size: so many times all samples count as if they were spread evenly over the "
+        "components; 0: components of any size. Set it (1, say) only where you know that classes are about equally "
+        "frequent",
+        ge=0,
     )
 
 
@@ -90,21 +98,20 @@ class FedGMM(FeatureClustering):
             }
         )
 
-    def work(self, message: Message, client: Client, z: Tensor) -> Tensors:
+    def work(self, message: Message, client: Client, z: ClientVectors) -> Tensors:
         """Return what a client sends of its vectors z (n, k) in the space."""
         if message.facts["step"] != "mix":
             return super().work(message, client, z)
-        centres = message.tensors[CENTRES][0].to(z.device)
+        centres = message.tensors[CENTRES][0].to(self.context.device)
         mixture = self.mixture(message.tensors)
-        return expected_sums(z, mixture, centres, self.shape, least=self.settings.min_points)
+        return expected_sums(z.blocks(), mixture, centres, self.shape, least=self.settings.min_points)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Return the state after a step of EM, or after one of the steps before."""
         if self.next_step(server) != "mix":
             return super().aggregate(server, updates)
-        answers = [update.message.tensors for update in updates]
-        total = {name: torch.stack([each[name] for each in answers]).sum(0) for name in answers[0]}
-        mixture = maximised(total, server.model[CENTRES][0], self.shape)
+        total = summed(update.message.tensors for update in updates)
+        mixture = maximised(total, server.model[CENTRES][0], self.shape, self.settings.evenness)
         model = {**server.model, CENTRES: mixture.means[None], WEIGHTS: mixture.weights}
         model[COVARIANCES] = mixture.covariances
         likelihood = float(total["likelihood"] / total["weights"].sum())

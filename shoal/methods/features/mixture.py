@@ -6,6 +6,7 @@ Symbols in shapes: n samples, k dimensions, c components.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,15 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shoal.methods.clustering.federated_k_means import nearest
+from shoal.methods.clustering.federated_k_means import nearest, row_blocks
 from shoal.methods.contract.message import Tensors
 
 Shape = Literal["full", "diagonal", "tied"]
 """Of the covariances: one matrix a component, one variance a column and component, or one matrix for all."""
 REGULARISATION = 1e-6
 """Added to every variance, as in scikit-learn; no variance is below it."""
-ROWS = 4096
-"""Samples in one pass."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +67,12 @@ class Mixture:
 
 
 def expected_sums(
-    z: Tensor, mixture: Mixture | None, centres: Tensor, shape: Shape, *, least: int
+    z: Tensor | Iterable[Tensor], mixture: Mixture | None, centres: Tensor, shape: Shape, *, least: int
 ) -> dict[str, Tensor]:
     """Return one client's sufficient statistics: `weights` (c,), `sums` (c, k), `products` by shape, `likelihood`.
 
     Args:
-        z: vectors (n, k).
+        z: vectors (n, k), or blocks of them, float64.
         mixture: gives the responsibilities; None: each vector belongs to its nearest centre.
         centres: (c, k), float64.
         shape: of the covariances.
@@ -85,7 +84,7 @@ def expected_sums(
     sums = centres.new_zeros(clusters, width)
     products = centres.new_zeros(product_shape(shape, clusters, width))
     likelihood = centres.new_zeros(())
-    for part in z.double().split(ROWS):
+    for part in row_blocks(z):
         if mixture is None:
             share = F.one_hot(nearest(part, centres[None])[0][0], clusters).double()
         else:
@@ -105,19 +104,21 @@ def expected_sums(
     }
 
 
-def maximised(total: Tensors, before: Tensor, shape: Shape) -> Mixture:
+def maximised(total: Tensors, before: Tensor, shape: Shape, evenness: float = 0.0) -> Mixture:
     """Return the mixture that the sums of all clients' statistics make most likely.
 
     Args:
         total: sums of `expected_sums`.
         before: means (c, k) that a component of no weight keeps.
         shape: of the covariances.
+        evenness: so many times the samples count as if they were spread evenly over the components' weights (a
+            Dirichlet prior); 0: weights are the components' shares of the samples.
     """
     weights = total["weights"]
     present = weights > 0
     counts = weights.where(present, torch.ones_like(weights))
     means = torch.where(present[:, None], total["sums"] / counts[:, None], before)
-    shares = (counts * present + 10 * torch.finfo(torch.float64).eps) / weights.sum()
+    shares = (counts * present + 10 * torch.finfo(torch.float64).eps) / weights.sum() + evenness / len(weights)
     if shape == "diagonal":
         variances = total["products"] / counts[:, None] - means.square()
         variances = torch.where(present[:, None], variances, variances[present].mean(0))

@@ -8,13 +8,15 @@ Symbols in shapes: n samples, d features, k dimensions of the space.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.setting import setting
+from shoal.data.prepared import DataSpec
 from shoal.methods.clustering.federated_k_means import Moments, whitening
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Tensors
@@ -32,7 +34,11 @@ class SpaceSettings:
     """What is done to vectors before they are clustered."""
 
     sphere: bool = setting(False, "scale each vector to unit length, so that directions are compared (spherical)")
-    standardise: bool = setting(False, "scale each column to variance 1 over the federation, as for measurements")
+    standardise: bool | None = setting(
+        None,
+        "scale each column to variance 1 over the federation; none: where columns are measurements (tables, and "
+        "windows of several channels), not for embeddings and images",
+    )
     components: int = setting(
         0, "number of principal components of the federation to keep; 0: all columns as they are", ge=0
     )
@@ -43,10 +49,16 @@ class SpaceSettings:
         False, "subtract each client's own mean first, where sites differ by a shift that says nothing about clusters"
     )
 
+    def settled(self, spec: DataSpec) -> Self:
+        """Return the same settings with what `standardise: none` means for a data set."""
+        if self.standardise is not None:
+            return self
+        return replace(self, standardise=spec.measurements)
+
     @property
     def measured(self) -> bool:
         """Whether the space follows from moments of all clients' vectors."""
-        return self.standardise or self.components > 0 or self.centre_sites
+        return bool(self.standardise) or self.components > 0 or self.centre_sites
 
     @property
     def squares(self) -> bool:
@@ -77,8 +89,7 @@ def fitted_space(sums: Tensors, settings: SpaceSettings) -> Tensors:
     if not sums["samples"] > 0:
         raise MethodError("no client has enough samples to measure the columns by: set method.min_points lower")
     if settings.squares:
-        mean, projection = whitening(Moments(**sums), settings.components, settings.whitening)
-        return {MEAN: mean, PROJECTION: projection}
+        return _projected(Moments(**sums), settings)
     mean = sums["total"] / sums["samples"]
     mean_square = sums["squares"] / sums["samples"]
     variance = mean_square - mean.square()
@@ -90,6 +101,20 @@ def fitted_space(sums: Tensors, settings: SpaceSettings) -> Tensors:
         # A constant column is left out: it tells no samples apart.
         space[SCALE] = torch.where(varies, variance.clamp_min(0).rsqrt(), 0.0)
     return space
+
+
+def _projected(total: Moments, settings: SpaceSettings) -> Tensors:
+    """Return the space of the principal components, with `standardise` of the standardised columns."""
+    if not settings.standardise:
+        mean, projection = whitening(total, settings.components, settings.whitening)
+        return {MEAN: mean, PROJECTION: projection}
+    mean = total.total / total.samples
+    mean_square = total.outer.diagonal() / total.samples
+    variance = mean_square - mean.square()
+    scale = torch.where(variance > NO_SPREAD * mean_square, variance.clamp_min(0).rsqrt(), 0.0)
+    scaled = Moments(total.samples, total.total * scale, total.outer * torch.outer(scale, scale))
+    _, projection = whitening(scaled, settings.components, settings.whitening)
+    return {MEAN: mean, PROJECTION: scale[:, None] * projection}
 
 
 def in_space(x: Tensor, space: Tensors, *, sphere: bool, site_mean: Tensor | None = None) -> Tensor:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from shoal.core.setting import setting
-from shoal.data.augment import normalise
 from shoal.methods.averaging.server_optimiser import next_average, trained_counts
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.declared import MessageForm
@@ -31,11 +30,10 @@ from shoal.methods.fedpnp.shares import (
 from shoal.methods.losses.contrastive import cluster_contrastive
 from shoal.methods.scores.evaluation import evaluate_predictor
 from shoal.methods.scores.recalibration import recalibrate
-from shoal.methods.training.local import load, seeded, weights
+from shoal.methods.training.local import as_input, load, seeded, weights
 from shoal.methods.training.local_steps import TakenSteps
 from shoal.methods.training.model_stack import StepResult
 from shoal.methods.training.two_views import TwoViewMethod
-from shoal.models.encoders import build_encoder
 from shoal.models.heads import ClusterNet
 
 ROUNDING = 1e-5
@@ -61,6 +59,7 @@ class ClusterMethod(TwoViewMethod):
     """
 
     judges_features = True
+    starts_pretrained = True
     averages = True
     server_optimiser = True
     evaluation_reads_memory = False
@@ -77,7 +76,7 @@ class ClusterMethod(TwoViewMethod):
         c = self.context
 
         def build() -> ClusterNet:
-            return ClusterNet(build_encoder(c.model.encoder, c.spec.shape), c.clusters)
+            return ClusterNet(self.new_encoder(), c.clusters)
 
         return cast(ClusterNet, seeded(build, c, cache=self.network_cache))
 
@@ -146,7 +145,7 @@ class ClusterMethod(TwoViewMethod):
         network.eval()
 
         def predict(x: Tensor) -> Prediction:
-            x = normalise(x.to(self.context.device)).contiguous(memory_format=torch.channels_last)
+            x = as_input(x.to(self.context.device))
             with torch.no_grad(), self.context.autocast():
                 out = network(x)
             return Prediction(out.y.argmax(1), out.y, out.h)

@@ -19,7 +19,6 @@ from shoal.methods.losses.contrastive import cluster_contrastive
 from shoal.methods.training.local import compiled, load, seeded, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
-from shoal.models.encoders import build_encoder
 from shoal.models.heads import ByolClusterNet
 
 TargetStart = Literal["restart", "keep"]
@@ -53,7 +52,7 @@ class FedBYOLCC(ClusterMethod):
         c = self.context
 
         def build() -> ByolClusterNet:
-            return ByolClusterNet(build_encoder(c.model.encoder, c.spec.shape), c.clusters)
+            return ByolClusterNet(self.new_encoder(), c.clusters)
 
         return cast(ByolClusterNet, seeded(build, c, cache=self.network_cache))
 

@@ -21,7 +21,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.setting import setting
-from shoal.data.augment import normalise
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
 from shoal.methods.contract.context import Context, LocalSettings, MethodError
@@ -30,10 +29,9 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
 from shoal.methods.scores.evaluation import evaluate_predictor
-from shoal.methods.training.local import batches, build_optimiser, load, seeded, view_recipe, views, weights
+from shoal.methods.training.local import as_input, batches, build_optimiser, load, seeded, view_recipe, views, weights
 from shoal.methods.training.optimiser_state import optimiser_tensors, restore_optimiser
 from shoal.methods.training.steps import run_steps
-from shoal.models.encoders import build_encoder
 from shoal.models.heads import ByolNet
 
 NETWORK = "network."
@@ -113,8 +111,11 @@ class NCC(Method):
 
     name = "ncc"
     Settings = NCCSettings
+    starts_pretrained = True
     settings: NCCSettings
     pooled = True
+    kinds = ("image", "vector", "series")
+    builds_encoder = True
     judges_features = True
     shared_in_evaluation = "clusters"
     # C; their base rate of 0.05 for 256 samples is 0.1 at a batch of 512.
@@ -129,7 +130,7 @@ class NCC(Method):
         c = self.context
 
         def build() -> ByolNet:
-            encoder = build_encoder(c.model.encoder, c.spec.shape)
+            encoder = self.new_encoder()
             return ByolNet(encoder, PROJECTION, EXPANSION * int(encoder.features))  # type: ignore[arg-type]
 
         return cast(ByolNet, seeded(build, c, cache=self.network_cache))
@@ -187,7 +188,7 @@ class NCC(Method):
         prototypes = server.model["prototypes"].to(self.context.device)
 
         def predict(x: Tensor) -> Prediction:
-            x = normalise(x.to(self.context.device)).contiguous(memory_format=torch.channels_last)
+            x = as_input(x.to(self.context.device))
             with torch.no_grad(), self.context.autocast():
                 h = encoder(x)
                 z = instance(h)
@@ -301,7 +302,7 @@ class _Training:
         parts = []
         with torch.no_grad(), self.context.autocast():
             for positions in torch.arange(len(samples), device=device).split(512):
-                x = normalise(samples.x(positions)).contiguous(memory_format=torch.channels_last)
+                x = as_input(samples.x(positions))
                 parts.append(F.normalize(self.target(x).float(), dim=1))
         self.target.train()
         try:

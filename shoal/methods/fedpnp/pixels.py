@@ -32,7 +32,7 @@ class KMeansPixels(Method):
     Settings = KMeansSettings
     settings: KMeansSettings
     pooled = True
-    kinds = ("image", "vector")
+    kinds = ("image", "vector", "series")
     trains = False
     judges_features = True
     evaluation_reads_memory = False

@@ -15,17 +15,15 @@ import torch
 from torch import Tensor
 
 from shoal.core.setting import setting
-from shoal.data.augment import normalise
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.declared import MessageForm, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.losses.contrastive import contrastive
 from shoal.methods.scores.evaluation import evaluate_features
-from shoal.methods.training.local import load, seeded, weights
+from shoal.methods.training.local import as_input, load, seeded, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.methods.training.two_views import TwoViewMethod
-from shoal.models.encoders import build_encoder
 from shoal.models.heads import ProjectionNet
 
 NETWORK = "network."
@@ -45,6 +43,7 @@ class Single(TwoViewMethod):
     name = "single"
     proximal = False  # the server sends no model that a client could stay near
     Settings = SingleSettings
+    starts_pretrained = True
     settings: SingleSettings
     judges_features = True
 
@@ -53,7 +52,7 @@ class Single(TwoViewMethod):
         c = self.context
 
         def build() -> ProjectionNet:
-            return ProjectionNet(build_encoder(c.model.encoder, c.spec.shape))
+            return ProjectionNet(self.new_encoder())
 
         return cast(ProjectionNet, seeded(build, c, cache=self.network_cache))
 
@@ -104,7 +103,7 @@ class Single(TwoViewMethod):
         network.eval()
 
         def embed(x: Tensor) -> Tensor:
-            x = normalise(x.to(self.context.device)).contiguous(memory_format=torch.channels_last)
+            x = as_input(x.to(self.context.device))
             with torch.no_grad(), self.context.autocast():
                 result: Tensor = network(x).h
                 return result

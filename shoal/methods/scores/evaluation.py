@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.data.augment import Recipe, normalise, two_views
+from shoal.data.array_views import ArrayRecipe
+from shoal.data.augment import AnyRecipe, two_views
 from shoal.methods.clustering.device_k_means import device_kmeans
 from shoal.methods.clustering.k_means import Clustering, kmeans
 from shoal.methods.contract.base import Evaluation
@@ -22,6 +23,7 @@ from shoal.methods.contract.prediction import Prediction, ShardPredictions, Shar
 from shoal.methods.scores.clustering import cluster_balance, cluster_scores
 from shoal.methods.scores.probe import linear_probe, sgd_probe_accuracy
 from shoal.methods.scores.representation import alignment, effective_rank, knn_accuracy, uniformity
+from shoal.methods.training.local import as_input
 
 MAX_JUDGED = 10_000
 """Samples, a seeded draw, for alignment, uniformity and effective rank."""
@@ -35,7 +37,7 @@ BATCH = 512
 def evaluate_predictor(
     predict: Callable[[Tensor], Prediction],
     evaluation: Evaluation,
-    recipe: Recipe | None = None,
+    recipe: AnyRecipe | None = None,
 ) -> dict[str, float]:
     """Judge a model that assigns clusters itself.
 
@@ -65,7 +67,7 @@ def evaluate_features(
     embed: Callable[[Tensor], Tensor],
     evaluation: Evaluation,
     clusters: int | None,
-    recipe: Recipe | None = None,
+    recipe: AnyRecipe | None = None,
 ) -> dict[str, float]:
     """Judge a model without clusters of its own, by clusters that K-means (best of 10 starts) finds in its embeddings.
 
@@ -137,7 +139,7 @@ def embed_with(network: Callable[[Tensor], Tensor], context: Context) -> Callabl
 
     @torch.no_grad()
     def embed(x: Tensor) -> Tensor:
-        x = normalise(x.to(context.device)).contiguous(memory_format=torch.channels_last)
+        x = as_input(x.to(context.device))
         with context.autocast():
             return network(x).float()
 
@@ -160,7 +162,8 @@ class Judged:
 
     Attributes:
         every: all of these, ascending, int64 (n,).
-        learn: samples that kNN and probe learn from, int64 (l,); a seeded draw of more than `MAX_LEARN`.
+        learn: samples that kNN and probe learn from, int64 (l,); a seeded draw of more than `MAX_LEARN`. Without labels
+            there are none, nor in `held`.
         held: samples on which they are tested, int64 (m,): the test part, or a seeded fifth of a set without one; a
             seeded draw of more than `MAX_TEST`.
         some: at most `MAX_JUDGED` of `held`, in the order drawn, for effective rank, uniformity and alignment.
@@ -175,9 +178,10 @@ class Judged:
     def from_evaluation(cls, evaluation: Evaluation) -> Judged:
         """Draw the samples that judge an evaluation's model."""
         learn, held = _split(evaluation)
+        labelled = evaluation.data.train_y is not None
         some = held[torch.randperm(len(held), generator=evaluation.streams.torch("evaluate.judged"))[:MAX_JUDGED]]
-        learn = _draw(learn, MAX_LEARN, evaluation.streams.torch("evaluate.learnt"))
-        held = _draw(held, MAX_TEST, evaluation.streams.torch("evaluate.held"))
+        learn = _draw(learn, MAX_LEARN if labelled else 0, evaluation.streams.torch("evaluate.learnt"))
+        held = _draw(held, MAX_TEST if labelled else 0, evaluation.streams.torch("evaluate.held"))
         return cls(torch.cat((learn, held, some)).unique(), learn, held, some)
 
     def rows_of(self, rows: Tensor, start: int) -> Tensor:
@@ -204,9 +208,9 @@ def representation_metrics(
     h: Tensor,
     judged: Judged,
     evaluation: Evaluation,
-    recipe: Recipe | None = None,
+    recipe: AnyRecipe | None = None,
 ) -> dict[str, float]:
-    """Return `uniformity`, `effective_rank`; with labels `knn` and `probe`; with a recipe, on images, `alignment`.
+    """Return `uniformity`, `effective_rank`; with labels `knn` and `probe`; with a recipe `alignment`.
 
     kNN and probe learn from training samples and are tested on the test part; see `Judged`. `probe_gradient` is the
     distance of the probe's fit from its optimum (`shoal.methods.scores.logistic`). With `evaluation.headline_only`,
@@ -225,7 +229,7 @@ def representation_metrics(
     metrics = {} if evaluation.headline_only else {"effective_rank": effective_rank(h[some])}
     if len(some) > 1:
         metrics["uniformity"] = uniformity(h[some])
-    truth = _labels(evaluation)
+    truth = true_labels(evaluation)
     labelled = truth is not None and len(truth) == len(train) + len(evaluation.data.test_x)
     if truth is not None and labelled and len(judged.learn) and len(judged.held):
         y = truth[judged.every.to(truth.device)].to(h.device)
@@ -238,7 +242,8 @@ def representation_metrics(
         if evaluation.probe_epochs and not evaluation.headline_only:
             generator = streams.torch("evaluate.probe_sgd")
             metrics["probe_sgd"] = sgd_probe_accuracy(*parts, generator, epochs=evaluation.probe_epochs)
-    if recipe is not None and train.data.spec.kind == "image" and not evaluation.headline_only:
+    seen = train.data.spec.kind == "image" or isinstance(recipe, ArrayRecipe)
+    if recipe is not None and seen and not evaluation.headline_only:
         generator = streams.torch("evaluate.views", train.data.device)
         distances = []
         for rows in judged.some.split(evaluation.batch):
@@ -263,7 +268,7 @@ def quick_probe(embed: Callable[[Tensor], Tensor], evaluation: Evaluation, limit
     learn = torch.randperm(len(evaluation.train), generator=generator)[:limit].to(data.device)
     judged = torch.randperm(len(data.test_x), generator=generator)[:limit].to(data.device)
     h = torch.cat([embed(evaluation.train.x(part)) for part in learn.split(evaluation.batch)])
-    test = torch.cat([embed(data.test_x[part].float().div(255)) for part in judged.split(evaluation.batch)])
+    test = torch.cat([embed(data.computable(data.test_x[part])) for part in judged.split(evaluation.batch)])
     return {"probe": linear_probe(h, evaluation.train.y(learn), test, data.test_y[judged], generator).accuracy}
 
 
@@ -272,20 +277,20 @@ def _cluster_metrics(cluster: np.ndarray, clusters: int, evaluation: Evaluation)
         "clusters_used": float(len(np.unique(cluster))),
         "balance": cluster_balance(cluster, clusters),
     }
-    truth = _labels(evaluation)
+    truth = true_labels(evaluation)
     if truth is not None and len(truth):
         # Where only training samples have labels, they come first.
         metrics |= cluster_scores(truth.cpu().numpy(), cluster[: len(truth)])
     return metrics
 
 
-def _labels(evaluation: Evaluation) -> Tensor | None:
+def true_labels(evaluation: Evaluation) -> Tensor | None:
     """Return labels of the training samples, then of the test samples where they have some; None without any."""
     data = evaluation.data
     if data.train_y is None:
         return None
     y = evaluation.train.y()
-    return y if data.test_y is None else torch.cat((y, data.test_y))
+    return y if data.test_y is None else torch.cat((y, data.test_y[:]))
 
 
 def _split(evaluation: Evaluation) -> tuple[Tensor, Tensor]:
@@ -304,8 +309,20 @@ def _x(evaluation: Evaluation, positions: Tensor) -> Tensor:
     positions = positions.to(evaluation.data.device)
     if int(positions[0]) < n:
         return evaluation.train.x(positions)
-    x = evaluation.data.test_x[positions - n]
-    return x.float().div_(255) if evaluation.data.spec.kind == "image" else x
+    return evaluation.data.computable(evaluation.data.test_x[positions - n])
+
+
+def samples_at(evaluation: Evaluation, positions: Tensor) -> Tensor:
+    """Return samples at positions among training then test samples, int64 (n,), in their order."""
+    n = len(evaluation.train)
+    train = positions < n
+    if bool(train.all()) or not bool(train.any()):
+        return _x(evaluation, positions)
+    early = _x(evaluation, positions[train])
+    found = early.new_empty((len(positions), *early.shape[1:]))
+    found[train.to(found.device)] = early
+    found[~train.to(found.device)] = _x(evaluation, positions[~train])
+    return found
 
 
 def all_batches(evaluation: Evaluation, part: tuple[int, int] = (0, 1)) -> Iterator[tuple[int, Tensor]]:

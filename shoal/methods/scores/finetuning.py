@@ -10,9 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shoal.core.streams import stream_seed
-from shoal.data.augment import normalise
 from shoal.methods.contract.base import Evaluation
-from shoal.methods.training.local import seeded_build
+from shoal.methods.training.local import as_input, seeded_build
 
 
 def few_labels(y: Tensor, share: float, generator: torch.Generator) -> Tensor:
@@ -61,8 +60,8 @@ def finetune_accuracy(
         raise ValueError("fine-tuning needs labels and a labelled test part")
     generator = evaluation.streams.torch(f"finetune {share}")
     rows = few_labels(train.y(), share, generator).to(train.index.device)
-    x = normalise(train.x(rows)).contiguous(memory_format=torch.channels_last)
-    classes = int(max(int(data.train_y.max()), int(data.test_y.max()))) + 1
+    x = as_input(train.x(rows))
+    classes = int(max(int(data.train_y[:].max()), int(data.test_y[:].max()))) + 1
     seed = stream_seed(evaluation.streams.seed, f"finetune head {share}")
     head = seeded_build(lambda: nn.Linear(int(encoder.features), classes), seed)  # type: ignore[arg-type]
     model = nn.Sequential(copy.deepcopy(encoder), head.to(x.device)).train()
@@ -82,6 +81,6 @@ def finetune_accuracy(
     right = 0
     with torch.no_grad():
         for part in torch.arange(len(data.test_x), device=data.device).split(evaluation.batch):
-            images = normalise(data.test_x[part].float().div_(255)).contiguous(memory_format=torch.channels_last)
-            right += int((model(images).argmax(1) == data.test_y[part]).sum())
+            samples = as_input(data.computable(data.test_x[part]))
+            right += int((model(samples).argmax(1) == data.test_y[part]).sum())
     return right / len(data.test_x)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from shoal.data.lazy_array import SampleArray
 from shoal.methods.scores.clustering import ari
 
 MAX_SAMPLES = 3_000
 """Samples, a seeded draw, for the silhouette, whose cost grows with their square."""
 
 
-def silhouette(features: np.ndarray, cluster: np.ndarray, rng: np.random.Generator) -> float | None:
+def silhouette(features: SampleArray, cluster: np.ndarray, rng: np.random.Generator) -> float | None:
     """Return the mean silhouette (Rousseeuw 1987): 1 for compact clusters far apart, about 0 for random clusters.
 
     A sample's silhouette is (b - a) / max(a, b), with a its mean Euclidean distance to the others of its cluster and b
@@ -37,6 +38,7 @@ def silhouette(features: np.ndarray, cluster: np.ndarray, rng: np.random.Generat
         rows = np.sort(rng.choice(len(features), MAX_SAMPLES, replace=False))
         features = features[rows]
         cluster = cluster[rows]
+    features = np.asarray(features)
     if not 2 <= len(np.unique(cluster)) < len(cluster) or not np.isfinite(features).all():
         return None
     with threadpool_limits(1):

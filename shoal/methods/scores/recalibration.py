@@ -25,7 +25,7 @@ MIN_CLIENT_SAMPLES = 32
 def recalibrate(network: nn.Module, clients: Clients, evaluation: Evaluation, context: Context) -> Tensors:
     """Find the statistics of an averaged network on its clients' training samples, without augmentation.
 
-    About `evaluation.recalibrate` samples pass the network once for each layer: equally many of each client, a seeded
+    About `evaluation.recalibrate` samples pass the network (see `settle`): equally many of each client, a seeded
     draw, or all that it has. Clients are weighted by all their samples. A seeded draw of very many clients takes part.
 
     Args:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from shoal.data.lazy_array import SampleArray
+
 SAMPLES = 600
 """Most samples in a figure: points that can still be told apart."""
 COMPONENTS = 50
 """Principal components that replace more features than these."""
 
 
-def shown_features(features: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray] | None:
+def shown_features(features: SampleArray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray] | None:
     """Return some samples and their features, of many features the principal components among these samples.
 
     Distances between the samples only change by the components that are left out. A component's sign makes its largest

@@ -16,7 +16,6 @@ from shoal.methods.ssd.self_supervised import HIDDEN_FACTOR, SelfSupervised
 from shoal.methods.training.local import compiled, load, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
-from shoal.models.encoders import build_encoder
 from shoal.models.heads import ByolNet
 
 TARGET = "target."
@@ -43,7 +42,7 @@ class FedBYOL(SelfSupervised):
 
     def build(self) -> ByolNet:
         """Build the online network with its predictor."""
-        encoder = build_encoder(self.context.model.encoder, self.context.spec.shape)
+        encoder = self.new_encoder()
         width = cast(int, encoder.features)
         return ByolNet(encoder, width, HIDDEN_FACTOR * width)
 

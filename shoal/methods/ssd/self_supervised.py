@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
-from shoal.data.augment import RECIPES, Recipe, is_small, two_views
+from shoal.data.augment import RECIPES, AnyRecipe, is_small, two_views
 from shoal.methods.averaging.server_optimiser import next_average, trained_counts
 from shoal.methods.contract.base import Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.context import LocalSettings
@@ -20,7 +20,6 @@ from shoal.methods.scores.recalibration import recalibrate
 from shoal.methods.scores.representation import alignment, knn_accuracy, split_uniformity, uniformity
 from shoal.methods.training.local import load, seeded, view_recipe, weights
 from shoal.methods.training.two_views import TwoViewMethod
-from shoal.models.encoders import build_encoder
 from shoal.models.heads import ProjectionNet
 
 SAMPLES_BETWEEN_ROUNDS = 2000
@@ -38,6 +37,7 @@ class SelfSupervised(TwoViewMethod):
     """
 
     local_defaults = LocalSettings(epochs=5, batch=128, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
+    starts_pretrained = True
     finds_clusters = False
     judges_features = True
     averages = True
@@ -53,7 +53,7 @@ class SelfSupervised(TwoViewMethod):
 
     def build(self) -> ProjectionNet:
         """Build the network; its initial weights come from torch's global generator."""
-        encoder = build_encoder(self.context.model.encoder, self.context.spec.shape)
+        encoder = self.new_encoder()
         width = cast(int, encoder.features)
         return ProjectionNet(encoder, width, HIDDEN_FACTOR * width, norm=True)
 
@@ -61,10 +61,10 @@ class SelfSupervised(TwoViewMethod):
         """Build a network with the run's initial weights."""
         return cast(ProjectionNet, seeded(self.build, self.context, cache=self.network_cache))
 
-    def recipe(self) -> Recipe:
+    def recipe(self) -> AnyRecipe:
         """Return SimCLR's full strength for colour images that are not small, else the recipe of the data set."""
         shape = self.context.spec.shape
-        strong = shape[0] == 3 and not is_small(shape)
+        strong = len(shape) == 3 and shape[0] == 3 and not is_small(shape)
         return view_recipe(self.context, RECIPES["strong"] if strong else None)
 
     def init_server(self, federation: Federation) -> Server:
@@ -126,7 +126,7 @@ class SelfSupervised(TwoViewMethod):
         return metrics
 
     def evaluate_between_rounds(
-        self, embed: Callable[[Tensor], Tensor], recipe: Recipe, clients: Clients, evaluation: Evaluation
+        self, embed: Callable[[Tensor], Tensor], recipe: AnyRecipe, clients: Clients, evaluation: Evaluation
     ) -> dict[str, float]:
         """Return the metrics that are cheap enough for every round.
 
@@ -153,7 +153,7 @@ class SelfSupervised(TwoViewMethod):
             order = torch.randperm(len(data.test_x), generator=streams.torch("look test"))[:SAMPLES_BETWEEN_ROUNDS].to(
                 data.device
             )
-            judged_x = data.test_x[order].float().div_(255)
+            judged_x = data.computable(data.test_x[order])
             judged_h = torch.cat([embed(x) for x in judged_x.split(evaluation.batch)])
             if labels and data.test_y is not None:
                 metrics["knn"] = knn_accuracy(h, torch.cat(labels), judged_h, data.test_y[order])

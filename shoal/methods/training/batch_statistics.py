@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +21,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from shoal.methods.contract.context import Context
 from shoal.methods.contract.message import Tensors
+
+LIVE_TENSORS = 3
+"""Tensors of a layer's size that a pass holds at once: what a layer gets, what it gives, and a shortcut."""
+MOST_BYTES = {"cpu": 1 << 30, "cuda": 4 << 30}
+"""What all batches may take in one pass, by the kind of device."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ def settle(network: nn.Module, parties: Sequence[Party], context: Context) -> Te
     """Give a network the statistics that its layers' inputs have over all parties.
 
     Variances are of the population (divided by n), as in training mode. Layers that the forward pass does not reach
-    keep their statistics. One party with one batch needs one pass; otherwise there is one pass for each layer.
+    keep their statistics. Where all batches fit into memory as one, one pass is enough; else there is one for each
+    layer, with the same statistics up to rounding.
 
     Args:
         network: changed in place, and left in evaluation mode.
@@ -71,13 +76,12 @@ def settle(network: nn.Module, parties: Sequence[Party], context: Context) -> Te
     if not names:
         return {}
     measured = [party for party in parties if party.batches]
-    if [len(party.batches) for party in measured] == [1]:
-        layers = _settle_in_one_pass(network, list(names), measured[0].batches[0](), context)
+    layers, needed = _order(network, list(names), measured, context)
+    if needed <= MOST_BYTES.get(context.device.type, MOST_BYTES["cpu"]):
+        _settle_in_one_pass(network, layers, measured, context)
     else:
-        layers = _order(network, list(names), parties, context)
         for layer in layers:
-            whole = combine([_moments(network, layer, party, context) for party in measured])
-            _set(layer, whole.mean, whole.variance)
+            _settle_layer(layer, [_moments(network, layer, party, context) for party in measured])
     statistics: Tensors = {}
     for layer in layers:
         for statistic in ("running_mean", "running_var"):
@@ -115,28 +119,33 @@ def _set(layer: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
 
 
 def _settle_in_one_pass(
-    network: nn.Module, layers: Sequence[_BatchNorm], batch: Tensor, context: Context
-) -> list[_BatchNorm]:
-    """Settle each layer when the only batch reaches it, before the next layer; return the layers reached."""
-    reached: list[_BatchNorm] = []
+    network: nn.Module, layers: Sequence[_BatchNorm], parties: Sequence[Party], context: Context
+) -> None:
+    """Settle each layer when all batches, as one, reach it, before the next layer."""
+    batches = [[batch() for batch in party.batches] for party in parties]
+    sizes = [len(batch) for own in batches for batch in own]
+    settled: set[nn.Module] = set()
 
     def settle_first(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if module in reached:
+        if module in settled:
             return  # a layer that is used twice: the first input counts, as in one pass a layer
-        x = inputs[0].float()
-        variance, mean = torch.var_mean(x, dim=_all_but_channels(x), correction=0)
-        _set(module, mean, variance)  # type: ignore[arg-type]
-        reached.append(module)  # type: ignore[arg-type]
+        found = iter([_moments_of(x) for x in inputs[0].split(sizes)])
+        _settle_layer(module, [_of_party(party, [next(found) for _ in party.batches]) for party in parties])
+        settled.add(module)
 
     hooks = [layer.register_forward_pre_hook(settle_first) for layer in layers]
     try:
         # `forward`, not a call: a compiled network would not stop for hooks.
         with context.autocast():
-            network.forward(batch)
+            network.forward(torch.cat([batch for own in batches for batch in own]))
     finally:
         for hook in hooks:
             hook.remove()
-    return reached
+
+
+def _settle_layer(layer: nn.Module, parts: Sequence[Moments]) -> None:
+    whole = combine(parts)
+    _set(layer, whole.mean, whole.variance)  # type: ignore[arg-type]
 
 
 def _all_but_channels(x: Tensor) -> list[int]:
@@ -145,15 +154,18 @@ def _all_but_channels(x: Tensor) -> list[int]:
 
 def _order(
     network: nn.Module, layers: Sequence[_BatchNorm], parties: Sequence[Party], context: Context
-) -> list[_BatchNorm]:
-    """Return the layers that a pass reaches, in the order in which it reaches them."""
+) -> tuple[list[_BatchNorm], int]:
+    """Return the layers that a pass reaches, in its order, and about how many bytes all batches take in one pass."""
     order: list[_BatchNorm] = []
+    largest = 0
 
-    def record(module: nn.Module, _: Any) -> None:
+    def record(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        nonlocal largest
+        largest = max(largest, inputs[0].element_size() * inputs[0].numel() // len(inputs[0]))
         if module not in order:
             order.append(module)  # type: ignore[arg-type]
 
-    batch = next(batch for party in parties for batch in party.batches)()
+    batch = parties[0].batches[0]()
     hooks = [layer.register_forward_pre_hook(record) for layer in layers]
     try:
         # `forward`, not a call: a compiled network would not stop for hooks.
@@ -162,7 +174,20 @@ def _order(
     finally:
         for hook in hooks:
             hook.remove()
-    return order
+    samples = len(batch) * sum(len(party.batches) for party in parties)
+    return order, LIVE_TENSORS * largest * samples
+
+
+def _moments_of(x: Tensor) -> Moments:
+    x = x.double()
+    variance, mean = torch.var_mean(x, dim=_all_but_channels(x), correction=0)
+    return Moments(x.numel() / x.shape[1], mean, variance)
+
+
+def _of_party(party: Party, parts: Sequence[Moments]) -> Moments:
+    """Return the moments of a party from those of its batches, with its weight."""
+    whole = combine(parts)
+    return Moments(party.weight, whole.mean, whole.variance)
 
 
 def _moments(network: nn.Module, layer: _BatchNorm, party: Party, context: Context) -> Moments:
@@ -170,9 +195,7 @@ def _moments(network: nn.Module, layer: _BatchNorm, party: Party, context: Conte
     parts: list[Moments] = []
 
     def measure(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        x = inputs[0].double()
-        variance, mean = torch.var_mean(x, dim=_all_but_channels(x), correction=0)
-        parts.append(Moments(x.numel() / x.shape[1], mean, variance))
+        parts.append(_moments_of(inputs[0]))
         raise _Reached
 
     hook = layer.register_forward_pre_hook(measure)
@@ -185,5 +208,4 @@ def _moments(network: nn.Module, layer: _BatchNorm, party: Party, context: Conte
                 pass
     finally:
         hook.remove()
-    whole = combine(parts)
-    return Moments(party.weight, whole.mean, whole.variance)
+    return _of_party(party, parts)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.core.streams import stream_seed
-from shoal.data.augment import Recipe, choose_recipe, normalise, two_views
+from shoal.data.augment import AnyRecipe, Recipe, choose_recipe, normalise, two_views
 from shoal.data.view import Samples
 from shoal.methods.contract.base import Client, ClientError
 from shoal.methods.contract.context import Context, LocalSettings, MethodError
@@ -127,23 +127,30 @@ def batches(
     yield from itertools.islice(parts, steps)
 
 
-def view_recipe(context: Context, auto: Recipe | None = None) -> Recipe:
-    """Return the recipe of the run's views: the user's, else `auto`, else the data set's."""
-    return choose_recipe(context.augment, context.spec.name, context.spec.shape, auto)
+def view_recipe(context: Context, auto: Recipe | None = None) -> AnyRecipe:
+    """Return the recipe of the run's views: the user's, else `auto` (of images), else the data set's.
+
+    Raises:
+        MethodError: a recipe or a setting that is for other kinds of data.
+    """
+    try:
+        return choose_recipe(context.augment, context.spec.name, context.spec.shape, auto)
+    except ValueError as error:
+        raise MethodError(str(error)) from None
 
 
-def views(samples: Samples, positions: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
-    """Return views a, then views b, of a batch: normalised, channels-last, (2n, channels, height, width)."""
+def views(samples: Samples, positions: Tensor, recipe: AnyRecipe, generator: torch.Generator) -> Tensor:
+    """Return views a, then views b, of a batch as inputs of a network, (2n, ...)."""
     return as_input(two_views(samples.x(positions), recipe, generator))
 
 
-def unit_images(raw: Tensor) -> Tensor:
-    """Return images uint8 as float32 in [0, 1], as `Samples.x` does."""
-    return raw.float().div_(255)
-
-
 def as_input(x: Tensor) -> Tensor:
-    """Return images in [0, 1] as inputs of a network: normalised, channels-last."""
+    """Return samples x (as of `Samples.x`) as inputs of a network.
+
+    Images are normalised and channels-last. Encoders of vectors and windows scale their own input.
+    """
+    if x.dim() < 4:
+        return x
     return normalise(x).contiguous(memory_format=torch.channels_last)
 
 

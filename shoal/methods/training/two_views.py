@@ -1,4 +1,4 @@
-"""Local steps on two augmented views of each image: the base of contrastive and self-supervised methods."""
+"""Local steps on two augmented views of each sample: the base of contrastive and self-supervised methods."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from shoal.data.augment import Recipe, two_views
+from shoal.data.augment import AnyRecipe, Recipe, two_views
 from shoal.data.device_views import DeviceViews
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.training.local import as_input, batches, load, unit_images, view_recipe, weights
+from shoal.methods.training.local import as_input, batches, load, view_recipe, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch
 from shoal.methods.training.steps import GradientMethod
@@ -22,29 +22,34 @@ from shoal.methods.training.steps import GradientMethod
 class TwoViewMethod(GradientMethod):
     """A method whose clients train the broadcast weights on two views for some local epochs, and send them back.
 
-    A batch of its `step_loss` is one tensor (2n, channels, height, width): views a, then views b, of n images. A
-    subclass implements `network` and `step_loss`. It overrides `prepare` where a client's steps use tensors of its own,
-    and `local_steps` where there are companions, or weights that stay with the client.
+    A batch of its `step_loss` is one tensor (2n, ...): views a, then views b, of n images, vectors or windows. The
+    papers' systems see images; on vectors and windows they have other views (`shoal.data.array_views`) and encoders
+    (`shoal.models.arrays`), and nothing else differs.
+
+    A subclass implements `network` and `step_loss`. It overrides `prepare` where a client's steps use tensors of its
+    own, and `local_steps` where there are companions, or weights that stay with the client.
     """
 
     counts_steps = True
+    kinds = ("image", "vector", "series")
+    builds_encoder = True
 
     @abstractmethod
     def network(self) -> nn.Module:
         """Return a fresh network with the run's initial weights."""
 
-    def recipe(self) -> Recipe:
+    def recipe(self) -> AnyRecipe:
         """Return the recipe of the views: the user's, else the data set's."""
         return view_recipe(self.context)
 
     @cached_property
     def make_views(self) -> Callable[[Tensor, torch.Generator], Tensor]:
-        """A function from images in [0, 1] to views a, then views b, by the run's recipe."""
+        """A function from samples (as of `Samples.x`) to views a, then views b, by the run's recipe."""
         device = self.context.device
-        if device.type == "cpu":
-            recipe = self.recipe()
+        recipe = self.recipe()
+        if device.type == "cpu" or not isinstance(recipe, Recipe):
             return lambda x, generator: two_views(x, recipe, generator)
-        return DeviceViews(self.recipe(), self.context.spec.shape, device)
+        return DeviceViews(recipe, self.context.spec.shape, device)
 
     def prepare(self, message: Message, client: Client) -> Tensors:
         """Return tensors that every step of a client's round uses, the `extra` of `step_loss`; by default none."""
@@ -85,7 +90,7 @@ class TwoViewMethod(GradientMethod):
             return (client.train.raw(positions),)
 
         def inputs(batch: Batch) -> Batch:
-            return (as_input(make_views(unit_images(batch[0]), generator)),)
+            return (as_input(make_views(client.train.data.computable(batch[0]), generator)),)
 
         return LocalSteps(
             client,

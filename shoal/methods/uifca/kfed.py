@@ -86,7 +86,7 @@ class KFed(Method):
 
     name = "kfed"
     Settings = KFedSettings
-    kinds = ("vector", "image")
+    kinds = ("vector", "image", "series")
     trains = False
     settings: KFedSettings
 

@@ -30,6 +30,7 @@ from shoal.methods.contract.base import Server
 from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.registry import METHODS
+from shoal.models.frozen import EncoderVersion, packages_of
 from shoal.review.mlflow_log.pyfunc_input import samples, takes
 
 ROOMS = ("core", "data", "models", "methods", "engine", "review")
@@ -71,6 +72,7 @@ class FederatedModel(PythonModel):
                 settings.dataclass("local"),
                 settings.dataclass("augment"),
                 settings.seed,
+                encoder_sha256=about.get("encoder_sha256", ""),
             ),
         )
         self.predictor = method.predictor(read_server(Path(context.artifacts["server"]), about))
@@ -169,6 +171,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
         "settings": run.settings().to_json(),
         "spec": asdict(spec),
         "server_sha256": server_digest(checkpoint.judged),
+        "encoder_sha256": run.lineage().encoder_sha256,
     }
     (scratch / "model.json").write_text(json.dumps(sealed(json.loads(json.dumps(about)))))
     # The evaluated state: the served model is the one that the metrics describe.
@@ -180,7 +183,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
             python_model=str(Path(__file__).with_name("pyfunc_code.py")),  # from code: nothing is pickled
             artifacts={"model": str(scratch / "model.json"), "server": str(scratch / "server.safetensors")},
             code_paths=[str(path) for path in copy_code(scratch / "code")],
-            pip_requirements=requirements(),
+            pip_requirements=requirements(run.lineage().encoder),
             signature=answers(),
             metadata={"input": takes(spec), "shoal_run": run.name},
             mlflow_model=Model(
@@ -209,9 +212,16 @@ def answers() -> Any:
     )
 
 
-def requirements() -> list[str]:
-    """Return the installed versions, pinned, without a build's local part (+cu130), which no index has."""
-    return [f"{name}=={version(name).split('+')[0]}" for name in REQUIREMENTS]
+def requirements(encoder: EncoderVersion | None = None) -> list[str]:
+    """Return the installed versions, pinned, without a build's local part (+cu130), which no index has.
+
+    Args:
+        encoder: the pretrained encoder of the model, whose packages are needed too.
+    """
+    names = list(REQUIREMENTS)
+    if encoder is not None:
+        names += [name for name in packages_of(encoder.name) if name not in names]
+    return [f"{name}=={version(name).split('+')[0]}" for name in names]
 
 
 def copy_code(target: Path) -> list[Path]:

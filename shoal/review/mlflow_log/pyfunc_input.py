@@ -126,7 +126,7 @@ def _array(rows: Any, spec: DataSpec) -> np.ndarray:
         raise InputError(f"the array has shape {array.shape}: expected {takes(spec)}")
     if not np.isfinite(array).all():
         raise InputError(f"the array holds values that are not finite: expected {takes(spec)}")
-    if spec.kind != "vector" and (array != np.round(array)).any():
+    if DTYPES[spec.kind] != "float32" and (array != np.round(array)).any():
         raise InputError(f"the array holds values that are not whole numbers: expected {takes(spec)}")
     if spec.kind == "image" and (array.min() < 0 or array.max() > 255):
         raise InputError(f"the array holds values from {array.min():g} to {array.max():g}: expected 0 to 255")

@@ -40,6 +40,9 @@ ROUNDS_LOGGED = "shoal.rounds_logged"
 """Tag: the last round whose metrics MLflow has."""
 QUALITY_LOGGED = "shoal.quality_logged"
 """Tag: digest of the state whose quality without labels MLflow has."""
+VERDICT = "verdict"
+VERDICT_REASON = "verdict.reason"
+"""Tags: what a run's clusters or features are worth, and why."""
 ROUND_FACTS = ("clients", "left_out", "step", "cluster_round")
 """Numbers that describe a round and do not measure it."""
 CLUSTER_FACTS = ("balance", "changed", "diverged", "empty", "below_root", "adversaries_apart")
@@ -197,7 +200,7 @@ def client_losses(manifest: Manifest, names: Sequence[str] | None) -> dict[str, 
 
 
 def quality_metrics(run: RunFolder) -> tuple[int, dict[str, float]]:
-    """Return the round of the cluster table and its numbers without labels by MLflow's names; (0, {}) without one."""
+    """Return the round of the cluster table and the numbers that judge it by MLflow's names; (0, {}) without one."""
     facts = cluster_facts(run)
     if facts is None:
         return 0, {}
@@ -205,7 +208,7 @@ def quality_metrics(run: RunFolder) -> tuple[int, dict[str, float]]:
 
 
 def log_quality(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder) -> None:
-    """Log the numbers that need no labels at their round, unless MLflow has them; arguments as in `log_rounds`."""
+    """Log verdict and numbers of the clusters at their round, unless MLflow has them; arguments as in `log_rounds`."""
     from mlflow.entities import Metric, RunTag
 
     facts = cluster_facts(run)
@@ -214,7 +217,10 @@ def log_quality(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolde
     round, found = quality_metrics(run)
     stamp = round_stamp(run, round)
     metrics = [Metric(name, value, stamp, round) for name, value in found.items()]
-    client.log_batch(run_id, metrics=metrics, tags=[RunTag(QUALITY_LOGGED, facts.weights_sha256)])
+    tags_to_set = [RunTag(QUALITY_LOGGED, facts.weights_sha256)]
+    if facts.verdict is not None:
+        tags_to_set += [RunTag(VERDICT, facts.verdict.word), RunTag(VERDICT_REASON, facts.verdict.reason)]
+    client.log_batch(run_id, metrics=metrics, tags=tags_to_set)
 
 
 def round_stamp(run: RunFolder, round: int) -> int:

@@ -197,6 +197,8 @@ def tags(run: RunFolder) -> dict[str, str]:
         "shoal.settings_sha256": lineage.settings_sha256,
         "shoal.data_sha256": lineage.data.digest,
         "shoal.data_dvc": lineage.data.dvc,
+        "shoal.encoder": None if lineage.encoder is None else lineage.encoder.in_words(),
+        "shoal.encoder_sha256": lineage.encoder_sha256 or None,
         "shoal.partition_sha256": lineage.partition.digest,
         "shoal.partition_dvc": lineage.partition.dvc,
         "shoal.git_commit": lineage.git.commit,

@@ -13,7 +13,10 @@ from PIL import Image, ImageDraw, ImageFont
 
 from shoal.data.partition.table import Partition, load_partition
 from shoal.data.prepared import Prepared, open_prepared
+from shoal.engine.store.embedded import images_behind, why_no_images
+from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_folder import RunFolder
+from shoal.review.pages.window_pictures import painter_of
 from shoal.review.results.clusters import TEST, read_clusters
 from shoal.review.results.fonts import drawable, font
 
@@ -56,20 +59,25 @@ class Block:
 
 
 def draw_cluster_sheets(run: RunFolder) -> list[Path]:
-    """Draw a PNG per cluster of a run on images, such as figures/clusters/cluster-03.png; replace earlier ones.
+    """Draw a PNG per cluster of a run on images or windows, such as figures/clusters/cluster-03.png.
 
-    The images are those that clients hold, with planted rotations applied. Empty clusters have no sheet.
+    Earlier ones are replaced. The images are those that clients hold, with planted rotations applied. Empty clusters
+    have no sheet.
 
     Returns:
-        The files; none where the run has no cluster table, or its samples are not images.
+        The files; none where the run has no cluster table, or its samples cannot be drawn.
     """
     folder = run.figures / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     prepared = open_prepared(run.folder_of("data"))
     table = read_clusters(run)
-    if prepared.manifest.kind != "image" or table is None:
+    images = images_behind(prepared)
+    reason = why_no_images(prepared)
+    if reason is not None and all(event.message != reason for event in run.events()):
+        run.event("images_not_shown", level=WARNING, message=reason)
+    if images is None or table is None:
         return []
-    image_of = images_of(prepared, load_partition(run.folder_of("partition")))
+    image_of = images_of(images, load_partition(run.folder_of("partition")))
     drawn = []
     largest = table["cluster"].value_counts().index[:MAX_SHEETS]
     for cluster in sorted(largest):
@@ -82,14 +90,15 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
 
 def images_of(prepared: Prepared, partition: Partition) -> Callable[[str, int], np.ndarray]:
     """Return a function from (part, number) to the image as its client holds it, uint8 (channels, height, width)."""
+    paint = painter_of(prepared)
     change_of = dict(zip(partition.sample.tolist(), partition.transformation.tolist(), strict=True))
 
     def image_of(part: str, sample: int) -> np.ndarray:
         if part == TEST:
             assert prepared.test_x is not None
-            return np.asarray(prepared.test_x[sample])
+            return paint(np.asarray(prepared.test_x[sample]))
         turns = partition.transformations[change_of[sample]].degrees // 90
-        return np.rot90(np.asarray(prepared.train_x[sample]), turns, axes=(-2, -1))
+        return np.rot90(paint(np.asarray(prepared.train_x[sample])), turns, axes=(-2, -1))
 
     return image_of
 

@@ -13,6 +13,8 @@ from shoal.core.errors import DataError
 from shoal.data.partition.table import Partition
 from shoal.data.prepared import Prepared
 from shoal.engine.store.client_names import named
+from shoal.engine.store.embedded import images_behind, why_no_images
+from shoal.review.pages.window_pictures import HEIGHT, WIDTH, painter_of
 from shoal.review.results.clusters import client_names
 from shoal.review.results.fonts import drawable, font
 
@@ -37,12 +39,14 @@ class Line:
 def contact_sheet(
     prepared: Prepared, path: Path, *, partition: Partition | None = None, columns: int = 12, rows: int = 200
 ) -> Path:
-    """Draw training images on a grid, a named row for each client, or for each label where the data name no clients.
+    """Draw training images, or windows of series as line plots, on a grid with named rows.
+
+    A row is of a client, or of a label where the data name no clients.
 
     Planted rotations are applied. Small images are enlarged by a whole factor; large ones show every n-th pixel.
 
     Args:
-        prepared: a set of images.
+        prepared: a set of images or windows.
         path: the PNG; its folder is made.
         partition: its clients are shown instead of those that the data name.
         columns: images in a row.
@@ -51,10 +55,12 @@ def contact_sheet(
     Raises:
         DataError: the set does not hold images.
     """
-    if prepared.manifest.kind != "image":
-        raise DataError(
-            f"data set {prepared.manifest.name!r} holds {prepared.manifest.kind}s, and only images can be drawn"
-        )
+    shown = images_behind(prepared)
+    if shown is None:
+        kind = prepared.manifest.kind
+        reason = f"data set {prepared.manifest.name!r} holds {kind}s, and only images and windows can be drawn"
+        raise DataError(why_no_images(prepared) or reason)
+    prepared = shown
     if partition:
         lines = _of_clients(prepared, partition, columns)
     elif "client" in prepared.columns():
@@ -64,7 +70,13 @@ def contact_sheet(
     last = ""
     if len(lines) > rows:
         last = f"and {len(lines) - rows} more"
-    return draw_lines(lines[:rows], path, prepared.manifest.shape, last)
+    lines = lines[:rows]
+    shape = prepared.manifest.shape
+    if prepared.manifest.kind == "series":
+        paint = painter_of(prepared)
+        lines = [Line(line.name, [paint(window) for window in line.images]) for line in lines]
+        shape = (3, HEIGHT, WIDTH)
+    return draw_lines(lines, path, shape, last)
 
 
 def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str = "") -> Path:
@@ -147,6 +159,6 @@ def _of_clients(prepared: Prepared, partition: Partition, columns: int) -> list[
         for row in range(*partition.rows(client).indices(len(partition.client)))[:columns]:
             turns = partition.transformations[partition.transformation[row]].degrees // 90
             image = torch.from_numpy(np.array(prepared.train_x[partition.sample[row]]))
-            images.append(torch.rot90(image, turns, dims=(-2, -1)).numpy())
+            images.append(torch.rot90(image, turns, dims=(-2, -1)).numpy() if turns else image.numpy())
         lines.append(Line(names[client], images))
     return lines

@@ -7,9 +7,11 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.core.errors import ShoalError
+from shoal.core.errors import DataError, ShoalError
+from shoal.data.prepared import read_manifest
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings, flatten, make_settings
+from shoal.engine.store.embedded import embedded_from
 from shoal.engine.store.lineage import DataVersion, GitState, PartitionVersion
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
 from shoal.review.mlflow_log.page import mlflow_page
@@ -97,13 +99,31 @@ def origins(run: RunFolder) -> list[Origin]:
     if commit := commit_words(lineage.git):
         rows.append(Origin("commit", commit, lineage.git.page or ""))
     rows.append(data_origin("data", run, lineage.data, lineage.data.name))
+    rows += embedded_origins(run)
     rows.append(data_origin("partition", run, lineage.partition, run.folder_of("partition").name))
+    if encoder := lineage.encoder:
+        rows.append(Origin("encoder", encoder.in_words(), "", f"sha256 {encoder.sha256}"))
     rows.append(Origin("settings", SETTINGS, "", f"sha256 {lineage.settings_sha256}"))
     machine = ", ".join(lineage.hardware.gpus) or f"{lineage.hardware.cores} cores"
     rows.append(Origin("machine", f"{lineage.resolved.device}, {lineage.resolved.precision}, {machine}"))
     versions = ", ".join(f"{name} {version}" for name, version in lineage.versions.items())
     rows.append(Origin("versions", versions))
     return rows
+
+
+def embedded_origins(run: RunFolder) -> list[Origin]:
+    """Return the lines of the images and the encoder that a set of vectors was made of; none for any other set."""
+    try:
+        origin = embedded_from(read_manifest(run.folder_of("data")))
+    except DataError:  # the data are not here
+        return []
+    if origin is None:
+        return []
+    encoder = origin.encoder
+    return [
+        Origin("images", origin.images, "", f"sha256 {origin.digest}"),
+        Origin("encoder", f"{encoder.in_words()}; on {origin.device}", "", f"sha256 {encoder.sha256}"),
+    ]
 
 
 def commit_words(code: GitState) -> str:

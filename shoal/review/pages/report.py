@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 from PIL import Image
 
@@ -19,12 +20,14 @@ from shoal.engine.store.codec import StoreError
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import DESCRIBED
+from shoal.methods.scores.verdict import in_words, site_sentence
 from shoal.review.mlflow_log.rounds import lost_rounds
 from shoal.review.pages.cluster_sheets import FOLDER
 from shoal.review.pages.embedding_figure import FILE as EMBEDDING
 from shoal.review.pages.pages import embedded, write_page
 from shoal.review.pages.provenance import chosen_settings, origins, repeat_command, run_files
 from shoal.review.results.attempts import Made, attempted
+from shoal.review.results.baseline_tables import baseline_rows, site_rows
 from shoal.review.results.clusters import cluster_facts, read_clusters
 from shoal.review.results.cross_tables import clusters_by_clients, confusion, labels_by_clients
 from shoal.review.results.result import run_result, shown_metrics
@@ -71,6 +74,7 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         about_clusters["facts"] = part("quality of clusters", lambda: cluster_facts(run))
         about_clusters["confused"] = part("clusters by labels", lambda: confusion(table))
         about_clusters["crossed"] = part("clusters by clients", lambda: clusters_by_clients(table))
+        about_clusters |= part("null baselines", lambda: about_baselines(run, table)) or {}
     clients = part("clients", lambda: last_clients(run)) or []
     sheets, left = part("images of clusters", lambda: embedded_sheets(run)) or ([], 0)
     figures, figures_left = part("figures", lambda: embedded_figures(run)) or ([], [])
@@ -111,6 +115,27 @@ def about_files(run: RunFolder, beside: bool) -> dict[str, Any]:
     if not beside:
         return {"files": [], "repeat": "dvc repro"}
     return {"files": run_files(run), "repeat": repeat_command(run)}
+
+
+def about_baselines(run: RunFolder, table: pd.DataFrame) -> dict[str, Any]:
+    """Return the tables of null baselines and of clusters by client, where the run has them.
+
+    Args:
+        run: the run's folder.
+        table: its cluster table.
+    """
+    facts = cluster_facts(run)
+    found: dict[str, Any] = {}
+    if facts is not None and facts.comparison is not None:
+        found["compared_samples"] = facts.comparison.samples
+        found["space"] = in_words(facts.comparison.space)
+        found["baselines"] = baseline_rows(facts.comparison)
+    if facts is not None and facts.sites is not None:
+        held = table.dropna(subset=["client"]).drop_duplicates("client")
+        names = dict(zip(held["client"].astype(int), held["client_name"], strict=True))
+        found["site_words"] = site_sentence(facts.sites, names)
+        found["sites"] = site_rows(facts.sites, names)
+    return found
 
 
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:

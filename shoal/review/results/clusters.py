@@ -22,9 +22,12 @@ import torch
 
 from shoal.core.errors import DataError, ShoalError
 from shoal.core.records import BadRecord, record_from_json, record_to_json
+from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition, load_partition
 from shoal.data.prepared import DataSpec, Kind, Prepared, open_prepared
 from shoal.data.sample_files import sample_files
+from shoal.data.table_coding import CODING, TableCoding, coding_of
+from shoal.data.windows import WindowRule, window_rule
 from shoal.engine.messages.wire import Assign, Assigned, Failed
 from shoal.engine.rounds.active_run import Call, active_run_at
 from shoal.engine.rounds.deadlines import Deadline, Limits
@@ -39,6 +42,7 @@ from shoal.engine.store.codec import (
     write_atomic,
     write_sealed,
 )
+from shoal.engine.store.embedded import EmbeddedFrom, embedded_from
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_events import WARNING
@@ -48,14 +52,26 @@ from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.methods.contract.base import Method
 from shoal.methods.contract.context import MethodError
 from shoal.methods.registry import METHODS
+from shoal.methods.scores.baselines import Comparison
 from shoal.methods.scores.quality import size_shares, stability
+from shoal.methods.scores.sites import SiteDependence, site_dependence
+from shoal.methods.scores.verdict import Verdict, verdict_of
 
 TABLE = "clusters.parquet"
 FACTS = "clusters.json"
 CENTRES = "centres.safetensors"
 FEATURES = "features.safetensors"
 TEST = "test"
-QUALITY = ("silhouette", "stability", "smallest_cluster", "largest_cluster", "empty_clusters")
+QUALITY = (
+    "neighbour_agreement",
+    "site_nmi",
+    "silhouette",
+    "stability",
+    "smallest_cluster",
+    "largest_cluster",
+    "empty_clusters",
+)
+"""Numbers about clusters that need no labels, in the order of tables."""
 WORDS = ("client_name", "file", "label")
 
 
@@ -67,6 +83,10 @@ class ClusteredData:
         name, kind, classes, train, test, shape: as of `DataSpec`.
         features: the columns of a table, in the order in which the model takes them; empty for other kinds.
         on_odd: what is done with new images of another size: `resize` or `skip`.
+        embedded: the images and the encoder of a set of vectors that was made of images; None of any other set.
+        measurements: as of `DataSpec`.
+        coding: how the columns of a table become features; None where all features are numbers.
+        windows: how windows of series are cut; None for other kinds.
     """
 
     name: str
@@ -77,11 +97,23 @@ class ClusteredData:
     shape: tuple[int, ...]
     features: tuple[str, ...]
     on_odd: str
+    embedded: EmbeddedFrom | None = None
+    measurements: bool = False
+    coding: TableCoding | None = None
+    windows: WindowRule | None = None
 
     @property
     def spec(self) -> DataSpec:
         """What a method may know of the set."""
-        return DataSpec(self.name, self.kind, self.shape, self.classes, self.train, self.test)
+        return DataSpec(
+            self.name,
+            self.kind,
+            self.shape,
+            self.classes,
+            self.train,
+            self.test,
+            measurements=self.measurements,
+        )
 
 
 @dataclass(frozen=True)
@@ -94,9 +126,12 @@ class ClusterFacts:
         weights_sha256: digest of the state after the last round.
         clusters: how many there are, empty ones included.
         confidence: what the column of that name holds: `margin` where there are centres, else `probability`.
-        quality: numbers that need no labels, by name (`QUALITY`).
+        quality: numbers that judge the clusters, by name: `QUALITY`, and those of null baselines.
         data: the data set.
         files: sha256 of the table and of the files of tensors, by name.
+        comparison: the clusters beside null baselines; None where there are none, as for text.
+        sites: how much the client of a sample says about its cluster; None where there is one client.
+        verdict: what the clusters are worth; None without `comparison`, and in runs of earlier versions.
     """
 
     round: int
@@ -107,6 +142,9 @@ class ClusterFacts:
     quality: Mapping[str, float]
     data: ClusteredData
     files: Mapping[str, str]
+    comparison: Comparison | None = None
+    sites: SiteDependence | None = None
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True)
@@ -253,6 +291,15 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     confidence = "margin"
     if found.centres is None:
         confidence = "probability"
+    sites = dependence_on_sites(run, table, found.clusters)
+    if sites is not None:
+        quality["site_nmi"] = sites.nmi
+    verdict = None
+    if found.comparison is not None:
+        quality |= found.comparison.numbers
+        choice = run.lineage().clusters_chosen
+        doubt = None if choice is None else choice.doubt
+        verdict = verdict_of(found.comparison, sites, doubt)
     facts = ClusterFacts(
         round=last,
         compared_with_round=earlier[-1] if earlier else None,
@@ -262,8 +309,27 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
         quality={name: value for name, value in quality.items() if value is not None},
         data=clustered_data(prepared),
         files={name: file_digest(run.path / name) for name in (TABLE, *files) if (run.path / name).exists()},
+        comparison=found.comparison,
+        sites=sites,
+        verdict=verdict,
     )
     write_sealed(run.path / FACTS, record_to_json(facts), sync=False)
+
+
+def dependence_on_sites(run: RunFolder, table: pd.DataFrame, clusters: int) -> SiteDependence | None:
+    """Return how much the client of a sample says about its cluster; None where fewer than two clients have samples.
+
+    Args:
+        run: the run's folder.
+        table: its cluster table; rows without a client do not count.
+        clusters: how many there are.
+    """
+    held = table[table["client"].notna()]
+    site = held["client"].to_numpy(dtype=np.int64)
+    if not len(site):
+        return None
+    rng = Streams(run.settings().seed).numpy("cluster or site")
+    return site_dependence(held["cluster"].to_numpy(dtype=np.int64), site, clusters, int(site.max()) + 1, rng)
 
 
 def clustered_data(prepared: Prepared) -> ClusteredData:
@@ -278,6 +344,10 @@ def clustered_data(prepared: Prepared) -> ClusteredData:
         shape=spec.shape,
         features=tuple(prepared.manifest.extra.get("features", [])),
         on_odd=odd_choice(prepared),
+        embedded=embedded_from(prepared.manifest),
+        measurements=spec.measurements,
+        coding=coding_of(prepared.manifest) if CODING in prepared.manifest.extra else None,
+        windows=window_rule(prepared.manifest) if spec.kind == "series" else None,
     )
 
 
@@ -306,7 +376,7 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
         "file": [None] * len(part),
     }
     if files is not None:
-        rows = files.loc[list(zip(part, sample, strict=True))]
+        rows = files.iloc[sample + np.where(part == TEST, prepared.manifest.train, 0)]
         columns["file"] = rows["file"].to_list()
         # Test samples of a user's own data come from a client too.
         number = {name: k for k, name in enumerate(names)}
@@ -330,15 +400,15 @@ def client_names(partition: Partition) -> list[str]:
 
 
 def origins(run: RunFolder, prepared: Prepared) -> pd.DataFrame | None:
-    """Return the files of a set by (part, number); None where it keeps none. Log an event where they cannot be read."""
+    """Return the files of a set (`shoal.data.sample_files`); None where it keeps none.
+
+    An event says where they cannot be read.
+    """
     try:
-        files = sample_files(prepared)
+        return sample_files(prepared)
     except DataError as error:
         run.event("files_unknown", message=f"the cluster table has no file names: {error}")
         return None
-    if files is None:
-        return None
-    return files.set_index(["part", "index"])
 
 
 def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> list[str | None] | None:
@@ -436,8 +506,9 @@ def read_cluster_tensors(run: RunFolder, name: str) -> dict[str, torch.Tensor] |
 
 
 def quality(run: RunFolder) -> dict[str, float]:
-    """Return the numbers that need no labels: silhouette, stability, cluster shares, and empty clusters."""
+    """Return the numbers that judge the clusters: those that need no labels first, then those of null baselines."""
     facts = cluster_facts(run)
     if facts is None:
         return {}
-    return {name: facts.quality[name] for name in QUALITY if name in facts.quality}
+    first = {name: facts.quality[name] for name in QUALITY if name in facts.quality}
+    return {**first, **facts.quality}

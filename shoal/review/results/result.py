@@ -7,7 +7,8 @@ from typing import Any
 
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import METRICS
-from shoal.review.results.clusters import quality
+from shoal.methods.scores.verdict import Verdict
+from shoal.review.results.clusters import cluster_facts, quality
 
 WAYS = ("up", "down", "d2d")
 """The ways of a message: to the server, from it, and between clients."""
@@ -22,12 +23,13 @@ class RunResult:
         status: running, finished, interrupted or failed.
         rounds: rounds done.
         metrics: by name, of the last evaluated round.
-        quality: the numbers that need no labels (`shoal.review.results.clusters.quality`); empty where samples have no
-            clusters.
+        quality: the numbers that judge the cluster table (`shoal.review.results.clusters.quality`); empty where samples
+            have no clusters.
         bytes: sent in all rounds: up (to the server), down (from it) and d2d (between clients).
         seconds: of all rounds.
         mlflow_run: id of the run in MLflow, if it was logged.
         weights_sha256: digest of the final server state, if the run is finished.
+        verdict: what its clusters or features are worth, and why; None where samples have no clusters.
     """
 
     run: str
@@ -39,6 +41,7 @@ class RunResult:
     seconds: float
     mlflow_run: str | None
     weights_sha256: str | None
+    verdict: Verdict | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON."""
@@ -59,6 +62,7 @@ def run_result(run: RunFolder) -> RunResult:
     if len(rounds):
         sent = {way: int(rounds[f"bytes_{way}"].sum()) for way in WAYS}
         seconds = round(float(rounds["seconds_round"].sum()), 3)
+    facts = cluster_facts(run)
     return RunResult(
         run=str(run.path),
         status=status.state,
@@ -69,6 +73,7 @@ def run_result(run: RunFolder) -> RunResult:
         seconds=seconds,
         mlflow_run=run.lineage().mlflow_run,
         weights_sha256=status.weights_sha256,
+        verdict=None if facts is None else facts.verdict,
     )
 
 

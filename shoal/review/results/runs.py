@@ -20,7 +20,7 @@ from shoal.review.results.result import run_result, shown_metrics
 
 REMOVED = ".removed"
 """The folder, among the runs, of those that are being removed."""
-CLUSTER_SCORES = ("acc", "stability")
+CLUSTER_SCORES = ("acc", "neighbour_agreement")
 """The numbers that judge clusters, with labels and without: a run is listed with the first that it has."""
 FEATURE_SCORES = ("probe", "knn")
 """The numbers that judge features."""
@@ -44,6 +44,7 @@ class ListedRun:
         why: what is wrong with it, where something is.
         epsilon: of private updates: of a client's messages in this run, and in all private runs on its data set up to
             its end; of noise that is not secret infinite, and None for the set.
+        verdict: good, doubtful or chance; empty where there is none.
     """
 
     name: str
@@ -56,6 +57,7 @@ class ListedRun:
     seconds: float = 0.0
     why: str = ""
     epsilon: tuple[float, float | None] | None = None
+    verdict: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the run as JSON, which has no infinite numbers: None stands for one."""
@@ -102,7 +104,19 @@ def listed(run: RunFolder) -> ListedRun:
     epsilon = None
     if "epsilon_sent" in numbers:
         epsilon = (numbers["epsilon_sent"], numbers.get("epsilon_set_sent"))
-    return ListedRun(run.name, *about, score=score, bytes=size, seconds=result.seconds, why=why, epsilon=epsilon)
+    verdict = ""
+    if result.verdict is not None:
+        verdict = result.verdict.word
+    return ListedRun(
+        run.name,
+        *about,
+        score=score,
+        bytes=size,
+        seconds=result.seconds,
+        why=why,
+        epsilon=epsilon,
+        verdict=verdict,
+    )
 
 
 def main_score(shown: Mapping[str, float], *, of_features: bool) -> tuple[str, float] | None:

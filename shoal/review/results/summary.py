@@ -13,11 +13,17 @@ from shoal.review.results.clusters import cluster_facts, read_clusters
 from shoal.review.results.result import RunResult, run_result
 from shoal.review.results.run_data import run_data
 
-SCORES = ("acc", "nmi", "perplexity", "knn", "probe", "silhouette", "stability", "loss")
+SCORES = ("acc", "nmi", "perplexity", "knn", "probe", "neighbour_agreement", "silhouette", "loss")
 """The scores that a summary may name, the most telling first: those with labels before those without."""
 SHOWN = 2
 """How many scores a summary names."""
-IN_WORDS = {"acc": "ACC", "nmi": "NMI", "knn": "k-NN accuracy", "probe": "linear probe"}
+IN_WORDS = {
+    "acc": "ACC",
+    "nmi": "NMI",
+    "knn": "k-NN accuracy",
+    "probe": "linear probe",
+    "neighbour_agreement": "neighbour agreement",
+}
 """What people call a score that has letters for a name; other scores have their own names."""
 
 

@@ -20,6 +20,7 @@ from PIL import Image, ImageDraw
 from shoal.core.errors import DataError
 from shoal.data.partition.table import load_partition
 from shoal.data.prepared import open_prepared
+from shoal.engine.store.embedded import DRAWN, images_behind, why_no_images
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.review.pages.cluster_sheets import about, images_of, shortened, thumbnail
 from shoal.review.results.clusters import cluster_facts, read_clusters
@@ -57,7 +58,7 @@ class Explained:
         shown: a row a sample that is shown: client_name, shown (certain or unsure), part, sample, file, label,
             confidence and, with centres, distance. The most certain samples of each client come first, in falling
             confidence, then its least certain ones.
-        kind: image, vector or text.
+        kind: image (also of images that an encoder made vectors of), vector or text.
     """
 
     run: RunFolder
@@ -89,7 +90,7 @@ class Explained:
         """Draw the contact sheet as a PNG: a row of images a client, each image as its client holds it.
 
         Raises:
-            DataError: the samples are not images, the path does not end in .png, or the file cannot be written.
+            DataError: the samples cannot be drawn, the path does not end in .png, or the file cannot be written.
         """
         path = Path(path)
         if path.suffix.lower() != ".png":
@@ -106,12 +107,17 @@ class Explained:
         """Return the contact sheet.
 
         Raises:
-            DataError: the samples are not images.
+            DataError: the samples are neither images nor windows.
         """
-        if self.kind != "image":
-            raise DataError(f"the samples of run {self.run.name} are {self.kind}s, and only images can be drawn")
+        if self.kind not in DRAWN:
+            raise DataError(
+                f"the samples of run {self.run.name} are {self.kind}s, and only images and windows can be drawn"
+            )
         prepared = open_prepared(self.run.folder_of("data"))
-        image_of = images_of(prepared, load_partition(self.run.folder_of("partition")))
+        image_set = images_behind(prepared)
+        if image_set is None:
+            raise DataError(str(why_no_images(prepared)))
+        image_of = images_of(image_set, load_partition(self.run.folder_of("partition")))
         rows = []
         for row in self.clients.head(MAX_CLIENTS).to_dict("records"):
             own = self.shown[self.shown["client_name"] == row["client"]]
@@ -131,7 +137,7 @@ class Explained:
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the clients' table, and the sheet where there are images."""
         shown = f"<p><b>{html.escape(self.title)}</b></p>{self.clients.to_html(index=False, float_format='%.3f')}"
-        if self.kind != "image":
+        if images_behind(open_prepared(self.run.folder_of("data"))) is None:
             return shown
         with io.BytesIO() as file:
             self.sheet().save(file, format="PNG", optimize=True)
@@ -166,7 +172,8 @@ def explain(run: RunFolder, cluster: int) -> Explained:
     clients = by_client(table, rows)
     shown = pd.concat([certain_and_unsure(rows[rows["client_name"] == name]) for name in clients["client"]])
     lines = tuple(about(rows))
-    return Explained(run, cluster, len(rows), len(table), lines, clients, shown, facts.data.kind)
+    kind = "image" if facts.data.embedded else facts.data.kind
+    return Explained(run, cluster, len(rows), len(table), lines, clients, shown, kind)
 
 
 def by_client(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

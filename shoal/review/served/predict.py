@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -16,14 +17,18 @@ import pandas as pd
 import torch
 
 from shoal.core.errors import DataError
+from shoal.data.array_files import Wanted, is_array_file, open_array_file
 from shoal.data.csv_file import write_csv
 from shoal.data.folder_files import find_images
 from shoal.data.image_decoding import Unusable, decode, decode_with_changes
 from shoal.data.images import Rejected, listing
 from shoal.data.intake import Intake
 from shoal.data.own_images import note_left_out
+from shoal.data.own_windows import new_windows
 from shoal.data.spelling import tidy
-from shoal.data.tables import features, read_table
+from shoal.data.table_coding import TableCoding, encode
+from shoal.data.tables import read_table
+from shoal.data.vector_values import float32_blocks
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import FINISHED
@@ -31,6 +36,7 @@ from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.assignment import nearest_centres
+from shoal.models.frozen import FrozenEncoder, frozen_encoder
 from shoal.review.pages.cluster_sheets import MAX_SIDE, Block, by_certainty, draw_sheet, thumbnail
 from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_tensors
 from shoal.review.served.new_images import MADE_GREY, fitted, note_changes, one_file, resized_to
@@ -41,7 +47,10 @@ Embedding = Literal["none", "columns", "list"]
 Column = np.ndarray | list[np.ndarray]
 """A column of a table of samples: a value a sample, or an embedding a sample."""
 TABLES = (".parquet", ".csv", ".csv.gz")
+TABLE_FILES = (".parquet", ".pq", ".csv", ".csv.gz")
+"""Ends of the names of tables that are written, and of those that are read."""
 IMAGES_PER_BATCH = 256
+EMBEDDED_AT_ONCE = 64
 ROWS_PER_BATCH = 4096
 """Rows of a table or of an array in a batch."""
 
@@ -109,18 +118,30 @@ class Predictor:
         checkpoint = read_state(run, round)
         self.round = checkpoint.server.round
         settings = run.settings()
-        self.features = list(facts.data.features)
+        self.coding = facts.data.coding or TableCoding(tuple(tidy(name) for name in facts.data.features))
+        self.windows = facts.data.windows
         self.on_odd = facts.data.on_odd
         self.clusters = facts.clusters
         self.spec = facts.data.spec
+        self.embedded = facts.data.embedded
+        self.image_spec = self.spec
+        if self.embedded is not None:
+            self.on_odd = self.embedded.on_odd
+            self.image_spec = self.embedded.spec
         # On the CPU in full precision: new samples are few, and all machines give the same clusters.
         model, local, augment = (settings.dataclass(name) for name in ("model", "local", "augment"))
-        context = Context(self.spec, model, local, augment, settings.seed)
+        encoder_sha256 = run.lineage().encoder_sha256
+        context = Context(self.spec, model, local, augment, settings.seed, encoder_sha256=encoder_sha256)
         method = METHODS[settings.method.name](settings.dataclass("method"), context)
         self._predict = method.predictor(checkpoint.judged)
         self._centres: torch.Tensor | None = None
         if centres is not None:
             self._centres = centres["centres"]
+
+    def takes_images(self, source: Path) -> bool:
+        """Return whether new samples in a folder or a file are images; vectors of an encoder may also be a table."""
+        is_table = source.is_file() and source.name.lower().endswith(TABLE_FILES)
+        return self.image_spec.kind == "image" and not (self.embedded is not None and is_table)
 
     def assign(self, x: np.ndarray, embedding: Embedding = "none") -> dict[str, Column]:
         """Return cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype.
@@ -136,6 +157,25 @@ class Predictor:
         elif embedding == "list":
             columns["embedding"] = list(h)
         return columns
+
+    @cached_property
+    def encoder(self) -> FrozenEncoder | None:
+        """The encoder that made the vectors of the run's set of images; None where no encoder made them.
+
+        Raises:
+            EncoderError: it is not installed, or has other weights than then.
+        """
+        if self.embedded is None:
+            return None
+        return frozen_encoder(self.embedded.encoder.name, self.embedded.encoder.sha256)
+
+    @torch.no_grad()
+    def assign_images(self, x: np.ndarray, embedding: Embedding = "none") -> dict[str, Column]:
+        """Return the columns of `assign` of images uint8 (n, channels, height, width); embed them where the set is."""
+        if self.encoder is not None:
+            images = torch.from_numpy(x).float().div_(255)
+            x = torch.cat([self.encoder(part) for part in images.split(EMBEDDED_AT_ONCE)]).numpy()
+        return self.assign(x, embedding)
 
     def judge(self, x: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Return the columns of `assign`, and the model's features of each sample, float32 (n, d)."""
@@ -160,15 +200,21 @@ class Predictor:
 
         Args:
             x: samples (n, *shape) in the form of the set: images uint8 (n, channels, height, width) or, where grey, (n,
-                height, width); vectors float (n, features).
+                height, width); vectors float (n, features). A set that was made of images takes both.
             embedding: the form in which the embedding is added.
 
         Raises:
             DataError: another shape or type, no sample, or values that are not finite.
         """
-        shape = self.spec.shape
-        kind = self.spec.kind
         x = np.asarray(x)
+        spec = self.spec
+        if x.ndim > 2:
+            spec = self.image_spec
+        shape = spec.shape
+        kind = spec.kind
+        assign = self.assign
+        if kind == "image":
+            assign = self.assign_images
         if kind == "image" and x.ndim == 3 and shape[0] == 1:
             x = x[:, None]
         if x.shape[1:] != shape or not len(x):
@@ -180,7 +226,7 @@ class Predictor:
                 raise DataError(f"the array is {x.dtype} or holds values that are not finite, expected finite numbers")
             x = x.astype(np.float32)
         parts = [
-            pd.DataFrame(self.assign(np.ascontiguousarray(x[start : start + ROWS_PER_BATCH]), embedding))
+            pd.DataFrame(assign(np.ascontiguousarray(x[start : start + ROWS_PER_BATCH]), embedding))
             for start in range(0, len(x), ROWS_PER_BATCH)
         ]
         found = pd.concat(parts, ignore_index=True)
@@ -196,7 +242,7 @@ def predict(
     Args:
         run: a finished run.
         source: for a model of images, a folder of images at any depth, or one image; for a model of vectors, a table
-            with the set's feature columns (Parquet or CSV).
+            with the set's feature columns (Parquet or CSV), or a file with an array of vectors (.npy and others).
         on_odd: how to treat images of another size: skip or resize; as-set: resize where the set was made that way.
         embedding: none, columns or list (`Embedding`).
         round: the round of the state to use; None: the last one.
@@ -213,8 +259,10 @@ def predict(
         raise DataError(f"{source} does not exist: give a folder of images, or a table")
     if on_odd == "as-set":
         on_odd = predictor.on_odd
-    if predictor.spec.kind == "image":
+    if predictor.takes_images(source):
         found = _predict_images(predictor, source, on_odd, form)
+    elif source.is_file() and is_array_file(source):
+        found = _predict_vectors(predictor, source, form)
     else:
         found = _predict_table(predictor, source, form)
     return replace(found, round=predictor.round, rounds=predictor.rounds)
@@ -241,7 +289,7 @@ def _no_image(source: Path, intake: Intake) -> DataError:
 
 
 def _predict_images(predictor: Predictor, source: Path, on_odd: str, embedding: Embedding) -> Predicted:
-    name = predictor.spec.name
+    name = predictor.image_spec.name
     intake = Intake()
     if source.is_file():
         paths = one_file(source, name, intake)
@@ -263,20 +311,20 @@ def _predict_images(predictor: Predictor, source: Path, on_odd: str, embedding: 
             file = path.relative_to(root).as_posix()
             try:
                 decoded = decode_with_changes(path)
-                image = fitted(decoded.pixels, predictor.spec, on_odd)
+                image = fitted(decoded.pixels, predictor.image_spec, on_odd)
             except Unusable as error:
                 skipped.append(Rejected(file, str(error), error.kind))
                 continue
-            note_changes(file, decoded, predictor.spec, intake)
+            note_changes(file, decoded, predictor.image_spec, intake)
             files.append(file)
             images.append(image)
         if files:
-            parts.append(pd.DataFrame({"file": files, **predictor.assign(np.stack(images), embedding)}))
+            parts.append(pd.DataFrame({"file": files, **predictor.assign_images(np.stack(images), embedding)}))
     if not parts:
         raise DataError(f"none of the {count} images in {source} can be used:\n{listing(skipped)}")
     note_left_out(skipped, intake)
     intake.take("files", sum(map(len, parts)))
-    resized = len(intake.adapted.get(resized_to(predictor.spec), ()))
+    resized = len(intake.adapted.get(resized_to(predictor.image_spec), ()))
     recoloured = len(intake.adapted.get(MADE_GREY, ()))
     return Predicted(pd.concat(parts, ignore_index=True), skipped, resized, recoloured, intake)
 
@@ -288,22 +336,28 @@ def _chunks(paths: Sequence[Path]) -> Iterator[Sequence[Path]]:
 def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> Predicted:
     spec = predictor.spec
     expected = int(np.prod(spec.shape))
-    if source.is_dir() or not source.name.lower().endswith((".parquet", ".pq", ".csv", ".csv.gz")):
+    if source.is_dir() or not source.name.lower().endswith(TABLE_FILES):
         raise DataError(
-            f"{source} is not a table: the model was trained on the vectors of {spec.name!r}; give a Parquet or CSV "
-            f"file with its {expected} features"
+            f"{source} is not a table: the model was trained on the {spec.kind} data of {spec.name!r}; give a Parquet "
+            f"or CSV file with its {expected} features (of windows: its channels), or a file with an array of vectors"
         )
     intake = Intake()
     table = read_table(source, intake=intake)
+    if predictor.windows is not None:
+        windows, names = new_windows(table, predictor.windows, source, intake)
+        found = predictor.of_array(windows, embedding)
+        found.insert(1, "window", names)
+        return Predicted(found, [], intake=intake)
     intake.see("columns", len(table.columns))
-    names = [tidy(name) for name in predictor.features]
+    coding = predictor.coding
+    names = list(coding.columns)
     if names:
         missing = [name for name in names if name not in table.columns]
         if missing:
             listed = ", ".join(missing[:10])
             if len(missing) > 10:
                 listed += " ..."
-            raise DataError(f"{source} lacks {len(missing)} of the {len(names)} features of {spec.name!r}: {listed}")
+            raise DataError(f"{source} lacks {len(missing)} of the {len(names)} columns of {spec.name!r}: {listed}")
         for column in table.columns.difference(names, sort=False):
             intake.leave_out("column that is not a feature of the set", str(column))
         table = table[names]
@@ -311,11 +365,31 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
         raise DataError(
             f"{source} has {len(table.columns)} columns, expected only the {expected} features of {spec.name!r}"
         )
-    x, _ = features(table, source, intake)
-    intake.take("columns", x.shape[1])
-    intake.see("rows", len(x))
+    else:
+        coding = TableCoding(tuple(map(str, table.columns)))
+    x, kept = encode(table, coding, source, intake)
+    intake.take("columns", len(coding.columns))
+    intake.see("rows", len(kept))
     intake.take("rows", len(x))
-    return Predicted(predictor.of_array(x.reshape(len(x), *spec.shape), embedding), [], intake=intake)
+    found = predictor.of_array(x.reshape(len(x), *spec.shape), embedding)
+    found["row"] = np.flatnonzero(kept)
+    return Predicted(found, [], intake=intake)
+
+
+def _predict_vectors(predictor: Predictor, source: Path, embedding: Embedding) -> Predicted:
+    """Return the clusters of the vectors in a file of arrays, block by block."""
+    spec = predictor.spec
+    file = open_array_file(source, Wanted())
+    expected = int(np.prod(spec.shape))
+    if file.width != expected:
+        raise DataError(f"{source} has vectors of {file.width} numbers, expected {expected}, as of {spec.name!r}")
+    intake = Intake()
+    parts = [predictor.of_array(x.reshape(len(x), *spec.shape), embedding) for x in float32_blocks(file)]
+    intake.see("rows", file.rows)
+    intake.take("rows", file.rows)
+    table = pd.concat(parts, ignore_index=True)
+    table["row"] = np.arange(len(table))
+    return Predicted(table, [], intake=intake)
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:

@@ -221,7 +221,7 @@ def transfer(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyR
         generator = opened.evaluation(checkpoint.server.round, final=True).streams.torch("transfer")
         order = torch.randperm(len(other.train_x), generator=generator)[: wanted.limit]
         train = features(other.train_x[order])
-        test = features(other.test_x)
-        return linear_probe(train, other.train_y[order], test, other.test_y, generator).accuracy
+        test = features(other.test_x[:])
+        return linear_probe(train, other.train_y[order], test, other.test_y[:], generator).accuracy
 
     return each_run(study, groups, {"transfer": probe})

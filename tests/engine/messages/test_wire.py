@@ -36,6 +36,7 @@ from shoal.engine.store.packed_map import PackedMap
 from shoal.engine.store.round_paths import RoundPaths, round_of, sender_of
 from shoal.engine.workers.worker import failure
 from shoal.methods.contract.base import ClientError
+from shoal.methods.scores.baselines import Comparison
 
 RUN = Path("/runs/one")
 INDEX = MemoryIndex(
@@ -101,11 +102,13 @@ def test_answers_travel_as_plain_values(request_: Request, answer: Answer) -> No
 
 
 def test_clusters_travel_as_arrays() -> None:
-    found = Assigned(2, np.array([0, 1]), np.array([0.5, 1.0], np.float32), silhouette=0.25)
+    comparison = Comparison(2, "columns", 0.5, {"columns": 1.0}, acc=0.75)
+    found = Assigned(2, np.array([0, 1]), np.array([0.5, 1.0], np.float32), silhouette=0.25, comparison=comparison)
     back = answer_from_json(ASSIGN, found.to_json())
     assert isinstance(back, Assigned)
     assert back.cluster.tolist() == [0, 1]
     assert (back.centres, back.silhouette) == (None, 0.25)
+    assert back.comparison == comparison
 
 
 def test_a_done_file_keeps_its_keys() -> None:

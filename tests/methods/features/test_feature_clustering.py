@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from table_federation import Rows, uneven_owners
 from shoal.methods.contract.base import ClientError
 from shoal.methods.contract.context import MethodError
 from shoal.methods.features.feature_clustering import CENTRES, RACE_ITERATIONS, SITE_MEAN
+from shoal.methods.features.fedkmeans import PRICES
+from shoal.methods.scores.assignment import nearest_centres
 from shoal.methods.scores.clustering import accuracy
 
 SEEDS = range(5)
@@ -71,6 +74,19 @@ def test_standardising_takes_the_federations_moments(tmp_path: Path) -> None:
     assert rows.accuracy(scaled, server) > 0.95
     assert torch.allclose(server.model["space.mean"], torch.from_numpy(x.astype(np.float32).astype(float).mean(0)))
     assert torch.allclose(server.model["space.scale"], torch.from_numpy(1 / x.std(0)), rtol=1e-5)
+
+
+def test_measurements_are_standardised_unless_the_settings_say_otherwise(tmp_path: Path) -> None:
+    """As scikit-learn does on the pooled columns, also before principal components."""
+    x, y = load_wine(return_X_y=True)
+    rows = Rows(tmp_path, x, y, uneven_owners(y, 4, 1))
+    rows.data.spec = replace(rows.data.spec, measurements=True)
+    expected = accuracy(y, KMeans(3, n_init=20, random_state=0).fit_predict(standardised(x)))
+    for changes in ({}, {"components": 13}):
+        method = rows.method("fedkmeans", **changes)
+        assert abs(rows.accuracy(method, rows.run(method)) - expected) <= 0.01
+    plain = rows.method("fedkmeans", standardise=False)
+    assert rows.accuracy(plain, rows.run(plain)) < 0.75
 
 
 def test_components_are_those_of_pooled_rows(tmp_path: Path) -> None:
@@ -160,3 +176,30 @@ def test_full_covariances_of_many_columns_are_refused(tmp_path: Path) -> None:
     rows = Rows(tmp_path, rng.normal(size=(60, 600)) + 3 * y[:, None], y, np.arange(60) % 3)
     with pytest.raises(MethodError, match=r"set method\.components to 512 or fewer"):
         rows.run(rows.method("fedgmm"))
+
+
+def lopsided(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Two groups of 100 that touch, one wide and one narrow: K-means cuts into the wide one."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(200) % 2
+    x = rng.normal(size=(200, 2)) * np.where(y == 0, 2.0, 0.3)[:, None]
+    x[:, 0] += 3.5 * y
+    return x.astype(np.float32), y, np.arange(200) // 2 % 4
+
+
+def test_prices_make_clusters_even_and_are_off_by_default(tmp_path: Path) -> None:
+    x, y, owner = lopsided()
+    rows = Rows(tmp_path, x, y, owner)
+    plain = rows.method("fedkmeans")
+    server = rows.run(plain)
+    assert PRICES not in server.model
+    free = np.bincount(plain.assignment(server, rows, rows.evaluation()).cluster)
+    rows.memory.clear()
+    even = rows.method("fedkmeans", evenness=60.0)
+    server = rows.run(even)
+    assignment = even.assignment(server, rows, rows.evaluation())
+    sizes = np.bincount(assignment.cluster)
+    assert abs(sizes[0] - sizes[1]) <= 10 < abs(free[0] - free[1])
+    again = nearest_centres(assignment.features, even.centres(server))
+    assert torch.equal(again.cluster, assignment.cluster)
+    assert rows.accuracy(even, server) >= accuracy(y, assignment.cluster.numpy()) - 1e-9

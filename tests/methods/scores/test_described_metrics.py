@@ -24,12 +24,12 @@ def test_names_are_those_that_evaluations_give() -> None:
     ("metrics", "shown"),
     [
         ({"ari": 0.1, "acc": 0.5, "odd": 1.0}, ["acc", "ari"]),
-        ({"odd": 1.0}, ["silhouette", "stability"]),
+        ({"odd": 1.0}, ["neighbour_agreement", "silhouette"]),
         ({"perplexity": 40.0}, ["perplexity"]),
     ],
 )
 def test_runs_without_labels_are_compared_by_what_needs_none(metrics: dict[str, float], shown: list[str]) -> None:
-    quality = {"silhouette": 0.2, "stability": 0.9}
+    quality = {"neighbour_agreement": 0.6, "silhouette": 0.2, "stability": 0.9}
     result = RunResult("r", "finished", 1, metrics, quality, {"up": 1, "down": 1, "d2d": 0}, 1.0, None, None)
     run = ComparedRun("fedcc", "digits", result)
     headers = [str(column.header) for column in results_table([run], brief=True).columns]

@@ -11,6 +11,7 @@ from shoal.data.augment import normalise
 from shoal.methods.contract.base import Evaluation
 from shoal.methods.scores import recalibration
 from shoal.methods.scores.recalibration import MIN_CLIENT_SAMPLES, recalibrate
+from shoal.methods.training import batch_statistics
 from shoal.methods.training.batch_statistics import Moments, combine, has_batch_norm
 from shoal.methods.training.local import load, seeded_build, weights
 from shoal.models.encoders import build_encoder
@@ -93,6 +94,23 @@ def test_the_size_of_a_pass_does_not_matter(world, one_class_each):
         torch.testing.assert_close(tensor, runs[1][name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("encoder", ["tiny-conv", "resnet18-cifar"])
+def test_one_pass_finds_what_a_pass_for_each_layer_finds(world, one_class_each, monkeypatch, encoder):
+    context = world.method("fedcc").context
+    found = []
+    for most in (1 << 40, 0):
+        monkeypatch.setattr(batch_statistics, "MOST_BYTES", {"cpu": most})
+        network = Counted(build(encoder))
+        found.append(recalibrate(network, one_class_each, judge(world, 64, batch=9), context))
+        found.append(network.seen)
+    together, once, apart, often = found
+    assert together.keys() == apart.keys()
+    for name, tensor in together.items():
+        torch.testing.assert_close(tensor, apart[name], rtol=1e-5, atol=1e-6)
+    layers = len(together) // 2
+    assert (once - 2) * layers == often - 2
+
+
 class Counted(nn.Module):
     """A network that counts the samples which reach it."""
 
@@ -108,11 +126,11 @@ class Counted(nn.Module):
 def test_a_bounded_seeded_draw_of_samples(world, one_class_each, monkeypatch):
     """Equally many of each client, or all that it has: of 24, 19, 14 and 9 samples 10, 10, 10 and 9."""
     monkeypatch.setattr(recalibration, "MIN_CLIENT_SAMPLES", 8)
-    context, layers = world.method("fedcc").context, 4
+    context = world.method("fedcc").context
     evaluation = judge(world, 40)
     network = Counted(build())
     drawn = recalibrate(network, one_class_each, evaluation, context)
-    assert network.seen == 2 + layers * 39
+    assert network.seen == 2 + 39, "after a look at two samples, all of them in one pass"
     again = recalibrate(Counted(build()), one_class_each, evaluation, context)
     assert all(torch.equal(tensor, again[name]) for name, tensor in drawn.items())
     other = replace(evaluation, streams=replace(evaluation.streams, round=2))

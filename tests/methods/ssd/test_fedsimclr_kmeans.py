@@ -13,6 +13,7 @@ from shoal.methods.contract.base import Message, MethodError, Server, Update
 from shoal.methods.contract.declared import fault
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.methods.scores.clustering import cluster_scores
+from shoal.methods.ssd import fedsimclr_kmeans
 from shoal.methods.ssd.fedsimclr_kmeans import CENTRES, FEATURES, MEAN, PRICES, PROJECTION, clustered
 from tests.methods.conftest import ClientList
 
@@ -161,7 +162,8 @@ def half_a_class(index):
     return index % 8 == 0  # every second sample of class 0
 
 
-def test_prices_are_what_the_sizes_over_all_clients_are_worth(world, priced):
+def test_prices_are_what_the_sizes_over_all_clients_are_worth(world, priced, monkeypatch):
+    monkeypatch.setattr(fedsimclr_kmeans, "UNEVEN_SIZES", 10)
     states, sent, clients = carried_out(world, priced, 26, without=half_a_class)
     n = sum(len(client.train) for client in clients)
     facts = states[-1].facts
@@ -188,7 +190,28 @@ def test_the_prices_of_the_start_that_counts_decide(world, priced):
         assert bool((priced.predictor(state)(x).cluster == 1).all()) is decided
 
 
-def test_with_prices_a_sample_goes_to_the_cheapest_cluster(world, priced):
+def test_prices_are_dropped_where_classes_are_uneven(world, priced):
+    states, sent, clients = carried_out(world, priced, 26, without=half_a_class)
+    after = next(number for number, state in enumerate(states) if state.facts.get("uneven"))
+    assert after <= priced.training_rounds + 2 + priced.last_priced_move
+    assert PRICES in states[after - 1].tensors
+    assert not {PRICES, CENTRES} & states[after].tensors.keys(), "K-means starts again"
+    assert priced.next_step(states[after]) == "start"
+    assert set(sent[after + 1][0].message.tensors) == {"sums", "counts", "inertia"}
+    projection = states[-1].tensors[PROJECTION]
+    torch.testing.assert_close(projection.T @ projection, torch.eye(3, dtype=torch.float64))
+    sizes = torch.bincount(priced.assignment(states[-1], clients, world.evaluation()).cluster, minlength=4)
+    assert (sizes > 0).all()
+
+
+def test_prices_stay_where_classes_are_even(world, priced):
+    states, _, _ = carried_out(world, priced, 26)
+    assert PRICES in states[-1].tensors
+    assert "uneven" not in states[-1].facts
+
+
+def test_with_prices_a_sample_goes_to_the_cheapest_cluster(world, priced, monkeypatch):
+    monkeypatch.setattr(fedsimclr_kmeans, "UNEVEN_SIZES", 10)
     states, _, clients = carried_out(world, priced, 12, without=half_a_class)
     state, best = states[-1], states[-1].facts["best"]
     h = clustered(torch.cat([client.memory[FEATURES] for client in clients]), state.tensors)
@@ -249,9 +272,9 @@ def test_what_starts_cost_lies_within_bounds_that_the_centres_give(world, evenne
             torch.randn(10, 4, 3, generator=generator, dtype=torch.float64), dim=2
         )
         prices = torch.randn(10, 4, generator=generator, dtype=torch.float64)
-        server = start.with_model(
-            {MEAN: torch.zeros(3), PROJECTION: torch.zeros(3, 3), CENTRES: centres, PRICES: prices}
-        )
+        server = start.with_model({MEAN: torch.zeros(3), PROJECTION: torch.zeros(3, 3), CENTRES: centres})
+        if evenness:
+            server = server.with_model({PRICES: prices})
         form = method.declared(server, 0, 20)
         if evenness:
             sums = soft_sums(x, centres, prices, method.settings.softness)._asdict()

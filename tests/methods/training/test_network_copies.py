@@ -16,8 +16,8 @@ def network_of(name):
     torch.manual_seed(0)
     if name == "real-nvp":
         return build_flow("cycle", (1, 8, 8), width=4, blocks=1), torch.rand(3, 1, 8, 8)
-    encoder = build_encoder(name, (3, 32, 32))
-    return ClusterNet(encoder, 10), torch.rand(3, 3, 32, 32)
+    shape = {"mlp": (20,), "series-conv": (2, 24)}.get(name, (3, 32, 32))
+    return ClusterNet(build_encoder(name, shape), 10), torch.rand(3, *shape)
 
 
 @pytest.mark.parametrize("name", [*ENCODERS, "real-nvp"])

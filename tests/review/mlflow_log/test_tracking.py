@@ -29,6 +29,7 @@ from shoal.review.mlflow_log.rounds import client_losses, client_metric_names, m
 from shoal.review.mlflow_log.run import NOTE
 from shoal.review.mlflow_log.tracking import sync
 from shoal.review.results.clusters import TABLE, quality
+from shoal.review.results.result import run_result
 from tests.runs import straight
 
 Make = Callable[..., Any]
@@ -77,7 +78,9 @@ def test_a_run_is_logged_once_with_its_lineage(home: Path, tracked: Any) -> None
         losses = clients.loc[clients["client"] == k, "loss"].tolist()
         assert [m.value for m in client.get_metric_history(run_id, f"loss/client/{k}")] == losses
     judged = {name: client.get_metric_history(run_id, metric_name(name)) for name in quality(tracked)}
-    assert "largest_cluster" in judged
+    assert {"largest_cluster", "neighbour_agreement", "acc_of_pixels", "chance_acc"} <= judged.keys()
+    verdict = run_result(tracked).verdict
+    assert (found.data.tags["verdict"], found.data.tags["verdict.reason"]) == (verdict.word, verdict.reason)
     assert {n: [(m.step, m.value) for m in found] for n, found in judged.items()} == {
         name: [(2, value)] for name, value in quality(tracked).items()
     }

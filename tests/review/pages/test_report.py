@@ -152,11 +152,11 @@ def test_without_labels_it_says_what_needs_none(home: Path, small: Make) -> None
     }
     run = judged(small(**own, rounds=2, model={"clusters": 3}))
     summary = summary_of(run)
-    assert [number.name for number in summary.numbers][1:3] == ["silhouette", "stability"]
+    assert [number.name for number in summary.numbers][1:3] == ["neighbour agreement", "silhouette"]
     page = write_report(run).read_text()
     for left_out in ("Clusters and true labels", "Labels held by each client", ">ACC<"):
         assert left_out not in page
-    for shown in ("Images of each cluster", "Samples by cluster and client", ">süd</th>"):
+    for shown in ("Images of each cluster", "Samples by cluster and client", ">süd</th>", "Beside null baselines"):
         assert shown in page
 
 

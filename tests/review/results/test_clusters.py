@@ -386,7 +386,7 @@ def test_tables_are_read_by_the_names_of_their_columns(home: Path, small: Make, 
     assert pd.read_csv(tmp_path / "out.csv")["cluster"].tolist() == found["cluster"].tolist()
     assert pd.read_parquet(tmp_path / "out.parquet").equals(found)
     new[["a", "c"]].to_csv(tmp_path / "few.csv", index=False)
-    with pytest.raises(DataError, match="lacks 1 of the 3 features of 'mine': b"):
+    with pytest.raises(DataError, match="lacks 1 of the 3 columns of 'mine': b"):
         predict(run, tmp_path / "few.csv")
     with pytest.raises(DataError, match="is not a table"):
         predict(run, tmp_path)

@@ -17,6 +17,7 @@ from PIL import Image
 from shoal.core.records import record_to_json
 from shoal.core.seal import sealed
 from shoal.data.own import add_folder
+from shoal.data.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.store.relocation import located, stored_path
 from shoal.engine.store.run_events import Event
@@ -137,7 +138,7 @@ def test_a_home_moved_between_two_rounds_and_before_the_report_gives_the_same_bi
 
     assert ready_store(places.mlflow_store()) is not None
     assert ready_store(places.mlflow_store()) is None
-    images = np.array(np.load(third / "data" / "store" / "own" / "mine" / "train_x.npy")[:4])
+    images = np.array(open_prepared(third / "data" / "store" / "own" / "mine").train_x[:4])
     check_mlflow(run, mlflow_run, images)
     again = new_run(settings)
     drive(again)

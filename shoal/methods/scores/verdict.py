@@ -1,0 +1,181 @@
+"""The verdict on a run: good, doubtful or chance, with the reason in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from shoal.methods.scores.baselines import CENTRED, Comparison
+from shoal.methods.scores.sites import SiteDependence
+
+CHANCE_FACTOR = 1.5
+"""ACC below so many times that of random clusters is chance."""
+MARGIN = 0.02
+"""ACC by which a run may stay behind the best null baseline."""
+CHANCE_GAP = 0.20
+DOUBTFUL_GAP = 0.05
+"""Neighbour agreement by which a run without labels is behind the best null baseline: more is chance, or doubtful."""
+GOOD_NEIGHBOURS = 0.7
+"""Neighbour agreement below which clusters without labels are doubtful. Calibrated on 47 sets with labels
+(docs/running.md)."""
+Word = Literal["good", "doubtful", "chance"]
+SPACES = {
+    "joint": "pixels and the pretrained encoder side by side",
+    "pixels": "pixels",
+    "columns": "the columns as they are",
+    "standardised": "standardised columns",
+    "untrained": "an untrained encoder's features",
+}
+"""What spaces are called in sentences; a pretrained encoder has a name."""
+MAX_NAMED = 5
+"""Clusters or sites that a sentence names."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a run is worth.
+
+    Attributes:
+        word: good, doubtful or chance.
+        reason: one sentence.
+    """
+
+    word: Word
+    reason: str
+
+
+def verdict_of(comparison: Comparison, sites: SiteDependence | None = None, doubt: str | None = None) -> Verdict:
+    """Return the verdict on a run.
+
+    Args:
+        comparison: with null baselines.
+        sites: how much sites say about clusters; None where that is unknown. With labels the ACC has told already.
+        doubt: why the number of clusters that was chosen is not to be trusted; None: nothing speaks against it.
+    """
+    verdict = _first_verdict(comparison)
+    if verdict.word != "good":
+        return verdict
+    if doubt is not None:
+        return Verdict("doubtful", f"Do not trust the number of clusters: {doubt}.")
+    if comparison.acc is None and sites is not None and sites.closed_sites:
+        count = len(sites.closed_sites)
+        subject = "One site has" if count == 1 else f"{count} sites have"
+        return Verdict(
+            "doubtful",
+            f"{subject} clusters of {'its' if count == 1 else 'their'} own, so that these clusters may show the site "
+            "and not what is in the samples: method.centre_sites=true tells which.",
+        )
+    return verdict
+
+
+def in_words(space: str) -> str:
+    """Return what a space is called in a sentence."""
+    if space.endswith(CENTRED):
+        return in_words(space.removesuffix(CENTRED)) + CENTRED
+    return SPACES.get(space, f"features of {space}")
+
+
+def _first_verdict(comparison: Comparison) -> Verdict:
+    """Return the verdict by the best evidence that there is: a probe, labels, or neighbours."""
+    if comparison.probe is not None and comparison.baseline_probes:
+        return _by_probe(comparison, comparison.probe)
+    if comparison.acc is not None:
+        return _by_labels(comparison, comparison.acc)
+    return _by_neighbours(comparison)
+
+
+def _best(scores: Mapping[str, float]) -> tuple[str, float]:
+    """Return the baseline of the highest score, and that score."""
+    return max(scores.items(), key=lambda item: item[1])
+
+
+def _by_probe(comparison: Comparison, probe: float) -> Verdict:
+    """Return the verdict on features that a method learns."""
+    naive = comparison.largest_class or 0.0
+    if probe <= naive:
+        return Verdict(
+            "chance", f"A linear probe on the features has {probe:.3f}, and the most frequent class alone {naive:.3f}."
+        )
+    name, best = _best(comparison.baseline_probes)
+    if probe < best - MARGIN:
+        return Verdict("doubtful", f"A linear probe has {best:.3f} on {in_words(name)} and {probe:.3f} on the run's.")
+    return Verdict("good", f"A linear probe has {probe:.3f} on the features, and {best:.3f} on {in_words(name)}.")
+
+
+def _by_labels(comparison: Comparison, acc: float) -> Verdict:
+    """Return the verdict on clusters of samples that have labels."""
+    chance = comparison.chance_acc or 0.0
+    if acc < CHANCE_FACTOR * chance:
+        return Verdict("chance", f"ACC {acc:.3f} is near the {chance:.3f} of random clusters of the same sizes.")
+    naive = comparison.largest_class or 0.0
+    if acc < naive:
+        return Verdict("doubtful", f"ACC is {acc:.3f}, and a single cluster of all samples would have {naive:.3f}.")
+    if not comparison.baseline_acc:
+        return Verdict("good", f"ACC is {acc:.3f}, and {chance:.3f} for random clusters.")
+    name, best = _best(comparison.baseline_acc)
+    if acc < best - MARGIN:
+        return Verdict("doubtful", f"ACC is {acc:.3f}, and K-means on {in_words(name)} alone has {best:.3f}.")
+    return Verdict(
+        "good", f"ACC is {acc:.3f}, K-means on {in_words(name)} has {best:.3f}, and random clusters have {chance:.3f}."
+    )
+
+
+def _by_neighbours(comparison: Comparison) -> Verdict:
+    """Return the verdict on clusters of samples without labels."""
+    if comparison.space.removesuffix(CENTRED) == "pixels":
+        return Verdict(
+            "doubtful",
+            "Without labels and without a pretrained encoder nothing tells whether clusters of images are good: run "
+            "pip install 'shoal[encoders]', then run again.",
+        )
+    own = comparison.neighbours
+    about = f"By {in_words(comparison.space)} the neighbour agreement is {own:.2f}"
+    name, best = _best(comparison.baseline_neighbours) if comparison.baseline_neighbours else ("", 0.0)
+    beside = f"and {best:.2f} for K-means on {in_words(name)}"
+    if own < best - CHANCE_GAP:
+        return Verdict("chance", f"{about}, {beside}: the clusters are probably hardly better than random ones.")
+    if own < best - DOUBTFUL_GAP:
+        return Verdict("doubtful", f"{about}, {beside}: K-means alone probably finds better clusters.")
+    if own < GOOD_NEIGHBOURS:
+        return Verdict("doubtful", f"{about}, and below {GOOD_NEIGHBOURS} clusters are often not those you want.")
+    return Verdict("good", f"{about} ({GOOD_NEIGHBOURS} or more is good), {beside}.")
+
+
+def site_sentence(sites: SiteDependence, names: Mapping[int, str]) -> str:
+    """Return what the dependence of clusters on sites means, in one or two sentences.
+
+    Args:
+        sites: the dependence.
+        names: of the sites, by number; a site without a name is named by its number.
+    """
+    numbers = f"normalised mutual information {sites.nmi:.3f}, by chance up to {sites.by_chance:.3f}"
+    if sites.nmi <= sites.by_chance:
+        return f"Clusters do not depend on the client ({numbers})."
+    sentence = f"Clusters depend on the client ({numbers}), as they do where clients hold different kinds of samples."
+    if sites.site_clusters:
+        named = [f"{k} ({names.get(sites.sites[k], sites.sites[k])})" for k in sites.site_clusters]
+        sentence += f" Little but one client is in {_listed('cluster', named)}."
+    if sites.closed_sites:
+        named = [str(names.get(k, k)) for k in sites.closed_sites]
+        sentence += (
+            f" Nearly all samples of {_listed('client', named)} are in clusters of {_own(named)} own: these clusters "
+            "may show the site and not what is in the samples. Compare a run with method.centre_sites=true."
+        )
+    return sentence
+
+
+def _own(named: list[str]) -> str:
+    return "its" if len(named) == 1 else "their"
+
+
+def _listed(noun: str, names: list[str]) -> str:
+    """Return a noun with names, at most `MAX_NAMED` of them.
+
+    >>> _listed("cluster", ["1"]), _listed("client", ["A", "B"])
+    ('cluster 1', 'clients A, B')
+    """
+    plural = "" if len(names) == 1 else "s"
+    listed = ", ".join(names[:MAX_NAMED])
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{noun}{plural} {listed}{more}"

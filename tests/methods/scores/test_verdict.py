@@ -1,0 +1,84 @@
+"""The verdict: each word has its reason, the worst evidence first."""
+
+from dataclasses import replace
+
+import pytest
+
+from shoal.methods.scores.baselines import Comparison
+from shoal.methods.scores.sites import SiteDependence
+from shoal.methods.scores.verdict import site_sentence, verdict_of
+
+LABELLED = Comparison(
+    samples=100,
+    space="joint",
+    neighbours=0.9,
+    baseline_neighbours={"pixels": 0.5},
+    acc=0.8,
+    chance_acc=0.3,
+    largest_class=0.4,
+    baseline_acc={"pixels": 0.6, "untrained": 0.7},
+)
+UNLABELLED = Comparison(100, "joint", 0.9, {"pixels": 0.5, "efficientnet-lite0": 0.92})
+SITES = SiteDependence(0.4, 0.02, 0.005, (0.5, 1.0, 0.4), (0.6, 0.6, 0.6), (0, 2, 1), (1,), (2,))
+
+
+@pytest.mark.parametrize(
+    ("changes", "word", "said"),
+    [
+        ({}, "good", "K-means on an untrained encoder's features has 0.700"),
+        ({"acc": 0.69}, "good", "0.690"),
+        ({"acc": 0.67}, "doubtful", "K-means on an untrained encoder's features alone has 0.700"),
+        ({"acc": 0.44}, "chance", "random clusters"),
+        ({"acc": 0.55, "largest_class": 0.6, "baseline_acc": {}}, "doubtful", "a single cluster of all samples"),
+        ({"acc": 0.9, "baseline_acc": {}}, "good", "random clusters"),
+    ],
+)
+def test_with_labels_accuracy_decides(changes, word, said) -> None:
+    found = verdict_of(replace(LABELLED, **changes))
+    assert found.word == word
+    assert said in found.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "word", "said"),
+    [
+        ({}, "good", "0.92 for K-means on features of efficientnet-lite0"),
+        ({"neighbours": 0.86}, "doubtful", "K-means alone"),
+        ({"neighbours": 0.71}, "chance", "random"),
+        ({"neighbours": 0.69, "baseline_neighbours": {}}, "doubtful", "below 0.7"),
+        ({"space": "pixels"}, "doubtful", "shoal[encoders]"),
+        ({"space": "columns"}, "good", "By the columns as they are"),
+    ],
+)
+def test_without_labels_neighbours_beside_baselines_decide(changes, word, said) -> None:
+    found = verdict_of(replace(UNLABELLED, **changes))
+    assert found.word == word
+    assert said in found.reason
+
+
+@pytest.mark.parametrize(("probe", "word"), [(0.9, "good"), (0.85, "doubtful"), (0.3, "chance")])
+def test_features_are_judged_by_a_probe(probe, word) -> None:
+    learnt = replace(LABELLED, acc=0.3, probe=probe, baseline_probes={"pixels": 0.88})
+    assert verdict_of(learnt).word == word
+
+
+def test_a_number_of_clusters_that_is_not_to_be_trusted_makes_doubtful() -> None:
+    found = verdict_of(LABELLED, None, "15 is the largest that was tried: set choose.max_clusters higher")
+    assert found.word == "doubtful"
+    assert found.reason == (
+        "Do not trust the number of clusters: 15 is the largest that was tried: set choose.max_clusters higher."
+    )
+
+
+def test_a_site_with_clusters_of_its_own_makes_doubtful_where_no_labels_speak_for_it() -> None:
+    assert "method.centre_sites" in verdict_of(UNLABELLED, SITES).reason
+    assert verdict_of(UNLABELLED, SITES).word == "doubtful"
+    assert verdict_of(UNLABELLED, replace(SITES, closed_sites=())).word == "good"
+    assert verdict_of(LABELLED, SITES).word == "good"
+
+
+def test_a_cluster_that_is_only_a_site_is_said_so() -> None:
+    said = site_sentence(SITES, {2: "north"})
+    assert "Little but one client is in cluster 1 (north)." in said
+    assert "Nearly all samples of client north are in clusters of its own" in said
+    assert "do not depend" in site_sentence(replace(SITES, nmi=0.01), {})
