@@ -77,7 +77,7 @@ def test_every_setting_of_a_run_stands_on_the_page_with_its_default(pages: Path)
     wanted = {key for key in flatten(settings) if not key.startswith(("method.", "partition.kind"))}
     assert wanted <= found | {f"{name}.kind" for name in Settings.model_fields}
     text = (pages / "settings.md").read_text()
-    assert "| `rounds` | `none` |" in text
+    assert "| `rounds` | none |" in text
     assert "| `data.name` | `digits` | name of a built-in data set" in text
 
 

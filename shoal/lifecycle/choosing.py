@@ -47,6 +47,9 @@ MAX_SAMPLES = 20_000
 """About so many samples are clustered at most: each client draws its share."""
 MAX_ENCODED = 2_000
 """Images that a frozen encoder sees for it."""
+ENCODER_COMPONENTS = 32
+ENCODER_WHITENING = 0.5
+"""Principal components of its features, among which clusters are sought, and how far they are whitened."""
 SAMPLE_COMPONENTS = 16
 """Principal components of samples as they are, among which clusters are sought."""
 FEATURE_COMPONENTS = 16
@@ -116,6 +119,8 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
             components, power = components_of(settings)
         elif clusters_features(settings, prepared):
             features = method_features(settings, prepared, table)
+            components = ENCODER_COMPONENTS
+            power = ENCODER_WHITENING
         else:
             features = raw_samples(prepared, table, settings.seed)
         samples = project(

@@ -14,10 +14,13 @@ from shoal.engine.settings.run_settings import Settings
 from shoal.lifecycle.choosing_method import choose_method
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_scheme
 from shoal.methods.auto import SCRATCH_IMAGES
-from shoal.studies.evidence import nearest_row, tuning_figures, tuning_rows, unseen_rows
+from shoal.studies.evidence import kept_sentence, nearest_row, tuning_figures, tuning_rows, unseen_rows
 
 UNEVEN_RATIO = 5.0
 """Classes are called uneven from this ratio of the largest to the smallest on."""
+UNEVEN_CLIENTS = "uneven-clients"
+TRAINED = ("pixels", "fedcc", "fedsimclr_kmeans")
+"""A kept study of training from scratch, and rows of it."""
 SKEWED = 0.3
 """Clients are called unlike from this mean distance of their shares of classes on."""
 
@@ -160,7 +163,7 @@ def about_training(measured: Measured) -> tuple[Sentence, ...]:
             f"The median client holds {measured.median:,} images: an encoder of your own may be better. Train it "
             f"{where} with --set method.name=fedsimclr_kmeans, and compare verdicts (shoal compare)."
         )
-    return (Sentence(text),)
+    return (Sentence(text, kept_sentence(UNEVEN_CLIENTS, "digits_0_1", TRAINED)),)
 
 
 def about_mixture(measured: Measured) -> tuple[Sentence, ...]:
@@ -206,7 +209,7 @@ def about_sites(measured: Measured) -> tuple[Sentence, ...]:
             f"Clients differ in their classes (skew {measured.skew:.2f} of 1). Federated K-means and mixtures find "
             "what they would find in pooled data; heads that clients train (fedcc, fedpnp) disagree, and lose."
         )
-        found.append(Sentence(text))
+        found.append(Sentence(text, kept_sentence(UNEVEN_CLIENTS, "mnist_0_1", TRAINED)))
     if measured.kind != "text":
         text = "If the report says that clusters are sites, subtract each site's mean: --set method.centre_sites=true."
         found.append(Sentence(text))

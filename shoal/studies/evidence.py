@@ -17,6 +17,7 @@ from shoal import studies
 from shoal.core.records import BadRecord, record_from_json
 from shoal.methods.auto import ENCODER, Facts, rule_for
 from shoal.studies.definition import StudyError
+from shoal.studies.kept import load_kept
 
 RESULTS = Path(studies.__file__).resolve().parent / "results"
 UNSEEN = "unseen.json"
@@ -122,6 +123,22 @@ def _row(
     elif row.behind:
         verdict = "doubtful"
     return EvidenceRow(name, "pooled", kind, row.images, row.classes, method, acc, null, verdict)
+
+
+def kept_sentence(study: str, column: str, rows: tuple[str, ...]) -> str:
+    """Return mean ACC of some rows of a kept study, in a sentence; empty where it is not kept.
+
+    Args:
+        study: its name.
+        column: of its table.
+        rows: of its table.
+    """
+    kept = load_kept(study, "cpu")
+    if kept is None:
+        return ""
+    values = {row.row: row.values for row in kept.rows if row.column == column and row.metric == "acc"}
+    scores = [f"{name} {sum(values[name]) / len(values[name]):.1f}" for name in rows if values.get(name)]
+    return f"study {study}, {column}: ACC in percent, {', '.join(scores)}"
 
 
 def nearest_row(rows: list[EvidenceRow], kind: str, samples: int, classes: int | None) -> EvidenceRow | None:

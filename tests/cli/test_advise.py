@@ -53,3 +53,9 @@ def test_a_named_method_leaves_nothing_to_advise(home: Path) -> None:
 )
 def test_sentences_name_the_figures(sentences: tuple[advising.Sentence, ...], words: str) -> None:
     assert words in sentences[0].text
+
+
+def test_training_is_backed_by_a_kept_study() -> None:
+    found = about_training(PHOTOS)[0].row
+    assert found.startswith("study uneven-clients, digits_0_1: ACC in percent, pixels 78.9, fedcc")
+    assert about_sites(PHOTOS)[0].row.startswith("study uneven-clients, mnist_0_1")

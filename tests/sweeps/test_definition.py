@@ -41,7 +41,11 @@ REFUSED = [
     ({"vary": {"model.clusters": {"low": 2, "high": 6}}}, "only compares clusterings with the same number of clusters"),
     ({"score": "sillouette"}, "score: 'sillouette' is not known; did you mean silhouette"),
     ({"score": "loss"}, "score: 'loss' is not known"),
-    ({"score": "acc", "settings": {"data": {"name": "unlabelled"}, "model": {"clusters": 2}}}, "'acc' needs labels"),
+    (
+        {"score": "acc", "settings": {"method": "fedcc", "data": {"name": "unlabelled"}, "model": {"clusters": 2}}},
+        "'acc' needs labels",
+    ),
+    ({"settings": {"data": {"name": "digits"}}}, "method.name is auto: set settings.method.name to one, or vary it"),
     ({"settings": {"method": "fedavg", "partition": {"validation": 0.2}}}, "method 'fedavg' finds none"),
     ({"settings": {"metod": "fedpnp"}}, "metod: there is no such setting; did you mean method"),
     ({"settings": {"data": {"name": "nope"}}}, "there is no data set 'nope'"),

@@ -22,6 +22,10 @@ SCORES = {
     "stability": "stability over halves",
 }
 NULL = ("pixels", "encoder", "untrained")
+CHANCE_GAP = -0.20
+DOUBTFUL_GAP = -0.05
+DOUBTFUL_SCORE = 0.70
+"""Bounds of the words that a clustering is called by without labels."""
 CHANCE = 1.5
 """ACC below so many times that of the same clusters in random order is chance."""
 
@@ -31,7 +35,9 @@ def clusterings(figures: Mapping[str, Any]) -> list[dict[str, float]]:
     found = []
     for each in figures["images"].values():
         best = max(each["spaces"][name]["in both"] for name in NULL)
-        found += [{**scores, "gap": scores["in both"] - best} for scores in each["spaces"].values()]
+        acc = max(each["spaces"][name]["acc"] for name in NULL)
+        for scores in each["spaces"].values():
+            found.append({**scores, "gap": scores["in both"] - best, "best null": acc})
     return found
 
 
@@ -62,6 +68,35 @@ def ranking_table(figures: Mapping[str, Any]) -> str:
             f"| {words} | {spearmanr(score, acc).statistic:.2f} | {np.nanmean(within):.2f} | "
             f"{area(score[~chance], score[chance]):.2f} |"
         )
+    return "\n".join(lines)
+
+
+def word_for(run: Mapping[str, float]) -> str:
+    """Return what a clustering of images is called without labels: good, doubtful or chance."""
+    if run["gap"] < CHANCE_GAP:
+        return "chance"
+    if run["gap"] < DOUBTFUL_GAP or run["in both"] < DOUBTFUL_SCORE:
+        return "doubtful"
+    return "good"
+
+
+def words_table(figures: Mapping[str, Any]) -> str:
+    """Return how often each word is said, and how often rightly."""
+    runs = clusterings(figures)
+    lines = [
+        f"| word | when | clusterings | ACC below {CHANCE:g} times chance | behind a null baseline by more than .02 |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    rules = {
+        "chance": f"gap below {CHANCE_GAP:g}",
+        "doubtful": f"gap below {DOUBTFUL_GAP:g}, or score below {DOUBTFUL_SCORE:g}",
+        "good": "else",
+    }
+    for word, rule in rules.items():
+        said = [run for run in runs if word_for(run) == word]
+        chance = sum(run["acc"] < CHANCE * run["chance"] for run in said)
+        behind = sum(run["acc"] < run["best null"] - 0.02 for run in said)
+        lines.append(f"| {word} | {rule} | {len(said)} | {chance} | {behind} |")
     return "\n".join(lines)
 
 
@@ -114,6 +149,7 @@ def columns_table(figures: Mapping[str, Any]) -> str:
 
 TABLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "ranking": ranking_table,
+    "words": words_table,
     "images": images_table,
     "tables": columns_table,
 }

@@ -313,13 +313,13 @@ def check_run(definition: SearchDefinition, settings: Settings) -> None:
     Raises:
         SearchError: the data or the method do not have what the score needs. MethodError, DataError: no run.
     """
+    check_method(settings, places.store())
+    check_validation(settings)
     if settings.chooses_method:
         raise SearchError(
             "a search varies the settings of a method, and method.name is auto: set settings.method.name to one, or "
             "vary it"
         )
-    check_method(settings, places.store())
-    check_validation(settings)
     method = METHODS[settings.method.name]
     if definition.score in CLUSTER_SCORES and not method.finds_clusters:
         raise SearchError(
