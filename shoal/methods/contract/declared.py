@@ -276,7 +276,7 @@ def _value_faults(name: str, tensor: Tensor, form: TensorForm, largest: float) -
     minimum = form.minimum
     maximum = form.maximum
     if tensor.is_floating_point():
-        minimum = max(minimum, -largest)
+        minimum = -largest if minimum == -math.inf else minimum
         maximum = largest if maximum == math.inf else maximum
     if low < minimum or high > maximum:
         wrong = low if low < minimum else high

@@ -64,6 +64,8 @@ MAX_RACE_VALUES = 1 << 19
 """The centres of all starts have at most so many values: 4 MB, which every client sends in every round of the race."""
 MAX_BETWEEN_ROUNDS = 50_000
 """Training samples whose clusters are judged after a round that is not the last."""
+LARGEST = 1e30
+"""Bound of sums over a client's vectors: columns may be in any unit."""
 LOCAL_STARTS = 3
 ENCODED_ROWS = 64
 """Images that the encoder sees at once."""
@@ -172,26 +174,28 @@ class FeatureClustering(Method):
     def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
         """Return the form of moments, of local centres, or of the sums of an iteration."""
         double = torch.float64
+        total = partial(TensorForm, dtype=double, minimum=-LARGEST, maximum=LARGEST)
+        positive = partial(TensorForm, dtype=double, minimum=0, maximum=LARGEST)
         count = partial(TensorForm, dtype=double, minimum=0, maximum=samples, measured=False)
         step = self.next_step(server)
         if step == "measure":
             width = self.width
-            forms = {"samples": count(()), "total": TensorForm((width,), double)}
+            forms = {"samples": count(()), "total": total((width,))}
             if self.settings.squares:
-                forms["outer"] = TensorForm((width, width), double)
+                forms["outer"] = total((width, width))
             else:
-                forms["squares"] = TensorForm((width,), double, minimum=0)
+                forms["squares"] = positive((width,))
             return MessageForm(forms)
         width = self.space_width(server)
         clusters = self.context.clusters
         if step == "start":
             sizes = range(clusters + 1)
-            forms = {"centres": TensorForm((sizes, width), double), "counts": count((sizes,))}
+            forms = {"centres": total((sizes, width)), "counts": count((sizes,))}
             return MessageForm(forms, rule=partial(check_local_centres, unit=self.settings.sphere))
         starts = len(server.model[CENTRES])
-        forms = {"sums": TensorForm((starts, clusters, width), double), "counts": count((starts, clusters))}
-        forms["inertia"] = TensorForm((starts,), double, minimum=0, measured=False)
-        forms["cheapest"] = TensorForm((), double, minimum=0, measured=False)
+        forms = {"sums": total((starts, clusters, width)), "counts": count((starts, clusters))}
+        forms["inertia"] = positive((starts,), measured=False)
+        forms["cheapest"] = positive((), measured=False)
         return MessageForm(forms, rule=partial(check_costs, centres=server.model[CENTRES], samples=samples))
 
     @property

@@ -17,7 +17,13 @@ from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Prediction
-from shoal.methods.features.feature_clustering import CENTRES, ClientVectors, FeatureClustering, FeatureSettings
+from shoal.methods.features.feature_clustering import (
+    CENTRES,
+    LARGEST,
+    ClientVectors,
+    FeatureClustering,
+    FeatureSettings,
+)
 from shoal.methods.features.mixture import Mixture, Shape, expected_sums, maximised, product_shape
 
 WEIGHTS = "weights"
@@ -85,7 +91,7 @@ class FedGMM(FeatureClustering):
         if self.next_step(server) != "mix":
             return super().declared(server, client, samples)
         _, clusters, width = server.model[CENTRES].shape
-        form = partial(TensorForm, dtype=torch.float64)
+        form = partial(TensorForm, dtype=torch.float64, minimum=-LARGEST, maximum=LARGEST)
         products = form(product_shape(self.shape, clusters, width))
         if self.shape == "diagonal":
             products = replace(products, minimum=0)

@@ -26,6 +26,7 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.features.feature_clustering import (
     CENTRES,
+    LARGEST,
     STILL,
     ClientVectors,
     FeatureClustering,
@@ -85,10 +86,10 @@ class FedKMeans(FeatureClustering):
         starts, clusters, width = server.model[CENTRES].shape
         count = partial(TensorForm, dtype=torch.float64, minimum=0, maximum=samples, measured=False)
         forms = {
-            "sums": TensorForm((starts, clusters, width), torch.float64),
+            "sums": TensorForm((starts, clusters, width), torch.float64, minimum=-LARGEST, maximum=LARGEST),
             "counts": count((starts, clusters)),
             "products": count((starts, clusters, clusters)),
-            "value": TensorForm((starts,), torch.float64, measured=False),
+            "value": TensorForm((starts,), torch.float64, minimum=-LARGEST, maximum=LARGEST, measured=False),
         }
         return MessageForm(forms, rule=partial(check_iteration, score="value", bounds=None))
 

@@ -14,6 +14,7 @@ from shoal.core.streams import Streams
 from shoal.data.partition.table import Transformation
 from shoal.data.prepared import Manifest, open_prepared, write_prepared
 from shoal.data.view import DeviceData, Samples
+from shoal.engine.messages.inspection import MAX_ABS_VALUE
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method, Server
 from shoal.methods.contract.context import Context, ModelSettings
 from shoal.methods.contract.declared import fault
@@ -86,7 +87,7 @@ class Rows(Clients):
                     continue
                 update = method.client_update(method.broadcast(server, client.id), client)
                 form = method.declared(server, client.id, len(client.train))
-                assert fault(update.message, form) is None
+                assert fault(update.message, form, MAX_ABS_VALUE) is None
                 if update.memory is not None:
                     self.memory[client.id] = update.memory
                 updates.append(replace(update, client=client.id))

@@ -63,6 +63,21 @@ def test_a_mixture_is_that_of_pooled_rows(tmp_path: Path, seed: int, covariance:
     assert abs(rows.accuracy(method, server) - accuracy(y, pooled.predict(standardised(x)))) <= 0.01
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("fedkmeans", {}), ("fedkmeans", {"standardise": True}), ("fedkmeans", {"components": 2}), ("fedgmm", {})],
+)
+def test_columns_may_be_in_any_unit(tmp_path: Path, name: str, settings: dict[str, object]) -> None:
+    """Their squares are beyond the bound of other messages."""
+    x, y, owner = blobs()
+    found = []
+    for unit in (1, 1e8):
+        rows = Rows(tmp_path / str(unit), x * unit, y, owner)
+        method = rows.method(name, **settings)
+        found.append(rows.accuracy(method, rows.run(method)))
+    assert found[0] == found[1] > 0.5
+
+
 def test_standardising_takes_the_federations_moments(tmp_path: Path) -> None:
     """Wine's columns differ by a factor of 1,000: without standardising K-means follows one of them."""
     x, y = load_wine(return_X_y=True)
