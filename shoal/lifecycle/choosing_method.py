@@ -20,6 +20,7 @@ from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition
 from shoal.data.prepare import is_built_in, resolve, store_folder
 from shoal.data.prepared import Prepared, read_manifest
+from shoal.data.remedy import EMBEDDED
 from shoal.data.view import DeviceData
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import device_here, resolve_device
@@ -124,6 +125,8 @@ def facts_of(settings: Settings, prepared: Prepared, table: Partition) -> Facts:
         return known()
     data = DeviceData(prepared)
     with one_thread():
+        if EMBEDDED in prepared.manifest.extra:
+            return known()  # whatever their spread, an encoder's features are clustered as they are
         if spec.kind != "image":
             return known(spread=column_spread(data, table, settings.seed))
         if encoder is not None or not is_installed(ENCODER):

@@ -33,6 +33,7 @@ BIN = Path(sys.executable).parent
 SITES = ("aarhus", "bergen", "cork", "dover", "evora", "faro")
 STAGES = ("prepare", "partition", "federate", "evaluate", "report")
 NOT_OF_THE_PIPELINE = {
+    "array_files.py",
     "arrivals.py",
     "choices.py",
     "columns.py",
@@ -48,10 +49,17 @@ NOT_OF_THE_PIPELINE = {
     "own_images.py",
     "own_rows.py",
     "own_store.py",
+    "own_vectors.py",
+    "own_windows.py",
+    "own_writing.py",
     "png_text.py",
     "remedy.py",
     "repair.py",
     "spelling.py",
+    "table_coding.py",
+    "table_options.py",
+    "vector_values.py",
+    "windows.py",
     "wording.py",
 }
 """Modules of data/ that add sets of your own (what they make is a dependency itself) or only word messages."""

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shoal.core.errors import ShoalError
+from shoal.data.prepared import Prepared
+from shoal.data.remedy import EMBEDDED
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.lifecycle import choosing_method
-from shoal.lifecycle.choosing_method import choice_file
+from shoal.lifecycle.choosing_method import choice_file, facts_of
 from shoal.lifecycle.nights import check_settings
 from shoal.lifecycle.preflight import check_method
-from shoal.lifecycle.preparing import settled, with_scheme
+from shoal.lifecycle.preparing import prepare_data, prepare_partition, settled, with_scheme
 from shoal.lifecycle.starting import find_like, new_run
+from shoal.methods.auto import rule_for
 from shoal.methods.contract.context import MethodError
 from shoal.models.frozen import is_installed
 
 Make = Callable[..., Any]
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 80, "clusters": 3, "dimension": 8, "test": 20}}
+SCALES = np.array([100, 1, 1, 1, 1, 1, 1, 1], dtype=np.float32)
 
 
 def unnamed(**changes: Any) -> Settings:
@@ -147,3 +153,14 @@ def test_an_open_number_of_clusters_is_sought_among_the_features_that_are_cluste
     pixels = new_run(unnamed(**changes, model={**encoder, "encoder": "pixels"})).lineage().clusters_chosen
     assert pixels is not None
     assert pixels.features == "samples"
+
+
+def test_what_an_encoder_made_is_clustered_as_it_is(home: Path) -> None:
+    """Its columns differ in spread, and standardising them would make its rare features as loud as the others."""
+    settings = with_scheme(unnamed())
+    prepared = prepare_data(settings)
+    _, table = prepare_partition(settings, prepared)
+    wide = Prepared(prepared.folder, prepared.manifest, np.asarray(prepared.train_x) * SCALES, None, None, None)
+    assert rule_for(facts_of(settings, wide, table)).settings["method"]["standardise"]
+    embedded = replace(wide, manifest=replace(wide.manifest, extra={**wide.manifest.extra, EMBEDDED: {}}))
+    assert not rule_for(facts_of(settings, embedded, table)).settings["method"]["standardise"]
