@@ -302,7 +302,6 @@ def add(
     """Add your own data: images in one sub-folder per client, a table with a client column, or vectors in arrays.
 
     With --window the rows of the table are samples of time series, and each window of a series becomes one sample.
-
     In a DVC repository the set is tracked as with `dvc add`: commit its .dvc file to git, and `dvc push` the data.
     """
     from shoal.cli.embed import show_embedded

@@ -85,6 +85,13 @@ def known_choice(settings: Settings) -> Choice | None:
     return found
 
 
+def trains_encoder(settings: Settings, prepared: Prepared) -> bool:
+    """Return whether clusters are sought among the features of an encoder that is trained for that."""
+    if settings.choose.features == "auto":
+        return prepared.manifest.kind in ("image", "series") and bool(METHODS[settings.method.name].trains)
+    return bool(settings.choose.features == "fedsimclr")
+
+
 def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, table: Partition, train: Train) -> Choice:
     """Return the number of clusters for settings that leave it open, and how it was chosen.
 
@@ -102,13 +109,8 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
         return earlier
     choose = settings.choose
     traffic = Traffic()
-    uses_encoder = choose.features == "fedsimclr" or (
-        choose.features == "auto"
-        and prepared.manifest.kind in ("image", "series")
-        and METHODS[settings.method.name].trains
-    )
     run = None
-    if uses_encoder:
+    if trains_encoder(settings, prepared):
         run = train(encoder_settings(settings), partition)
     search = Search(choose.min_clusters, choose.max_clusters)
     with one_thread(), steps_shown("number of clusters") as watch:

@@ -1,7 +1,7 @@
 """Rows of kept tables that advice is backed by: sets on which `method.name: auto` was judged, with null baselines.
 
-`shoal/studies/results/unseen.json` holds sets that were used for nothing else; `label_free.json` those that the rules
-were chosen on, which say less.
+The kept study `unseen` has sets that were used for nothing else; `label_free.json` those that the rules were chosen on,
+which say less.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from shoal import studies
-from shoal.core.records import BadRecord, record_from_json
 from shoal.methods.auto import ENCODER, Facts, rule_for
-from shoal.studies.definition import StudyError
 from shoal.studies.kept import load_kept
+from shoal.studies.unseen.page import NULLS
 
 RESULTS = Path(studies.__file__).resolve().parent / "results"
-UNSEEN = "unseen.json"
+UNSEEN = "unseen"
 TUNING = "label_free.json"
 SPACES = {"encoder": ENCODER, "pixels": "pixels"}
 
@@ -71,19 +70,35 @@ class EvidenceRow:
         return f"{about}: {self.method} has ACC {self.acc:.3f}, and the best null baseline, {name}, {acc:.3f}"
 
 
-def unseen_rows(folder: Path = RESULTS) -> list[EvidenceRow] | None:
-    """Return the rows of the study of unseen sets; None where it is not kept.
+def unseen_rows() -> list[EvidenceRow] | None:
+    """Return the runs of the kept study of unseen sets; None where it is not kept.
 
     Raises:
-        StudyError: the file holds something else.
+        StudyError: the kept file is damaged.
     """
-    file = folder / UNSEEN
-    if not file.exists():
+    kept = load_kept(UNSEEN, "cpu")
+    if kept is None:
         return None
-    try:
-        return [record_from_json(EvidenceRow, row) for row in json.loads(file.read_text())["rows"]]
-    except (ValueError, KeyError, TypeError, BadRecord) as error:
-        raise StudyError(f"{file} is no table of unseen sets: {error}") from None
+    values: dict[tuple[str, str], dict[str, float]] = {}
+    for each in kept.rows:
+        values.setdefault((each.row, each.column), {})[each.metric] = each.values[0]
+    found = []
+    for run in kept.words:
+        own = values[run.row, run.column]
+        found.append(
+            EvidenceRow(
+                set=run.row,
+                partition=run.column,
+                kind=run.words["kind"],
+                images=int(own["samples"]),
+                classes=int(own["classes"]),
+                method=run.words["method"],
+                acc=own["acc"],
+                baselines={words: own[name] for name, words in NULLS.items() if name in own},
+                verdict=run.words["verdict"],
+            )
+        )
+    return found
 
 
 def tuning_figures(folder: Path = RESULTS) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def test_from_own_files_to_the_clusters_of_new_ones(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("│")]
     shown = lines[: lines.index("balance") + 1]
-    assert shown[-4:] == ["smallest_cluster", "largest_cluster", "empty_clusters", "balance"]
+    assert {"smallest_cluster", "largest_cluster", "empty_clusters"} <= set(shown)
     assert "silhouette" in shown
     (run,) = (tmp_path / "runs").glob("[!.]*")
     table = pd.read_parquet(run / "clusters.parquet")

@@ -122,4 +122,4 @@ def test_names_of_rows_and_capitals(tmp_path: Path) -> None:
     found = add_table(tmp_path / "t.parquet", "mine", tmp_path / "s", intake=intake)
     assert found.manifest.extra["clients"] == ["a", "b"]
     assert found.manifest.extra["features"] == ["v"]
-    assert intake.noted == {"column taken as client, but for capitals": {"Client": ""}}
+    assert intake.noted["column taken as client, but for capitals"] == {"Client": ""}

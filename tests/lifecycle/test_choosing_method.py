@@ -80,9 +80,9 @@ def test_images_are_compared_in_both_spaces(home: Path) -> None:
     run = new_run(unnamed(data={"name": "digits", "limit": 120}))
     chosen = run.lineage().method_chosen
     assert chosen is not None
-    assert 0 < chosen.facts["pixels"] < 1
-    assert 0 < chosen.facts["features"] < 1
-    ahead = chosen.facts["pixels"] > chosen.facts["features"] + 0.1
+    assert 0 < chosen.facts.pixels < 1
+    assert 0 < chosen.facts.features < 1
+    ahead = chosen.facts.pixels > chosen.facts.features + 0.1
     assert run.settings().model.encoder == ("pixels" if ahead else "efficientnet-lite0")
 
 

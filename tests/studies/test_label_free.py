@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from shoal.core.errors import ShoalError
+from shoal.studies import evidence
 from shoal.studies.evidence import EvidenceRow, nearest_row, tuning_figures, tuning_rows, unseen_rows
 from shoal.studies.kept import DOCS
 from shoal.studies.label_free.calibrate import agreement, neighbours_of, scored
@@ -63,16 +60,17 @@ def test_drawn_sets_are_the_same_for_a_seed_and_uneven_where_asked() -> None:
     assert sizes.max() / sizes.min() == pytest.approx(10, rel=0.5)
 
 
-def test_unseen_sets_are_read_and_their_absence_is_told(tmp_path: Path) -> None:
-    assert unseen_rows(tmp_path) is None
-    (tmp_path / "unseen.json").write_text(json.dumps({"rows": [ROW]}))
-    found = unseen_rows(tmp_path)
+def test_unseen_sets_are_read_and_their_absence_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = unseen_rows()
     assert found is not None
-    assert found[0].behind
-    assert found[0].best == ("pixels", 0.53)
-    (tmp_path / "unseen.json").write_text(json.dumps({"rows": [{"set": "stars"}]}))
-    with pytest.raises(ShoalError, match=r"unseen\.json is no table of unseen sets"):
-        unseen_rows(tmp_path)
+    assert len(found) == 30
+    wine = next(row for row in found if (row.set, row.partition) == ("wine", "own"))
+    assert (wine.kind, wine.images, wine.classes, wine.method) == ("vector", 178, 3, "fedkmeans")
+    assert wine.baselines.keys() == {"random", "raw", "standardised"}
+    assert EvidenceRow(**ROW).behind  # type: ignore[arg-type]
+    assert EvidenceRow(**ROW).best == ("pixels", 0.53)  # type: ignore[arg-type]
+    monkeypatch.setattr(evidence, "load_kept", lambda *_: None)
+    assert unseen_rows() is None
 
 
 def test_the_most_similar_set_is_of_the_same_kind() -> None:

@@ -84,7 +84,7 @@ def test_images_become_a_set_with_the_same_labels_and_sites(home: Path) -> None:
     mine = sorted(zip(drawn.x.reshape(60, -1).sum(1), np.array(drawn.classes)[drawn.label], site + 1, strict=True))
     theirs = [
         (int(image.sum()), names[label], int(where[client].removeprefix("site-")))
-        for image, label, client in zip(prepared.train_x.astype(int), prepared.train_y, column, strict=True)
+        for image, label, client in zip(np.asarray(prepared.train_x).astype(int), prepared.train_y, column, strict=True)
     ]
     assert sorted(theirs) == [(int(total), str(label), int(own)) for total, label, own in mine]
 
@@ -137,8 +137,9 @@ def test_one_set_runs_resumes_and_makes_the_table(run_tiny: Callable[[], StudyRe
     assert (found["samples"], found["classes"], found["sites"]) == (120, 6, 6)
     assert found["best_null"] == max(found[name] for name in (RAW, STANDARDISED, RANDOM))
     assert found["chance"] == found[RANDOM]
-    assert found["told"] == float(found["acc"] >= 1.5 * found["chance"])
     (words,) = result.words
+    said = words.words["verdict"] in ("doubtful", "chance")
+    assert found["told"] == float(said or found["acc"] >= 1.5 * found["chance"])
     assert words.words["method"] == "kmeans"
     assert words.words["kind"] == "vector"
     verdicts = {claim.claim: str(claim.verdict) for claim in result.claims if claim.differences}

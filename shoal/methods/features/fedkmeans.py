@@ -20,10 +20,10 @@ from shoal.core.setting import setting
 from shoal.methods.clustering.declared_sums import check_iteration
 from shoal.methods.clustering.even_k_means import lifted_centres, lifted_samples, moved_prices, soft_sums
 from shoal.methods.clustering.federated_k_means import moved_centres, nearest
-from shoal.methods.contract.base import Client, Server
+from shoal.methods.contract.base import Client, Clients, Evaluation, Server
 from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.contract.prediction import Prediction
+from shoal.methods.contract.prediction import Assignment, Prediction
 from shoal.methods.features.feature_clustering import (
     CENTRES,
     LARGEST,
@@ -31,6 +31,7 @@ from shoal.methods.features.feature_clustering import (
     ClientVectors,
     FeatureClustering,
     FeatureSettings,
+    SpaceVectors,
 )
 
 PRICES = "prices"
@@ -149,3 +150,15 @@ class FedKMeans(FeatureClustering):
         lifted = lifted_samples(z)
         cluster = nearest(lifted, centres[None])[0][0]
         return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), lifted.float())
+
+    def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
+        """Return the cluster of every sample; with prices its features and the centres have a column more."""
+        found = super().assignment(server, clients, evaluation)
+        if PRICES not in server.model:
+            return found
+        vectors = self.judged_vectors(server, clients, evaluation)
+
+        def lifted(positions: Tensor) -> Tensor:
+            return lifted_samples(torch.from_numpy(vectors.take(positions.numpy())))
+
+        return replace(found, features=SpaceVectors(len(vectors), vectors.shape[1] + 1, lifted))

@@ -156,8 +156,8 @@ DIGESTS = {
     "uifca": "fc5287022cd969d0",
     "kfed": "984c6bbb148373bc",
     "ifca_flows": "162ec6f0536a9b83",
-    "fedkmeans": "ea766d253d3108f5",
-    "fedgmm": "1b30fd569ed3e71b",
+    "fedkmeans": "964ce0f68e552de9",
+    "fedgmm": "76213a735d13b964",
     "clustergan": "bcd47862574ee4bf",
 }
 """How the digest of each method's defaults begins: it names what a run computes."""

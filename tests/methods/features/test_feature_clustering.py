@@ -215,6 +215,7 @@ def test_prices_make_clusters_even_and_are_off_by_default(tmp_path: Path) -> Non
     assignment = even.assignment(server, rows, rows.evaluation())
     sizes = np.bincount(assignment.cluster)
     assert abs(sizes[0] - sizes[1]) <= 10 < abs(free[0] - free[1])
-    again = nearest_centres(assignment.features, even.centres(server))
+    features = torch.from_numpy(assignment.feature_rows[:])
+    again = nearest_centres(features, even.centres(server))
     assert torch.equal(again.cluster, assignment.cluster)
     assert rows.accuracy(even, server) >= accuracy(y, assignment.cluster.numpy()) - 1e-9

@@ -224,7 +224,7 @@ def test_no_view_that_fails_makes_the_run_fail(home: Path, small: Make, monkeypa
 def test_settings_that_were_chosen_stand_before_the_others(home: Path, small: Make) -> None:
     run = new_run(small(local={"lr": 0.002}, participation={"dropout": 0.25}))
     chosen = {key: (value, default) for key, value, default in chosen_settings(run.settings())}
-    assert chosen["method.name"] == ("fedpnp", "fedpnp")
+    assert chosen["method.name"] == ("fedpnp", "auto")
     assert chosen["participation.dropout"] == ("0.25", "0.0")
     assert chosen["local.lr"][0] == "0.002"
     assert "seed" not in chosen
