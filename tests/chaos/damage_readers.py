@@ -213,7 +213,8 @@ def champion(subject: Subject) -> None:
     from shoal.review.served.promotion import decision_of
 
     run = RunFolder(subject.run)
-    print(WarmStart.from_run(run).to_json(), decision_of(run), judged(run, open_prepared(subject.store)).scores)
+    origin = WarmStart.from_run(run)
+    print(origin.run, origin.sha256, decision_of(run), judged(run, open_prepared(subject.store)).scores)
 
 
 def stage(name: str) -> Callable[[Subject], None]:
