@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from dvc.utils.serialize import parse_yaml
@@ -26,7 +26,7 @@ from shoal.data.prepare import is_built_in, prepared_folder, stage_own
 from shoal.data.prepared import Prepared, open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, load_settings
-from shoal.engine.store.codec import read_sealed, write_json, write_sealed
+from shoal.engine.store.codec import StoreError, read_sealed, write_json, write_sealed
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.represent import PREFIX
@@ -184,6 +184,19 @@ def keep(run: RunFolder, round: int, memories: set[str], folder: Path) -> None:
         write_lineage(scratch / "lineage.json", kept)
 
 
+def kept_name() -> str:
+    """Return the name of the run that `federate` kept.
+
+    Raises:
+        StoreError: result.json is damaged, or another record lies there.
+    """
+    path = FEDERATION / "result.json"
+    name = read_sealed(path).get("run")
+    if not isinstance(name, str) or not name:
+        raise StoreError(f"{path} is not the result of a run: make it again with `dvc repro --force federate`")
+    return Path(name).name
+
+
 @contextlib.contextmanager
 def kept_run() -> Iterator[RunFolder]:
     """Open a writable copy of the run that `federate` kept, with its data and partition below this folder.
@@ -196,8 +209,7 @@ def kept_run() -> Iterator[RunFolder]:
             f"there is no run in {FEDERATION}: make it with `dvc repro federate`, or fetch it with `dvc pull`"
         )
     with tempfile.TemporaryDirectory(prefix="shoal-stage-") as scratch:
-        result: dict[str, Any] = read_sealed(FEDERATION / "result.json")
-        run = RunFolder(Path(scratch) / Path(result["run"]).name)
+        run = RunFolder(Path(scratch) / kept_name())
         shutil.copytree(FEDERATION, run.path)
         for folder in (run.rounds, run.memory, run.figures):
             folder.mkdir(exist_ok=True)
