@@ -26,7 +26,7 @@ from shoal.data.prepare import is_built_in, prepared_folder, stage_own
 from shoal.data.prepared import Prepared, open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, load_settings
-from shoal.engine.store.codec import StoreError, read_sealed, write_json, write_sealed
+from shoal.engine.store.codec import StoreError, check_digest, file_digest, read_sealed, write_json, write_sealed
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.represent import PREFIX
@@ -40,13 +40,14 @@ from shoal.lifecycle.starting import find_like, new_run
 from shoal.methods.scores.metrics import shown_in
 from shoal.review.pages.partition_figure import partition_figure
 from shoal.review.pages.report import write_report
-from shoal.review.results.result import run_result
+from shoal.review.results.result import RunResult, run_result
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Run a stage of dvc.yaml.")
 Params = Annotated[Path, typer.Option(help="the settings file")]
 PARTITION = Path("data/store/partitions/pipeline")
 RESULTS = Path("results")
 FEDERATION = RESULTS / "federation"
+AGAIN = "make it again with `dvc repro --force federate`, or fetch it with `dvc checkout`"
 BYTES = ("bytes_up", "bytes_down", "bytes_d2d")
 
 
@@ -125,7 +126,7 @@ def federate(params: Params = Path("params.yaml")) -> None:
     result = execute(run)
     checkpoint = read_state(run)
     keep(run, checkpoint.server.round, checkpoint.memory_index.files(), FEDERATION)
-    write_sealed(FEDERATION / "result.json", {**result.to_json(), "run": run.name})
+    keep_result(result, FEDERATION)
 
 
 @app.command()
@@ -184,16 +185,30 @@ def keep(run: RunFolder, round: int, memories: set[str], folder: Path) -> None:
         write_lineage(scratch / "lineage.json", kept)
 
 
+def keep_result(result: RunResult, folder: Path) -> None:
+    """Write result.json beside the files of a kept run, with a digest of each."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    kept = {path.relative_to(folder).as_posix(): file_digest(path) for path in files}
+    write_sealed(folder / "result.json", {**result.to_json(), "run": Path(result.run).name, "files": kept})
+
+
 def kept_name() -> str:
-    """Return the name of the run that `federate` kept.
+    """Return the name of the run that `federate` kept, once all its files are as they were kept.
 
     Raises:
-        StoreError: result.json is damaged, or another record lies there.
+        StoreError: a file is damaged or missing, or another one lies in its place.
     """
     path = FEDERATION / "result.json"
-    name = read_sealed(path).get("run")
-    if not isinstance(name, str) or not name:
-        raise StoreError(f"{path} is not the result of a run: make it again with `dvc repro --force federate`")
+    result = read_sealed(path)
+    name = result.get("run")
+    files = result.get("files")
+    if not isinstance(name, str) or not name or not isinstance(files, dict):
+        raise StoreError(f"{path} is not the result of a run: {AGAIN}")
+    for file, sha256 in files.items():
+        try:
+            check_digest(FEDERATION / file, sha256)
+        except StoreError as error:
+            raise StoreError(f"{error}: {AGAIN}") from None
     return Path(name).name
 
 

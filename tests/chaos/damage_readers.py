@@ -107,9 +107,8 @@ def served_model(home: Path) -> Path:
 
 def keep(home: Path, run: RunFolder) -> Path:
     """What the stages `partition` and `federate` leave for `evaluate` and `report`."""
-    from shoal.cli.stages import FEDERATION, PARTITION
+    from shoal.cli.stages import FEDERATION, PARTITION, keep_result
     from shoal.cli.stages import keep as keep_run
-    from shoal.engine.store.codec import write_sealed
     from shoal.engine.store.kept_state import read_state
     from shoal.review.results.result import run_result
 
@@ -117,7 +116,7 @@ def keep(home: Path, run: RunFolder) -> Path:
     shutil.copytree(run.lineage().partition.folder, home / PARTITION)
     state = read_state(run)
     keep_run(run, state.server.round, state.memory_index.files(), home / FEDERATION)
-    write_sealed(home / FEDERATION / "result.json", {**run_result(run).to_json(), "run": run.name})
+    keep_result(run_result(run), home / FEDERATION)
     return home / FEDERATION
 
 
