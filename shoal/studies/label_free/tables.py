@@ -156,7 +156,7 @@ TABLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def page_with_tables(text: str, figures: Mapping[str, Any]) -> str:
-    """Return a page with the tables between its marks made anew."""
+    """Return a page whose tables between the marks are made again."""
     for name, make in TABLES.items():
         begin = BEGIN.format(name)
         before, _, rest = text.partition(begin)
