@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shoal.core.durable import leftovers, locked, restore
 from shoal.core.errors import DataError, brief
+from shoal.data.intake import names_file
 
 
 class SetUnchanged(DataError):
@@ -48,6 +49,8 @@ def remove_leftovers(folder: Path) -> None:
     if folder.exists():
         for left in leftovers(folder):
             shutil.rmtree(left, ignore_errors=True)
+        for names in folder.parent.glob(f".{names_file(folder).name}.*.tmp"):
+            names.unlink(missing_ok=True)
 
 
 def lock_of(folder: Path) -> Path:
