@@ -75,7 +75,6 @@ def test_the_same_settings_choose_once(home: Path, monkeypatch: pytest.MonkeyPat
         new_run(settings)  # an encoder that was installed since may change the choice
 
 
-@pytest.mark.skipif(not is_installed("efficientnet-lite0"), reason="the frozen encoder is not installed")
 def test_images_are_compared_in_both_spaces(home: Path) -> None:
     run = new_run(unnamed(data={"name": "digits", "limit": 120}))
     chosen = run.lineage().method_chosen
@@ -132,7 +131,6 @@ def test_a_budget_is_said_in_steps_or_in_epochs(home: Path, small: Make) -> None
         small(method={"name": "uifca"}, local={"epochs": None, "steps": 3})
 
 
-@pytest.mark.skipif(not is_installed("efficientnet-lite0"), reason="the frozen encoder is not installed")
 def test_a_pretrained_start_asks_for_training(home: Path) -> None:
     model = {"encoder": "efficientnet-lite0", "start": "pretrained"}
     run = new_run(unnamed(data={"name": "digits", "limit": 60}, model=model))
