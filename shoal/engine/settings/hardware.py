@@ -7,6 +7,7 @@ import ctypes
 import os
 import platform
 import shutil
+import sys
 from pathlib import Path
 
 import torch
@@ -154,6 +155,18 @@ def keep_freed_memory() -> None:
     mmap_threshold = -3
     _mallopt(trim_threshold, 1 << 30)
     _mallopt(mmap_threshold, 1 << 30)
+
+
+def release_freed_memory() -> None:
+    """Have the C library (glibc) return freed memory to the kernel once, also what `keep_freed_memory` keeps.
+
+    For steps that need memory of another kind than the steps before. Other C libraries are left as they are; Arrow,
+    where it is loaded, has memory of its own.
+    """
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _mallopt(parameter: int, value: int) -> None:

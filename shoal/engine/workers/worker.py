@@ -34,6 +34,7 @@ from shoal.engine.messages.wire import (
     Train,
     Trained,
 )
+from shoal.engine.settings.hardware import release_freed_memory
 from shoal.engine.store.codec import StoreError, load_server, private_folder, save_message, write_sealed
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.manifest import check_metric_names
@@ -226,6 +227,8 @@ class Worker:
     def evaluate(self, request: Evaluate) -> Evaluated:
         """Compute the metrics of a server state, recalibrated; of the last one also with the averaged statistics."""
         started = time.perf_counter()
+        if request.final:
+            release_freed_memory()
         opened = self.opened(request.run)
         server = self.server(request.server)
         clients = OpenedClients(opened, request.round, request.memory_index)
@@ -276,6 +279,7 @@ class Worker:
 
         If asked, also judge their separation, compare them with null baselines, and return features to draw.
         """
+        release_freed_memory()
         opened = self.opened(request.run)
         server = self.server(request.server)
         clients = OpenedClients(opened, request.round, request.memory_index)
@@ -292,6 +296,7 @@ class Worker:
             score = silhouette(features, cluster, evaluation.streams.numpy("quality.silhouette"))
             shown = shown_features(features, evaluation.streams.numpy("quality.shown")) or (None, None)
             comparison = null_comparison(opened, clients, evaluation, found)
+        release_freed_memory()  # while the table of clusters is made
         return Assigned(
             found.clusters,
             cluster,

@@ -297,7 +297,8 @@ class FeatureClustering(Method):
         if len(centres) > 1 and len(z) > RACE_SAMPLES:
             # The race is decided among a draw that stands for all of the client's vectors, always the same one.
             generator = replace(client.streams, round=0).torch("race samples")
-            blocks = z.at(torch.randperm(len(z), generator=generator)[:RACE_SAMPLES].to(z.device)).split(ROWS)
+            drawn = torch.randperm(len(z), generator=generator)[:RACE_SAMPLES].to(z.device)
+            blocks = map(z.at, drawn.split(ROWS))
             count = RACE_SAMPLES
         sums = cluster_sums(blocks, centres, least=self.settings.min_points)
         weight = len(z) / count
@@ -477,9 +478,12 @@ class FeatureClustering(Method):
         """Return the cluster of every sample, and by what margin its centre is the nearest."""
         centres = self.centres(server).cpu()
         vectors = self.judged_vectors(server, clients, evaluation)
-        parts = []
-        for _, z in vectors.batches(MARGIN_ROWS):
+        count = len(vectors)
+        near = Nearest(torch.empty(count, dtype=torch.int64), torch.empty(count), torch.empty(count))
+        for first, z in vectors.batches(MARGIN_ROWS):
             found = self.assign(server, z)
-            parts.append(nearest_centres(found.embedding.cpu(), centres, found.cluster.cpu()))
-        near = Nearest(*(torch.cat(part) for part in zip(*parts, strict=True)))
+            # Copied to its place: small tensors between large ones that are freed would hold the memory of these.
+            here = nearest_centres(found.embedding.cpu(), centres, found.cluster.cpu())
+            for whole, part in zip(near, here, strict=True):
+                whole[first : first + len(part)] = part
         return Assignment(near.cluster, near.confidence, len(centres), vectors, centres.float(), near.distance)

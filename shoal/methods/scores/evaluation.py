@@ -6,7 +6,7 @@ their planted rotations and label maps; test samples are unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,14 +52,13 @@ def evaluate_predictor(
     """
     judged = Judged.from_evaluation(evaluation) if evaluation.final else None
     if evaluation.shard_predictions is not None:
-        shards = list(evaluation.shard_predictions())
+        shards = evaluation.shard_predictions()
     else:
-        shards = list(predict_shard(predict, evaluation, "clusters"))
-    cluster = torch.cat([shard.cluster for shard in shards]).numpy()
-    metrics = _cluster_metrics(cluster, shards[-1].columns, evaluation)
+        shards = predict_shard(predict, evaluation, "clusters")
+    found = joined(shards, sample_count(evaluation), 0 if judged is None else len(judged.every))
+    metrics = _cluster_metrics(found.cluster.numpy(), found.columns, evaluation)
     if judged is not None:
-        h = torch.cat([shard.embedding for shard in shards])
-        metrics |= representation_metrics(lambda x: predict(x).embedding, h, judged, evaluation, recipe)
+        metrics |= representation_metrics(lambda x: predict(x).embedding, found.embedding, judged, evaluation, recipe)
     return metrics
 
 
@@ -87,7 +86,7 @@ def evaluate_features(
         shards = evaluation.shard_predictions()
     else:
         shards = predict_shard(features_only(embed), evaluation, "features")
-    h = torch.cat([shard.embedding for shard in shards])
+    h = joined(shards, sample_count(evaluation), sample_count(evaluation)).embedding
     metrics = {}
     if clusters is not None:
         found = feature_clusters(h, clusters, evaluation)
@@ -120,6 +119,39 @@ def predict_shard(
         if what == "clusters":  # the embeddings of all samples may not fit into memory
             embedding = embedding[:0, :0] if judged is None else judged.rows_of(embedding, start)
         yield ShardPredictions(prediction.cluster.cpu(), prediction.soft.shape[1], embedding)
+
+
+def sample_count(evaluation: Evaluation) -> int:
+    """Return the number of samples of an evaluation, training and test."""
+    return len(evaluation.train) + len(evaluation.data.test_x)
+
+
+def joined(shards: Iterable[ShardPredictions], samples: int, embedded: int) -> ShardPredictions:
+    """Return the predictions of all shards as one.
+
+    Each shard is copied to its place at once. Small tensors that were kept instead, between large ones that are freed,
+    would keep the memory of these from being used again.
+
+    Args:
+        shards: in the order of their samples, at least one.
+        samples: number of rows of `cluster` in all of them.
+        embedded: number of rows of `embedding` in all of them.
+    """
+    cluster = torch.empty(samples, dtype=torch.int64)
+    embedding = torch.empty(0)
+    columns = 0
+    first = 0
+    row = 0
+    for shard in shards:
+        if not first:
+            embedding = shard.embedding.new_empty((embedded, shard.embedding.shape[1]))
+        columns = shard.columns
+        cluster[first : first + len(shard.cluster)] = shard.cluster
+        embedding[row : row + len(shard.embedding)] = shard.embedding
+        first += len(shard.cluster)
+        row += len(shard.embedding)
+    assert (first, row) == (samples, embedded), "the shards of an evaluation have all of its samples"
+    return ShardPredictions(cluster, columns, embedding)
 
 
 def feature_clusters(h: Tensor, clusters: int, evaluation: Evaluation) -> Clustering:

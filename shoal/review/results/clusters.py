@@ -31,6 +31,7 @@ from shoal.data.windows import WindowRule, window_rule
 from shoal.engine.messages.wire import Assign, Assigned, Failed
 from shoal.engine.rounds.active_run import Call, active_run_at
 from shoal.engine.rounds.deadlines import Deadline, Limits
+from shoal.engine.settings.hardware import release_freed_memory
 from shoal.engine.store.checkpoint import has_server, load_index, rounds_done
 from shoal.engine.store.codec import (
     StoreError,
@@ -180,6 +181,7 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
         remember(run)
         return True
     round = status.round
+    release_freed_memory()  # of the messages of the last rounds
     states = [r for r in rounds_done(run) if 0 < r <= round and has_server(run, r)][-2:]
     try:
         # One after the other: workers that share no file system with this machine keep one state at a time.
@@ -365,35 +367,42 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
     test = prepared.spec.test
     if len(found.cluster) != held + test:
         raise MethodError(f"{len(found.cluster)} samples were given a cluster, expected {held} + {test}")
-    names = client_names(partition)
-    numbers = pd.array([*partition.client[order].tolist(), *[None] * test], dtype="Int64")
+    # Arrays all along: a list of a million words has many times their size.
+    names = np.array([*client_names(partition), None], dtype=object)
+    nobody = len(names) - 1
+    client = np.concatenate([partition.client[order], np.full(test, nobody)])
+    client_name = pd.array(names[client], dtype="string")
     sample = np.concatenate([partition.sample[order], np.arange(test)])
-    part = np.repeat(["train", TEST], [held, test])
+    file = pd.array(np.full(held + test, None), dtype="string")
     files = origins(run, prepared)
-    columns: dict[str, Any] = {
-        "client": numbers,
-        "client_name": [*(names[k] for k in partition.client[order]), *[None] * test],
-        "part": part,
-        "sample": sample,
-        "file": [None] * len(part),
-    }
+    release_freed_memory()  # reading the names of a million files takes several times their size
     if files is not None:
-        rows = files.iloc[sample + np.where(part == TEST, prepared.manifest.train, 0)]
-        columns["file"] = rows["file"].to_list()
+        rows = files.iloc[np.concatenate([partition.sample[order], prepared.manifest.train + np.arange(test)])]
+        file = rows["file"].array.astype("string")
         # Test samples of a user's own data come from a client too.
-        number = {name: k for k, name in enumerate(names)}
-        clients = rows["client"].to_list()
-        columns["client_name"] = [mine or other for mine, other in zip(columns["client_name"], clients, strict=True)]
+        client_name[held:] = rows["client"].array[held:]
         if partition.client_names:
-            columns["client"] = pd.array([number.get(name) for name in columns["client_name"]], dtype="Int64")
+            number = {name: k for k, name in enumerate(partition.client_names)}
+            client[held:] = [number.get(name, nobody) for name in client_name[held:]]
+    columns: dict[str, Any] = {
+        "client": whole_numbers(client, client == nobody),
+        "client_name": client_name,
+        "part": np.repeat(np.array(["train", TEST], dtype=object), [held, test]),
+        "sample": sample,
+        "file": file,
+    }
     if (labels := label_names(prepared, partition, order)) is not None:
-        columns["label"] = labels
+        columns["label"] = pd.array(labels, dtype="string")
     columns["cluster"] = found.cluster.astype(np.int32)
     columns["confidence"] = found.confidence.astype(np.float32)
     if found.distance is not None:
         columns["distance"] = found.distance.astype(np.float32)
-    words = {name: pd.array(columns[name], dtype="string") for name in columns if name in WORDS}  # also without any
-    return pd.DataFrame({**columns, **words})
+    return pd.DataFrame(columns)
+
+
+def whole_numbers(values: np.ndarray, missing: np.ndarray) -> pd.api.extensions.ExtensionArray:
+    """Return whole numbers of which some are missing, as a column of a table."""
+    return pd.arrays.IntegerArray(values.astype(np.int64), missing)
 
 
 def client_names(partition: Partition) -> list[str]:
@@ -413,7 +422,7 @@ def origins(run: RunFolder, prepared: Prepared) -> pd.DataFrame | None:
         return None
 
 
-def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> list[str | None] | None:
+def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> np.ndarray | None:
     """Return the label of each row of the table in words; None where the set has no labels."""
     if prepared.train_y is None:
         return None
@@ -423,9 +432,12 @@ def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> 
         if change.labels:
             rows = planted == number
             y[rows] = np.asarray(change.labels)[y[rows]]
-    names = prepared.manifest.class_names
-    test: list[int | None] = [None] * prepared.spec.test if prepared.test_y is None else prepared.test_y.tolist()
-    return [None if k is None else names[k] if names else str(k) for k in [*y.tolist(), *test]]
+    test = np.full(prepared.spec.test, -1) if prepared.test_y is None else np.asarray(prepared.test_y)
+    known = np.concatenate([y, test])
+    words = prepared.manifest.class_names or [str(k) for k in range(int(known.max(initial=0)) + 1)]
+    # The last word is that of no label, -1.
+    found: np.ndarray = np.array([*words, None], dtype=object)[known]
+    return found
 
 
 def odd_choice(prepared: Prepared) -> str:

@@ -104,6 +104,28 @@ def test_a_container_has_the_memory_that_it_may_take(tmp_path: Path) -> None:
     assert memory(tmp_path / "less") == 1 << 30
 
 
+HELD = """
+from pathlib import Path
+from shoal.engine.settings.hardware import keep_freed_memory, release_freed_memory
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+keep_freed_memory()
+blocks = [bytes(bytearray(1 << 20)) for _ in range(200)]
+del blocks
+before = resident()
+release_freed_memory()
+print(before - resident())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_kept_memory_can_be_released() -> None:
+    done = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 100 << 20, "of 200 MB"
+
+
 FAULTS = """
 import resource, sys, threading
 from shoal.engine.settings.hardware import keep_freed_memory, one_arena

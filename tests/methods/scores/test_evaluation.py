@@ -1,4 +1,5 @@
 import math
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from shoal.data.augment import RECIPES
 from shoal.data.partition.table import Transformation
 from shoal.data.view import Samples
 from shoal.methods.contract.base import MethodError, Prediction
+from shoal.methods.contract.prediction import ShardPredictions
 from shoal.methods.scores import evaluation
 from shoal.methods.scores.evaluation import Judged, evaluate_features, evaluate_predictor
 from shoal.methods.scores.representation import effective_rank, knn_accuracy
@@ -130,3 +132,28 @@ def test_of_many_samples_a_draw_judges(make_world, monkeypatch, test):
     assert metrics["effective_rank"] == pytest.approx(effective_rank(h[judged.some]), rel=1e-4)
     assert evaluate_features(lambda x: noisy(x).embedding, asked, 4)["knn"] == knn
     assert metrics["acc"] == 1, "clusters are judged on all of them"
+
+
+def test_shards_are_joined_in_order_and_none_is_kept():
+    parts = torch.arange(12).split(4)
+    rows = torch.arange(24.0).view(12, 2).split(4)
+    kept = []
+
+    def shards():
+        for cluster, embedding in zip(parts, rows, strict=True):
+            assert not [old for old in kept[:-1] if old() is not None], "kept shards hold memory of large tensors"
+            chosen = embedding[::2].clone()
+            kept.append(weakref.ref(chosen))
+            yield ShardPredictions(cluster.clone(), 5, chosen)
+            del chosen
+
+    found = evaluation.joined(shards(), 12, 6)
+    assert torch.equal(found.cluster, torch.arange(12))
+    assert torch.equal(found.embedding, torch.cat([each[::2] for each in rows]))
+    assert found.columns == 5
+
+
+def test_missing_shards_are_noticed():
+    shard = ShardPredictions(torch.arange(4), 5, torch.zeros(0, 0))
+    with pytest.raises(AssertionError, match="all of its samples"):
+        evaluation.joined(iter([shard]), 5, 0)
