@@ -49,6 +49,18 @@ class NightSettings(Section):
     margin: float = Field(
         0.01, ge=0, le=1, description="difference of the scores by which the challenger must beat the champion"
     )
+    confidence: float = Field(
+        0.95,
+        ge=0.5,
+        lt=1,
+        description="of the interval of that difference, from paired draws of the held-out images; the challenger is "
+        "only better where the interval lies above 0",
+    )
+    promote: Literal["auto", "ask"] = Field(
+        "auto",
+        description="what becomes of a better challenger: auto: it is the champion at once; ask: it waits until you "
+        "approve it with `shoal promote RUN` or give it the alias champion on MLflow's page",
+    )
     drift: float = Field(
         0.01,
         gt=0,

@@ -14,7 +14,10 @@ def run_title(settings: Settings) -> str:
     title = f"{settings.method.name} on {settings.data.name}"
     if settings.chooses_method and settings.rounds is None:
         return title
-    return f"{title}, {settings.rounds} rounds"
+    unit = "round"
+    if settings.rounds != 1:
+        unit = "rounds"
+    return f"{title}, {settings.rounds} {unit}"
 
 
 def flow_run_name() -> str:

@@ -99,7 +99,7 @@ PIPELINE = (
 )
 
 
-TITLE = "fedpnp on digits, 1 rounds"
+TITLE = "fedpnp on digits, 1 round"
 """Of a pipeline of one round, and of its preparation."""
 
 
@@ -245,7 +245,7 @@ def test_shoal_run_is_one_flow_run_and_a_finished_run_keeps_its_report(server: S
     done = run_flow(server, home, code)
     assert done.returncode == 0, done.stderr
     (flow_run,) = (each for each in server.find("flow_runs", limit=50) if each["id"] not in before)
-    assert flow_run["name"] == "fedpnp on digits, 1 rounds"
+    assert flow_run["name"] == "fedpnp on digits, 1 round"
     assert sorted(flow_run["tags"]) == ["digits", "fedpnp"]
     run = RunFolder.find("latest", home / "runs")
     assert run.lineage().prefect.flow_run == flow_run["id"]

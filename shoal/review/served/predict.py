@@ -39,6 +39,7 @@ from shoal.methods.scores.assignment import nearest_centres
 from shoal.models.frozen import FrozenEncoder, frozen_encoder
 from shoal.review.pages.cluster_sheets import MAX_SIDE, Block, by_certainty, draw_sheet, thumbnail
 from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_tensors
+from shoal.review.results.stable_names import NAME
 from shoal.review.served.new_images import MADE_GREY, fitted, note_changes, one_file, resized_to
 
 OddSize = Literal["as-set", "skip", "resize"]
@@ -60,8 +61,9 @@ class Predicted:
     """The clusters of new samples.
 
     Attributes:
-        table: a row a sample: file (of images) or row (of tables), cluster, confidence and, with centres, distance; on
-            request the embedding (`Embedding`), float32: the model's features, in whose space the centres lie.
+        table: a row a sample: file (of images) or row (of tables), cluster, confidence and, with centres, distance; of
+            a night's run the cluster's name (cluster_id); on request the embedding (`Embedding`), float32: the model's
+            features, in whose space the centres lie.
         skipped: images that were not used, and why.
         resized: number of images that were resized to the set's size.
         recoloured: number of coloured images that were made grey, like the set.
@@ -122,6 +124,9 @@ class Predictor:
         self.windows = facts.data.windows
         self.on_odd = facts.data.on_odd
         self.clusters = facts.clusters
+        self.names: np.ndarray | None = None
+        if facts.names is not None:
+            self.names = np.asarray(facts.names.names, dtype=np.int32)
         self.spec = facts.data.spec
         self.embedded = facts.data.embedded
         self.image_spec = self.spec
@@ -152,6 +157,8 @@ class Predictor:
         """
         assigned, h = self.judge(x)
         columns: dict[str, Column] = {**assigned}
+        if self.names is not None:
+            columns[NAME] = self.names[assigned["cluster"]]
         if embedding == "columns":
             columns |= {f"embedding_{place}": h[:, place] for place in range(h.shape[1])}
         elif embedding == "list":
