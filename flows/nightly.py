@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from shoal.tasks.prefect.environment import quiet
@@ -19,6 +20,7 @@ from prefect.utilities.timeout import timeout  # noqa: E402
 
 from shoal.core.errors import ShoalError  # noqa: E402
 from shoal.core.records import record_to_json  # noqa: E402
+from shoal.data.prepared import open_prepared  # noqa: E402
 from shoal.engine.settings.run_settings import Settings  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
 from shoal.engine.store.warm_start import WarmStart, WarmStartError  # noqa: E402
@@ -26,14 +28,22 @@ from shoal.flows.tell import tell_failure  # noqa: E402
 from shoal.lifecycle.claim import alone, claimed, claimed_run, finished  # noqa: E402
 from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS  # noqa: E402
 from shoal.lifecycle.night_settings import NightSettings  # noqa: E402
-from shoal.lifecycle.nights import champion_in_use, check_settings, judged_run  # noqa: E402
-from shoal.lifecycle.notification import APPROVAL, notify  # noqa: E402
-from shoal.lifecycle.taking_in import NightError  # noqa: E402
+from shoal.lifecycle.nights import (  # noqa: E402
+    champion_in_use,
+    check_settings,
+    choose_night_method,
+    earlier_method,
+    judged_run,
+    keep_choice,
+)
+from shoal.lifecycle.notification import APPROVAL, LEFT_OUT, notify  # noqa: E402
+from shoal.lifecycle.taking_in import MAX_NAMED, NightError, TakenIn  # noqa: E402
 from shoal.methods.scores.cluster_names import ClusterChange  # noqa: E402
 from shoal.review.results.clusters import cluster_facts  # noqa: E402
 from shoal.review.results.stable_names import CHANGED, NIGHT  # noqa: E402
+from shoal.review.results.summary import counted  # noqa: E402
 from shoal.review.served.drift import Drift  # noqa: E402
-from shoal.review.served.judging import Decision  # noqa: E402
+from shoal.review.served.judging import Decision, check_held_out  # noqa: E402
 from shoal.review.served.promotion import DRIFTED, keep_decision, note_approval  # noqa: E402
 from shoal.tasks.compare import compare  # noqa: E402
 from shoal.tasks.decide import decide  # noqa: E402
@@ -114,11 +124,13 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
     """Do the work of a night within its flow run."""
     seconds = night.minutes * 60
     log = get_run_logger()
-    if (move := note_approval(settings)) is not None:
-        log.info(f"version {move.version} is the champion since {move.at}, by {move.who}: {move.why}")
+    settings = earlier_method(settings)
+    tell_approval(settings, log)
     champion = champion_in_use(settings)
     taken = take_in.with_options(timeout_seconds=seconds)(settings, night)
     log.info(taken.message)
+    tell_left_out(settings, taken, log)
+    settings, choice = choose_night_method(settings, Path(taken.folder))
     judged = judged_run(settings, taken.digest)
     if judged is not None and not finished(judged):  # cut short before MLflow had the decision
         with claimed(judged):
@@ -128,12 +140,14 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
         why = f"{taken.message}; run {judged.name} was judged on this data, and {champion.name} stays the champion"
         log.info(why)
         return Night(NOTHING_NEW, why, taken.digest, taken.new, champion.name)
+    check_held_out(open_prepared(Path(taken.folder)))  # before hours of training that nobody could judge
     drifts: list[Drift] = []
     if champion is not None and judged is None:
         compared = drift.with_options(timeout_seconds=seconds)(str(champion.path), taken.folder, night, settings.seed)
         drifts = [each for each in compared if each.found]
         emit_drift(settings, drifts, log)
     with night_run(settings, night, champion, taken.digest) as run, closing_warnings(run):
+        keep_choice(run, choice)
         decision = train_and_decide(run, champion, taken.folder, night, drifts)
     log.info(f"{run.name}: {decision.why}")
     show_decision(settings, run, decision, drifts)
@@ -150,12 +164,33 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
     )
 
 
+def tell_approval(settings: Settings, log: Any) -> None:
+    """Log who moved the champion since the last night, where a person did so on MLflow's page."""
+    if settings.chooses_method:
+        return
+    move = note_approval(settings)
+    if move is not None:
+        log.info(f"version {move.version} is the champion, by {move.who}: {move.why}")
+
+
+def tell_left_out(settings: Settings, taken: TakenIn, log: Any) -> None:
+    """Tell the user which new files were left out."""
+    if taken.left_out:
+        count = counted(len(taken.left_out), "new image")
+        tell(f"{settings.data.name}: {count} left out: {'; '.join(taken.left_out[:MAX_NAMED])}", LEFT_OUT, log)
+
+
 def tell_that_it_waits(run: RunFolder, decision: Decision, log: Any) -> None:
     """Tell the user that a better challenger waits, and how to approve it."""
     message = f"{run.name} waits for approval ({decision.why}): `shoal promote {run.name}` makes it the champion"
+    tell(message, APPROVAL, log)
+
+
+def tell(message: str, kind: str, log: Any) -> None:
+    """Log a warning, and notify the user; a night goes on where that fails."""
     log.warning(message)
     try:
-        notify(message, APPROVAL)
+        notify(message, kind)
     except ShoalError as error:
         log.warning(str(error))
 

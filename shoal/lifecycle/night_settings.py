@@ -20,10 +20,21 @@ class NightSettings(Section):
     )
     labels: str | None = Field(None, description="CSV file with the columns file and label, for the images in `watch`")
     on_bad: OnBad = Field(
-        "refuse", description="what to do about unreadable new images: refuse the night, or skip them"
+        "skip",
+        description="what to do about new images that are unreadable, coloured where the set is grey, or other images "
+        "than those of their names in the set: skip them and tell you, or refuse the night",
     )
     on_odd: OnOdd = Field(
-        "refuse", description="what to do about new images of another size: refuse the night, skip or resize them"
+        "skip",
+        description="what to do about new images of another size: skip them and tell you, resize them, or refuse the "
+        "night",
+    )
+    bad: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="share of the new images that may be skipped; above it the night is refused; a single image never "
+        "refuses it",
     )
     held_out: float = Field(
         0.2,
