@@ -258,7 +258,8 @@ def tell_changes(run: RunFolder) -> None:
     told = {event.message for event in run.events() if event.kind == CHANGED}
     for change in changes_of(run):
         if change.sentence() not in told:
-            run.event(CHANGED, message=change.sentence(), **record_to_json(change))
+            facts = record_to_json(change)
+            run.event(CHANGED, message=change.sentence(), change=facts.pop("kind"), **facts)
 
 
 def changes_of(run: RunFolder) -> tuple[ClusterChange, ...]:

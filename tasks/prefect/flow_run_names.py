@@ -34,6 +34,11 @@ def night_title() -> str:
     return f"night of {runtime.flow_run.parameters['settings'].data.name}"
 
 
+def assign_title() -> str:
+    """Return the name of an assignment's flow run: it names the model."""
+    return f"assign with {runtime.flow_run.parameters['assignment'].model}"
+
+
 def search_title() -> str:
     """Return the name of a search's flow run."""
     return f"search {runtime.flow_run.parameters['definition'].name}"

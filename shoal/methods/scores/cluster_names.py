@@ -163,32 +163,60 @@ def _empty_pairs(old_sizes: Sequence[int], sizes: Sequence[int], continued: dict
 def _changes(
     old: OldClusters, shared: np.ndarray, sizes: Sequence[int], continued: dict[int, int], names: Sequence[int]
 ) -> list[ClusterChange]:
-    """Return what became of the clusters: splits, merges, new ones, and those that are gone."""
+    """Return what became of the clusters: splits, merges, new ones, and those that are gone.
+
+    Samples that only moved between clusters that keep their names are no split and no merge.
+    """
     of_old = shared / np.maximum(shared.sum(1, keepdims=True), 1)
     of_new = shared / np.maximum(shared.sum(0, keepdims=True), 1)
-    splits = {i: np.flatnonzero((of_new[i] >= MOST) & (of_old[i] >= PART)) for i in range(len(old.names))}
-    merges = {j: np.flatnonzero((of_old[:, j] >= MOST) & (of_new[:, j] >= PART)) for j in range(len(names))}
-    splits = {i: parts for i, parts in splits.items() if len(parts) > 1}
-    merges = {j: parts for j, parts in merges.items() if len(parts) > 1}
+    goes_on = {i: j for j, i in continued.items()}
+    splits = _parts((of_new >= MOST) & (of_old >= PART), continued)
+    merges = _parts(((of_old >= MOST) & (of_new >= PART)).T, goes_on)
     changes = []
     for i, parts in splits.items():
         changes.append(ClusterChange("split", (old.names[i],), _named(names, parts), int(shared[i].sum())))
     for j, parts in merges.items():
         changes.append(ClusterChange("merged", _named(old.names, parts), (names[j],), int(shared[:, j].sum())))
-    explained = {int(j) for parts in splits.values() for j in parts} | merges.keys()
-    for j, size in enumerate(sizes):
-        if size and j not in continued and j not in explained:
-            changes.append(ClusterChange("new", (), (names[j],), int(size)))
-    explained = {int(i) for parts in merges.values() for i in parts} | splits.keys()
-    for i, size in enumerate(old.sizes):
-        if size and i not in set(continued.values()) and i not in explained:
-            where = np.flatnonzero(of_old[i] >= PART)
-            changes.append(ClusterChange("gone", (old.names[i],), _named(names, where), int(size)))
+    for j in _unexplained(sizes, continued, splits, merges):
+        changes.append(ClusterChange("new", (), (names[j],), int(sizes[j])))
+    for i in _unexplained(old.sizes, goes_on, merges, splits):
+        where = [int(j) for j in np.flatnonzero(of_old[i] >= PART)]
+        changes.append(ClusterChange("gone", (old.names[i],), _named(names, where), int(old.sizes[i])))
     return changes
 
 
-def _named(names: Sequence[int], places: np.ndarray) -> tuple[int, ...]:
-    return tuple(names[int(place)] for place in places)
+def _parts(is_part: np.ndarray, partner: dict[int, int]) -> dict[int, list[int]]:
+    """Return the parts of each cluster on one side that has several on the other side.
+
+    Args:
+        is_part: whether a cluster of the other side (column) is a part of one of this side (row), bool.
+        partner: of clusters of the other side, the cluster of this side that shares its name.
+    """
+    found = {}
+    for row, columns in enumerate(is_part):
+        parts = [int(column) for column in np.flatnonzero(columns) if partner.get(int(column), row) == row]
+        if len(parts) > 1:
+            found[row] = parts
+    return found
+
+
+def _unexplained(
+    sizes: Sequence[int], partner: dict[int, int], other: dict[int, list[int]], own: dict[int, list[int]]
+) -> list[int]:
+    """Return the clusters of one side with samples whose name the other side lacks, and that no change explains.
+
+    Args:
+        sizes: samples of each cluster of this side.
+        partner: of clusters of this side, the cluster of the other side that shares its name.
+        other: clusters of the other side with their parts on this side.
+        own: clusters of this side with their parts on the other side.
+    """
+    explained = {part for parts in other.values() for part in parts} | own.keys()
+    return [place for place, size in enumerate(sizes) if size and place not in partner and place not in explained]
+
+
+def _named(names: Sequence[int], places: Sequence[int]) -> tuple[int, ...]:
+    return tuple(names[place] for place in places)
 
 
 def _listed(names: Sequence[int]) -> str:

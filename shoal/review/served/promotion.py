@@ -57,16 +57,25 @@ def champion_run(settings: Settings, runs: Path) -> RunFolder | None:
     Raises:
         PromotionError: MLflow does not answer, or the run's folder is not there.
     """
+    return champion_with_version(settings, runs)[0]
+
+
+def champion_with_version(settings: Settings, runs: Path) -> tuple[RunFolder | None, str | None]:
+    """Return the run of the champion and its version; None and None where there is none.
+
+    Raises:
+        PromotionError: see `champion_run`.
+    """
     name, version = _champion(settings)
     if version is None:
-        return None
+        return None, None
     run = str(version.tags.get("shoal.run", ""))
     if not run or not (runs / run / "settings.yaml").is_file():
         raise PromotionError(
             f"the champion models:/{name}@{CHAMPION} comes from run {run or 'unknown'}, whose folder is not in {runs}: "
             "restore the folder, or give the alias to a version whose run is there"
         )
-    return RunFolder(runs / run)
+    return RunFolder(runs / run), str(version.version)
 
 
 def _champion(settings: Settings) -> tuple[str, Any]:

@@ -52,6 +52,13 @@ def test_a_cluster_that_is_gone_left_its_samples_to_others() -> None:
     assert found.changes[0].sentence() == "cluster 2 is gone: its samples are now in clusters 0 and 1"
 
 
+def test_samples_that_move_between_clusters_that_stay_are_no_change() -> None:
+    # Most of cluster 1 goes to the new cluster that continues 0, and what is left of it still continues 1.
+    shared = np.array([[60, 0], [40, 30]])
+    found = name_clusters(old(60, 70), shared, [100, 30])
+    assert (found.names, found.changes) == ((0, 1), ())
+
+
 def test_names_are_never_given_again() -> None:
     first = name_clusters(old(60, 40, next_name=2), np.array([[60], [40]]), [100])
     assert (first.names, first.next_name) == ((0,), 2)
