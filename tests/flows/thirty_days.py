@@ -80,8 +80,8 @@ SPECIAL = (
     Day(dict.fromkeys(KINDS, 1), broken=1, title="one bad file"),
     Day({"dark": 1}, broken=8, title="mostly bad files"),
     Day({"left": 1}, flood={"dark": 60}, mended=True, title="drift"),
-    Day({"bright": 14, "left": 2}, ask=True, approve=True, title="new kind"),
-    Day({"top": 16, "right": 2}, rollback=True, title="another kind"),
+    Day({"bright": 36, "left": 2}, ask=True, approve=True, title="new kind"),
+    Day({"top": 36, "right": 2}, rollback=True, title="another kind"),
 )
 """The days on which something happens; a short trial has no others."""
 

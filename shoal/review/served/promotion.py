@@ -177,7 +177,7 @@ def execute_decision(run: RunFolder) -> str | None:
         version = version_of(client, run, name)
         known = [move.version for move in history(client, name) if move.kind == PROMOTED]
         if decision.promoted and version not in known:
-            make_champion(client, name, version, PROMOTED, f"the night of {user()}", decision.why)
+            make_champion(client, name, version, PROMOTED, _night_of(user()), decision.why)
         _tag(client, run, name, version, decision_tags(decision))
         if not decision.promoted:
             _point_challenger(client, name)
@@ -258,6 +258,7 @@ def approve(run: RunFolder, why: str = "") -> Moved:
     name = named(settings)
     with asked(settings) as client:
         version = version_of(client, run, name)
+        _note_moves(client, name, run.path.parent)
         before = champion_version(client, name)
         move = make_champion(client, name, version, APPROVED, user(), why or NO_REASON)
         if client.get_model_version(name, version).tags.get(DECISION) == WAITS:
@@ -282,6 +283,7 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> Moved:
     with asked(settings) as client:
         if not client.search_registered_models(f"name = '{name}'"):
             raise PromotionError(f"MLflow has no model {name!r}: give one of {_listed(_names(client))}")
+        _note_moves(client, name, runs)
         before = champion_version(client, name)
         move = return_to_previous(client, name, user(), why or NO_REASON)
         if move is None:
@@ -323,6 +325,30 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) or "(MLflow has no model with a champion)"
 
 
+def _note_moves(client: Any, name: str, runs: Path) -> Move | None:
+    """Record a move of the champion that has no record: of a night that was killed in between, or by a person.
+
+    Returns:
+        The move, if a person made it.
+    """
+    version = champion_version(client, name)
+    moves = history(client, name)
+    if version is not None and not any(move.version == version for move in moves):
+        run = runs / str(client.get_model_version(name, version).tags.get("shoal.run", ""))
+        decision = None
+        if (run / "settings.yaml").is_file():
+            decision = decision_of(RunFolder(run))
+        if decision is not None and decision.promoted:
+            make_champion(client, name, version, PROMOTED, _night_of(user()), decision.why)
+            return None
+    return note_move_by_hand(client, name)
+
+
+def _night_of(who: str) -> str:
+    """Return what acts in a night, in words."""
+    return f"a night of {who}"
+
+
 def note_approval(settings: Settings) -> Move | None:
     """Record an alias that a person set on MLflow's page since the last night; None where nobody did.
 
@@ -333,7 +359,7 @@ def note_approval(settings: Settings) -> Move | None:
     with asked(settings) as client:
         if not client.search_registered_models(f"name = '{name}'"):
             return None
-        return note_move_by_hand(client, name)
+        return _note_moves(client, name, places.runs())
 
 
 def decision_tags(decision: Decision) -> dict[str, str]:

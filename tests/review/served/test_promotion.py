@@ -26,6 +26,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
+from shoal.review.mlflow_log.champions import history
 from shoal.review.results.clusters import keep_clusters
 from shoal.review.served import judging
 from shoal.review.served.drift import CLUSTERS, UNIFORMITY, find_drift
@@ -183,6 +184,20 @@ def test_a_champion_is_taken_back_and_approved_again(
     assert "is the champion already" in capsys.readouterr().out
     with pytest.raises(PromotionError, match=f"no model 'other': give one of {NAME}"):
         roll_back("other", places.runs())
+
+
+def test_a_promotion_that_a_kill_left_unrecorded_is_the_nights(pair: tuple[RunFolder, RunFolder]) -> None:
+    _, challenger = pair
+    client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
+    keep_decision(challenger, decided(pair), [])
+    for key in client.get_model_version(NAME, "2").tags:
+        if key.startswith("shoal.champion."):
+            client.delete_model_version_tag(NAME, "2", key)
+    client.set_registered_model_alias(NAME, "champion", "2")  # the night was killed here
+    assert note_approval(challenger.settings()) is None
+    move = history(client, NAME)[-1]
+    assert (move.version, move.kind, move.why) == ("2", "promoted", decided(pair).why)
+    assert move.who.startswith("a night of ")
 
 
 def test_a_challenger_that_waits_keeps_its_alias_until_it_is_approved(pair: tuple[RunFolder, RunFolder]) -> None:
