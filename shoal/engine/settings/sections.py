@@ -67,7 +67,7 @@ def tagged_union(key: str, members: Iterable[type[Section]]) -> Any:
     def offer_a_list(schema: dict[str, Any]) -> None:
         schema["anyOf"] = schema.pop("oneOf")
 
-    found = Union[tuple(ordered)]  # noqa: UP007 (the type is a value)
+    found: Any = Union[tuple(ordered)]  # noqa: UP007 (the type is a value)
     return Annotated[found, Field(discriminator=key, json_schema_extra=offer_a_list)]
 
 

@@ -47,5 +47,5 @@ def clusters_in_markdown(table: pd.DataFrame) -> str:
     """Return samples and mean confidence of each cluster as a table."""
     rows = ["| cluster | samples | mean confidence |", "| --- | --- | --- |"]
     for cluster, row in table.groupby(NAME)["confidence"].agg(["size", "mean"]).iterrows():
-        rows.append(f"| {int(cluster)} | {int(row['size']):,} | {row['mean']:.3f} |")  # type: ignore[arg-type]
+        rows.append(f"| {int(cluster)} | {int(row['size']):,} | {row['mean']:.3f} |")
     return "\n".join(rows)
