@@ -111,6 +111,7 @@ def read_folder(
     labels: Path | None = None,
     licence: str = "not stated",
     only: Collection[str] | None = None,
+    without: Collection[str] = (),
     intake: Intake | None = None,
 ) -> Batch:
     """Read the images of a folder with one sub-folder per client, as they would be stored; write nothing.
@@ -119,6 +120,7 @@ def read_folder(
         folder, size, on_bad, on_odd, labels, licence: see `add_folder`.
         onto: the set to append to: the images must fit it, and those that it has are ignored.
         only: paths below the folder; all other files, and files of no client, are not read.
+        without: paths below the folder that the caller leaves out, and notes.
         intake: notes of what is taken, adapted and left out.
 
     Raises:
@@ -134,7 +136,7 @@ def read_folder(
     clients = [client.name for client in client_folders(folder)]
     if not clients:
         raise DataError(f"{folder} has no sub-folders: expected one sub-folder of images per client")
-    files = client_files(folder, clients, onto, only, notes)
+    files = client_files(folder, clients, onto, only, notes, without)
     pictures, skipped, target = _usable(files, folder, size, on_bad, on_odd)
     note_left_out(skipped, notes)
     names = list(files.by_client)

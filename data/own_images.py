@@ -42,7 +42,12 @@ class ClientFiles:
 
 
 def client_files(
-    folder: Path, clients: list[str], onto: Prepared | None, only: Collection[str] | None, intake: Intake
+    folder: Path,
+    clients: list[str],
+    onto: Prepared | None,
+    only: Collection[str] | None,
+    intake: Intake,
+    without: Collection[str] = (),
 ) -> ClientFiles:
     """Find the files to read.
 
@@ -52,6 +57,7 @@ def client_files(
         onto: the set that the images are to be appended to.
         only: paths below the folder; other images are noted and not read.
         intake: notes of what is left out.
+        without: paths below the folder that the caller leaves out, and notes.
 
     Raises:
         DataError: a client has no images.
@@ -59,11 +65,13 @@ def client_files(
     known = {} if onto is None else known_files(onto)
     found = find_images(folder, intake, known)
     by_client: dict[str, list[Path]] = {client: [] for client in clients}
-    rejected = list(found.rejected)
+    rejected = [each for each in found.rejected if each.path not in without]
     spelled = spellings(known)
     for path in found.images:
         name = path.relative_to(folder).as_posix()
         client, _, below = name.partition("/")
+        if name in without:
+            continue
         if only is not None and name not in only:
             _note_unread(name, below, name in known or one_spelling(name) in spelled, intake)
         elif not below:
@@ -131,14 +139,21 @@ def wanted_size(size: tuple[int, int] | None, onto: Prepared | None) -> tuple[in
     return there
 
 
+def coloured_pictures(pictures: list[Picture], onto: Prepared) -> list[Rejected]:
+    """Return the coloured images, which cannot be appended to a set of grey ones; none for a set in colour."""
+    if onto.manifest.shape[0] != 1:
+        return []
+    return [Rejected(picture.path, "coloured") for picture in pictures if picture.pixels.ndim == 3]
+
+
 def check_colours(pictures: list[Picture], onto: Prepared) -> None:
     """Refuse to append coloured images to a set of grey ones.
 
     Raises:
         DataError: names the coloured images.
     """
-    coloured = [Rejected(p.path, "coloured") for p in pictures if p.pixels.ndim == 3]
-    if onto.manifest.shape[0] == 1 and coloured:
+    coloured = coloured_pictures(pictures, onto)
+    if coloured:
         raise DataError(
             f"{onto.manifest.name!r} holds grey images, and {len(coloured)} of these are coloured: make them grey, or "
             f"add all images again with --force:\n{listing(coloured)}"
@@ -152,6 +167,21 @@ def new_pictures(pictures: list[Picture], size: tuple[int, int], onto: Prepared)
         NothingNew: the set has all of them.
         DataError: a file differs from the image of its name in the set.
     """
+    new, changed = compared_with_set(pictures, size, onto)
+    if changed:
+        raise DataError(
+            f"{len(changed)} files have changed since they were added to {onto.manifest.name!r}: give the new images "
+            f"other names, or add all of them again with --force:\n{listing(changed)}"
+        )
+    if not new:
+        raise NothingNew(f"{onto.manifest.name!r} has all of these {len(pictures)} images already: nothing to append")
+    return new
+
+
+def compared_with_set(
+    pictures: list[Picture], size: tuple[int, int], onto: Prepared
+) -> tuple[list[Picture], list[Rejected]]:
+    """Return the pictures that a set does not have yet, and those that differ from the image of their name in it."""
     known = known_files(onto)
     spelled = spellings(known)
     arrays = {"train": onto.train_x, "test": onto.test_x}
@@ -167,14 +197,7 @@ def new_pictures(pictures: list[Picture], size: tuple[int, int], onto: Prepared)
         assert array is not None
         if not np.array_equal(stack([picture], size, len(array[index]))[0], array[index]):
             changed.append(Rejected(picture.path, "is another image than the one of this name in the set"))
-    if changed:
-        raise DataError(
-            f"{len(changed)} files have changed since they were added to {onto.manifest.name!r}: give the new images "
-            f"other names, or add all of them again with --force:\n{listing(changed)}"
-        )
-    if not new:
-        raise NothingNew(f"{onto.manifest.name!r} has all of these {len(pictures)} images already: nothing to append")
-    return new
+    return new, changed
 
 
 def note_adapted(found: list[Rejected], intake: Intake) -> None:

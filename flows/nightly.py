@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from shoal.tasks.prefect.environment import quiet
@@ -17,6 +18,9 @@ from prefect.artifacts import create_table_artifact  # noqa: E402
 from prefect.events import emit_event  # noqa: E402
 from prefect.utilities.timeout import timeout  # noqa: E402
 
+from shoal.core.errors import ShoalError  # noqa: E402
+from shoal.core.records import record_to_json  # noqa: E402
+from shoal.data.prepared import open_prepared  # noqa: E402
 from shoal.engine.settings.run_settings import Settings  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
 from shoal.engine.store.warm_start import WarmStart, WarmStartError  # noqa: E402
@@ -24,11 +28,23 @@ from shoal.flows.tell import tell_failure  # noqa: E402
 from shoal.lifecycle.claim import alone, claimed, claimed_run, finished  # noqa: E402
 from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS  # noqa: E402
 from shoal.lifecycle.night_settings import NightSettings  # noqa: E402
-from shoal.lifecycle.nights import champion_in_use, check_settings, judged_run  # noqa: E402
-from shoal.lifecycle.taking_in import NightError  # noqa: E402
+from shoal.lifecycle.nights import (  # noqa: E402
+    champion_in_use,
+    check_settings,
+    choose_night_method,
+    earlier_method,
+    judged_run,
+    keep_choice,
+)
+from shoal.lifecycle.notification import APPROVAL, LEFT_OUT, notify  # noqa: E402
+from shoal.lifecycle.taking_in import MAX_NAMED, NightError, TakenIn  # noqa: E402
+from shoal.methods.scores.cluster_names import ClusterChange  # noqa: E402
+from shoal.review.results.clusters import cluster_facts  # noqa: E402
+from shoal.review.results.stable_names import CHANGED, NIGHT  # noqa: E402
+from shoal.review.results.summary import counted  # noqa: E402
 from shoal.review.served.drift import Drift  # noqa: E402
-from shoal.review.served.judging import Decision  # noqa: E402
-from shoal.review.served.promotion import DRIFTED, keep_decision  # noqa: E402
+from shoal.review.served.judging import Decision, check_held_out  # noqa: E402
+from shoal.review.served.promotion import DRIFTED, keep_decision, note_approval  # noqa: E402
 from shoal.tasks.compare import compare  # noqa: E402
 from shoal.tasks.decide import decide  # noqa: E402
 from shoal.tasks.drift import drift  # noqa: E402
@@ -43,11 +59,7 @@ from shoal.tasks.prefect.stages import (  # noqa: E402
 )
 from shoal.tasks.take_in import take_in  # noqa: E402
 
-STARTS = "night_starts"
-"""Event of a run: which state the night started it from."""
 NOTHING_NEW = "nothing new"
-PROMOTED = "promoted"
-CHAMPION_STAYS = "champion kept"
 
 
 @dataclass(frozen=True)
@@ -55,12 +67,13 @@ class Night:
     """The result of a night.
 
     Args:
-        outcome: `nothing new`, `promoted`, or `champion kept`.
+        outcome: `nothing new`, `promoted`, `waits for approval`, or `champion kept`.
         why: the reason, in a sentence.
         data: digest of the data set.
         new: number of new samples.
         run: name of the challenger's run; of the champion's, where nothing is new.
         drift: how new samples differ from the old ones, a sentence each.
+        clusters: what became of the champion's clusters, a sentence each.
     """
 
     outcome: str
@@ -69,6 +82,7 @@ class Night:
     new: int
     run: str
     drift: list[str] = field(default_factory=list)
+    clusters: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON."""
@@ -110,9 +124,13 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
     """Do the work of a night within its flow run."""
     seconds = night.minutes * 60
     log = get_run_logger()
+    settings = earlier_method(settings)
+    tell_approval(settings, log)
     champion = champion_in_use(settings)
     taken = take_in.with_options(timeout_seconds=seconds)(settings, night)
     log.info(taken.message)
+    tell_left_out(settings, taken, log)
+    settings, choice = choose_night_method(settings, Path(taken.folder))
     judged = judged_run(settings, taken.digest)
     if judged is not None and not finished(judged):  # cut short before MLflow had the decision
         with claimed(judged):
@@ -122,17 +140,59 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
         why = f"{taken.message}; run {judged.name} was judged on this data, and {champion.name} stays the champion"
         log.info(why)
         return Night(NOTHING_NEW, why, taken.digest, taken.new, champion.name)
+    check_held_out(open_prepared(Path(taken.folder)))  # before hours of training that nobody could judge
     drifts: list[Drift] = []
     if champion is not None and judged is None:
         compared = drift.with_options(timeout_seconds=seconds)(str(champion.path), taken.folder, night, settings.seed)
         drifts = [each for each in compared if each.found]
         emit_drift(settings, drifts, log)
     with night_run(settings, night, champion, taken.digest) as run, closing_warnings(run):
+        keep_choice(run, choice)
         decision = train_and_decide(run, champion, taken.folder, night, drifts)
     log.info(f"{run.name}: {decision.why}")
     show_decision(settings, run, decision, drifts)
-    outcome = PROMOTED if decision.promoted else CHAMPION_STAYS
-    return Night(outcome, decision.why, taken.digest, taken.new, run.name, [each.sentence() for each in drifts])
+    if decision.waits:
+        tell_that_it_waits(run, decision, log)
+    return Night(
+        decision.outcome,
+        decision.why,
+        taken.digest,
+        taken.new,
+        run.name,
+        drift=[each.sentence() for each in drifts],
+        clusters=[each.sentence() for each in changes_of(run)],
+    )
+
+
+def tell_approval(settings: Settings, log: Any) -> None:
+    """Log who moved the champion since the last night, where a person did so on MLflow's page."""
+    if settings.chooses_method:
+        return
+    move = note_approval(settings)
+    if move is not None:
+        log.info(f"version {move.version} is the champion, by {move.who}: {move.why}")
+
+
+def tell_left_out(settings: Settings, taken: TakenIn, log: Any) -> None:
+    """Tell the user which new files were left out."""
+    if taken.left_out:
+        count = counted(len(taken.left_out), "new image")
+        tell(f"{settings.data.name}: {count} left out: {'; '.join(taken.left_out[:MAX_NAMED])}", LEFT_OUT, log)
+
+
+def tell_that_it_waits(run: RunFolder, decision: Decision, log: Any) -> None:
+    """Tell the user that a better challenger waits, and how to approve it."""
+    message = f"{run.name} waits for approval ({decision.why}): `shoal promote {run.name}` makes it the champion"
+    tell(message, APPROVAL, log)
+
+
+def tell(message: str, kind: str, log: Any) -> None:
+    """Log a warning, and notify the user; a night goes on where that fails."""
+    log.warning(message)
+    try:
+        notify(message, kind)
+    except ShoalError as error:
+        log.warning(str(error))
 
 
 @contextlib.contextmanager
@@ -159,9 +219,13 @@ def night_run(settings: Settings, night: NightSettings, champion: RunFolder | No
             reason = str(error)
             run = claim.enter_context(claimed_run(settings, data=data))
         if origin is None:
-            run.event(STARTS, message=f"starts from the method's own state: {reason}")
+            message = f"starts from the method's own state: {reason}"
         else:
-            run.event(STARTS, message=f"starts from the state of the champion, run {origin.run}")
+            message = f"starts from the state of the champion, run {origin.run}"
+        named_after = {}
+        if champion is not None:
+            named_after = {"champion": champion.name}
+        run.event(NIGHT, message=message, **named_after)
         yield run
 
 
@@ -181,11 +245,29 @@ def train_and_decide(
         run.event(DRIFTED, **{**each.to_json(), "message": each.sentence()})
     with time_limit("the training", night):
         drive_as_task_runs(run, (ROUNDS, CLUSTERS))
+    tell_changes(run)
     champion_path = None if champion is None else str(champion.path)
     decision = compare.with_options(timeout_seconds=night.minutes * 60)(str(run.path), champion_path, data, night)
     keep_decision(run, decision, drifts)
     report_and_decide(run, night)
     return decision
+
+
+def tell_changes(run: RunFolder) -> None:
+    """Write to the run's events what became of the champion's clusters: the report shows them."""
+    told = {event.message for event in run.events() if event.kind == CHANGED}
+    for change in changes_of(run):
+        if change.sentence() not in told:
+            facts = record_to_json(change)
+            run.event(CHANGED, message=change.sentence(), change=facts.pop("kind"), **facts)
+
+
+def changes_of(run: RunFolder) -> tuple[ClusterChange, ...]:
+    """Return what became of the champion's clusters in a night's run."""
+    facts = cluster_facts(run)
+    if facts is None or facts.names is None:
+        return ()
+    return facts.names.changes
 
 
 def report_and_decide(run: RunFolder, night: NightSettings) -> None:
@@ -228,8 +310,13 @@ def emit_drift(settings: Settings, drifts: Sequence[Drift], log: Any) -> None:
 
 def show_decision(settings: Settings, run: RunFolder, decision: Decision, drifts: Sequence[Drift]) -> None:
     """Show the decision as a table on the page of the flow run, with the drift below it."""
-    verdict = f"**{run.name}** is the champion" if decision.promoted else f"**{run.name}** is not promoted"
+    verdict = f"**{run.name}** is not promoted"
+    if decision.promoted:
+        verdict = f"**{run.name}** is the champion"
+    if decision.waits:
+        verdict = f"**{run.name}** waits for approval: `shoal promote {run.name}`"
     paragraphs = [f"{verdict}: {decision.why}", *(f"drift: {each.sentence()}" for each in drifts)]
+    paragraphs += [each.sentence() for each in changes_of(run)]
     key = f"night-{re.sub('[^a-z0-9]+', '-', settings.data.name.lower()).strip('-')}"
     with contextlib.suppress(Exception):  # Prefect is out of reach: the run's folder has everything
         create_table_artifact(key=key, table=decision.rows(), description="\n\n".join(paragraphs))

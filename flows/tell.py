@@ -36,4 +36,7 @@ def tell(message: str, what: str = "told") -> str:
 
 def tell_failure(flow: Any, flow_run: Any, state: Any) -> None:
     """Write the line about a failed flow run at once, whether or not Prefect's server starts the automation."""
-    notify(f"{flow_run.name} ({flow_run.id}): {state.message}", NIGHT_FAILED)
+    kind = NIGHT_FAILED
+    if flow.name != "nightly":
+        kind = f"{flow.name} failed"
+    notify(f"{flow_run.name} ({flow_run.id}): {state.message}", kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from prefect import task
@@ -21,7 +22,12 @@ def compare(challenger: str, champion: str | None, data: str, night: NightSettin
         challenger: folder of the challenger's run.
         champion: folder of the champion's run; None where there is no champion.
         data: folder of the data set.
-        night: sets the score that decides, and the margin.
+        night: sets the score that decides, margin and interval, and whether a better challenger waits for approval.
     """
     champion_run = None if champion is None else RunFolder(Path(champion))
-    return judging.compare(RunFolder(Path(challenger)), champion_run, Path(data), night.score, night.margin)
+    decision = judging.compare(
+        RunFolder(Path(challenger)), champion_run, Path(data), night.score, night.margin, night.confidence
+    )
+    if night.promote == "ask" and decision.promoted and champion is not None:
+        return replace(decision, promoted=False, waits=True)
+    return decision

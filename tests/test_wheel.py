@@ -102,4 +102,4 @@ def test_a_run_beside_files_of_the_same_names(bare: Path, tmp_path: Path) -> Non
 def test_a_project_without_a_clone_has_flows(bare: Path, tmp_path: Path) -> None:
     subprocess.run([bare / "shoal", "init", "trial"], cwd=tmp_path, env=plain(), check=True, capture_output=True)
     said = python(bare, tmp_path / "trial", "-c", ENTRYPOINTS).split()
-    assert said == ["nightly", "pipeline", "search", "embed", "tell"]
+    assert said == ["nightly", "assign", "pipeline", "search", "embed", "tell"]

@@ -53,7 +53,8 @@ def compare(*names: str | Path | Run, rate: float | None = None) -> pd.DataFrame
     """
     if len(names) < 2:
         raise ShoalError(f"{len(names)} runs cannot be compared: give two or more")
-    found = [RunFolder.find(str(each.path if isinstance(each, Run) else each), places.runs()) for each in names]
+    named = [str(each.path if isinstance(each, Run) else each) for each in names]
+    found = [RunFolder.find(name, places.runs(), unfinished=False) for name in named]
     rows = []
     for run, each in zip(found, side_by_side(found, rate), strict=True):
         result = each.result

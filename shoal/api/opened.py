@@ -19,13 +19,17 @@ if TYPE_CHECKING:
     from shoal.review.served.explain import Explained
 
 
-def load(name: str | Path = "latest") -> Run:
-    """Open a run by its folder, its name or the beginning of it; `latest` was started last.
+def load(name: str | Path = "latest", *, unfinished: bool = False) -> Run:
+    """Open a run by its folder, its name or the beginning of it; `latest` is the last one that is finished.
+
+    Args:
+        name: of the run.
+        unfinished: whether `latest` may be a run that is not finished.
 
     Raises:
         ShoalError: none, or more than one.
     """
-    return Run(RunFolder.find(str(name), places.runs()))
+    return Run(RunFolder.find(str(name), places.runs(), unfinished=unfinished))
 
 
 class Run:

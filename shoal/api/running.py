@@ -58,7 +58,7 @@ def resume(name: str | Path | Run = "latest", *, progress: bool = True, observer
     """Go on with a run where it stands, under the settings that it was started with.
 
     Args:
-        name: its folder, its name or the beginning of it, or latest.
+        name: its folder, its name or the beginning of it, or latest, the one that was started last.
         progress, observers: as of `run`.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import err, out, results_table
-from shoal.cli.options import Json, Scale
+from shoal.cli.options import AnyRun, Json, Scale
 from shoal.core.errors import ShoalError
 
 app = typer.Typer(add_completion=False)
@@ -18,7 +18,8 @@ app = typer.Typer(add_completion=False)
 @app.command(epilog="Example: shoal compare 20260131-120000_fedpnp_mnist_1a2b3c4d latest")
 def compare(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="RUN...", help="runs: their folders, their names, or latest")
+        list[str] | None,
+        typer.Argument(metavar="RUN...", help="runs: their folders, their names, or latest, the last finished one"),
     ] = None,
     study: Annotated[str | None, typer.Option(help="all runs of this study's newest result")] = None,
     scale: Scale = "cpu",
@@ -35,6 +36,7 @@ def compare(
     log: Annotated[
         str | None, typer.Option(metavar="NAME", help="also log to MLflow: a run of this name with the runs nested")
     ] = None,
+    any_run: AnyRun = False,
     as_json: Json = False,
 ) -> None:
     """Show runs side by side."""
@@ -50,7 +52,7 @@ def compare(
         names = read_result(load_study(study), scale)["runs"]
     if not names:
         raise ShoalError("nothing to compare: name runs, or --study NAME")
-    found = [RunFolder.find(name, places.runs()) for name in names]
+    found = [RunFolder.find(name, places.runs(), unfinished=any_run) for name in names]
     results = side_by_side(found, rate)
     if page is not None:
         from shoal.review.pages.comparison_page import write_comparison

@@ -332,8 +332,48 @@ def add(
         append=append,
     )
     _show_added(added)
+    _announce(name)
     if encoder is not None:
         show_embedded(embed(name, encoder))
+
+
+@app.command("arrived", epilog="Example: shoal data arrived incoming")
+def arrived(
+    what: Annotated[str, typer.Argument(metavar="FOLDER|SET", help="a folder that a deployment watches, or a set")],
+) -> None:
+    """Start the deployments that wait for new data in a folder or a set: for hooks of git, DVC or a file transfer.
+
+    PREFECT_API_URL names the server. `shoal serve` looks at watched folders by itself.
+    """
+    from shoal.cli.console import say
+    from shoal.core.errors import ShoalError
+    from shoal.serving.arrivals import announce_data
+    from shoal.tasks.prefect.environment import server_answers
+
+    if not server_answers():
+        raise ShoalError(
+            "no Prefect server answers: set PREFECT_API_URL to that of `shoal serve`, which prints it, and start it"
+        )
+    names = announce_data(what)
+    if not names:
+        raise ShoalError(
+            f"no deployment watches the folder or trains on the set {what!r}: see night.watch and data.name"
+        )
+    say(f"started: {', '.join(names)}")
+
+
+def _announce(name: str) -> None:
+    """Start the deployments that train on a set, where a Prefect server answers."""
+    from shoal.cli.console import err
+    from shoal.core.errors import ShoalError
+    from shoal.serving.arrivals import announce_data
+    from shoal.tasks.prefect.environment import server_answers
+
+    try:
+        if server_answers() and (names := announce_data(name)):
+            err.print(f"started on Prefect's server: {', '.join(names)}", highlight=False)
+    except ShoalError as error:
+        err.print(f"[yellow]warning[/] the set is added, but no deployment was started: {error}", highlight=False)
 
 
 def _show_added(added: Added) -> None:

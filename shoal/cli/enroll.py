@@ -9,14 +9,16 @@ import typer
 from rich.table import Table
 
 from shoal.cli.console import out, say, shown_number
-from shoal.cli.options import Json, OutFile, Round
+from shoal.cli.options import AnyRun, Json, OutFile, Round
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command(epilog="Example: shoal enroll latest --client mnist-late --give best --out model.safetensors")
 def enroll(
-    name: Annotated[str, typer.Argument(metavar="RUN", help="a run of cfl: its folder, its name, or latest")],
+    name: Annotated[
+        str, typer.Argument(metavar="RUN", help="a run of cfl: its folder, its name, or latest, the last finished one")
+    ],
     client: Annotated[
         str, typer.Option(help="data of the new client: a prepared set, or PARTITION_FOLDER:K for its client K")
     ],
@@ -29,6 +31,7 @@ def enroll(
     limit: Annotated[int | None, typer.Option(min=2, help="use so many samples of a prepared set")] = None,
     out_file: OutFile = None,
     round: Round = None,
+    any_run: AnyRun = False,
     as_json: Json = False,
 ) -> None:
     """Find a new client's place in the cluster tree of a CFL run, and write its model."""
@@ -38,7 +41,7 @@ def enroll(
     from shoal.review.served.enroll import enroll as find_place
     from shoal.review.served.enroll import new_client
 
-    run = RunFolder.find(name, places.runs())
+    run = RunFolder.find(name, places.runs(), unfinished=any_run)
     data = new_client(run, client, places.store(), places.mirror(), validation=validation, limit=limit)
     found = find_place(run, data, give, out_file, round)
     if as_json:

@@ -38,7 +38,7 @@ def explain(
 
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise DataError(f"--out {sheet}: expected a name that ends in .png")
-    found = explain_cluster(RunFolder.find(name, places.runs()), cluster)
+    found = explain_cluster(RunFolder.find(name, places.runs(), unfinished=False), cluster)
     if sheet is not None:
         found.draw(sheet)
     if as_json:

@@ -36,6 +36,8 @@ LAZY = {
     "open": Lazy("open_report", "Open the report of a run."),
     "serve": Lazy("serve", "Start Prefect, a worker, the deployments of prefect.yaml and MLflow, until Ctrl-C."),
     "doctor": Lazy("doctor", "Check packages, devices, data and servers, and say how to repair what is wrong."),
+    "promote": Lazy("promote", "Make the model of a run the champion of its name in MLflow."),
+    "rollback": Lazy("rollback", "Make the champion before the present one the champion again."),
     "log": Lazy("log", "Log finished runs to MLflow again."),
     "init": Lazy("init", "Make a project folder: settings, a DVC pipeline and Prefect deployments."),
     "demo": Lazy("demo", "Show what five clients find together in scikit-learn's digits.", hidden=True),

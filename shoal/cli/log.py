@@ -19,7 +19,8 @@ app = typer.Typer(add_completion=False)
 @app.command(epilog="Example: MLFLOW_TRACKING_URI=https://mlflow.example.org shoal log --all")
 def log(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="RUN...", help="runs: their folders, their names, or latest")
+        list[str] | None,
+        typer.Argument(metavar="RUN...", help="runs: their folders, their names, or latest, the last finished one"),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="every finished run, the oldest first")] = False,
 ) -> None:
@@ -38,7 +39,7 @@ def log(
     # Unreadable runs are named too: they may be finished.
     wanted = names or [run.name for run in reversed(listed_runs(places.runs(), states=(FINISHED, UNREADABLE)))]
     missing = []
-    for run in [RunFolder.find(name, places.runs()) for name in wanted]:
+    for run in [RunFolder.find(name, places.runs(), unfinished=False) for name in wanted]:
         try:
             outcome = log_one(run)
         except (StoreError, RunError, NotLogged) as error:

@@ -8,13 +8,17 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import say
+from shoal.cli.options import AnyRun
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command(epilog="Example: shoal open latest")
 def open_report(
-    name: Annotated[str, typer.Argument(metavar="RUN", help="a run: its folder, its name, or latest")] = "latest",
+    name: Annotated[
+        str, typer.Argument(metavar="RUN", help="a run: its folder, its name, or latest, the last finished one")
+    ] = "latest",
+    any_run: AnyRun = False,
     show: Annotated[
         bool, typer.Option("--browser/--no-browser", help="open a browser, or only print the address")
     ] = True,
@@ -25,7 +29,7 @@ def open_report(
     from shoal.review.pages.report import write_report
     from shoal.review.results.views import report_is_whole
 
-    run = RunFolder.find(name, places.runs())
+    run = RunFolder.find(name, places.runs(), unfinished=any_run)
     if not report_is_whole(run):
         write_report(run)
     address = (run.path / "report.html").as_uri()

@@ -53,7 +53,7 @@ def predict(
     from shoal.review.served import predict as served
 
     check_names(out_file, sheet, embedding)
-    run = RunFolder.find(name, places.runs())
+    run = RunFolder.find(name, places.runs(), unfinished=False)
     found = served.predict(run, source, on_odd, embedding, round)
     if out_file is not None:
         served.write_table(found.table, out_file)

@@ -25,7 +25,9 @@ app = typer.Typer(add_completion=False)
 def run(
     settings: Annotated[Path | None, typer.Argument(help="a settings file (YAML); every key has a default")] = None,
     overrides: Set = None,
-    resume: Annotated[str | None, typer.Option(help="resume this run: its folder, its name, or latest")] = None,
+    resume: Annotated[
+        str | None, typer.Option(help="resume this run: its folder, its name, or latest, the one that was started last")
+    ] = None,
     partition: Annotated[Path | None, typer.Option(help="use this stored partition", hidden=True)] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="only say what the run would do, its bytes and its time")

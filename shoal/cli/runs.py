@@ -32,7 +32,10 @@ def runs(
     last: Annotated[int | None, typer.Option(min=1, help="only so many runs, the newest")] = None,
     remove: Annotated[
         list[str] | None,
-        typer.Option(metavar="RUN", help="remove this run: its folder, its name, or latest; repeatable"),
+        typer.Option(
+            metavar="RUN",
+            help="remove this run: its folder, its name, or latest, the one that was started last; repeatable",
+        ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="with --remove: do not ask")] = False,
     as_json: Json = False,

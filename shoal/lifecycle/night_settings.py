@@ -20,10 +20,21 @@ class NightSettings(Section):
     )
     labels: str | None = Field(None, description="CSV file with the columns file and label, for the images in `watch`")
     on_bad: OnBad = Field(
-        "refuse", description="what to do about unreadable new images: refuse the night, or skip them"
+        "skip",
+        description="what to do about new images that are unreadable, coloured where the set is grey, or other images "
+        "than those of their names in the set: skip them and tell you, or refuse the night",
     )
     on_odd: OnOdd = Field(
-        "refuse", description="what to do about new images of another size: refuse the night, skip or resize them"
+        "skip",
+        description="what to do about new images of another size: skip them and tell you, resize them, or refuse the "
+        "night",
+    )
+    bad: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="share of the new images that may be skipped; above it the night is refused; a single image never "
+        "refuses it",
     )
     held_out: float = Field(
         0.2,
@@ -48,6 +59,18 @@ class NightSettings(Section):
     )
     margin: float = Field(
         0.01, ge=0, le=1, description="difference of the scores by which the challenger must beat the champion"
+    )
+    confidence: float = Field(
+        0.95,
+        ge=0.5,
+        lt=1,
+        description="of the interval of that difference, from paired draws of the held-out images; the challenger is "
+        "only better where the interval lies above 0",
+    )
+    promote: Literal["auto", "ask"] = Field(
+        "auto",
+        description="what becomes of a better challenger: auto: it is the champion at once; ask: it waits until you "
+        "approve it with `shoal promote RUN` or give it the alias champion on MLflow's page",
     )
     drift: float = Field(
         0.01,

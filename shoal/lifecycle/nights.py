@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from shoal.data.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.store.run_folder import RunFolder, in_order
 from shoal.lifecycle.claim import finished
-from shoal.lifecycle.preparing import settled
-from shoal.lifecycle.starting import same_settings
+from shoal.lifecycle.preparing import prepare_partition, settled, with_encoder, with_scheme
+from shoal.lifecycle.starting import same_settings, tell_method, with_open_method
 from shoal.lifecycle.taking_in import NightError
 from shoal.methods.registry import METHODS
 from shoal.review.mlflow_log.model_registry import registered_name
+from shoal.review.results.stable_names import NIGHT
 from shoal.review.served.promotion import champion_run, decision_of
 
 
@@ -26,23 +31,58 @@ def check_settings(settings: Settings) -> None:
             "a night names its champion in MLflow's registry: set tracking.mlflow and tracking.model to true, and "
             "tracking.register_as to a name or auto"
         )
-    if settings.chooses_method:
-        raise NightError(
-            "a night trains from one model to the next, which wants one method, and method.name is auto: set it to one"
-        )
-    if METHODS[settings.method.name].learns_from_labels:
+    if not settings.chooses_method and METHODS[settings.method.name].learns_from_labels:
         raise NightError(
             f"a night judges clusters of samples, and method {settings.method.name} learns from labels: choose a "
             "method that clusters"
         )
 
 
+def earlier_method(settings: Settings) -> Settings:
+    """Return settings that leave the method open with the method that an earlier night of the data set chose.
+
+    The nights of a data set keep their method, so that each can train from the champion of the one before.
+    """
+    if not settings.chooses_method:
+        return settings
+    for path in reversed(in_order(places.runs(), f"*_{settings.data.name}_*")):
+        run = RunFolder(path.parent)
+        choice = run.lineage().method_chosen
+        if choice is not None and any(event.kind == NIGHT for event in run.events()):
+            return settings.with_method(choice.settings)
+    return settings
+
+
+def choose_night_method(settings: Settings, data: Path) -> tuple[Settings, MethodChoice | None]:
+    """Return the settings with the method that `method.name: auto` stands for, and how it was chosen, if it was.
+
+    Args:
+        settings: of the training.
+        data: folder of the data set.
+    """
+    if not settings.chooses_method:
+        return settings, None
+    settings = with_encoder(with_scheme(settings))
+    prepared = open_prepared(data)
+    _, table = prepare_partition(settings, prepared)
+    return with_open_method(settings, prepared, table)
+
+
+def keep_choice(run: RunFolder, choice: MethodChoice | None) -> None:
+    """Keep in the lineage and the events of a night's run how its method was chosen."""
+    if choice is not None and run.lineage().method_chosen is None:
+        run.set_lineage(method_chosen=choice)
+        tell_method(run, choice)
+
+
 def champion_in_use(settings: Settings) -> RunFolder | None:
-    """Return the run of the champion; None where no champion was judged yet.
+    """Return the run of the champion; None where no champion was judged yet, or the method is not chosen yet.
 
     MLflow names the first model of a name champion as soon as it is logged. Where that night was cut short before the
     model was judged, the next night resumes it as one that has no champion.
     """
+    if settings.chooses_method:
+        return None
     return judged_champion(champion_run(settings, places.runs()))
 
 

@@ -20,6 +20,10 @@ from shoal.engine.store.private_file import read_private
 
 LINE_VARIABLE = "SHOAL_TOLD"
 """The environment variable in which the program finds the line."""
+APPROVAL = "a model waits for approval"
+"""Kind of event: a night of `night.promote: ask` found a better model."""
+LEFT_OUT = "files were left out"
+"""Kind of event: a night left out new files that it could not use."""
 COMMAND_SECONDS = 60
 """Time limit of the program."""
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from shoal.core.errors import DataError, ShoalError, brief
 from shoal.core.streams import Streams
-from shoal.data.arrivals import arrivals
+from shoal.data.arrivals import NewFiles, arrivals
 from shoal.data.images import Rejected, listing
 from shoal.data.intake import Intake
 from shoal.data.own import check_name, read_folder, refuse_or_skip
-from shoal.data.own_images import NothingNew, note_left_out
+from shoal.data.own_images import WAITING, NothingNew, note_left_out
 from shoal.data.own_store import Batch, check_spelling, store_batch
 from shoal.data.prepare import own_folder, own_pointer, store_folder
 from shoal.data.prepared import Prepared
+from shoal.data.sifting import SKIPPED, Sifted, not_seen_before, refuse_too_many, sift
 from shoal.data.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
@@ -47,12 +48,14 @@ class TakenIn:
         digest: of its bytes.
         new: samples that came tonight.
         message: what happened, in a sentence.
+        left_out: files that were skipped for the first time tonight, with reasons.
     """
 
     folder: str
     digest: str
     new: int
     message: str
+    left_out: tuple[str, ...] = ()
 
 
 def take_in(settings: Settings, night: NightSettings) -> TakenIn:
@@ -83,35 +86,65 @@ def _take_in(settings: Settings, night: NightSettings, folder: Path, onto: Prepa
     if onto is not None:
         check_method(settings, store)
     found = arrivals(folder, onto)
-    if not (found.new or found.touched):
-        rejected = list(found.rejected)
-        refuse_or_skip(rejected, night.on_bad, folder, "correct them, or set night.on_bad to skip")
-        note_left_out(rejected, found.intake)
-        if onto is None:
-            raise DataError(
-                f"the watched folder {folder} has no images yet: put some in sub-folders, one per client"
-                f"{_also(found.intake)}"
-            )
-        return _tracked(onto, 0, f"nothing new in {folder}{_also(found.intake)}")
+    if night.on_bad == "refuse":
+        refuse_or_skip(list(found.rejected), "refuse", folder, "correct them, or set night.on_bad to skip")
+    sifted = sift(folder, (*found.new, *found.touched), onto, night.on_bad, night.on_odd)
+    left_out = [*found.rejected, *sifted.left_out]
+    fresh = not_seen_before(left_out, folder, onto)
+    refuse_too_many(fresh, len(sifted.usable), night.bad, folder, "correct or remove them, or raise night.bad")
+    told = tuple(f"{each.path}: {each.reason}" for each in fresh)
     notes = Intake()
+    batch = None
+    if sifted.usable:
+        batch = _batch(folder, sifted, onto, night, notes)
+    if batch is None:
+        return replace(_nothing_new(folder, found, sifted, onto), left_out=told)
+    if onto is not None:
+        refuse_strange(batch, onto, night.strange, folder)
+    skipped = [*batch.extra.get(SKIPPED, []), *([each.path, each.reason] for each in sifted.left_out)]
+    batch = replace(batch, extra={**batch.extra, SKIPPED: skipped})
+    prepared = store_batch(name, store, batch, night.held_out, settings.seed, onto, by_hash=True)
+    message = f"{len(batch.x)} new images of {len(set(batch.client))} clients in {folder}{_also(notes)}"
+    return replace(_tracked(prepared, len(batch.x), message), left_out=told)
+
+
+def _batch(folder: Path, sifted: Sifted, onto: Prepared | None, night: NightSettings, notes: Intake) -> Batch | None:
+    """Return the usable new images; None where the set has all of them already."""
+    note_left_out(list(sifted.left_out), notes)
+    labels = None
+    if night.labels is not None:
+        labels = places.home() / Path(night.labels).expanduser()
     try:
-        batch = read_folder(
+        return read_folder(
             folder,
             onto,
             on_bad=night.on_bad,
             on_odd=night.on_odd,
-            labels=None if night.labels is None else places.home() / Path(night.labels).expanduser(),
-            only=(*found.new, *found.touched),
+            labels=labels,
+            only=sifted.usable,
+            without={each.path for each in sifted.left_out},
             intake=notes,
         )
     except NothingNew:
-        assert onto is not None
-        return _tracked(onto, 0, f"nothing new in {folder}{_also(notes)}")
-    if onto is not None:
-        refuse_strange(batch, onto, night.strange, folder)
-    prepared = store_batch(name, store, batch, night.held_out, settings.seed, onto, by_hash=True)
-    message = f"{len(batch.x)} new images of {len(set(batch.client))} clients in {folder}{_also(notes)}"
-    return _tracked(prepared, len(batch.x), message)
+        return None
+
+
+def _nothing_new(folder: Path, found: NewFiles, sifted: Sifted, onto: Prepared | None) -> TakenIn:
+    """Return the set as it is, and what was left out.
+
+    Raises:
+        DataError: there is no set yet.
+    """
+    notes = found.intake
+    note_left_out([*found.rejected, *sifted.left_out], notes)
+    for name in sifted.waiting:
+        notes.leave_out(WAITING, name)
+    if onto is None:
+        raise DataError(
+            f"the watched folder {folder} has no images yet that can be used: put some in sub-folders, one per client"
+            f"{_also(notes)}"
+        )
+    return _tracked(onto, 0, f"nothing new in {folder}{_also(notes)}")
 
 
 def _also(notes: Intake) -> str:
@@ -150,7 +183,7 @@ def _check(settings: Settings) -> None:
 
 
 def refuse_strange(batch: Batch, onto: Prepared, most: float, folder: Path) -> None:
-    """Refuse new samples if too many of them are unlike all samples of a set.
+    """Refuse new samples if too many of them are unlike all samples of a set; a single one is never too many.
 
     Args:
         batch: the new samples.
@@ -166,7 +199,7 @@ def refuse_strange(batch: Batch, onto: Prepared, most: float, folder: Path) -> N
     if count > MAX_COMPARED:
         rows = np.sort(Streams(0).numpy("samples that new ones are compared with").choice(count, MAX_COMPARED, False))
     strange = unlike(np.asarray(onto.train_x[rows]), batch.x)
-    if strange.mean() > most:
+    if strange.sum() > 1 and strange.mean() > most:
         named = [Rejected(batch.file[k], "unlike all before") for k in np.flatnonzero(strange)[:MAX_NAMED]]
         raise DataError(
             f"{int(strange.sum())} of {len(batch.x)} new images in {folder} are unlike every image that "

@@ -24,6 +24,7 @@ from shoal.engine.settings.addresses import masked, without_user
 from shoal.engine.store.codec import private_folder, write_atomic
 from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, own_login
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
+from shoal.serving.arrivals import FolderWatch
 from shoal.serving.deployments import POOL, make_pool, read_project, register
 from shoal.serving.pages.guard import AUTH_VARIABLE, HOSTS_VARIABLE, LOGIN_PATH, further_hosts
 from shoal.serving.prefect_profile import keep_login
@@ -151,14 +152,19 @@ def serve(
         worker = program("prefect", "worker", "start", "--pool", POOL)
         parts.add("worker", start(logs / "worker.log", *worker, env={**jobs, RETRIES: retries}))
         tell(f"the worker is started: it runs deployments in {Path.cwd()} and writes to {places.home()}")
+        watch = FolderWatch(service.api, logs / "watched.json")
+        watch.start()
         for line in where_to_look(service, experiment, logs / LINKS, terminal=out.is_terminal):
             tell(line)
         for line in what_is_open(host, port, service.mlflow_port):
             tell(line)
         tell("Ctrl-C ends all of it")
-        while True:
-            parts.check(logs)
-            time.sleep(1)
+        try:
+            while True:
+                parts.check(logs)
+                time.sleep(1)
+        finally:
+            watch.stop()
 
 
 def planned(host: str, port: int, mlflow_port: int) -> Service:

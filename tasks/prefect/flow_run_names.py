@@ -14,7 +14,10 @@ def run_title(settings: Settings) -> str:
     title = f"{settings.method.name} on {settings.data.name}"
     if settings.chooses_method and settings.rounds is None:
         return title
-    return f"{title}, {settings.rounds} rounds"
+    unit = "round"
+    if settings.rounds != 1:
+        unit = "rounds"
+    return f"{title}, {settings.rounds} {unit}"
 
 
 def flow_run_name() -> str:
@@ -29,6 +32,11 @@ def flow_run_name() -> str:
 def night_title() -> str:
     """Return the name of a night's flow run: it names the data set."""
     return f"night of {runtime.flow_run.parameters['settings'].data.name}"
+
+
+def assign_title() -> str:
+    """Return the name of an assignment's flow run: it names the model."""
+    return f"assign with {runtime.flow_run.parameters['assignment'].model}"
 
 
 def search_title() -> str:

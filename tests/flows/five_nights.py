@@ -110,7 +110,7 @@ def main() -> None:
     broken = incoming / "north" / "broken.png"
     broken.write_bytes((incoming / "north" / "00000.png").read_bytes()[:60])
     write(incoming, images[810:840], 810)
-    night(home)
+    night(home, on_bad="refuse")
     broken.unlink()
     for path in incoming.glob("*/008[123]?.png"):
         path.unlink()

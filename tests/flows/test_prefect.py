@@ -99,7 +99,7 @@ PIPELINE = (
 )
 
 
-TITLE = "fedpnp on digits, 1 rounds"
+TITLE = "fedpnp on digits, 1 round"
 """Of a pipeline of one round, and of its preparation."""
 
 
@@ -245,7 +245,7 @@ def test_shoal_run_is_one_flow_run_and_a_finished_run_keeps_its_report(server: S
     done = run_flow(server, home, code)
     assert done.returncode == 0, done.stderr
     (flow_run,) = (each for each in server.find("flow_runs", limit=50) if each["id"] not in before)
-    assert flow_run["name"] == "fedpnp on digits, 1 rounds"
+    assert flow_run["name"] == "fedpnp on digits, 1 round"
     assert sorted(flow_run["tags"]) == ["digits", "fedpnp"]
     run = RunFolder.find("latest", home / "runs")
     assert run.lineage().prefect.flow_run == flow_run["id"]
@@ -324,10 +324,10 @@ def test_a_cron_deployment_schedules_runs_and_is_registered_again(server: Server
     (home / "prefect.yaml").write_text((ROOT / "prefect.yaml").read_text())
     assert register(server, home) == []
     deployments = server.find("deployments")
-    assert {d["name"] for d in deployments} == {"nightly", "on-demand", "search", "embed", "tell"}
+    assert {d["name"] for d in deployments} == {"nightly", "assign", "on-demand", "search", "embed", "tell"}
     assert [d["pull_steps"] for d in deployments] == [
         [{"prefect.deployments.steps.set_working_directory": {"directory": str(home)}}]
-    ] * 5
+    ] * 6
     nightly = next(d for d in deployments if d["name"] == "nightly")
     properties = nightly["parameter_openapi_schema"]["properties"]
     assert {"settings", "night"} <= properties.keys()
@@ -371,7 +371,9 @@ def what_a_user_set_on_prefects_page_survives(server: Server, home: Path) -> Non
 
     assert register(server, home, reset=True) == []
     # Each registration replaces the automations and adds none.
-    assert sorted(a["name"] for a in server.find("automations")) == ["a night failed", "new data are unlike the old"]
+    assert sorted(a["name"] for a in server.find("automations")) == [
+        *("a night failed", "new data are unlike the old", "new data start a night", "new files are assigned"),
+    ]
     assert [(s["schedule"]["cron"], s["active"]) for s in known("nightly")["schedules"]] == [("0 3 * * *", True)]
     assert known("nightly")["parameters"]["settings"]["rounds"] == 5
     pool = server.ask("GET", "work_pools/shoal")

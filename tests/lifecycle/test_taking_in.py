@@ -90,7 +90,7 @@ def test_a_bad_night_changes_nothing(home: Path, small: Make) -> None:
 
     def refused(match: str, *paths: Path, **night: Any) -> None:
         with pytest.raises(DataError, match=match):
-            take_in(settings, NightSettings(watch="incoming", **night))
+            take_in(settings, NightSettings(watch="incoming", on_bad="refuse", on_odd="refuse", **night))
         assert digest() == before
         for path in paths:
             path.unlink()
@@ -125,9 +125,71 @@ def test_a_night_says_what_it_adapted_and_left_out(home: Path, small: Make) -> N
     assert take_in(settings, NIGHT).message.endswith("; left out: 1 HEIC photo: export it as JPEG or PNG")
     (incoming / "north" / "lost.png").symlink_to("nowhere.png")
     with pytest.raises(DataError, match=r"north/lost\.png: a link to nothing"):
-        take_in(settings, NIGHT)
-    skipped = take_in(settings, NightSettings(watch="incoming", on_bad="skip"))
+        take_in(settings, NightSettings(watch="incoming", on_bad="refuse"))
+    skipped = take_in(settings, NIGHT)
     assert "1 a link to nothing" in skipped.message
+    assert skipped.left_out == ("north/lost.png: a link to nothing",)
+
+
+def test_single_bad_files_are_left_out_and_told_once(home: Path, small: Make) -> None:
+    settings, incoming = small(**PHOTOS), home / "incoming"
+    write_clients(incoming)
+    take_in(settings, NIGHT)
+    before = digest()
+    north = incoming / "north"
+
+    def put(name: str, pixels: np.ndarray) -> None:
+        Image.fromarray(pixels).save(north / name)
+
+    grey = np.full((12, 12), 20, np.uint8)
+    (north / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
+    alone = take_in(settings, NIGHT)  # the only new file: of its client, and of the night
+    assert (alone.new, digest()) == (0, before)
+    assert [each.split(":")[0] for each in alone.left_out] == ["north/broken.png"]
+
+    put("small.png", grey[:9, :9])
+    put("red.png", np.full((12, 12, 3), (200, 0, 0), np.uint8))
+    known = next(path for path in sorted(north.glob("dark-*.png")))
+    Image.fromarray(np.full((12, 12), 99, np.uint8)).save(known)  # another image under the name of one in the set
+    with pytest.raises(DataError, match=r"4 of 4 new images in .* cannot be used, more than 20%"):
+        take_in(settings, NIGHT)
+    for number in range(16):
+        put(f"dark-new{number}.png", grey + np.uint8(number))
+    taken = take_in(settings, NIGHT)
+    assert taken.new == 16
+    reasons = dict(each.split(": ", 1) for each in taken.left_out)
+    assert set(reasons) == {f"north/{name}" for name in ("broken.png", "small.png", "red.png", known.name)}
+    assert reasons["north/red.png"] == "coloured"
+    assert reasons["north/small.png"].startswith("odd-sized: 9x9")
+    assert "is another image than the one of this name" in reasons[f"north/{known.name}"]
+
+    again = take_in(settings, NIGHT)  # the same files a night later are no news, and no reason to refuse
+    assert (again.new, again.left_out) == (0, ())
+    for number in range(3):
+        put(f"dark-later{number}.png", grey + np.uint8(20 + number))
+    assert take_in(settings, NIGHT).new == 3
+    Image.fromarray(grey + np.uint8(40)).save(north / "small.png")  # mended
+    mended = take_in(settings, NIGHT)
+    assert (mended.new, mended.left_out) == (1, ())
+
+
+def test_the_limit_of_bad_files_is_a_share(home: Path, small: Make) -> None:
+    settings, incoming = small(**PHOTOS), home / "incoming"
+    write_clients(incoming)
+    for number in range(3):
+        (incoming / "north" / f"broken{number}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
+    with pytest.raises(DataError, match=r"3 of 66 new images .* more than 4%"):
+        take_in(settings, NightSettings(watch="incoming", bad=0.04))
+    assert take_in(settings, NightSettings(watch="incoming", bad=0.05)).new == 63
+
+
+def test_a_single_strange_image_is_taken(home: Path, small: Make) -> None:
+    settings, incoming = small(**PHOTOS), home / "incoming"
+    write_clients(incoming)
+    take_in(settings, NIGHT)
+    noise = np.random.default_rng(0).integers(0, 255, (12, 12), dtype=np.uint8)
+    Image.fromarray(noise).save(incoming / "north" / "noise.png")
+    assert take_in(settings, NIGHT).new == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -35,6 +35,7 @@ from shoal.engine.settings.sections import (
     WorkersSection,
     model_section,
     section,
+    tagged_union,
     to_dataclass,
 )
 from shoal.engine.settings.typed_yaml import Argument, by_settings, by_type, type_of_setting
@@ -94,8 +95,8 @@ else:
     AugmentSection = section(AugmentSettings)
     AggregationSection = section(AggregationSettings)
     Rounds = Union[int, None]  # noqa: UP007 (the type is a value)
-    MethodUnion = Annotated[Union[tuple(METHOD_SECTIONS.values())], Field(discriminator="name")]  # noqa: UP007
-    PartitionUnion = Annotated[Union[tuple(PARTITION_SECTIONS.values())], Field(discriminator="kind")]  # noqa: UP007
+    MethodUnion = tagged_union("name", METHOD_SECTIONS.values())
+    PartitionUnion = tagged_union("kind", PARTITION_SECTIONS.values())
 
 
 class Settings(Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from functools import partial
 from typing import Annotated, Any, Literal, Union, get_type_hints
 
@@ -40,13 +41,34 @@ def section(source: type, tag: tuple[str, str] | None = None, *, optional: bool 
         optional: every field may be left out (None), until its default is known.
     """
     fields: dict[str, Any] = {}
+    config: dict[str, Any] = {}
     if tag is not None:
         key, name = tag
         fields[key] = (Literal[name], Field(default=name))
+        config["title"] = name  # Prefect's form lists the members by their titles
     hints = get_type_hints(source, include_extras=True)
     for item in dataclasses.fields(source):
         fields[item.name] = _field(item, hints[item.name], optional=optional)
-    return create_model(source.__name__, __base__=Section, __doc__=source.__doc__, **fields)
+    return create_model(source.__name__, __base__=Section, __doc__=source.__doc__, __cls_kwargs__=config, **fields)
+
+
+def tagged_union(key: str, members: Iterable[type[Section]]) -> Any:
+    """Return the type of a section that is one of several, of which the value of a key names one.
+
+    Its schema is `anyOf`, the smallest member first: Prefect's form offers a list of members, and of a given value it
+    shows the first one that has most of its keys.
+
+    Args:
+        key: the tag.
+        members: made by `section` with that tag.
+    """
+    ordered = sorted(members, key=lambda member: len(member.model_fields))
+
+    def offer_a_list(schema: dict[str, Any]) -> None:
+        schema["anyOf"] = schema.pop("oneOf")
+
+    found: Any = Union[tuple(ordered)]  # noqa: UP007 (the type is a value)
+    return Annotated[found, Field(discriminator=key, json_schema_extra=offer_a_list)]
 
 
 def _field(item: dataclasses.Field[Any], hint: Any, *, optional: bool) -> tuple[Any, Any]:
@@ -120,7 +142,7 @@ class AutoMethodSection(Section):
     Other keys are settings of the method that will be chosen, and are checked then.
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, title="auto")
 
     name: Literal["auto"] = "auto"
 

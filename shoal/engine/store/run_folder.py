@@ -48,6 +48,8 @@ from shoal.engine.store.table_file import read_table
 
 SETTINGS = "settings.yaml"
 LINEAGE = "lineage.json"
+LATEST = "latest"
+"""Names the run that was started last."""
 ORDER = ".order"
 """The file, among the runs, that says in which order they were started."""
 WAITING_BYTES = 1 << 18
@@ -114,8 +116,13 @@ class RunFolder:
         return run
 
     @classmethod
-    def find(cls, text: str, runs: Path) -> RunFolder:
+    def find(cls, text: str, runs: Path, *, unfinished: bool = True) -> RunFolder:
         """Find a run by its path, its name under `runs`, or the beginning of that name; `latest` was started last.
+
+        Args:
+            text: names the run.
+            runs: folder of the runs.
+            unfinished: whether `latest` may be a run that is not finished.
 
         Raises:
             RunError: none, or more than one.
@@ -124,14 +131,26 @@ class RunFolder:
             if (candidate / "settings.yaml").is_file():
                 return cls(candidate)
         names = [path.parent.name for path in in_order(runs)]
-        if text == "latest" and names:
-            return cls(runs / names[-1])
+        if text == LATEST and names:
+            return cls._latest(runs, names, unfinished)
         matches = [name for name in names if name.startswith(text)]
         if len(matches) == 1:
             return cls(runs / matches[0])
         if matches:
             raise RunError(f"{text!r} names {len(matches)} runs: {', '.join(matches[:5])}; give more of the name")
         raise RunError(f"no run {text!r} in {runs} (there are {len(names)} runs; `ls {runs}` lists them)")
+
+    @classmethod
+    def _latest(cls, runs: Path, names: Sequence[str], unfinished: bool) -> RunFolder:
+        """Return the last of some runs, or the last one that is finished."""
+        for name in reversed(names):
+            run = cls(runs / name)
+            if unfinished or run.is_finished():
+                return run
+        raise RunError(
+            f"no run in {runs} is finished yet (there are {len(names)} runs, the last one is {names[-1]}): finish it "
+            f"with `shoal run --resume {names[-1]}`, or include runs that are not finished with --any"
+        )
 
     def settings(self) -> Settings:
         """Read the settings that the run was started with.

@@ -67,7 +67,9 @@ def nearest_samples(features: np.ndarray, k: int = NEIGHBOURS) -> np.ndarray:
     return torch.cat(neighbours).numpy()
 
 
-def neighbour_information(cluster: np.ndarray, neighbours: np.ndarray, clusters: int) -> float:
+def neighbour_information(
+    cluster: np.ndarray, neighbours: np.ndarray, clusters: int, rows: np.ndarray | None = None
+) -> float:
     """Return how much neighbours share clusters beyond chance: sum_c P(c, c) log(P(c, c) / P(c)^2) / log c.
 
     P(c, c) is the share of pairs of neighbours that both lie in cluster c, P(c) that of single samples in pairs.
@@ -76,6 +78,7 @@ def neighbour_information(cluster: np.ndarray, neighbours: np.ndarray, clusters:
         cluster: int (n,), values in 0 .. c - 1.
         neighbours: int (n, k), from `nearest_samples`.
         clusters: c, empty ones included; with one cluster the score is 0.
+        rows: int (m,): only pairs that begin with these samples count, one that occurs twice counts twice; None: all.
 
     Returns:
         1 at most; a little below 0 where neighbours share a cluster more rarely than by chance.
@@ -86,7 +89,11 @@ def neighbour_information(cluster: np.ndarray, neighbours: np.ndarray, clusters:
     """
     if clusters < 2:
         return 0.0
-    own = np.repeat(cluster, neighbours.shape[1])
+    first = cluster
+    if rows is not None:
+        first = cluster[rows]
+        neighbours = neighbours[rows]
+    own = np.repeat(first, neighbours.shape[1])
     other = cluster[neighbours].ravel()
     both = np.bincount(own[own == other], minlength=clusters) / len(own)
     single = (np.bincount(own, minlength=clusters) + np.bincount(other, minlength=clusters)) / (2 * len(own))

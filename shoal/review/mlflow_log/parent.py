@@ -52,6 +52,11 @@ class ParentRun:
         self._id: str | None = None
         self._away = not settings.tracking.mlflow
 
+    @property
+    def reached(self) -> bool:
+        """Whether MLflow has all that was logged so far."""
+        return self._id is not None and not self._away
+
     def adopt(self, run: RunFolder) -> None:
         """Nest a run under this one, whether MLflow has the run already or not; a run with a parent keeps it.
 

@@ -195,8 +195,10 @@ def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
     rows = []
     for cluster in range(facts.clusters):
         samples = table[table["cluster"] == cluster]
-        row: dict[str, Any] = {
-            "cluster": cluster,
+        row: dict[str, Any] = {"cluster": cluster}
+        if facts.names is not None:
+            row["name"] = facts.names.names[cluster]
+        row |= {
             "samples": f"{len(samples):,}",
             "share": f"{len(samples) / len(table):.1%}",
             "clients": samples["client_name"].nunique(),

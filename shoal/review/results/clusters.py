@@ -1,6 +1,7 @@
 """The way back from clusters to samples: a table with the cluster of every sample, and its quality without labels.
 
-    clusters.parquet     a row a sample: client, client_name, part, sample, file, label, cluster, confidence, distance
+    clusters.parquet     a row a sample: client, client_name, part, sample, file, label, cluster, confidence, distance;
+                         in runs of nights also cluster_id, the cluster's name (`shoal.review.results.stable_names`)
     clusters.json        quality, sizes, and what is needed to give new samples their clusters
     centres.safetensors  the centres (c, d), where clusters are defined by centres
     features.safetensors some rows of the table, and the model's features of them (`shoal.methods.scores.shown`)
@@ -11,6 +12,7 @@ written last: without it, or with another state's digest in it, the table is mad
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +49,7 @@ from shoal.engine.store.embedded import EmbeddedFrom, embedded_from
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_events import WARNING
-from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.run_folder import RunFolder, in_order
 from shoal.engine.store.table_file import read_table
 from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.methods.contract.base import Method
@@ -57,6 +59,7 @@ from shoal.methods.scores.baselines import Comparison
 from shoal.methods.scores.quality import size_shares, stability
 from shoal.methods.scores.sites import SiteDependence, site_dependence
 from shoal.methods.scores.verdict import Verdict, verdict_of
+from shoal.review.results.stable_names import NIGHT, NamedTable, StableNames, first_names, names_after, with_names
 
 TABLE = "clusters.parquet"
 FACTS = "clusters.json"
@@ -133,6 +136,7 @@ class ClusterFacts:
         comparison: the clusters beside null baselines; None where there are none, as for text.
         sites: how much the client of a sample says about its cluster; None where there is one client.
         verdict: what the clusters are worth; None without `comparison`, and in runs of earlier versions.
+        names: the names that the clusters keep from night to night; None in runs of no night.
     """
 
     round: int
@@ -146,6 +150,7 @@ class ClusterFacts:
     comparison: Comparison | None = None
     sites: SiteDependence | None = None
     verdict: Verdict | None = None
+    names: StableNames | None = None
 
 
 @dataclass(frozen=True)
@@ -274,6 +279,7 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     prepared = open_prepared(run.folder_of("data"))
     partition = load_partition(run.folder_of("partition"))
     table = cluster_table(run, prepared, partition, found)
+    table, names = with_stable_names(run, table, found)
     files = {
         CENTRES: {"centres": found.centres},
         FEATURES: {"rows": found.shown, "features": found.features},
@@ -316,8 +322,71 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
         comparison=found.comparison,
         sites=sites,
         verdict=verdict,
+        names=names,
     )
     write_sealed(run.path / FACTS, record_to_json(facts), sync=False)
+
+
+def with_stable_names(run: RunFolder, table: pd.DataFrame, found: Assigned) -> tuple[pd.DataFrame, StableNames | None]:
+    """Return the cluster table with the names of `stable_names` as a column, and the names."""
+    names = stable_names(run, table, found)
+    if names is None:
+        return table, None
+    return with_names(table, names), names
+
+
+def stable_names(run: RunFolder, table: pd.DataFrame, found: Assigned) -> StableNames | None:
+    """Return the names of the clusters of a night's run, after those of the champion's; None for a run of no night.
+
+    Args:
+        run: the run's folder.
+        table: its cluster table.
+        found: its clusters and their centres.
+    """
+    night = next((event for event in reversed(run.events()) if event.kind == NIGHT), None)
+    if night is None:
+        return None
+    name = night.facts.get("champion")
+    if name is None:
+        return first_names(found.clusters)
+    taken = first_free_name(run)
+    try:
+        champion = named_table(RunFolder(run.path.parent / name))
+    except ShoalError as error:
+        message = f"the clusters of the champion {name} cannot be read, so that all clusters get new names: {error}"
+        run.event("cluster_names_lost", level=WARNING, message=message)
+        return StableNames(tuple(range(taken, taken + found.clusters)), taken + found.clusters)
+    return names_after(champion, table, found.clusters, found.centres, taken)
+
+
+def named_table(run: RunFolder) -> NamedTable:
+    """Return the cluster table of a run with the names of its clusters; without a night these are their numbers.
+
+    Raises:
+        StoreError: it has no table, or a file is damaged.
+    """
+    facts = cluster_facts(run)
+    table = read_clusters(run, ("part", "sample", "file", "cluster"))
+    if facts is None or table is None:
+        raise StoreError(f"run {run.name} has no cluster table: `shoal run --resume {run.name}` writes it")
+    tensors = read_cluster_tensors(run, CENTRES)
+    centres = None
+    if tensors is not None:
+        centres = tensors["centres"].numpy()
+    return NamedTable(run.name, table, facts.names or first_names(facts.clusters), centres)
+
+
+def first_free_name(run: RunFolder) -> int:
+    """Return the smallest number that names no cluster of an earlier run of the same method and data set."""
+    settings = run.settings()
+    free = 0
+    for path in in_order(run.path.parent, f"*_{settings.method.name}_{settings.data.name}_*"):
+        if path.parent.name == run.name:
+            break  # later runs do not count: a table that is written again has the same names
+        with contextlib.suppress(StoreError):
+            facts = read_facts(path.parent / FACTS)
+            free = max(free, (facts.names or first_names(facts.clusters)).next_name)
+    return free
 
 
 def dependence_on_sites(run: RunFolder, table: pd.DataFrame, clusters: int) -> SiteDependence | None:

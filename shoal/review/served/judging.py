@@ -4,11 +4,17 @@ The held-out samples are the present test part of the set. Neither model was tra
 `shoal.data.held_out` chooses them as the set grows. Two kinds of scores are comparable between models: `neighbours`,
 which needs no labels and only uses clusters (`shoal.methods.scores.neighbours`); and, where the part has labels, `acc`
 and `nmi`. Scores of a model's own features, such as its silhouette, are not comparable: each model has its own scale.
+
+The challenger is better where two things hold: its score is above the champion's by the margin, which says how much a
+change of model must be worth; and the interval of that difference lies above 0, which says that other held-out samples
+would not have decided otherwise. The interval comes from paired draws of the held-out samples
+(`shoal.methods.scores.resampling`). Few samples give a wide interval, so that the champion stays.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,15 +26,22 @@ from shoal.data.prepared import Prepared, open_prepared
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.clustering import accuracy, nmi
 from shoal.methods.scores.neighbours import nearest_samples, neighbour_information, reference_features
+from shoal.methods.scores.resampling import bootstrap_interval
 from shoal.review.served.predict import Predictor
 
 ScoreName = Literal["neighbours", "acc", "nmi"]
+PROMOTED = "promoted"
+KEPT = "champion kept"
+WAITS = "waits for approval"
+"""What becomes of a challenger, in the words of tags, events and nights."""
 NEIGHBOURS = "neighbours"
 MIN_SAMPLES = 10
 """Held-out samples that a comparison needs: scores of fewer say nothing."""
 MAX_SAMPLES = 5_000
 """Held-out samples that are used, a seeded draw: the cost of `neighbours` grows with their square."""
 BATCH = 512
+CONFIDENCE = 0.95
+"""Share of the draws that the interval of a difference holds, unless a night sets another."""
 
 
 class JudgingError(ShoalError):
@@ -67,6 +80,8 @@ class Decision:
         margin: by which the challenger had to be better.
         challenger: its scores.
         champion: its scores; None where there was no champion.
+        low, high: the interval of the difference of the scores that decided; None where there was no champion.
+        waits: whether the challenger is better and waits for a person's approval; `promoted` is then false.
     """
 
     promoted: bool
@@ -75,6 +90,18 @@ class Decision:
     margin: float
     challenger: Judged
     champion: Judged | None
+    low: float | None = None
+    high: float | None = None
+    waits: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """What becomes of the challenger, in words."""
+        if self.waits:
+            return WAITS
+        if self.promoted:
+            return PROMOTED
+        return KEPT
 
     def to_json(self) -> dict[str, Any]:
         """Return the decision as JSON."""
@@ -87,9 +114,11 @@ class Decision:
             champion_scores = self.champion.scores
         rows = []
         for name, new in self.challenger.scores.items():
-            row = {"score": name, "champion": "-", "challenger": f"{new:.4f}", "difference": "-"}
+            row = {"score": name, "champion": "-", "challenger": f"{new:.4f}", "difference": "-", "interval": "-"}
             if name == self.score:
                 row["score"] += f" (decides, margin {self.margin:g})"
+                if self.low is not None and self.high is not None:
+                    row["interval"] = f"{self.low:+.4f} to {self.high:+.4f}"
             if name in champion_scores:
                 old = champion_scores[name]
                 row |= {"champion": f"{old:.4f}", "difference": f"{new - old:+.4f}"}
@@ -97,35 +126,82 @@ class Decision:
         return rows
 
 
-def judged(run: RunFolder, prepared: Prepared) -> Judged:
-    """Return the scores of a finished run's model on the held-out samples of a set.
+@dataclass(frozen=True)
+class HeldOut:
+    """The held-out samples of a set.
+
+    Args:
+        prepared: the set.
+        x: samples (n, *shape).
+        y: their labels, int64 (n,); None without labels.
+    """
+
+    prepared: Prepared
+    x: np.ndarray
+    y: np.ndarray | None
+
+    @cached_property
+    def neighbours(self) -> np.ndarray:
+        """The samples that look most alike to each, int64 (n, k)."""
+        return nearest_samples(reference_features(self.x))
+
+    def score(self, name: str, found: Assigned, rows: np.ndarray | None = None) -> float:
+        """Return a score of a model's clusters, of all samples or of those in some rows, int64 (m,)."""
+        if name == NEIGHBOURS:
+            return neighbour_information(found.cluster, self.neighbours, found.clusters, rows)
+        assert self.y is not None, "only labels give the other scores"
+        measure = {"acc": accuracy, "nmi": nmi}[name]
+        if rows is None:
+            return measure(self.y, found.cluster)
+        return measure(self.y[rows], found.cluster[rows])
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """What a model makes of the held-out samples.
+
+    Args:
+        run: the name of its run's folder.
+        cluster: of each sample, int (n,).
+        clusters: how many the model has, empty ones included.
+    """
+
+    run: str
+    cluster: np.ndarray
+    clusters: int
+
+    def judged(self, samples: HeldOut) -> Judged:
+        """Return the scores of the model."""
+        names = [NEIGHBOURS]
+        if samples.y is not None:
+            names += ["acc", "nmi"]
+        scores = {name: samples.score(name, self) for name in names}
+        return Judged(self.run, len(samples.x), scores, len(np.unique(self.cluster)))
+
+
+def assigned(run: RunFolder, samples: HeldOut) -> Assigned:
+    """Return the clusters that a finished run's model gives to held-out samples.
 
     Raises:
-        JudgingError: the set holds out too few samples. RunError: the run cannot give new samples a cluster.
+        JudgingError: the model takes other samples. RunError: the run cannot give new samples a cluster.
     """
-    x, y = held_out_samples(prepared)
     predictor = Predictor(run)
-    if (predictor.spec.kind, predictor.spec.shape) != (prepared.spec.kind, prepared.spec.shape):
+    spec = samples.prepared.spec
+    if (predictor.spec.kind, predictor.spec.shape) != (spec.kind, spec.shape):
         raise JudgingError(
             f"run {run.name} was trained on {predictor.spec.kind}s of shape {predictor.spec.shape}, and "
-            f"{prepared.manifest.name!r} holds {prepared.spec.kind}s of shape {prepared.spec.shape}: give the models "
+            f"{samples.prepared.manifest.name!r} holds {spec.kind}s of shape {spec.shape}: give the models "
             "names of their own with tracking.register_as"
         )
-    cluster = np.concatenate(
-        [predictor.assign(x[start : start + BATCH])["cluster"] for start in range(0, len(x), BATCH)]
-    )
-    neighbours = nearest_samples(reference_features(x))
-    scores = {NEIGHBOURS: neighbour_information(cluster, neighbours, predictor.clusters)}
-    if y is not None:
-        scores |= {"acc": accuracy(y, cluster), "nmi": nmi(y, cluster)}
-    return Judged(run.name, len(x), scores, len(np.unique(cluster)))
+    parts = [predictor.assign(samples.x[start : start + BATCH])["cluster"] for start in range(0, len(samples.x), BATCH)]
+    return Assigned(run.name, np.concatenate(parts), predictor.clusters)
 
 
-def held_out_samples(prepared: Prepared) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the held-out samples (n, *shape) of a set and their labels, int64 (n,), where it has any.
+def check_held_out(prepared: Prepared) -> None:
+    """Refuse a set that holds out too few samples to compare two models.
 
     Raises:
-        JudgingError: there are too few.
+        JudgingError: says how many more it needs.
     """
     count = prepared.spec.test
     if prepared.test_x is None or count < MIN_SAMPLES:
@@ -133,17 +209,33 @@ def held_out_samples(prepared: Prepared) -> tuple[np.ndarray, np.ndarray | None]
             f"{prepared.manifest.name!r} holds out {count} samples, and a comparison needs at least {MIN_SAMPLES}: add "
             "samples, or hold out a larger part (`night.held_out`, `--test` of `shoal data add`)"
         )
+
+
+def held_out_samples(prepared: Prepared) -> HeldOut:
+    """Return the held-out samples of a set.
+
+    Raises:
+        JudgingError: there are too few.
+    """
+    check_held_out(prepared)
+    assert prepared.test_x is not None
+    count = prepared.spec.test
     rows = np.arange(count)
     if count > MAX_SAMPLES:
         rows = np.sort(Streams(0).numpy("held-out samples to judge on").choice(count, MAX_SAMPLES, replace=False))
-    x = np.asarray(prepared.test_x[rows])
-    if prepared.test_y is None:
-        return x, None
-    return x, np.asarray(prepared.test_y[rows])
+    y = None
+    if prepared.test_y is not None:
+        y = np.asarray(prepared.test_y[rows])
+    return HeldOut(prepared, np.asarray(prepared.test_x[rows]), y)
 
 
 def compare(
-    challenger: RunFolder, champion: RunFolder | None, data: Path, score: ScoreName | Literal["auto"], margin: float
+    challenger: RunFolder,
+    champion: RunFolder | None,
+    data: Path,
+    score: ScoreName | Literal["auto"],
+    margin: float,
+    confidence: float = CONFIDENCE,
 ) -> Decision:
     """Score both models on the present held-out samples of a set, and decide.
 
@@ -153,32 +245,57 @@ def compare(
         data: the folder of the set.
         score: the score that decides; auto: `acc` where there are labels, else `neighbours`.
         margin: by which the challenger must be better.
+        confidence: of the interval of the difference, which must lie above 0.
 
     Raises:
         JudgingError: too few samples are held out, or the score needs labels and they have none.
     """
-    prepared = open_prepared(data)
-    new = judged(challenger, prepared)
+    samples = held_out_samples(open_prepared(data))
+    new = assigned(challenger, samples)
+    judged = new.judged(samples)
     if champion is None:
-        return Decision(True, "there was no champion: this is the first", "", margin, new, None)
+        return Decision(True, "there was no champion: this is the first", "", margin, judged, None)
     if champion.name == challenger.name:
-        return Decision(True, "it is the champion already", "", margin, new, new)
-    name: str = score
+        return Decision(True, "it is the champion already", "", margin, judged, judged)
+    name = _deciding_score(score, judged, samples)
+    old = assigned(champion, samples)
+    old_judged = old.judged(samples)
+
+    def difference(rows: np.ndarray) -> float:
+        return samples.score(name, new, rows) - samples.score(name, old, rows)
+
+    rng = Streams(challenger.settings().seed).numpy("held-out samples of a comparison")
+    low, high = bootstrap_interval(difference, len(samples.x), confidence, rng)
+    ahead = judged.scores[name] - old_judged.scores[name]
+    promoted = ahead >= margin and ahead > 0 and low > 0
+    scores = f"{name} {judged.scores[name]:.4f} against the champion's {old_judged.scores[name]:.4f}"
+    interval = f"{confidence:.0%} interval {low:+.4f} to {high:+.4f}"
+    why = f"{scores}: {_reason(ahead, margin, low)} ({interval})"
+    return Decision(promoted, why, name, margin, judged, old_judged, low, high)
+
+
+def _deciding_score(score: str, judged: Judged, samples: HeldOut) -> str:
+    """Return the name of the score that decides.
+
+    Raises:
+        JudgingError: it needs labels, and the samples have none.
+    """
     if score == "auto":
-        name = "acc" if "acc" in new.scores else NEIGHBOURS
-    if name not in new.scores:
+        return "acc" if "acc" in judged.scores else NEIGHBOURS
+    if score not in judged.scores:
         raise JudgingError(
-            f"the score {name!r} needs labels, and the held-out samples of {prepared.manifest.name!r} have none: set "
-            f"night.score to auto or {NEIGHBOURS}"
+            f"the score {score!r} needs labels, and the held-out samples of {samples.prepared.manifest.name!r} have "
+            f"none: set night.score to auto or {NEIGHBOURS}"
         )
-    old = judged(champion, prepared)
-    ahead = new.scores[name] - old.scores[name]
-    promoted = ahead >= margin and ahead > 0
-    if promoted:
-        outcome = f"better by {ahead:.4f}, at least the margin {margin:g}"
-    elif ahead > 0:
-        outcome = f"better by {ahead:.4f}, less than the margin {margin:g}"
-    else:
-        outcome = f"not better ({ahead:+.4f})"
-    why = f"{name} {new.scores[name]:.4f} against the champion's {old.scores[name]:.4f}: {outcome}"
-    return Decision(promoted, why, name, margin, new, old)
+    return score
+
+
+def _reason(ahead: float, margin: float, low: float) -> str:
+    """Return why a difference of scores is enough, or is not."""
+    if ahead <= 0:
+        return f"not better ({ahead:+.4f})"
+    if ahead < margin:
+        return f"better by {ahead:.4f}, less than the margin {margin:g}"
+    if low <= 0:
+        return f"better by {ahead:.4f}, which may be chance"
+    return f"better by {ahead:.4f}, at least the margin {margin:g}"

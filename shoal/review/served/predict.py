@@ -6,7 +6,7 @@ trained: grey or in colour, and of its size. Unusable images are listed with the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +39,7 @@ from shoal.methods.scores.assignment import nearest_centres
 from shoal.models.frozen import FrozenEncoder, frozen_encoder
 from shoal.review.pages.cluster_sheets import MAX_SIDE, Block, by_certainty, draw_sheet, thumbnail
 from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_tensors
+from shoal.review.results.stable_names import NAME
 from shoal.review.served.new_images import MADE_GREY, fitted, note_changes, one_file, resized_to
 
 OddSize = Literal["as-set", "skip", "resize"]
@@ -60,8 +61,9 @@ class Predicted:
     """The clusters of new samples.
 
     Attributes:
-        table: a row a sample: file (of images) or row (of tables), cluster, confidence and, with centres, distance; on
-            request the embedding (`Embedding`), float32: the model's features, in whose space the centres lie.
+        table: a row a sample: file (of images) or row (of tables), cluster, confidence and, with centres, distance; of
+            a night's run the cluster's name (cluster_id); on request the embedding (`Embedding`), float32: the model's
+            features, in whose space the centres lie.
         skipped: images that were not used, and why.
         resized: number of images that were resized to the set's size.
         recoloured: number of coloured images that were made grey, like the set.
@@ -122,6 +124,9 @@ class Predictor:
         self.windows = facts.data.windows
         self.on_odd = facts.data.on_odd
         self.clusters = facts.clusters
+        self.names: np.ndarray | None = None
+        if facts.names is not None:
+            self.names = np.asarray(facts.names.names, dtype=np.int32)
         self.spec = facts.data.spec
         self.embedded = facts.data.embedded
         self.image_spec = self.spec
@@ -152,6 +157,8 @@ class Predictor:
         """
         assigned, h = self.judge(x)
         columns: dict[str, Column] = {**assigned}
+        if self.names is not None:
+            columns[NAME] = self.names[assigned["cluster"]]
         if embedding == "columns":
             columns |= {f"embedding_{place}": h[:, place] for place in range(h.shape[1])}
         elif embedding == "list":
@@ -235,7 +242,12 @@ class Predictor:
 
 
 def predict(
-    run: RunFolder, source: Path, on_odd: str = "as-set", embedding: str = "none", round: int | None = None
+    run: RunFolder,
+    source: Path,
+    on_odd: str = "as-set",
+    embedding: str = "none",
+    round: int | None = None,
+    only: Collection[str] | None = None,
 ) -> Predicted:
     """Return the clusters of new samples.
 
@@ -246,6 +258,7 @@ def predict(
         on_odd: how to treat images of another size: skip or resize; as-set: resize where the set was made that way.
         embedding: none, columns or list (`Embedding`).
         round: the round of the state to use; None: the last one.
+        only: of a folder of images, only these paths below it; then all of them may be unusable. None: all images.
 
     Raises:
         RunError, StoreError: see `Predictor`.
@@ -260,7 +273,7 @@ def predict(
     if on_odd == "as-set":
         on_odd = predictor.on_odd
     if predictor.takes_images(source):
-        found = _predict_images(predictor, source, on_odd, form)
+        found = _predict_images(predictor, source, on_odd, form, only)
     elif source.is_file() and is_array_file(source):
         found = _predict_vectors(predictor, source, form)
     else:
@@ -288,18 +301,11 @@ def _no_image(source: Path, intake: Intake) -> DataError:
     return DataError(message)
 
 
-def _predict_images(predictor: Predictor, source: Path, on_odd: str, embedding: Embedding) -> Predicted:
-    name = predictor.image_spec.name
+def _predict_images(
+    predictor: Predictor, source: Path, on_odd: str, embedding: Embedding, only: Collection[str] | None = None
+) -> Predicted:
     intake = Intake()
-    if source.is_file():
-        paths = one_file(source, name, intake)
-        root = source.parent
-        skipped = list[Rejected]()
-    else:
-        found = find_images(source, intake)
-        paths = found.images
-        root = source
-        skipped = list(found.rejected)
+    paths, root, skipped = _images_of(predictor, source, intake, only)
     if not paths and not skipped:
         raise _no_image(source, intake)
     count = len(paths) + len(skipped)
@@ -320,6 +326,8 @@ def _predict_images(predictor: Predictor, source: Path, on_odd: str, embedding: 
             images.append(image)
         if files:
             parts.append(pd.DataFrame({"file": files, **predictor.assign_images(np.stack(images), embedding)}))
+    if not parts and only is not None:
+        parts = [pd.DataFrame({"file": [], "cluster": [], "confidence": []})]
     if not parts:
         raise DataError(f"none of the {count} images in {source} can be used:\n{listing(skipped)}")
     note_left_out(skipped, intake)
@@ -327,6 +335,19 @@ def _predict_images(predictor: Predictor, source: Path, on_odd: str, embedding: 
     resized = len(intake.adapted.get(resized_to(predictor.image_spec), ()))
     recoloured = len(intake.adapted.get(MADE_GREY, ()))
     return Predicted(pd.concat(parts, ignore_index=True), skipped, resized, recoloured, intake)
+
+
+def _images_of(
+    predictor: Predictor, source: Path, intake: Intake, only: Collection[str] | None
+) -> tuple[list[Path], Path, list[Rejected]]:
+    """Return the images of a folder, or the one that is given; the folder of their names; and those to skip."""
+    if source.is_file():
+        return one_file(source, predictor.image_spec.name, intake), source.parent, []
+    found = find_images(source, intake)
+    if only is None:
+        return found.images, source, list(found.rejected)
+    paths = [path for path in found.images if path.relative_to(source).as_posix() in only]
+    return paths, source, [each for each in found.rejected if each.path in only]
 
 
 def _chunks(paths: Sequence[Path]) -> Iterator[Sequence[Path]]:

@@ -1,4 +1,4 @@
-"""The champion of a registered name: its run, and how a challenger takes its place.
+"""The champion of a registered name: its run, and how a challenger takes its place or a rollback takes it back.
 
 A decision is first kept as an event of the challenger's run. The tags and the alias in MLflow follow from that event,
 and can be set again.
@@ -6,7 +6,11 @@ and can be set again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import getpass
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +18,33 @@ from shoal.core.errors import ShoalError, brief
 from shoal.core.records import record_from_json
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked
-from shoal.engine.settings.run_settings import Settings
-from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.store.run_folder import RunFolder, in_order
+from shoal.review.mlflow_log.champions import (
+    APPROVED,
+    PROMOTED,
+    Move,
+    champion_version,
+    history,
+    make_champion,
+    note_move_by_hand,
+    return_to_previous,
+)
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
-from shoal.review.mlflow_log.model_registry import CHAMPION, registered_name, set_champion
+from shoal.review.mlflow_log.model_registry import CHALLENGER, CHAMPION, registered_name
 from shoal.review.mlflow_log.tracking import shown_uri, tracking_uri
 from shoal.review.mlflow_log.trouble import check_installed, is_no_answer
 from shoal.review.served.drift import Drift
-from shoal.review.served.judging import Decision
+from shoal.review.served.judging import WAITS, Decision
 
 DECIDED = "night_decided"
 DRIFTED = "drift"
-"""Events of a run: the decision between it and the champion; and drift of new samples."""
+MOVED = "champion_moved"
+"""Events of a run: the decision between it and the champion; drift of new samples; and that it became the champion by
+approval or a rollback."""
+DECISION = "shoal.night.decision"
+"""Tag of a version and its run: what a night decided about it."""
+NO_REASON = "no reason was given"
 
 
 class PromotionError(ShoalError):
@@ -38,32 +57,61 @@ def champion_run(settings: Settings, runs: Path) -> RunFolder | None:
     Raises:
         PromotionError: MLflow does not answer, or the run's folder is not there.
     """
+    return champion_with_version(settings, runs)[0]
+
+
+def champion_with_version(settings: Settings, runs: Path) -> tuple[RunFolder | None, str | None]:
+    """Return the run of the champion and its version; None and None where there is none.
+
+    Raises:
+        PromotionError: see `champion_run`.
+    """
     name, version = _champion(settings)
     if version is None:
-        return None
+        return None, None
     run = str(version.tags.get("shoal.run", ""))
     if not run or not (runs / run / "settings.yaml").is_file():
         raise PromotionError(
             f"the champion models:/{name}@{CHAMPION} comes from run {run or 'unknown'}, whose folder is not in {runs}: "
             "restore the folder, or give the alias to a version whose run is there"
         )
-    return RunFolder(runs / run)
+    return RunFolder(runs / run), str(version.version)
 
 
 def _champion(settings: Settings) -> tuple[str, Any]:
-    name = registered_name(settings)
-    if name is None:
-        raise PromotionError(
-            "tracking.register_as is none, and a champion needs a registered name: set it to auto or a name"
-        )
-    try:
-        client = _client(settings)
+    name = named(settings)
+    with asked(settings) as client:
         if not client.search_registered_models(f"name = '{name}'"):
             return name, None
         version = client.get_registered_model(name).aliases.get(CHAMPION)
         if version is None:
             return name, None
         return name, client.get_model_version(name, version)
+
+
+def named(settings: Settings) -> str:
+    """Return the registered name of these settings.
+
+    Raises:
+        PromotionError: they want none.
+    """
+    name = registered_name(settings)
+    if name is None:
+        raise PromotionError(
+            "tracking.register_as is none, and a champion needs a registered name: set it to auto or a name"
+        )
+    return name
+
+
+@contextlib.contextmanager
+def asked(settings: Settings) -> Iterator[Any]:
+    """Give a client of the MLflow that these settings name; say what failed where it does not answer.
+
+    Raises:
+        PromotionError: MLflow does not answer, or refuses the request.
+    """
+    try:
+        yield _client(settings)
     except ShoalError:
         raise
     except Exception as error:  # whatever MLflow raises
@@ -89,12 +137,15 @@ def _unreachable(settings: Settings, error: Exception) -> PromotionError:
     return PromotionError(f"MLflow at {address} refused a request about the champion ({reason}): see its log")
 
 
+def user() -> str:
+    """Return who acts: the user of MLflow where one is set, else that of this machine."""
+    return os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
+
+
 def keep_decision(run: RunFolder, decision: Decision, drift: Sequence[Drift]) -> None:
     """Write a decision to the events of the challenger's run, from which everything else follows."""
-    outcome = "promoted" if decision.promoted else "kept the champion"
-    run.event(
-        DECIDED, message=f"{outcome}: {decision.why}", **decision.to_json(), drift=[each.sentence() for each in drift]
-    )
+    message = f"{decision.outcome}: {decision.why}"
+    run.event(DECIDED, message=message, **decision.to_json(), drift=[each.sentence() for each in drift])
 
 
 def decision_of(run: RunFolder) -> Decision | None:
@@ -109,6 +160,8 @@ def decision_of(run: RunFolder) -> Decision | None:
 def execute_decision(run: RunFolder) -> str | None:
     """Record the decision on a run in MLflow: tags, and the alias `champion` after a promotion; it can be repeated.
 
+    A promotion that was taken back since stays taken back.
+
     Returns:
         The version of the run's model.
 
@@ -117,41 +170,209 @@ def execute_decision(run: RunFolder) -> str | None:
     """
     settings = run.settings()
     decision = decision_of(run)
-    run_id = run.lineage().mlflow_run
     name = registered_name(settings)
     if decision is None or name is None:
         return None
-    try:
-        client = _client(settings)
-        version = None
-        if run_id:
-            versions = client.search_model_versions(f"run_id = '{run_id}'")
-            version = next((str(each.version) for each in versions if each.name == name), None)
-        if version is None:
-            raise PromotionError(
-                f"MLflow has no model {name!r} of run {run.name}: `shoal run --resume {run.name}` logs it"
-            )
-        if decision.promoted:
-            set_champion(client, name, version)
-        for key, value in decision_tags(decision).items():
-            client.set_tag(run_id, key, value)
-            client.set_model_version_tag(name, version, key, value)
-    except ShoalError:
-        raise
-    except Exception as error:
-        raise _unreachable(settings, error) from error
+    with asked(settings) as client:
+        version = version_of(client, run, name)
+        known = [move.version for move in history(client, name) if move.kind == PROMOTED]
+        if decision.promoted and version not in known:
+            make_champion(client, name, version, PROMOTED, _night_of(user()), decision.why)
+        _tag(client, run, name, version, decision_tags(decision))
+        if not decision.promoted:
+            _point_challenger(client, name)
     return version
 
 
+def version_of(client: Any, run: RunFolder, name: str) -> str:
+    """Return the version of a run's model.
+
+    Raises:
+        PromotionError: MLflow has none.
+    """
+    run_id = run.lineage().mlflow_run
+    if run_id:
+        for each in client.search_model_versions(f"run_id = '{run_id}'"):
+            if each.name == name:
+                return str(each.version)
+    raise PromotionError(f"MLflow has no model {name!r} of run {run.name}: `shoal run --resume {run.name}` logs it")
+
+
+def _tag(client: Any, run: RunFolder, name: str, version: str, tags: dict[str, str]) -> None:
+    """Set tags of a version and of the MLflow run that it comes from."""
+    run_id = run.lineage().mlflow_run
+    for key, value in tags.items():
+        client.set_tag(run_id, key, value)
+        client.set_model_version_tag(name, version, key, value)
+
+
+def _point_challenger(client: Any, name: str) -> None:
+    """Point the alias `challenger` to the newest version that waits for approval, where one does.
+
+    A version that was registered since the champion's promotion, and lost against it, would hide the one that waits.
+    """
+    champion = int(champion_version(client, name) or 0)
+    waiting = [
+        int(each.version)
+        for each in client.search_model_versions(f"name = '{name}'")
+        if each.tags.get(DECISION) == WAITS and int(each.version) > champion
+    ]
+    if waiting:
+        client.set_registered_model_alias(name, CHALLENGER, str(max(waiting)))
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A move of the champion.
+
+    Args:
+        name: the registered name.
+        version: the champion now.
+        run: the name of its run.
+        before: the version before; None where there was none.
+        move: who moved it and why; None where it was the champion already.
+    """
+
+    name: str
+    version: str
+    run: str
+    before: str | None
+    move: Move | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the move as JSON."""
+        return asdict(self)
+
+
+def approve(run: RunFolder, why: str = "") -> Moved:
+    """Make a run's model the champion of its name, and record who did so and why.
+
+    Args:
+        run: a finished run whose model is registered.
+        why: the reason.
+
+    Raises:
+        PromotionError: MLflow does not answer, or has no model of the run.
+    """
+    settings = run.settings()
+    name = named(settings)
+    with asked(settings) as client:
+        version = version_of(client, run, name)
+        _note_moves(client, name, run.path.parent)
+        before = champion_version(client, name)
+        move = make_champion(client, name, version, APPROVED, user(), why or NO_REASON)
+        if client.get_model_version(name, version).tags.get(DECISION) == WAITS:
+            _tag(client, run, name, version, {DECISION: APPROVED})
+    if move is not None:
+        run.event(MOVED, message=f"{move.who} made models:/{name}/{version} the champion: {move.why}")
+    return Moved(name, version, run.name, before, move)
+
+
+def roll_back(which: str | None, runs: Path, why: str = "") -> Moved:
+    """Make the version that was the champion before the champion again, and record who did so and why.
+
+    Args:
+        which: a registered name, or a run of that name; None: the only name that has a champion.
+        runs: folder of the runs.
+        why: the reason.
+
+    Raises:
+        PromotionError: MLflow does not answer, or there is no champion or none before it.
+    """
+    settings, name = _model(which, runs)
+    with asked(settings) as client:
+        if not client.search_registered_models(f"name = '{name}'"):
+            raise PromotionError(f"MLflow has no model {name!r}: give one of {_listed(_names(client))}")
+        _note_moves(client, name, runs)
+        before = champion_version(client, name)
+        move = return_to_previous(client, name, user(), why or NO_REASON)
+        if move is None:
+            raise PromotionError(
+                f"{name!r} had no champion before version {before or 'none'}: there is nothing to return to; "
+                "`shoal promote RUN` makes the model of another run the champion"
+            )
+        run = client.get_model_version(name, move.version).tags.get("shoal.run", "")
+    if (runs / run / "settings.yaml").is_file():
+        message = f"{move.who} returned from models:/{name}/{before} to models:/{name}/{move.version}: {move.why}"
+        RunFolder(runs / run).event(MOVED, message=message)
+    return Moved(name, move.version, run, before, move)
+
+
+def _model(which: str | None, runs: Path) -> tuple[Settings, str]:
+    """Return settings that say where MLflow is, and the registered name that is meant."""
+    settings = make_settings({})
+    found = in_order(runs)
+    if found:
+        settings = RunFolder(found[-1].parent).settings()
+    if which is not None:
+        if which == "latest" or (runs / which / "settings.yaml").is_file() or Path(which, "settings.yaml").is_file():
+            settings = RunFolder.find(which, runs).settings()
+            return settings, named(settings)
+        return settings, which
+    with asked(settings) as client:
+        names = _names(client)
+    if len(names) != 1:
+        raise PromotionError(f"{len(names)} models have a champion: name one of {_listed(names)}")
+    return settings, names[0]
+
+
+def _names(client: Any) -> list[str]:
+    """Return the registered names that have a champion."""
+    return sorted(each.name for each in client.search_registered_models() if CHAMPION in each.aliases)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "(MLflow has no model with a champion)"
+
+
+def _note_moves(client: Any, name: str, runs: Path) -> Move | None:
+    """Record a move of the champion that has no record: of a night that was killed in between, or by a person.
+
+    Returns:
+        The move, if a person made it.
+    """
+    version = champion_version(client, name)
+    moves = history(client, name)
+    if version is not None and not any(move.version == version for move in moves):
+        run = runs / str(client.get_model_version(name, version).tags.get("shoal.run", ""))
+        decision = None
+        if (run / "settings.yaml").is_file():
+            decision = decision_of(RunFolder(run))
+        if decision is not None and decision.promoted:
+            make_champion(client, name, version, PROMOTED, _night_of(user()), decision.why)
+            return None
+    return note_move_by_hand(client, name)
+
+
+def _night_of(who: str) -> str:
+    """Return what acts in a night, in words."""
+    return f"a night of {who}"
+
+
+def note_approval(settings: Settings) -> Move | None:
+    """Record an alias that a person set on MLflow's page since the last night; None where nobody did.
+
+    Raises:
+        PromotionError: MLflow does not answer.
+    """
+    name = named(settings)
+    with asked(settings) as client:
+        if not client.search_registered_models(f"name = '{name}'"):
+            return None
+        return _note_moves(client, name, places.runs())
+
+
 def decision_tags(decision: Decision) -> dict[str, str]:
-    """Return a decision as tags: the outcome, the reason, the score and margin, and the scores of both."""
+    """Return a decision as tags: the outcome, the reason, the score, margin and interval, and the scores of both."""
     tags = {
-        "shoal.night.decision": ("champion kept", "promoted")[decision.promoted],
+        DECISION: decision.outcome,
         "shoal.night.why": decision.why,
         "shoal.night.score": decision.score or "none",
         "shoal.night.margin": f"{decision.margin:g}",
         "shoal.night.held_out": str(decision.challenger.samples),
     }
+    if decision.low is not None and decision.high is not None:
+        tags["shoal.night.interval"] = f"{decision.low:+.6f} to {decision.high:+.6f}"
     for who, judged in (("challenger", decision.challenger), ("champion", decision.champion)):
         if judged is not None:
             tags |= {f"shoal.night.{who}.{name}": f"{value:.6f}" for name, value in judged.scores.items()}

@@ -55,6 +55,17 @@ def test_latest_is_the_run_that_was_started_last(home: Path, small: Make, monkey
     assert RunFolder.find("latest", places.runs()).name == "20991231-000000_copied"
 
 
+def test_latest_may_mean_the_last_finished_run(home: Path, small: Make) -> None:
+    made = [new_run(small()) for _ in range(3)]
+    with pytest.raises(RunError, match=rf"is finished yet \(there are 3 runs, the last one is {made[2].name}\)"):
+        RunFolder.find("latest", places.runs(), unfinished=False)
+    for run in made[:2]:
+        run.set_finished(1, "0" * 64)
+    assert RunFolder.find("latest", places.runs(), unfinished=False).name == made[1].name
+    assert RunFolder.find("latest", places.runs()).name == made[2].name
+    assert RunFolder.find(made[2].name, places.runs(), unfinished=False).name == made[2].name
+
+
 def test_who_holds_a_run_goes_on_holding_it(home: Path, small: Make) -> None:
     run = new_run(small())
     other = f"from pathlib import Path; from shoal.engine.store.run_folder import RunFolder; r = RunFolder(Path({str(run.path)!r}))"  # noqa: E501

@@ -38,6 +38,16 @@ def test_collapse_and_fewer_clusters_do_not_pay(digits: Prepared) -> None:
     assert score((y + 3) % 10) == pytest.approx(score(y))  # which number a cluster has does not matter
 
 
+def test_rows_choose_the_pairs_that_count() -> None:
+    pairs = np.array([[1], [0], [3], [2]])
+    cluster = np.array([0, 0, 0, 1])
+    assert neighbour_information(cluster, pairs, 2, np.arange(4)) == neighbour_information(cluster, pairs, 2)
+    # The rows 0 and 3 give the pairs (0, 0) and (1, 0): P(0, 0) is 1/2 and P(0) is 3/4, P(1, 1) is 0.
+    expected = 0.5 * np.log(0.5 / 0.75**2) / np.log(2)
+    assert neighbour_information(cluster, pairs, 2, np.array([0, 3])) == pytest.approx(expected)
+    assert neighbour_information(cluster, pairs, 2, np.array([0, 0, 3, 3])) == pytest.approx(expected)
+
+
 def test_neighbours_are_the_nearest_others() -> None:
     x = np.array([[0.0, 0], [1, 0], [1.5, 0], [9, 0]], dtype=np.float32)
     assert nearest_samples(x, 2).tolist() == [[1, 2], [2, 0], [1, 0], [2, 1]]

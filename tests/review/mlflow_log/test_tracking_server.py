@@ -24,6 +24,8 @@ from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
+from shoal.review.mlflow_log.champions import history
+from shoal.review.served.promotion import approve, roll_back
 from tests.conftest import SMALL
 from tests.sources import ROOT
 
@@ -154,3 +156,21 @@ def all_files(client: Any, run_id: str) -> list[str]:
         for each in client.list_artifacts(run_id, folders.pop()):
             (folders if each.is_dir else found).append(each.path)
     return sorted(found)
+
+
+def test_a_champion_is_approved_and_taken_back_over_http(served: list[RunFolder]) -> None:
+    name = "shoal-fedcc-digits"
+    client = mlflow.MlflowClient()
+
+    def aliases() -> dict[str, str]:
+        found = client.get_registered_model(name).aliases
+        return {alias: str(version) for alias, version in found.items() if alias in ("champion", "previous")}
+
+    approve(served[1], "it mixes less")
+    assert aliases() == {"champion": "2", "previous": "1"}
+    moved = roll_back(None, served[0].path.parent, "it does not")
+    assert (moved.version, moved.before, moved.run) == ("1", "2", served[0].name)
+    assert aliases() == {"champion": "1"}
+    told = [(move.version, move.kind, move.why) for move in history(client, name)]
+    assert told[1:] == [("2", "approved", "it mixes less"), ("1", "rolled back", "it does not")]
+    assert told[0][:2] == ("1", "first")

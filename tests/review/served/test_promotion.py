@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ import pytest
 from mlflow import MlflowClient
 from PIL import Image
 
+from shoal.cli.promote import promote
+from shoal.cli.rollback import rollback
 from shoal.data.own import read_folder
 from shoal.data.own_store import store_batch
 from shoal.data.prepare import prepare
@@ -22,10 +26,20 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
+from shoal.review.mlflow_log.champions import history
 from shoal.review.results.clusters import keep_clusters
+from shoal.review.served import judging
 from shoal.review.served.drift import CLUSTERS, UNIFORMITY, find_drift
-from shoal.review.served.judging import Decision, JudgingError, compare
-from shoal.review.served.promotion import PromotionError, champion_run, decision_of, execute_decision, keep_decision
+from shoal.review.served.judging import Decision, HeldOut, JudgingError, compare
+from shoal.review.served.promotion import (
+    PromotionError,
+    champion_run,
+    decision_of,
+    execute_decision,
+    keep_decision,
+    note_approval,
+    roll_back,
+)
 from tests.conftest import SMALL
 from tests.planted_images import draw, write_clients
 from tests.runs import straight
@@ -105,6 +119,7 @@ def test_mlflow_is_told_and_can_be_told_again(pair: tuple[RunFolder, RunFolder])
     assert float(tags["shoal.night.challenger.acc"]) == pytest.approx(decision.challenger.scores["acc"], abs=1e-6)
     assert tags["shoal.night.champion.run"] == champion.name
     assert client.get_model_version(NAME, "2").tags["shoal.night.why"] == decision.why
+    assert tags["shoal.night.interval"] == f"{decision.low:+.6f} to {decision.high:+.6f}"
     moved = challenger.path.with_name("elsewhere")
     shutil.move(challenger.path, moved)
     try:
@@ -112,6 +127,99 @@ def test_mlflow_is_told_and_can_be_told_again(pair: tuple[RunFolder, RunFolder])
             champion_run(champion.settings(), places.runs())
     finally:
         shutil.move(moved, challenger.path)
+
+
+def test_a_difference_that_may_be_chance_is_not_enough(pair: tuple[RunFolder, RunFolder]) -> None:
+    decision = decided(pair)
+    assert decision.champion is not None
+    assert decision.low is not None
+    assert decision.high is not None
+    gap = decision.challenger.scores["acc"] - decision.champion.scores["acc"]
+    assert 0 < decision.low < gap < decision.high
+    assert f"95% interval {decision.low:+.4f} to {decision.high:+.4f}" in decision.why
+    assert decided(pair) == decision  # the draws come from the run's seed
+    assert decision.rows()[1]["interval"] == f"{decision.low:+.4f} to {decision.high:+.4f}"
+    few = prepare("digits", places.store())
+    samples = HeldOut(few, np.asarray(few.test_x[:12]), np.asarray(few.test_y[:12]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judging, "held_out_samples", lambda prepared: samples)
+        unsure = decided(pair, margin=0.0)
+    assert unsure.champion is not None
+    assert unsure.challenger.samples == 12
+    ahead = unsure.challenger.scores["acc"] - unsure.champion.scores["acc"]
+    assert unsure.low is not None
+    assert unsure.low <= 0 < ahead
+    assert not unsure.promoted
+    assert f"better by {ahead:.4f}, which may be chance" in unsure.why
+
+
+def champions() -> dict[str, str]:
+    client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
+    return {alias: str(version) for alias, version in client.get_registered_model(NAME).aliases.items()}
+
+
+def test_a_champion_is_taken_back_and_approved_again(
+    pair: tuple[RunFolder, RunFolder], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "anna")
+    champion, challenger = pair
+    keep_decision(challenger, decided(pair), [])
+    execute_decision(challenger)
+    assert (champions()["champion"], champions()["previous"]) == ("2", "1")
+    rollback(None, why="it mixes ones and sevens")
+    assert f"models:/{NAME}/1 of run {champion.name} is the champion again" in capsys.readouterr().out
+    assert champions()["champion"] == "1"
+    assert "previous" not in champions()
+    moved = [event.message for event in champion.events() if event.kind == "champion_moved"]
+    assert moved == [f"anna returned from models:/{NAME}/2 to models:/{NAME}/1: it mixes ones and sevens"]
+    execute_decision(challenger)  # a night that is repeated does not undo what a person did
+    assert champions()["champion"] == "1"
+    with pytest.raises(PromotionError, match="there is nothing to return to"):
+        roll_back(NAME, places.runs())
+    promote(challenger.name, why="they are rare", as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["version"], found["before"], found["move"]["who"]) == ("2", "1", "anna")
+    assert champions()["champion"] == "2"
+    promote(challenger.name, why="once more")
+    assert "is the champion already" in capsys.readouterr().out
+    with pytest.raises(PromotionError, match=f"no model 'other': give one of {NAME}"):
+        roll_back("other", places.runs())
+
+
+def test_a_promotion_that_a_kill_left_unrecorded_is_the_nights(pair: tuple[RunFolder, RunFolder]) -> None:
+    _, challenger = pair
+    client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
+    keep_decision(challenger, decided(pair), [])
+    for key in client.get_model_version(NAME, "2").tags:
+        if key.startswith("shoal.champion."):
+            client.delete_model_version_tag(NAME, "2", key)
+    client.set_registered_model_alias(NAME, "champion", "2")  # the night was killed here
+    assert note_approval(challenger.settings()) is None
+    move = history(client, NAME)[-1]
+    assert (move.version, move.kind, move.why) == ("2", "promoted", decided(pair).why)
+    assert move.who.startswith("a night of ")
+
+
+def test_a_challenger_that_waits_keeps_its_alias_until_it_is_approved(pair: tuple[RunFolder, RunFolder]) -> None:
+    champion, challenger = pair
+    client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
+    roll_back(NAME, places.runs())
+    waiting = replace(decided(pair), promoted=False, waits=True)
+    keep_decision(challenger, waiting, [])
+    assert decision_of(challenger) == waiting
+    execute_decision(challenger)
+    assert (champions()["champion"], champions()["challenger"]) == ("1", "2")
+    assert client.get_model_version(NAME, "2").tags["shoal.night.decision"] == "waits for approval"
+    client.delete_registered_model_alias(NAME, "challenger")  # as where a later version took it
+    execute_decision(challenger)
+    assert champions()["challenger"] == "2"
+    assert note_approval(challenger.settings()) is None
+    client.set_registered_model_alias(NAME, "champion", "2")  # on MLflow's page
+    move = note_approval(challenger.settings())
+    assert move is not None
+    assert (move.version, move.kind) == ("2", "set in MLflow")
+    assert "challenger" not in champions()
+    assert champion_run(champion.settings(), places.runs()).name == challenger.name
 
 
 def test_what_cannot_be_judged_is_said(pair: tuple[RunFolder, RunFolder], tmp_path: Path) -> None:

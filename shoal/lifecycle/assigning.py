@@ -1,0 +1,288 @@
+"""New files of a watched folder, assigned to the clusters of the champion: in batches, each file once.
+
+    results/assigned/MODEL/0001/    clusters.csv (a row a sample), sheet.png, batch.json (files and digests), logged
+
+A batch is written beside its place and renamed into it, and MLflow is told afterwards. So a process that is killed
+leaves a whole batch or none, and what batch.json names is what was done. `logged` says that MLflow has the batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pandas as pd
+
+from shoal.core.errors import DataError, ShoalError
+from shoal.core.records import record_from_json, record_to_json
+from shoal.data.array_files import is_array_file
+from shoal.data.folder_files import find_images, is_system
+from shoal.data.intake import Intake
+from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.store.codec import read_sealed, write_sealed
+from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.assign_settings import AssignSettings
+from shoal.lifecycle.taking_in import bring
+from shoal.review.mlflow_log.assignments import log_assignment
+from shoal.review.results.stable_names import NAME
+from shoal.review.results.summary import counted
+from shoal.review.served.predict import TABLE_FILES, Predicted, Predictor, predict, predicted_sheet, write_table
+from shoal.review.served.promotion import champion_with_version
+
+TABLE = "clusters.csv"
+SHEET = "sheet.png"
+FACTS = "batch.json"
+LOGGED = "logged"
+"""Files of a batch; the last one is there once MLflow has the others."""
+PART = ".part"
+"""Suffix of a batch that is being written, or that a kill cut short."""
+
+
+class AssignError(ShoalError):
+    """New files cannot be assigned."""
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """A file as it was when it was assigned or left out.
+
+    Args:
+        sha256: of its bytes.
+        bytes: its size.
+        modified_ns: when it was written.
+        left_out: why it has no cluster; empty where it has one.
+    """
+
+    sha256: str
+    bytes: int
+    modified_ns: int
+    left_out: str = ""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What batch.json holds.
+
+    Args:
+        model: the registered name.
+        version: the version that was the champion.
+        run: its run.
+        files: facts by path below the watched folder.
+    """
+
+    model: str
+    version: str
+    run: str
+    files: Mapping[str, FileFacts]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What became of the new files.
+
+    Args:
+        message: in a sentence.
+        samples: number of samples that got a cluster.
+        folder: of the batch; empty where nothing was new.
+        left_out: files that cannot be used, with reasons.
+        logged: whether MLflow has all batches.
+    """
+
+    message: str
+    samples: int
+    folder: str
+    left_out: tuple[str, ...] = ()
+    logged: bool = True
+
+
+@dataclass(frozen=True)
+class _Champion:
+    """The model that assigns."""
+
+    run: RunFolder
+    version: str
+    predictor: Predictor = field(repr=False)
+
+
+def assign_new(settings: AssignSettings) -> Assignment:
+    """Assign the files of the watched folder that are new or were changed, and log what MLflow does not have yet.
+
+    Raises:
+        AssignError: no folder is named, there is no champion, or another process assigns. PromotionError: MLflow does
+            not answer. DataError: the folder does not exist.
+    """
+    if settings.watch is None:
+        raise AssignError("assignment.watch names no folder: set it to the folder with the new files")
+    watch = places.home() / Path(settings.watch).expanduser()
+    bring(watch)
+    if not watch.is_dir():
+        raise DataError(f"the watched folder {watch} does not exist: make it, and put new files into it")
+    folder = places.home() / Path(settings.into).expanduser() / settings.model
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder):
+        champion = _champion(settings)
+        new = new_files(watch, champion, known_files(folder))
+        done = Assignment(f"nothing new in {watch}", 0, "")
+        if new:
+            done = write_batch(settings, watch, folder, champion, new)
+        logged = [log_batch(settings.model, batch) for batch in batches(folder) if not (batch / LOGGED).exists()]
+        return replace(done, logged=all(logged))
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Claim a model's batches, and remove what a killed process left half written.
+
+    Raises:
+        AssignError: another process assigns.
+    """
+    with (folder / ".lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AssignError(f"another process assigns files into {folder}: wait for it") from None
+        for left in folder.glob(f"*{PART}"):
+            shutil.rmtree(left)
+        yield
+
+
+def _champion(settings: AssignSettings) -> _Champion:
+    run, version = champion_with_version(_asking(settings), places.runs())
+    if run is None or version is None:
+        raise AssignError(
+            f"MLflow has no champion of {settings.model!r}: train a model that registers under this name, or set "
+            "assignment.model to a registered name"
+        )
+    return _Champion(run, version, Predictor(run))
+
+
+def _asking(settings: AssignSettings) -> Settings:
+    """Return settings of a run that would register under the model's name, in the same MLflow."""
+    return make_settings({"tracking": {"register_as": settings.model, "uri": settings.uri}})
+
+
+def batches(folder: Path) -> list[Path]:
+    """Return the folders of a model's whole batches, the oldest first."""
+    return sorted(path for path in folder.iterdir() if path.name.isdecimal())
+
+
+def read_batch(batch: Path) -> Batch:
+    """Read batch.json of a batch.
+
+    Raises:
+        StoreError: it is missing or damaged.
+    """
+    return record_from_json(Batch, read_sealed(batch / FACTS))
+
+
+def known_files(folder: Path) -> dict[str, FileFacts]:
+    """Return the newest facts of every file that was assigned or left out before."""
+    known: dict[str, FileFacts] = {}
+    for batch in batches(folder):
+        known |= read_batch(batch).files
+    return known
+
+
+def new_files(watch: Path, champion: _Champion, known: Mapping[str, FileFacts]) -> dict[str, FileFacts]:
+    """Return the files that are new, or whose bytes are others than before, by path below the watched folder."""
+    found = {}
+    for path in candidates(watch, champion.predictor):
+        name = path.relative_to(watch).as_posix()
+        before = known.get(name)
+        try:
+            about = path.stat()
+            if before is not None and (before.bytes, before.modified_ns) == (about.st_size, about.st_mtime_ns):
+                continue
+            with path.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:
+            continue  # it was removed a moment ago, or cannot be read yet: the next time looks again
+        if before is None or before.sha256 != sha256:
+            found[name] = FileFacts(sha256, about.st_size, about.st_mtime_ns)
+    return found
+
+
+def candidates(watch: Path, predictor: Predictor) -> list[Path]:
+    """Return the files below a folder that a model may take: images, or tables and arrays of vectors."""
+    if predictor.takes_images(watch):
+        return find_images(watch, Intake()).images
+    return sorted(
+        path
+        for path in watch.rglob("*")
+        if path.is_file()
+        and not is_system(path.name)
+        and (path.name.lower().endswith(TABLE_FILES) or is_array_file(path))
+    )
+
+
+def write_batch(
+    settings: AssignSettings, watch: Path, folder: Path, champion: _Champion, new: dict[str, FileFacts]
+) -> Assignment:
+    """Assign new files, and write the batch."""
+    found = assigned(settings, watch, champion, sorted(new))
+    reasons = {each.path: each.reason for each in found.skipped}
+    files = {name: replace(facts, left_out=reasons.get(name, "")) for name, facts in new.items()}
+    numbers = [int(path.name) for path in batches(folder)]
+    place = folder / f"{max(numbers, default=0) + 1:04d}"
+    part = place.with_name(place.name + PART)
+    part.mkdir()
+    table = with_cluster_id(found.table)
+    write_table(table, part / TABLE)
+    if settings.sheet and len(table) and "file" in found.table and champion.predictor.takes_images(watch):
+        predicted_sheet(found, watch, part / SHEET)
+    write_sealed(part / FACTS, record_to_json(Batch(settings.model, champion.version, champion.run.name, files)))
+    part.rename(place)
+    message = (
+        f"{counted(len(table), 'sample')} of {counted(len(new), 'new file')} assigned by {settings.model} version "
+    )
+    message += f"{champion.version}: {place / TABLE}"
+    return Assignment(message, len(table), str(place), tuple(f"{name}: {why}" for name, why in reasons.items()))
+
+
+def assigned(settings: AssignSettings, watch: Path, champion: _Champion, names: Sequence[str]) -> Predicted:
+    """Return the clusters of new files; those that cannot be used are listed with reasons."""
+    if champion.predictor.takes_images(watch):
+        return predict(champion.run, watch, settings.on_odd, only=set(names))
+    from shoal.data.images import Rejected
+
+    tables = []
+    skipped = []
+    for name in names:
+        try:
+            table = predict(champion.run, watch / name).table
+        except DataError as error:
+            skipped.append(Rejected(name, str(error)))
+            continue
+        table.insert(0, "file", name)
+        tables.append(table)
+    if not tables:
+        tables = [pd.DataFrame({"file": [], "cluster": [], "confidence": []})]
+    return Predicted(pd.concat(tables, ignore_index=True), skipped)
+
+
+def with_cluster_id(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with the stable name of each cluster beside the file; without one it is the cluster's number."""
+    names = table["cluster"]
+    if NAME in table:
+        names = table[NAME]
+    rest = table.drop(columns=["file", NAME, "confidence"], errors="ignore")
+    first = pd.DataFrame({"file": table["file"], NAME: names, "confidence": table["confidence"]})
+    return pd.concat([first, rest], axis=1)
+
+
+def log_batch(model: str, place: Path) -> bool:
+    """Log a batch to MLflow; return whether MLflow has it now."""
+    batch = read_batch(place)
+    table = pd.read_csv(place / TABLE)
+    run = RunFolder.find(batch.run, places.runs())
+    skipped = sum(bool(facts.left_out) for facts in batch.files.values())
+    if not log_assignment(run, model, batch.version, place.name, place, table, skipped):
+        return False
+    (place / LOGGED).touch()
+    return True

@@ -1,0 +1,51 @@
+"""Assignments of new files in MLflow: a run for each batch, with its table, its contact sheet and its numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from shoal.engine.settings import places
+from shoal.engine.store.run_folder import RunFolder
+from shoal.review.mlflow_log.parent import ParentRun
+from shoal.review.results.stable_names import NAME
+from shoal.review.results.summary import counted
+
+TAG = "shoal.assignment"
+"""Tag of a run: the model and the number of the batch, by which a repeated log finds it."""
+
+
+def log_assignment(
+    champion: RunFolder, model: str, version: str, batch: str, folder: Path, table: pd.DataFrame, skipped: int
+) -> bool:
+    """Log a batch of assigned files; the same batch again changes nothing. A warning says where MLflow is away.
+
+    Args:
+        champion: the run whose model assigned them; its settings say where to log.
+        model: the registered name.
+        version: of the model.
+        batch: its number.
+        folder: with the files of the batch.
+        table: a row a sample.
+        skipped: number of files that could not be used.
+
+    Returns:
+        Whether MLflow has it.
+    """
+    tags = {"shoal.model": model, "shoal.model_version": version, "shoal.assigned_by": champion.name}
+    name = f"assign {counted(len(table), 'sample')} with {model} version {version}"
+    run = ParentRun(champion.settings(), places.mlflow_store(), (TAG, f"{model} {batch}"), name, tags)
+    metrics = {"assigned/samples": float(len(table)), "assigned/skipped": float(skipped)}
+    if len(table):
+        metrics["assigned/mean_confidence"] = float(table["confidence"].mean())
+    run.finish(metrics, folder, clusters_in_markdown(table))
+    return run.reached
+
+
+def clusters_in_markdown(table: pd.DataFrame) -> str:
+    """Return samples and mean confidence of each cluster as a table."""
+    rows = ["| cluster | samples | mean confidence |", "| --- | --- | --- |"]
+    for cluster, row in table.groupby(NAME)["confidence"].agg(["size", "mean"]).iterrows():
+        rows.append(f"| {int(cluster)} | {int(row['size']):,} | {row['mean']:.3f} |")
+    return "\n".join(rows)

@@ -1,0 +1,208 @@
+"""Word of new data to Prefect: an event for each deployment that they concern, which starts it.
+
+A deployment is concerned by a folder that a `watch` of its parameters names, and by the set that its settings name. The
+triggers of prefect.yaml start it at the event. `shoal serve` looks at the watched folders; `shoal data add` and
+`shoal data arrived`, for instance in a hook of git, give word of theirs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from shoal.core.errors import ShoalError
+from shoal.engine.settings import places
+from shoal.engine.store.codec import write_atomic
+from shoal.serving.deployments import ask
+
+ARRIVED = "shoal.data.arrived"
+"""The event; the triggers of prefect.yaml expect it."""
+RESOURCE = "shoal.arrival."
+"""Prefix of the id of the event's resource; the name of a deployment follows."""
+LOOK_SECONDS = 15.0
+"""Time between two looks at the watched folders. Files that changed since the last look may still be copied."""
+
+
+@dataclass(frozen=True)
+class Concerned:
+    """A deployment with the data that concern it.
+
+    Args:
+        name: of the deployment.
+        folders: the folders that it watches.
+        data: names of the data sets that it trains on.
+    """
+
+    name: str
+    folders: tuple[Path, ...]
+    data: tuple[str, ...]
+
+
+def concerned(deployments: Iterable[dict[str, Any]]) -> list[Concerned]:
+    """Return the deployments that new data may concern.
+
+    Args:
+        deployments: as Prefect's API describes them.
+    """
+    found = []
+    for each in deployments:
+        parameters = [value for value in (each.get("parameters") or {}).values() if isinstance(value, dict)]
+        watched = [value["watch"] for value in parameters if isinstance(value.get("watch"), str)]
+        folders = tuple((places.home() / Path(name).expanduser()).resolve() for name in watched)
+        sets = [value["data"]["name"] for value in parameters if isinstance(value.get("data"), dict)]
+        names = tuple(name for name in sets if isinstance(name, str))
+        if folders or names:
+            found.append(Concerned(each["name"], folders, names))
+    return found
+
+
+def known_deployments(api: str) -> list[dict[str, Any]]:
+    """Return the deployments of a Prefect server.
+
+    Raises:
+        DeploymentError: the server does not answer.
+    """
+    found: list[dict[str, Any]] = ask("POST", f"{api}/deployments/filter", json={}).json()
+    return found
+
+
+def announce(api: str, deployment: str, what: str) -> None:
+    """Emit the event that starts a deployment.
+
+    Args:
+        api: address of the server's API.
+        deployment: its name.
+        what: the folder or the set with the new data.
+
+    Raises:
+        DeploymentError: the server does not answer.
+    """
+    event = {
+        "id": str(uuid.uuid4()),
+        "occurred": datetime.now(UTC).isoformat(),
+        "event": ARRIVED,
+        "resource": {"prefect.resource.id": f"{RESOURCE}{deployment}", "prefect.resource.name": what},
+        "payload": {"message": f"new data in {what}"},
+    }
+    ask("POST", f"{api}/events", json=[event])
+
+
+def announce_data(what: str) -> list[str]:
+    """Announce new data in a set or in a watched folder to the server of PREFECT_API_URL.
+
+    Args:
+        what: the name of a data set, or a folder.
+
+    Returns:
+        The deployments that start; none where no server is named.
+
+    Raises:
+        DeploymentError: the server does not answer.
+    """
+    api = os.environ.get("PREFECT_API_URL", "").rstrip("/")
+    if not api:
+        return []
+    folder = (places.home() / Path(what).expanduser()).resolve()
+    names = []
+    for each in concerned(known_deployments(api)):
+        # A set that grows from a watched folder is added to by its own nights.
+        if folder in each.folders or (what in each.data and not each.folders):
+            announce(api, each.name, what)
+            names.append(each.name)
+    return names
+
+
+def fingerprint(folder: Path) -> str:
+    """Return a digest of the names, sizes and times of all files below a folder, and of its pointer of DVC.
+
+    Returns:
+        An empty text where there is neither a file nor a pointer.
+    """
+    lines = []
+    for place, _, files in os.walk(folder):
+        for name in files:
+            path = Path(place, name)
+            try:
+                facts = path.lstat()
+            except OSError:
+                continue  # it was removed a moment ago
+            lines.append(f"{path.relative_to(folder)} {facts.st_size} {facts.st_mtime_ns}")
+    pointer = folder.with_name(f"{folder.name}.dvc")
+    if pointer.is_file():
+        lines.append(pointer.read_text(errors="replace"))
+    if not lines:
+        return ""
+    return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class FolderWatch:
+    """Looks at the folders that deployments watch, and announces those that changed and then stayed as they are.
+
+    Args:
+        api: address of Prefect's API.
+        memory: the file that remembers which state of each folder was announced, also when the service starts again.
+    """
+
+    def __init__(self, api: str, memory: Path) -> None:
+        self.api = api
+        self.memory = memory
+        self._last: dict[str, str] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch folders", daemon=True)
+
+    def start(self) -> None:
+        """Look every `LOOK_SECONDS`, on a thread of its own, until `stop`."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(LOOK_SECONDS):
+            try:
+                self.look()
+            except (ShoalError, OSError):
+                continue  # the server is busy, or a disk is away: the next look comes soon
+
+    def look(self) -> list[str]:
+        """Announce every folder that differs from its announced state and has not changed since the last look.
+
+        Returns:
+            The deployments that were told.
+
+        Raises:
+            DeploymentError: the server does not answer.
+        """
+        told = []
+        announced = self._announced()
+        for each in concerned(known_deployments(self.api)):
+            for folder in each.folders:
+                key = f"{each.name} {folder}"
+                now = fingerprint(folder)
+                quiet = self._last.get(key) == now
+                self._last[key] = now
+                if now and quiet and announced.get(key) != now:
+                    announce(self.api, each.name, str(folder))
+                    announced[key] = now
+                    write_atomic(self.memory, json.dumps(announced).encode())
+                    told.append(each.name)
+        return told
+
+    def _announced(self) -> dict[str, str]:
+        """Return the announced state of each deployment's folder; nothing where the file is missing or damaged."""
+        try:
+            found = json.loads(self.memory.read_text())
+        except (OSError, ValueError):
+            return {}
+        if not isinstance(found, dict):
+            return {}
+        return found

@@ -1,0 +1,95 @@
+"""New data start the deployments that they concern, on a real Prefect server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.cli.data import arrived
+from shoal.core.errors import ShoalError
+from shoal.serving.arrivals import FolderWatch, announce_data, concerned, fingerprint
+from tests.flows.test_prefect import PATIENCE, ROOT, Server, register
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    one = Server(tmp_path_factory.mktemp("prefect"))
+    yield one
+    one.stop()
+
+
+def started(server: Server, deployment: str, count: int) -> int:
+    """How many flow runs of a deployment automations have made, once there are so many, or after a while."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        runs = server.find("flow_runs", flows={"name": {"any_": [deployment]}}, limit=50)
+        found = [run for run in runs if not run["auto_scheduled"]]
+        if len(found) >= count or time.monotonic() > deadline:
+            return len(found)
+        time.sleep(0.5)
+
+
+def watching(server: Server, home: Path, watch: str | None, data: str) -> None:
+    """Register the deployments, and set what `nightly` watches and trains on, as on Prefect's page."""
+    (home / "flows").symlink_to(ROOT / "flows")
+    (home / "prefect.yaml").write_text((ROOT / "prefect.yaml").read_text())
+    register(server, home)
+    nightly = next(each for each in server.find("deployments") if each["name"] == "nightly")
+    assert nightly["global_concurrency_limit"]["limit"] == 1
+    parameters = nightly["parameters"]
+    parameters["settings"]["data"] = {"name": data}
+    parameters["night"]["watch"] = watch
+    server.ask("PATCH", f"deployments/{nightly['id']}", {"parameters": parameters})
+
+
+def test_files_in_a_watched_folder_start_a_night_once(
+    server: Server, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching(server, home, "incoming", "photos")
+    watch = FolderWatch(server.api, home / "watched.json")
+    assert (watch.look(), watch.look()) == ([], [])  # there is no folder yet
+    (home / "incoming" / "north").mkdir(parents=True)
+    (home / "incoming" / "north" / "a.png").write_bytes(b"1")
+    assert watch.look() == []  # it may still be copied
+    assert watch.look() == ["nightly"]
+    assert watch.look() == []
+    assert started(server, "nightly", 1) == 1
+    again = FolderWatch(server.api, home / "watched.json")
+    assert (again.look(), again.look()) == ([], [])  # the service was started again
+    (home / "incoming.dvc").write_text("outs: other\n")  # `git pull` brought what somebody pushed with DVC
+    assert (again.look(), again.look()) == ([], ["nightly"])
+    monkeypatch.setenv("PREFECT_API_URL", server.api)
+    arrived("incoming")
+    with pytest.raises(ShoalError, match="no deployment watches the folder or trains on the set 'elsewhere'"):
+        arrived("elsewhere")
+    assert announce_data("photos") == []  # its own nights add to it
+    assert started(server, "nightly", 3) == 3
+
+
+def test_a_set_that_was_added_starts_the_night_that_trains_on_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = {"settings": {"data": {"name": "mine"}}, "night": {"watch": None}}
+    (found,) = concerned([{"name": "nightly", "parameters": parameters}, {"name": "tell", "parameters": {"what": "x"}}])
+    assert (found.name, found.folders, found.data) == ("nightly", (), ("mine",))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    assert announce_data("mine") == []
+
+
+def test_a_fingerprint_tells_names_sizes_times_and_the_pointer(home: Path) -> None:
+    folder = home / "incoming"
+    assert fingerprint(folder) == ""
+    folder.mkdir()
+    assert fingerprint(folder) == ""
+    seen = {fingerprint(folder)}
+    (folder / "a").write_text("1")
+    seen.add(fingerprint(folder))
+    assert fingerprint(folder) in seen
+    (folder / "a").write_text("12")
+    seen.add(fingerprint(folder))
+    (folder / "a").rename(folder / "b")
+    seen.add(fingerprint(folder))
+    (home / "incoming.dvc").write_text("x")
+    seen.add(fingerprint(folder))
+    assert len(seen) == 5

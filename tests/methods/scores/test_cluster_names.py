@@ -1,0 +1,85 @@
+"""Names that clusters keep, and the four changes, in cases that can be counted by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.methods.scores.cluster_names import ClusterChange, OldClusters, name_clusters
+
+
+def old(*sizes: int, names: tuple[int, ...] = (), next_name: int = 10, centres: object = None) -> OldClusters:
+    return OldClusters(
+        names or tuple(range(len(sizes))), sizes, next_name, None if centres is None else np.array(centres)
+    )
+
+
+def test_clusters_that_only_changed_their_numbers_keep_their_names() -> None:
+    shared = np.array([[0, 0, 30], [2, 40, 0], [50, 1, 0]])
+    found = name_clusters(old(30, 42, 51, names=(4, 7, 9)), shared, [60, 41, 30])
+    assert found.names == (9, 7, 4)
+    assert (found.next_name, found.changes) == (10, ())
+
+
+def test_a_cluster_that_split_leaves_its_name_to_the_larger_part() -> None:
+    shared = np.array([[50, 0, 0], [0, 60, 40]])
+    found = name_clusters(old(50, 100, names=(3, 7)), shared, [50, 60, 40])
+    assert found.names == (3, 7, 10)
+    assert found.next_name == 11
+    assert found.changes == (ClusterChange("split", (7,), (7, 10), 100),)
+    assert found.changes[0].sentence() == "cluster 7 split in two: 7 and 10"
+
+
+def test_clusters_that_merged_leave_the_name_of_the_larger_one() -> None:
+    shared = np.array([[30, 0], [50, 0], [0, 20]])
+    found = name_clusters(old(30, 50, 20, names=(3, 5, 8)), shared, [80, 20])
+    assert found.names == (5, 8)
+    assert found.changes == (ClusterChange("merged", (3, 5), (5,), 80),)
+    assert found.changes[0].sentence() == "clusters 3 and 5 merged into cluster 5"
+
+
+def test_a_new_cluster_has_samples_that_no_cluster_had() -> None:
+    found = name_clusters(old(50, 40), np.array([[50, 0, 0], [0, 38, 2]]), [55, 40, 47])
+    assert found.names == (0, 1, 10)
+    assert found.changes == (ClusterChange("new", (), (10,), 47),)
+    assert found.changes[0].sentence() == "cluster 10 is new, with 47 samples"
+
+
+def test_a_cluster_that_is_gone_left_its_samples_to_others() -> None:
+    shared = np.array([[90, 0], [0, 90], [15, 15]])
+    found = name_clusters(old(90, 90, 30), shared, [105, 105])
+    assert found.names == (0, 1)
+    assert found.changes == (ClusterChange("gone", (2,), (0, 1), 30),)
+    assert found.changes[0].sentence() == "cluster 2 is gone: its samples are now in clusters 0 and 1"
+
+
+def test_samples_that_move_between_clusters_that_stay_are_no_change() -> None:
+    # Most of cluster 1 goes to the new cluster that continues 0, and what is left of it still continues 1.
+    shared = np.array([[60, 0], [40, 30]])
+    found = name_clusters(old(60, 70), shared, [100, 30])
+    assert (found.names, found.changes) == ((0, 1), ())
+
+
+def test_names_are_never_given_again() -> None:
+    first = name_clusters(old(60, 40, next_name=2), np.array([[60], [40]]), [100])
+    assert (first.names, first.next_name) == ((0,), 2)
+    second = name_clusters(OldClusters(first.names, (100,), first.next_name), np.array([[100, 0]]), [100, 60])
+    assert (second.names, second.next_name) == ((0, 2), 3)
+
+
+def test_clusters_without_shared_samples_are_matched_by_their_centres() -> None:
+    centres = [[0.0, 0.0], [5.0, 5.0], [9.0, 0.0]]
+    moved = np.array([[5.1, 5.0], [0.2, 0.0], [30.0, 30.0]])
+    found = name_clusters(old(10, 10, 10, centres=centres), np.zeros((3, 3), dtype=int), [10, 10, 10], moved)
+    assert found.names == (1, 0, 10)
+    kinds = [(change.kind, change.before, change.after) for change in found.changes]
+    assert kinds == [("new", (), (10,)), ("gone", (2,), ())]
+    # Samples outweigh centres: here cluster 0 has all samples of the new cluster whose centre is at cluster 1.
+    shared = np.array([[10, 0, 0], [0, 10, 0], [0, 0, 0]])
+    found = name_clusters(old(10, 10, 10, centres=centres), shared, [10, 10, 10], moved)
+    assert found.names[:2] == (0, 1)
+
+
+def test_empty_clusters_need_no_new_names_and_are_no_news() -> None:
+    shared = np.array([[50, 0, 0], [0, 0, 0], [0, 0, 40]])
+    found = name_clusters(old(50, 0, 40), shared, [50, 0, 40])
+    assert (found.names, found.changes) == ((0, 1, 2), ())
