@@ -18,13 +18,8 @@ from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.review.results.result import run_result, shown_metrics
-from shoal.review.results.runs import (
-    at_work,
-    bytes_of,
-    listed_runs,
-    main_score,
-    remove_run,
-)
+from shoal.review.results.run_list import listed_runs
+from shoal.review.results.runs import at_work, bytes_of, main_score, remove_run
 from tests.runs import stopped, straight
 
 Make = Callable[..., Any]
