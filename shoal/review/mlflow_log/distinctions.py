@@ -36,6 +36,8 @@ IN_TITLE = ("partition.clients", "partition.transform", "seed")
 """Settings that every name says, beside method, data and partition scheme."""
 PARAMETER_OF = {"dirichlet": "beta", "labels_per_client": "labels", "majority": "p", "by_column": "column"}
 """The parameter of a partition scheme that every name says."""
+IN_WORDS = {("model.clusters", "0"): "as classes"}
+"""Values of settings that mean something else than they say."""
 NOT_COMPUTED = ("tracking.", "checkpoint.", "workers.", "choose.")
 """Sections that say where a run is done and shown, or how a setting was chosen: not what is computed."""
 VIEW = "shoal"
@@ -149,7 +151,7 @@ def run_name(values: Mapping[str, Any], differing: Iterable[str], title: str) ->
         label = word
         if last_words.count(word) > 1:
             label = key
-        parts.append(f"{label} {shown(values[key])}")
+        parts.append(f"{label} {IN_WORDS.get((key, str(values[key])), shown(values[key]))}")
     room = MAX_NAME_CHARACTERS - len(title) - len(SEPARATOR)
     head = SEPARATOR.join(parts)
     if not head or room < MAX_VALUE_CHARACTERS:
