@@ -30,6 +30,9 @@ MAX_VALUE_CHARACTERS = 24
 """Characters of a setting's value in a name."""
 MAX_RENAMED = 500
 """When a further setting begins to differ, at most so many runs get a new name: the newest."""
+COLUMN_PIXELS = 90
+WIDE_COLUMNS = {"attributes.`Run Name`": 330, "runDateAndNestInfo": 130}
+"""Widths of the view's columns; those with the name and the date of a run are wider and come first."""
 MAX_COLUMNS = 8
 """Settings that differ, in columns of the view."""
 IN_TITLE = ("partition.clients", "partition.transform", "seed")
@@ -241,10 +244,16 @@ def view(distinctions: Distinctions) -> str:
     """Return the value of `VIEW_TAG`: columns for the verdict, scores, settings that differ, and those of names."""
     settings = dict.fromkeys((*distinctions.settings[:MAX_COLUMNS], *ALWAYS_SHOWN))
     columns = [
+        f"tags.`{VERDICT}`",
         *(f"metrics.`{metric_name(name)}`" for name in distinctions.scores),
         *(f"params.`{allowed_name(key)}`" for key in settings),
-        f"tags.`{VERDICT}`",
         "attributes.`Dataset`",
     ]
-    state = {"selectedColumns": columns, "useGroupedValuesInCharts": True}
+    widths = {**dict.fromkeys(columns[:-1], COLUMN_PIXELS), **WIDE_COLUMNS}
+    state = {
+        "selectedColumns": columns,
+        "columnOrder": [*WIDE_COLUMNS, *columns],
+        "columnWidths": widths,
+        "useGroupedValuesInCharts": True,
+    }
     return json.dumps({"name": "scores and settings", "createdAt": 0, "updatedAt": 0, "state": json.dumps(state)})

@@ -21,6 +21,8 @@ from shoal.review.results.summary import counted, summary_of
 MAX_CARD_CHARACTERS = 5000
 """Characters of a model version's description that MLflow's tables hold."""
 
+CELL_SPACE = "\N{EM SPACE}"
+
 
 def model_card(run: RunFolder, settings: Settings, found: Any) -> str:
     """Return the card of the final model of a run, in Markdown.
@@ -36,7 +38,7 @@ def model_card(run: RunFolder, settings: Settings, found: Any) -> str:
     parts = [
         verdict_part(facts),
         f"{summary_of(run).task}",
-        table(["", ""], origin_rows(run, settings, facts)),
+        listed(origin_rows(run, settings, facts)),
         quality_part(run, facts),
         sites_part(run, settings, facts),
         limits_part(run, facts),
@@ -53,35 +55,34 @@ def verdict_part(facts: ClusterFacts | None) -> str:
     return f"**Verdict: {facts.verdict.word}.** {facts.verdict.reason}"
 
 
-def origin_rows(run: RunFolder, settings: Settings, facts: ClusterFacts | None) -> list[list[str]]:
-    """Return a row for each thing that the model was made of: a name, and its value with digests."""
+def origin_rows(run: RunFolder, settings: Settings, facts: ClusterFacts | None) -> list[tuple[str, str]]:
+    """Return for each thing that the model was made of its name, and its value with digests."""
     lineage = run.lineage()
-    rows = [["method", f"{settings.method.name}, {counted(settings.rounds, 'round')}, seed {settings.seed}"]]
+    rows = [("method", f"{settings.method.name}, {counted(settings.rounds, 'round')}, seed {settings.seed}")]
     subset = f" ({lineage.data.subset})" if lineage.data.subset else ""
-    rows.append(["data", f"{lineage.data.name}{subset}: sha256 {lineage.data.digest}, DVC {lineage.data.dvc}"])
+    rows.append(("data", f"{lineage.data.name}{subset}: sha256 {lineage.data.digest}, DVC {lineage.data.dvc}"))
     partition = f"{partition_title(settings)}: sha256 {lineage.partition.digest}, DVC {lineage.partition.dvc}"
-    rows.append(["partition", partition])
-    rows.append(["sites", f"{len(client_names(run)):,}"])
-    rows.append(["clusters (K)", clusters_in_words(run, settings, facts)])
+    rows.append(("partition", partition))
+    rows.append(("sites", f"{len(client_names(run)):,}"))
+    rows.append(("clusters (K)", clusters_in_words(run, facts)))
     if lineage.encoder is not None:
-        rows.append(["encoder", f"{lineage.encoder.in_words()}: sha256 {lineage.encoder.sha256}"])
+        rows.append(("encoder", f"{lineage.encoder.in_words()}: sha256 {lineage.encoder.sha256}"))
     if lineage.git.commit:
-        rows.append(["code", lineage.git.commit + " with changes" * bool(lineage.git.dirty)])
-    rows.append(["weights", f"sha256 {run.status().weights_sha256}, after round {run.status().round}"])
+        rows.append(("code", lineage.git.commit + " with changes" * bool(lineage.git.dirty)))
+    rows.append(("weights", f"sha256 {run.status().weights_sha256}, after round {run.status().round}"))
     if lineage.origin is not None:
-        rows.append(["started from", f"run {lineage.origin.run}, round {lineage.origin.round}"])
+        rows.append(("started from", f"run {lineage.origin.run}, round {lineage.origin.round}"))
     return rows
 
 
-def clusters_in_words(run: RunFolder, settings: Settings, facts: ClusterFacts | None) -> str:
+def clusters_in_words(run: RunFolder, facts: ClusterFacts | None) -> str:
     """Return the number of clusters, and how it was chosen where it was."""
+    if facts is None:
+        return "none: the model gives features, and samples have no clusters"
     choice = run.lineage().clusters_chosen
-    count = settings.model.clusters
-    if facts is not None:
-        count = facts.clusters
     if choice is None:
-        return str(count)
-    return f"{count}, chosen among {choice.min_clusters} to {choice.max_clusters}: {choice.rule}"
+        return str(facts.clusters)
+    return f"{facts.clusters}, chosen among {choice.min_clusters} to {choice.max_clusters}: {choice.rule}"
 
 
 def quality_part(run: RunFolder, facts: ClusterFacts | None) -> str:
@@ -91,8 +92,8 @@ def quality_part(run: RunFolder, facts: ClusterFacts | None) -> str:
         columns = list(rows[0])
         body = table(columns, [[row[column] for column in columns] for row in rows])
         return f"### Quality beside null baselines\n\n{body}"
-    scores = [[number.name, number.value] for number in summary_of(run).numbers]
-    return f"### Quality\n\n{table(['', ''], scores)}"
+    scores = [(number.name, number.value) for number in summary_of(run).numbers]
+    return f"### Quality\n\n{listed(scores)}"
 
 
 def sites_part(run: RunFolder, settings: Settings, facts: ClusterFacts | None) -> str:
@@ -145,7 +146,12 @@ def links_part(run: RunFolder, settings: Settings, found: Any) -> str:
     return links
 
 
+def listed(rows: Sequence[tuple[str, str]]) -> str:
+    """Return names and values as a list in Markdown."""
+    return "\n".join(f"- **{name}**: {value}" for name, value in rows)
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
+    """Return a table in Markdown; MLflow's page leaves no space between columns, so that the cells bring their own."""
     lines = [list(columns), ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(f"| {f'{CELL_SPACE} | '.join(line)} |" for line in lines)

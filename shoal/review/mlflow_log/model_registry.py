@@ -31,7 +31,7 @@ CHALLENGER = "challenger"
 PREVIOUS = "previous-champion"
 """Alias of the version that was the champion before."""
 CARD_WRITTEN = "mlflow.shoal.card"
-"""Tag of a version: digest of the card that Shoal wrote."""
+"""Tag of a run: digest of the card that Shoal wrote for its model; pages would show such a tag of the version."""
 
 
 def registered_name(settings: Settings) -> str | None:
@@ -92,11 +92,12 @@ def write_card(run: RunFolder, settings: Settings, client: Any, version: Any) ->
     if card is None:
         return
     present = version.description or ""
-    own = is_own(present, version.tags, CARD_WRITTEN) or present in (card, first_description(run))
+    tags = found.data.tags
+    own = is_own(present, tags, CARD_WRITTEN) or present in (card, first_description(run))
     if own and present != card:
         client.update_model_version(version.name, version.version, card)
-    if own and version.tags.get(CARD_WRITTEN) != digest(card):
-        client.set_model_version_tag(version.name, version.version, CARD_WRITTEN, digest(card))
+    if own and tags.get(CARD_WRITTEN) != digest(card):
+        client.set_tag(version.run_id, CARD_WRITTEN, digest(card))
 
 
 def first_description(run: RunFolder) -> str:

@@ -158,7 +158,8 @@ def round_metrics(manifest: Manifest) -> dict[str, float]:
         **{f"seconds_{part}": value for part, value in vars(record.seconds).items()},
     }
     found = {metric_name(name): float(value) for name, value in (counted | dict(record.metrics)).items()}
-    return {name: value for name, value in found.items() if not math.isnan(value)}
+    # A run's page lists metrics in the order in which they were logged first: scores, then what the round cost.
+    return {name: value for name, value in sorted(found.items()) if not math.isnan(value)}
 
 
 def names_of_clients(run: RunFolder, settings: Settings) -> list[str] | None:

@@ -101,6 +101,7 @@ def test_runs_can_be_told_apart_by_names_and_columns(home: Path, three: list[Run
     tags = client.get_experiment("1").tags
     columns = json.loads(json.loads(tags[VIEW_TAG])["state"])["selectedColumns"]
     assert columns == [
+        "tags.`verdict`",
         "metrics.`score/acc`",
         "metrics.`score/nmi`",
         "params.`local.lr`",
@@ -110,7 +111,6 @@ def test_runs_can_be_told_apart_by_names_and_columns(home: Path, three: list[Run
         "params.`partition.kind`",
         "params.`partition.clients`",
         "params.`seed`",
-        "tags.`verdict`",
         "attributes.`Dataset`",
     ]
     known = client.search_runs(["1"])[0].data
@@ -138,5 +138,5 @@ def test_runs_without_labels_have_columns_of_their_own_scores() -> None:
     from shoal.review.mlflow_log.distinctions import view
 
     columns = json.loads(json.loads(view(seen))["state"])["selectedColumns"]
-    assert columns[:2] == ["metrics.`score/neighbour_agreement`", "metrics.`score/silhouette`"]
+    assert columns[1:3] == ["metrics.`score/neighbour_agreement`", "metrics.`score/silhouette`"]
     assert "metrics.`score/acc`" not in columns
