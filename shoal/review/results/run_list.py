@@ -1,6 +1,6 @@
-"""The list of all runs: a line a run. Lines of finished runs are kept, so that a thousand runs are listed at once.
+"""The list of all runs: a line a run. Lines of runs that ended are kept, so that a thousand runs are listed at once.
 
-`KEPT`, a file among the runs, holds the line of each finished run and a digest of the names, sizes and times of its
+`KEPT`, a file among the runs, holds the line of each run that ended and a digest of the names, sizes and times of its
 files; where the digest differs, the line is made again. Losing the file loses nothing. This module imports little: the
 lines that are not kept are made by `shoal.review.results.runs`, whose import takes longer.
 """
@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from shoal.engine.store.run_order import in_order
-from shoal.engine.store.status import FINISHED
+from shoal.engine.store.status import FAILED, FINISHED, STOPPED
 
 UNREADABLE = "unreadable"
 """The state of a run whose files cannot be trusted any more."""
 KEPT = ".listed.json"
-"""The file, among the runs, with the lines of finished runs."""
+"""The file, among the runs, with the lines of runs that ended."""
+ENDED = (FINISHED, STOPPED, FAILED)
+"""The states in which only files of a run can change its line; others depend on whether a process works on it."""
 FORMAT = 1
 """Of `KEPT`: lines of another format are made again."""
 CHANGING = ("lock", "claim")
@@ -69,7 +71,7 @@ class ListedRun:
 
 @dataclass(frozen=True)
 class KeptLine:
-    """The line of a finished run.
+    """The line of a run that ended.
 
     Args:
         files: digest of the names, sizes and times of its files.
@@ -92,7 +94,7 @@ def listed_runs(
     """
     before = read_kept(runs)
     lines = {path.parent.name: kept_or_made(path.parent, before) for path in reversed(in_order(runs))}
-    now = {name: kept for name, kept in lines.items() if kept.line.state == FINISHED}
+    now = {name: kept for name, kept in lines.items() if kept.line.state in ENDED}
     if now != before:
         write_kept(runs, now)
     found = [kept.line for kept in lines.values()]
@@ -113,7 +115,7 @@ def keep_line(run: Path) -> None:
     """
     with contextlib.suppress(Exception):  # the list makes the line when it is wanted
         kept = kept_or_made(run, {})
-        if kept.line.state == FINISHED:
+        if kept.line.state in ENDED:
             write_kept(run.parent, {**read_kept(run.parent), run.name: kept})
 
 
