@@ -15,7 +15,14 @@ from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.checkpoint import load_manifest
 from shoal.engine.store.run_events import WARNING, Event
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.rounds import client_losses, last_round, names_of_clients, quality_metrics, round_metrics
+from shoal.review.mlflow_log.rounds import (
+    client_losses,
+    last_round,
+    lost_rounds,
+    names_of_clients,
+    quality_metrics,
+    round_metrics,
+)
 
 INCOMPLETE = "log_incomplete"
 """Event of a run: a further log does not have all of it."""
@@ -27,7 +34,13 @@ PLACES = {
 
 
 class RoundLog(Protocol):
-    """A log that is open for one run."""
+    """A log that is open for one run.
+
+    Attributes:
+        last: the last round that it has.
+    """
+
+    last: int
 
     def log(self, round: int, numbers: Mapping[str, float]) -> None:
         """Log numbers of a round by their names."""
@@ -51,16 +64,28 @@ class FurtherLog:
         self._settings = settings
         self._names = names_of_clients(run, settings)
         self._log: RoundLog | None = None
+        self._last = 0
         with self._safely():
             module = importlib.import_module(PLACES[name])
-            self._log = module.open_log(run, settings, last_round(run) + 1)
+            self._log = module.open_log(run, settings)
+            self._last = self._log.last
+            self._log_up_to(last_round(run))
 
     def observe(self, event: Event) -> None:
-        """Log the numbers of a round that has ended."""
-        if event.kind == "round_finished" and self._log is not None:
+        """Log the numbers of a round that has ended, and of rounds before it that the log lacks."""
+        if event.kind == "round_finished":
             with self._safely():
-                manifest = load_manifest(self._run, event.round)
-                self._log.log(event.round, {**round_metrics(manifest), **client_losses(manifest, self._names)})
+                self._log_up_to(event.round)
+
+    def _log_up_to(self, last: int) -> None:
+        if self._log is None:
+            return
+        lost = lost_rounds(self._run)
+        for round in range(self._last + 1, last + 1):
+            if round not in lost:
+                manifest = load_manifest(self._run, round)
+                self._log.log(round, {**round_metrics(manifest), **client_losses(manifest, self._names)})
+            self._last = round
 
     def close(self, *, finished: bool) -> None:
         """Log the numbers that judge the clusters, and close the log."""

@@ -18,11 +18,13 @@ FOLDER = "tensorboard"
 
 
 class TensorBoardLog:
-    """A log that is open for one run.
+    """A log that is open for one run; every round is written, also of a resumed run.
 
     Args:
         writer: TensorBoard's.
     """
+
+    last = 0
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -38,13 +40,12 @@ class TensorBoardLog:
         self._writer.close()
 
 
-def open_log(run: RunFolder, settings: Settings, first: int) -> TensorBoardLog:
-    """Open the log of a run; what it has of rounds that will be done again is hidden.
+def open_log(run: RunFolder, settings: Settings) -> TensorBoardLog:
+    """Open the log of a run; numbers that it has of an earlier attempt are replaced.
 
     Args:
         run: the run's folder.
         settings: of the run.
-        first: the next round.
 
     Raises:
         ShoalError: the package is not installed.
@@ -53,8 +54,7 @@ def open_log(run: RunFolder, settings: Settings, first: int) -> TensorBoardLog:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ShoalError("the package tensorboard is not installed: pip install 'shoal[tensorboard]'") from error
-    writer = SummaryWriter(str(places.home() / FOLDER / run.name), purge_step=first)  # type: ignore[no-untyped-call]
-    if first == 1:
-        text = masked(yaml.safe_dump(settings.to_json(), sort_keys=False))
-        writer.add_text("settings", "\n".join(f"    {line}" for line in text.splitlines()))
+    writer = SummaryWriter(str(places.home() / FOLDER / run.name), purge_step=0)  # type: ignore[no-untyped-call]
+    text = masked(yaml.safe_dump(settings.to_json(), sort_keys=False))
+    writer.add_text("settings", "\n".join(f"    {line}" for line in text.splitlines()))
     return TensorBoardLog(writer)

@@ -29,6 +29,7 @@ class WeightsAndBiasesLog:
     def __init__(self, opened: Any, run: RunFolder) -> None:
         self._opened = opened
         self._run = run
+        self.last = int(opened.summary.get(STEP) or 0)
 
     def log(self, round: int, numbers: Mapping[str, float]) -> None:
         """Log numbers of a round by their names."""
@@ -42,13 +43,12 @@ class WeightsAndBiasesLog:
         self._opened.finish(exit_code=int(not finished))
 
 
-def open_log(run: RunFolder, settings: Settings, first: int) -> WeightsAndBiasesLog:
+def open_log(run: RunFolder, settings: Settings) -> WeightsAndBiasesLog:
     """Open the log of a run, or go on with the one that it has.
 
     Args:
         run: the run's folder.
         settings: of the run.
-        first: the next round.
 
     Raises:
         ShoalError: the package is not installed.

@@ -28,7 +28,7 @@ MAX_NAME_CHARACTERS = 250
 """Characters of a run's name that MLflow's tables hold."""
 MAX_VALUE_CHARACTERS = 24
 """Characters of a setting's value in a name."""
-MAX_RENAMED = 500
+MAX_RENAMED = 200
 """When a further setting begins to differ, at most so many runs get a new name: the newest."""
 COLUMN_PIXELS = 90
 WIDE_COLUMNS = {"attributes.`Run Name`": 330, "runDateAndNestInfo": 130}
