@@ -54,7 +54,7 @@ def open_log(run: RunFolder, settings: Settings) -> TensorBoardLog:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ShoalError("the package tensorboard is not installed: pip install 'shoal[tensorboard]'") from error
-    writer = SummaryWriter(str(places.home() / FOLDER / run.name), purge_step=0)  # type: ignore[no-untyped-call]
+    writer = SummaryWriter(str(places.home() / FOLDER / run.name), purge_step=0)
     text = masked(yaml.safe_dump(settings.to_json(), sort_keys=False))
     writer.add_text("settings", "\n".join(f"    {line}" for line in text.splitlines()))
     return TensorBoardLog(writer)
