@@ -31,7 +31,7 @@ BELOW["cli"] = set(BELOW)
 """What each room may import beside itself."""
 STAIRS = {
     "engine": ("settings", "store", "messages", "workers", "cluster", "rounds"),
-    "review": ("results", "mlflow_log", "pages", "served"),
+    "review": ("results", "mlflow_log", "further_logs", "pages", "served"),
 }
 """The rooms inside a room, each of which may import those before it."""
 MOST_ARROWS = {"engine": 20, "review": 12}

@@ -13,7 +13,7 @@ from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.comparison import side_by_side
-from shoal.review.results.runs import listed_runs
+from shoal.review.results.run_list import listed_runs
 
 
 def runs(

@@ -15,7 +15,7 @@ from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
     from shoal.engine.store.run_folder import RunFolder
-    from shoal.review.results.runs import ListedRun
+    from shoal.review.results.run_list import ListedRun
 
 
 app = typer.Typer(add_completion=False)
@@ -42,7 +42,7 @@ def runs(
 ) -> None:
     """List runs, the newest first, or remove some."""
     from shoal.engine.settings import places
-    from shoal.review.results.runs import listed_runs
+    from shoal.review.results.run_list import listed_runs
 
     if remove:
         remove_runs(remove, sure=yes)
@@ -63,7 +63,7 @@ def runs(
 def show_runs(found: Sequence[ListedRun]) -> None:
     """Print runs as a table, and below it why runs failed or cannot be read."""
     from shoal.engine.store.status import FAILED
-    from shoal.review.results.runs import UNREADABLE
+    from shoal.review.results.run_list import UNREADABLE
 
     table = Table("run", "method", "data", "state", "verdict")
     private = any(run.epsilon for run in found)

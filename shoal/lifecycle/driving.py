@@ -17,10 +17,12 @@ from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_events import listening
 from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
 from shoal.lifecycle.run_views import MakeViews, make_report
+from shoal.review.further_logs.logs import further_logs
 from shoal.review.mlflow_log.tracking import Tracker
 from shoal.review.mlflow_log.trouble import trouble_reported
 from shoal.review.results.clusters import FindClusters, has_clusters
 from shoal.review.results.result import RunResult, run_result
+from shoal.review.results.run_list import keep_line
 from shoal.review.results.views import source_of_report
 from shoal.review.served.record import LogRun, PromoteModel
 
@@ -69,12 +71,13 @@ def drive(
         try:
             # Observers hear the events of every thread, until MLflow has the whole run.
             with listening(run.path, observers), tracked(run, settings, live=ROUNDS in stages) as tracker:
-                if ROUNDS in stages and pool is not None:
-                    log = [tracker.observe] if tracker else []
-                    # Each round: train the clients on the workers, aggregate, evaluate, log.
-                    Engine(run, pool.call, runner, pool.count, log).run_to_end()
-                if CLUSTERS in stages:
-                    find_clusters(run, runner, pool)
+                with further_logs(run, settings, live=ROUNDS in stages) as others:
+                    if ROUNDS in stages and pool is not None:
+                        log = [each.observe for each in (tracker, *others) if each is not None]
+                        # Each round: train the clients on the workers, aggregate, evaluate, log.
+                        Engine(run, pool.call, runner, pool.count, log).run_to_end()
+                    if CLUSTERS in stages:
+                        find_clusters(run, runner, pool)
                 if VIEWS in stages:
                     if tracker:
                         tracker.close()  # a sync under way may still be making the MLflow run that the report names
@@ -84,6 +87,7 @@ def drive(
         finally:
             if isinstance(runner, ThreadRunner):
                 runner.close()
+    keep_line(run.path)
     return run_result(run)
 
 

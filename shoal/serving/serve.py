@@ -24,6 +24,7 @@ from shoal.engine.settings.addresses import masked, without_user
 from shoal.engine.store.codec import private_folder, write_atomic
 from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, own_login
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
+from shoal.review.mlflow_log.run import experiment_tags, view_page
 from shoal.serving.arrivals import FolderWatch
 from shoal.serving.deployments import POOL, make_pool, read_project, register
 from shoal.serving.pages.guard import AUTH_VARIABLE, HOSTS_VARIABLE, LOGIN_PATH, further_hosts
@@ -276,6 +277,8 @@ def mlflow_variables(service: Service, environment: Mapping[str, str]) -> dict[s
         AUTH_VARIABLE: service.login,
         HOSTS_VARIABLE: ",".join([*names, *further_hosts()]),
         "MLFLOW_BACKEND_STORE_URI": service.tracking or store_uri(places.mlflow_store()),
+        # The page sends no report of its use to MLflow's makers, and shows no note about that.
+        "MLFLOW_DISABLE_TELEMETRY": environment.get("MLFLOW_DISABLE_TELEMETRY", "true"),
         # Shoal does not use the jobs of MLflow's GenAI side.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": environment.get("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false"),
         # MLflow has no word for "any numeric address": where other machines are let in, only the guard checks names.
@@ -296,7 +299,7 @@ def where_to_look(service: Service, experiment: str, links: Path, *, terminal: b
         links: the file to write the links to.
         terminal: whether the lines go to a terminal.
     """
-    runs_page = f"/#/experiments/{experiment}/runs?workflowType=machine_learning"
+    runs_page = f"/#{view_page(experiment)}"
     by_page = service.links(runs_page.removeprefix("/"))
     write_atomic(links, "".join(f"{name}: {link}\n" for name, link in by_page.items()).encode(), mode=0o600)
     lines = [f"Prefect: {service.prefect}/deployments", f"MLflow:  {service.mlflow}{runs_page}"]
@@ -360,7 +363,7 @@ def check_port(port: int, option: str, host: str = HOST) -> None:
 
 
 def experiment_id(service: Service) -> str:
-    """Return the id of the experiment that runs are logged to; create it in a new store.
+    """Return the id of the experiment that runs are logged to, with its view; create both in a new store.
 
     Raises:
         ServeError: MLflow did not answer.
@@ -373,15 +376,24 @@ def experiment_id(service: Service) -> str:
     login = tracking_login(service)
     try:
         found = requests.get(f"{url}/get-by-name", params={"experiment_name": EXPERIMENT}, timeout=30, auth=login)
+        present: set[str] = set()
         if found.ok:
-            return str(found.json()["experiment"]["experiment_id"])
-        body = {"name": EXPERIMENT}
-        if own_page:
-            # Artifacts lie beside the store, as in shoal.review.mlflow_log.tracking.
-            body["artifact_location"] = (places.mlflow_store() / "artifacts" / EXPERIMENT).as_uri()
-        made = requests.post(f"{url}/create", json=body, timeout=30, auth=login)
-        made.raise_for_status()
-        return str(made.json()["experiment_id"])
+            experiment = found.json()["experiment"]
+            present = {tag["key"] for tag in experiment.get("tags", [])}
+        else:
+            body = {"name": EXPERIMENT}
+            if own_page:
+                # Artifacts lie beside the store, as in shoal.review.mlflow_log.tracking.
+                body["artifact_location"] = (places.mlflow_store() / "artifacts" / EXPERIMENT).as_uri()
+            made = requests.post(f"{url}/create", json=body, timeout=30, auth=login)
+            made.raise_for_status()
+            experiment = made.json()
+        number = str(experiment["experiment_id"])
+        for key, value in experiment_tags(number).items():
+            if key not in present:
+                body = {"experiment_id": number, "key": key, "value": value}
+                requests.post(f"{url}/set-experiment-tag", json=body, timeout=30, auth=login).raise_for_status()
+        return number
     except (requests.RequestException, KeyError) as error:
         raise ServeError(
             f"MLflow at {masked(page)} does not list its experiments ({masked(str(error))}): see its log"

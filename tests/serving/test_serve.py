@@ -171,11 +171,13 @@ def test_serve_tells_what_comes_up_and_where(served: Served) -> None:
         "the worker is started",
     )
     assert [text.index(part) for part in parts] == sorted(text.index(part) for part in parts)
-    assert f"{served.page}/#/experiments/1/runs?workflowType=machine_learning" in text
+    view = "#/experiments/1/runs?workflowType=machine_learning&viewStateShareKey=shoal"
+    assert f"{served.page}/{view}\n" in text
     url = f"{served.page}/api/2.0/mlflow/experiments/get"
     asked = requests.get(url, params={"experiment_id": "1"}, timeout=60, auth=served.login)
     experiment = asked.json()["experiment"]
     assert experiment["name"] == "shoal"
+    assert "mlflow.sharedViewState.shoal" in {tag["key"] for tag in experiment["tags"]}, "the view of the link"
     assert experiment["artifact_location"] == (served.folder / "mlflow" / "artifacts" / "shoal").as_uri()
     # The password goes to a terminal, or into a file that only the user can read, and nowhere else.
     user, password = served.login
@@ -185,8 +187,7 @@ def test_serve_tells_what_comes_up_and_where(served: Served) -> None:
     assert f"{links}" in text
     assert links.read_text().splitlines() == [
         f"Prefect: http://127.0.0.1:{served.port}/shoal-login#{user}:{password}",
-        f"MLflow: http://{user}:{password}@127.0.0.1:{served.mlflow_port}/shoal-login"
-        "#/experiments/1/runs?workflowType=machine_learning",
+        f"MLflow: http://{user}:{password}@127.0.0.1:{served.mlflow_port}/shoal-login{view}",
     ]
     for path in links.parent.iterdir():
         assert path == links or password not in path.read_text(), path

@@ -443,6 +443,9 @@ class TrackingSection(Section):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         description="name of the final model in MLflow's registry; auto: shoal-METHOD-DATA; none: it is not registered",
     )
+    also: list[Literal["tensorboard", "wandb"]] = Field(
+        default_factory=list, description="further logs of each round's numbers, beside MLflow's"
+    )
     prefect: Literal["auto", "on", "off"] = Field(
         "auto", description="execute the run as a Prefect flow; auto: if a Prefect server answers"
     )

@@ -43,6 +43,8 @@ from shoal.engine.store.codec import (
 from shoal.engine.store.lineage import DataVersion, Lineage, PartitionVersion
 from shoal.engine.store.relocation import located
 from shoal.engine.store.run_events import WARNING, WARNINGS, Event, line_of, read_line, tell_listeners
+from shoal.engine.store.run_order import ORDER
+from shoal.engine.store.run_order import in_order as in_order
 from shoal.engine.store.status import FINISHED, INTERRUPTED, Status
 from shoal.engine.store.table_file import read_table
 
@@ -50,8 +52,6 @@ SETTINGS = "settings.yaml"
 LINEAGE = "lineage.json"
 LATEST = "latest"
 """Names the run that was started last."""
-ORDER = ".order"
-"""The file, among the runs, that says in which order they were started."""
 WAITING_BYTES = 1 << 18
 """Rows beside a table are put into it from so many bytes on; as JSON they take several times more than there."""
 WAITING_SHARE = 2.0
@@ -453,26 +453,6 @@ def read_lineage(path: Path) -> Lineage:
 def write_lineage(path: Path, lineage: Lineage) -> None:
     """Write a lineage to its file."""
     write_sealed(path, record_to_json(lineage))
-
-
-def in_order(runs: Path, pattern: str = "*") -> list[Path]:
-    """Return the settings files of the runs in a folder, in the order in which the runs were started there.
-
-    Names begin with the time, and a clock that was set back makes smaller ones. The file `ORDER` has a line a run, in
-    the order in which their folders were made. Runs that it does not name, which came from elsewhere, stand
-    before the others, by name.
-
-    Args:
-        runs: the folder.
-        pattern: which names of runs are included, as of `glob`.
-    """
-    found = {path.parent.name: path for path in runs.glob(f"{pattern}/settings.yaml")}
-    try:
-        listed = (runs / ORDER).read_bytes().decode("utf-8", "replace").splitlines()
-    except OSError:
-        listed = []
-    place = {name: number for number, name in enumerate(listed)}
-    return [found[name] for name in sorted(found, key=lambda name: (place.get(name, -1), name))]
 
 
 def add_to_order(runs: Path, name: str) -> None:

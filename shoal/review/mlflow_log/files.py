@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping
@@ -23,16 +24,20 @@ from shoal.review.mlflow_log.rounds import allowed_name, round_stamp
 from shoal.review.mlflow_log.uploads import time_to_send
 from shoal.review.results.clusters import CENTRES, FACTS, TABLE
 
-FILES_LOGGED = "shoal.files_logged"
+FILES_LOGGED = "mlflow.shoal.files_logged"
 """Tag: digests of the files that MLflow has, by group."""
-CLIENT_FILES = ("events.jsonl", "clients.parquet", TABLE, FACTS, CENTRES, "report.html")
+CLIENT_FILES = ("events.jsonl", "clients.parquet", TABLE, FACTS, CENTRES)
 """Files with data of single clients."""
+REPORT = "Report.html"
+"""The report among the artifacts: MLflow lists capital letters first, so that it stands above all other files."""
+IMAGES = "views"
+"""The section of images among MLflow's charts, which stands below those of numbers."""
 THUMBNAIL_SIDE = 256
 """Pixels of the longer side of the small copy of an image, which MLflow's charts show."""
 CLIENTS_TABLE = "tables/clients.json"
 
 
-def log_files(client: Any, found: Any, run: RunFolder, settings: Settings) -> dict[str, str]:
+def log_files(client: Any, found: Any, tags: Mapping[str, str], run: RunFolder, settings: Settings) -> dict[str, str]:
     """Log the files of a run that MLflow does not have in their present state.
 
     With `tracking.clients` false, files with data of single clients are left out: only rounds, settings and the model
@@ -41,25 +46,15 @@ def log_files(client: Any, found: Any, run: RunFolder, settings: Settings) -> di
     Args:
         client: an MlflowClient.
         found: the MLflow run.
+        tags: of the MLflow run, under their present names.
         run: the run's folder.
         settings: of the run.
 
     Returns:
         Tags to set afterwards.
     """
-    run_id = found.info.run_id
-    with_clients = settings.tracking.clients
-    names = ("settings.yaml", "lineage.json", "rounds.parquet", *CLIENT_FILES[: len(CLIENT_FILES) * with_clients])
-    figures = sorted(path for path in run.figures.rglob("*") if path.is_file() and with_clients)
-    groups: dict[str, tuple[list[Path], Callable[[], None]]] = {}
-    for path in (run.path / name for name in names):
-        if path.exists():
-            groups[path.name] = [path], lambda path=path: client.log_artifact(run_id, str(path))  # type: ignore[misc]
-    if any(path.suffix == ".png" for path in figures):
-        groups["figures"] = figures, lambda: log_figures(client, run_id, run)
-    if with_clients and (run.path / "clients.parquet").exists():
-        groups[CLIENTS_TABLE] = [run.path / "clients.parquet"], lambda: log_clients_table(client, run_id, run)
-    before = logged_before(found.data.tags)
+    groups = groups_of_files(client, found.info.run_id, run, with_clients=settings.tracking.clients)
+    before = logged_before(tags)
     now = {name: digest_of(run, paths) for name, (paths, _) in groups.items()}
     for name, (_, log) in groups.items():
         if before.get(name) != now[name]:
@@ -68,6 +63,33 @@ def log_files(client: Any, found: Any, run: RunFolder, settings: Settings) -> di
     if before == now:
         return {}
     return tags_of(now)
+
+
+def groups_of_files(
+    client: Any, run_id: str, run: RunFolder, *, with_clients: bool
+) -> dict[str, tuple[list[Path], Callable[[], None]]]:
+    """Return, by the name of each group of files that MLflow shall have, its files and what logs them.
+
+    Args:
+        client: an MlflowClient.
+        run_id: the MLflow run.
+        run: the run's folder.
+        with_clients: whether files with data of single clients may be logged.
+    """
+    names = ("settings.yaml", "lineage.json", "rounds.parquet", *CLIENT_FILES[: len(CLIENT_FILES) * with_clients])
+    figures = sorted(path for path in run.figures.rglob("*") if path.is_file() and with_clients)
+    groups: dict[str, tuple[list[Path], Callable[[], None]]] = {}
+    for path in (run.path / name for name in names):
+        if path.exists():
+            groups[path.name] = [path], lambda path=path: client.log_artifact(run_id, str(path))  # type: ignore[misc]
+    report = run.path / "report.html"
+    if with_clients and report.exists():
+        groups[REPORT] = [report], lambda: log_report(client, run_id, report)
+    if any(path.suffix == ".png" for path in figures):
+        groups["figures"] = figures, lambda: log_figures(client, run_id, run)
+    if with_clients and (run.path / "clients.parquet").exists():
+        groups[CLIENTS_TABLE] = [run.path / "clients.parquet"], lambda: log_clients_table(client, run_id, run)
+    return groups
 
 
 def tags_of(digests: Mapping[str, str]) -> dict[str, str]:
@@ -97,6 +119,14 @@ def digest_of(run: RunFolder, paths: list[Path]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
+def log_report(client: Any, run_id: str, report: Path) -> None:
+    """Log the report under the name `REPORT`."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / REPORT
+        shutil.copy(report, path)
+        client.log_artifact(run_id, str(path))
+
+
 def log_clients_table(client: Any, run_id: str, run: RunFolder) -> None:
     """Log the table of clients in the form in which MLflow's page shows tables."""
     with tempfile.TemporaryDirectory() as folder:
@@ -112,7 +142,7 @@ def log_figures(client: Any, run_id: str, run: RunFolder) -> None:
     stamp = round_stamp(run, round)
     with tempfile.TemporaryDirectory() as scratch:
         for path in sorted(run.figures.glob("*.png")):
-            copy_image(path, Path(scratch), f"figures/{path.stem}", round, stamp)
+            copy_image(path, Path(scratch), f"{IMAGES}/{path.stem}", round, stamp)
         client.log_artifacts(run_id, scratch, "images")
 
 

@@ -15,7 +15,10 @@ from typing import Any
 
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
+from shoal.review.mlflow_log.model_card import model_card
 from shoal.review.mlflow_log.models import MODEL, models_of, ready
+from shoal.review.mlflow_log.own_texts import digest, is_own
+from shoal.review.results.attempts import attempted
 
 NEWEST = "newest"
 """Alias of the version that was registered last; `latest` is MLflow's own word."""
@@ -23,6 +26,9 @@ CHAMPION = "champion"
 """Alias of the version to use: the first one, until a night, `set_champion` or a user of MLflow's page moves it."""
 CHALLENGER = "challenger"
 """Alias of the newest version where that is not the champion."""
+
+CARD_WRITTEN = "mlflow.shoal.card"
+"""Tag of a run: digest of the card that Shoal wrote for its model; pages would show such a tag of the version."""
 
 
 def registered_name(settings: Settings) -> str | None:
@@ -59,6 +65,7 @@ def register(run: RunFolder, settings: Settings, client: Any, run_id: str) -> st
         else:
             version = _new_version(run, settings, client, run_id, name)
         if version is not None:
+            write_card(run, settings, client, client.get_model_version(name, version))
             _point(client, name, version)
         return version
     except MlflowException as error:
@@ -66,6 +73,33 @@ def register(run: RunFolder, settings: Settings, client: Any, run_id: str) -> st
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         run.event("model_not_registered", message=f"MLflow did not register the model as {name!r}: {first_line[:200]}")
         return None
+
+
+def write_card(run: RunFolder, settings: Settings, client: Any, version: Any) -> None:
+    """Describe a version by its card (`shoal.review.mlflow_log.model_card`), unless a user has described it.
+
+    Args:
+        run: the run's folder.
+        settings: of the run.
+        client: an MlflowClient.
+        version: of the registered model, in MLflow.
+    """
+    found = client.get_run(version.run_id)
+    card = attempted(run, "the model card", lambda: model_card(run, settings, found))
+    if card is None:
+        return
+    present = version.description or ""
+    tags = found.data.tags
+    own = is_own(present, tags, CARD_WRITTEN) or present in (card, first_description(run))
+    if own and present != card:
+        client.update_model_version(version.name, version.version, card)
+    if own and tags.get(CARD_WRITTEN) != digest(card):
+        client.set_tag(version.run_id, CARD_WRITTEN, digest(card))
+
+
+def first_description(run: RunFolder) -> str:
+    """Return the description of a version that has no card yet."""
+    return f"The model after the last round of run {run.name}."
 
 
 def set_champion(client: Any, name: str, version: str) -> None:
@@ -79,8 +113,10 @@ def set_champion(client: Any, name: str, version: str) -> None:
     Raises:
         MlflowException: there is no such version.
     """
+    client.get_model_version(name, version)  # refuses one that is not there, before anything is moved
+    before = _aliases(client, name)
     client.set_registered_model_alias(name, CHAMPION, version)
-    if _aliases(client, name).get(CHALLENGER) == str(version):
+    if before.get(CHALLENGER) == str(version):
         client.delete_registered_model_alias(name, CHALLENGER)
 
 
@@ -119,7 +155,7 @@ def _new_version(run: RunFolder, settings: Settings, client: Any, run_id: str, n
         model.artifact_location,
         run_id,
         tags={"shoal.run": run.name, "shoal.method": settings.method.name, "shoal.data": settings.data.name},
-        description=f"The model after the last round of run {run.name}.",
+        description=first_description(run),
         model_id=model.model_id,
     )
     # By this tag MLflow's page shows the version beside the model; a server sets it itself.

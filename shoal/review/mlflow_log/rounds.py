@@ -1,11 +1,15 @@
 """A run's numbers as MLflow's metrics: in sections, each at its round, and none of them logged twice.
 
-MLflow groups charts in sections, by the part before the last `/` of a metric's name:
+MLflow groups charts in sections, by the part before the last `/` of a metric's name, and shows the sections in
+alphabetical order: these names put scores before what a run costs.
 
-    score/acc  score/nmi ...      scores of the last evaluation        loss/loss       the clients' mean local loss
-    cluster/balance ...           sizes and number of clusters         loss/client/A   the loss of client A
-    bytes/up  bytes/down ...      bytes sent                           time/round ...  seconds of the parts of a round
-    privacy/epsilon_sent ...      privacy budget spent                 round/clients   clients that took part
+    privacy/epsilon_sent ...      privacy budget spent
+    score/acc  score/nmi ...      scores of the last evaluation
+    structure/balance ...         sizes and number of clusters
+    time/round ...                seconds of the parts of a round
+    traffic/bytes_up ...          bytes sent
+    training/loss ...             the clients' mean local loss, and how many clients took part
+    training/client_loss/A        the loss of client A
 
 A tag that is written with the metrics says which round MLflow has last: a sync reads the manifests of new rounds, and
 requests no history. A store that was lost or replaced has no such tag, and gets every round.
@@ -36,9 +40,9 @@ BATCH = 900
 """Metrics in one call; MLflow takes 1,000 with tags."""
 MAX_CLIENT_CURVES = 50
 """Number of clients up to which each has a loss curve of its own in MLflow."""
-ROUNDS_LOGGED = "shoal.rounds_logged"
+ROUNDS_LOGGED = "mlflow.shoal.rounds_logged"
 """Tag: the last round whose metrics MLflow has."""
-QUALITY_LOGGED = "shoal.quality_logged"
+QUALITY_LOGGED = "mlflow.shoal.quality_logged"
 """Tag: digest of the state whose quality without labels MLflow has."""
 VERDICT = "verdict"
 VERDICT_REASON = "verdict.reason"
@@ -53,19 +57,18 @@ def metric_name(name: str) -> str:
     """Return the name in MLflow of a number of a run's tables: with its section.
 
     >>> metric_name("acc"), metric_name("bytes_up"), metric_name("seconds_train"), metric_name("smallest_cluster")
-    ('score/acc', 'bytes/up', 'time/train', 'cluster/smallest_cluster')
+    ('score/acc', 'traffic/bytes_up', 'time/train', 'structure/smallest_cluster')
     """
-    for start, section in (("bytes_", "bytes"), ("seconds_", "time")):
-        if name.startswith(start):
-            return f"{section}/{name.removeprefix(start)}"
-    if name in ROUND_FACTS:
-        section = "round"
+    if name.startswith("seconds_"):
+        return f"time/{name.removeprefix('seconds_')}"
+    if name.startswith("bytes_"):
+        section = "traffic"
+    elif name in ROUND_FACTS or "loss" in name.split("_"):
+        section = "training"
     elif name in CLUSTER_FACTS or "cluster" in name:
-        section = "cluster"
+        section = "structure"
     elif name.startswith("epsilon"):
         section = "privacy"
-    elif "loss" in name.split("_"):
-        section = "loss"
     else:
         section = "score"
     return f"{section}/{allowed_name(name)}"
@@ -155,7 +158,8 @@ def round_metrics(manifest: Manifest) -> dict[str, float]:
         **{f"seconds_{part}": value for part, value in vars(record.seconds).items()},
     }
     found = {metric_name(name): float(value) for name, value in (counted | dict(record.metrics)).items()}
-    return {name: value for name, value in found.items() if not math.isnan(value)}
+    # A run's page lists metrics in the order in which they were logged first: scores, then what the round cost.
+    return {name: value for name, value in sorted(found.items()) if not math.isnan(value)}
 
 
 def names_of_clients(run: RunFolder, settings: Settings) -> list[str] | None:
@@ -179,7 +183,7 @@ def _metric_names(run: Path, _: str) -> list[str]:
 
 
 def client_losses(manifest: Manifest, names: Sequence[str] | None) -> dict[str, float]:
-    """Return the mean local loss of each client, `loss/client/NAME`; of more than `MAX_CLIENT_CURVES` their spread.
+    """Return the mean local loss of each client; of more than `MAX_CLIENT_CURVES` clients their spread.
 
     Args:
         manifest: of the round.
@@ -193,10 +197,10 @@ def client_losses(manifest: Manifest, names: Sequence[str] | None) -> dict[str, 
     if not losses:
         return {}
     if len(names) <= MAX_CLIENT_CURVES:
-        return {f"loss/client/{named(names, k)}": loss for k, loss in losses.items()}
+        return {f"training/client_loss/{named(names, k)}": loss for k, loss in losses.items()}
     values = list(losses.values())
     spread = {"min": min(values), "median": median(values), "max": max(values)}
-    return {f"loss/clients/{name}": value for name, value in spread.items()}
+    return {f"training/client_losses/{name}": value for name, value in spread.items()}
 
 
 def quality_metrics(run: RunFolder) -> tuple[int, dict[str, float]]:

@@ -1,8 +1,7 @@
-"""A run on MLflow's page: its experiment, name, lineage, data sets, settings, and a description in words."""
+"""A run on MLflow's page: its experiment, name, lineage, data sets and settings."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,24 @@ from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, flatten
 from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.run_folder import RunFolder
+from shoal.review.mlflow_log.distinctions import (
+    NAME,
+    VIEW,
+    VIEW_TAG,
+    Distinctions,
+    distinguish,
+    rename,
+    run_name,
+    set_experiment_tag,
+    title,
+    view,
+)
 from shoal.review.mlflow_log.embedded_store import is_kept_uri, kept_uri
 from shoal.review.mlflow_log.moved_store import RUN_FOLDER
-from shoal.review.mlflow_log.rounds import allowed_name, metric_name, round_stamp
+from shoal.review.mlflow_log.rounds import allowed_name, round_stamp
 from shoal.review.mlflow_log.trouble import check_experiment
-from shoal.review.results.attempts import attempted
-from shoal.review.results.summary import summary_of
+from shoal.review.results.result import run_result
+from shoal.review.results.summary import score_names
 
 RUN_ID = "shoal.run_id"
 """Tag of a run: the number in its lineage, the same wherever its folder lies."""
@@ -24,16 +35,8 @@ NOTE = "mlflow.note.content"
 """Tag of a run or an experiment: its description, in Markdown."""
 KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Tag of an experiment: its page opens with runs and charts instead of traces of language models."""
-MAX_NAME_CHARACTERS = 250
-"""Characters of a run's name that MLflow's tables hold."""
 MAX_PARAMETER_CHARACTERS = 6000
 """Characters of a parameter's value that MLflow keeps."""
-SCORE_COLUMNS = ("acc", "nmi", "knn", "silhouette", "loss")
-"""The numbers that have columns in the view `VIEW` of an experiment."""
-VIEW = "shoal"
-"""Key of a saved view of the experiment's page."""
-PARAMETERS = ("method.name", "data.name", "partition.kind", "partition.clients", "seed")
-"""The settings that have columns in the same view."""
 
 
 @dataclass(frozen=True)
@@ -59,34 +62,6 @@ def data_sets(run: RunFolder, settings: Settings) -> tuple[DataSet, DataSet]:
     data = DataSet(f"{name} data", lineage.data.digest[:36], lineage.data.folder, "data")
     partition = DataSet(f"{name} partition", lineage.partition.digest[:36], lineage.partition.folder, "partition")
     return data, partition
-
-
-def title(settings: Settings) -> str:
-    """Return the name of a run: method, data, partition, seed.
-
-    >>> from shoal.engine.settings.run_settings import make_settings
-    >>> title(make_settings({"method": "fedcc", "partition": {"kind": "dirichlet", "beta": 0.3}}))
-    'fedcc digits dirichlet(0.3) x5 seed 0'
-    """
-    name = f"{settings.method.name} {settings.data.name} {partition_title(settings)} seed {settings.seed}"
-    if len(name) > MAX_NAME_CHARACTERS:  # SQLite takes any length, but other databases refuse the whole run
-        name = f"{name[: MAX_NAME_CHARACTERS - 1]}…"
-    return name
-
-
-def partition_title(settings: Settings) -> str:
-    """Return the scheme of a partition, with its parameter and the number of clients."""
-    partition = settings.partition
-    parameter_of = {"dirichlet": "beta", "labels_per_client": "labels", "majority": "p", "by_column": "column"}
-    words = str(partition.kind)
-    if partition.kind in parameter_of:
-        words += f"({getattr(partition, parameter_of[partition.kind])})"
-    if partition.clients:
-        words += f" x{partition.clients}"
-    transform = getattr(partition, "transform", "none")
-    if transform != "none":
-        words += f"+{transform}"
-    return words
 
 
 def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, artifacts: Path | None) -> Any:
@@ -145,10 +120,11 @@ def begin(client: Any, run: RunFolder, settings: Settings, artifacts: Path | Non
 
     experiment_id = experiment_of(client, settings.tracking.experiment, artifacts)
     run_id = begun_run(client, experiment_id, run)
-    if run_id is None:
-        start = round_stamp(run, 0) or None
-        run_id = client.create_run(experiment_id, start, tags(run), title(settings)).info.run_id
     values = parameters(settings)
+    if run_id is None:
+        name = run_name(values, distinguish(client, experiment_id, settings), title(settings))
+        start = round_stamp(run, 0) or None
+        run_id = client.create_run(experiment_id, start, {**tags(run), NAME: name}, name).info.run_id
     if any(value == in_file(settings, key) for key, value in values.items()):
         client.log_artifact(run_id, str(run.path / "settings.yaml"))
     client.log_batch(run_id, params=[Param(allowed_name(key), value) for key, value in values.items()])
@@ -171,6 +147,20 @@ def begun_run(client: Any, experiment_id: str, run: RunFolder) -> str | None:
         if each.data.tags.get(RUN_ID, each.data.tags.get(RUN_FOLDER)) in ids:
             return str(each.info.run_id)
     return None
+
+
+def give_name(client: Any, found: Any, run: RunFolder, settings: Settings) -> None:
+    """Add a run to what sets the runs of its experiment apart, and update the name that Shoal gave it.
+
+    Args:
+        client: an MlflowClient.
+        found: the MLflow run.
+        run: the run's folder.
+        settings: of the run.
+    """
+    differing = distinguish(client, found.info.experiment_id, settings, score_names(run_result(run)))
+    given = found.data.tags.get(NAME, title(settings))
+    rename(client, found, given, run_name(parameters(settings), differing, title(settings)))
 
 
 def parameters(settings: Settings) -> dict[str, str]:
@@ -236,62 +226,23 @@ def experiment_of(client: Any, name: str, artifacts: Path | None) -> str:
 
 
 def complete_tags(client: Any, experiment: Any) -> None:
-    """Set the tags that an experiment does not have yet."""
-    from mlflow.exceptions import MlflowException
-
+    """Set the tags that an experiment does not have yet; a tag that a user wrote stays."""
     experiment_id = str(experiment.experiment_id)
     for key, value in experiment_tags(experiment_id).items():
-        if key not in experiment.tags:  # a tag that a user wrote stays
-            try:
-                client.set_experiment_tag(experiment_id, key, value)
-            except MlflowException:
-                if key not in client.get_experiment(experiment_id).tags:  # otherwise another run wrote it just now
-                    raise
+        if key not in experiment.tags:
+            set_experiment_tag(client, experiment_id, key, value)
 
 
 def experiment_tags(experiment_id: str) -> dict[str, str]:
-    """Return the tags of an experiment of federated runs: its kind, description, main metric and a view.
-
-    The view is one of MLflow's saved views: columns for scores and the settings that tell runs apart.
-    """
-    columns = [f"metrics.`{metric_name(name)}`" for name in SCORE_COLUMNS] + [f"params.`{key}`" for key in PARAMETERS]
-    state = {"selectedColumns": ["attributes.`Dataset`", *columns], "useGroupedValuesInCharts": True}
-    view = {"name": "scores and settings", "createdAt": 0, "updatedAt": 0, "state": json.dumps(state)}
+    """Return the first tags of an experiment of federated runs: its kind, its description, and its view."""
     description = (
         "Federated clustering and representation learning without labels. Each run is a training; nested runs belong "
         "to a study. [The runs with their scores and settings]"
-        f"(#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW})"
+        f"(#{view_page(experiment_id)})"
     )
-    return {
-        **KIND,
-        NOTE: description,
-        "mlflow.experiment.primaryMetric.name": metric_name("acc"),
-        "mlflow.experiment.primaryMetric.greaterIsBetter": "True",
-        f"mlflow.sharedViewState.{VIEW}": json.dumps(view),
-    }
+    return {**KIND, NOTE: description, VIEW_TAG: view(Distinctions())}
 
 
-def describe(run: RunFolder, found: Any, *, report: bool) -> dict[str, str]:
-    """Return the tag that describes in two sentences the task and the outcome of a run, and links its report.
-
-    Args:
-        run: the run's folder.
-        found: the MLflow run.
-        report: whether MLflow has the report.
-
-    Returns:
-        No tag where there is no summary, or where a user wrote a description.
-    """
-    summary = attempted(run, "the description in MLflow", lambda: summary_of(run))
-    if summary is None:
-        return {}
-    present = found.data.tags.get(NOTE, "")
-    if present and not present.startswith(summary.task[:20]):
-        return {}
-    text = f"{summary.task} {summary.outcome}"
-    if report:
-        info = found.info
-        text += f"\n\n[Report](#/experiments/{info.experiment_id}/runs/{info.run_id}/artifacts/report.html)"
-    if text == present:
-        return {}
-    return {NOTE: text}
+def view_page(experiment_id: str) -> str:
+    """Return the address of an experiment's view on MLflow's page, without what stands before #."""
+    return f"/experiments/{experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"

@@ -22,11 +22,13 @@ from shoal.engine.settings.addresses import masked, resolved
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
+from shoal.review.mlflow_log.bookkeeping import bookkeeping, remove_former
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
 from shoal.review.mlflow_log.files import log_files
 from shoal.review.mlflow_log.models import log_models
+from shoal.review.mlflow_log.note import note_tags
 from shoal.review.mlflow_log.rounds import log_quality, log_rounds
-from shoal.review.mlflow_log.run import describe, mlflow_run
+from shoal.review.mlflow_log.run import give_name, mlflow_run
 from shoal.review.mlflow_log.trouble import check_installed, record_trouble
 
 SYSTEM_METRICS_VARIABLE = "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"
@@ -198,14 +200,16 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
     client = MlflowClient(tracking_uri=uri)
     found = mlflow_run(client, run, settings, shown, artifact_folder(uri, store))
     run_id = str(found.info.run_id)
-    tags = found.data.tags
+    remove_former(client, run_id, found.data.tags)
+    tags = bookkeeping(found.data.tags)
     log_rounds(client, run_id, tags, run, settings)
     log_quality(client, run_id, tags, run)
     if status != "RUNNING":
         log_models(client, found, run, settings, final=status == "FINISHED")
         report = settings.tracking.clients and (run.path / "report.html").exists()
-        new = log_files(client, found, run, settings) | describe(run, found, report=report)
+        new = log_files(client, found, tags, run, settings) | note_tags(run, found, report=report)
         client.log_batch(run_id, tags=[RunTag(key, value) for key, value in new.items()])
+        give_name(client, found, run, settings)
     if found.info.status != status:
         if status == "RUNNING":
             client.update_run(run_id, status=status)

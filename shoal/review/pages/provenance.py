@@ -10,14 +10,13 @@ from typing import Any
 from shoal.core.errors import DataError, ShoalError
 from shoal.data.prepared import read_manifest
 from shoal.engine.settings.addresses import masked
+from shoal.engine.settings.defaults import DECIDE_DEFAULTS, changed_settings, default_settings
 from shoal.engine.settings.run_settings import Settings, flatten, make_settings
 from shoal.engine.store.embedded import embedded_from
 from shoal.engine.store.lineage import DataVersion, GitState, PartitionVersion
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
 from shoal.review.mlflow_log.page import mlflow_page
 
-ALWAYS = ("method.name", "data.name", "partition.kind")
-"""Settings that are shown even where they are the defaults: the other defaults depend on them."""
 MAX_CHARACTERS = 120
 """Characters of a value that are shown."""
 FILES = (SETTINGS, LINEAGE, "rounds.parquet", "clients.parquet", "links.parquet", "clusters.parquet", "events.jsonl")
@@ -48,24 +47,14 @@ def chosen_settings(settings: Settings) -> list[tuple[str, str, str]]:
         settings: of the run.
 
     Returns:
-        For each setting its key, its value, and the default (for those of `ALWAYS` the default of all runs).
+        For each setting its key, its value, and the default. Method, data and partition scheme, on which the other
+        defaults depend, come first, with the default of all runs.
     """
     values = flatten(settings)
-    plain = settings.to_json()
     fallback = flatten(make_settings({}))
-    try:
-        default = flatten(make_settings({part: {key: plain[part][key]} for part, key in map(halves, ALWAYS)}))
-    except ShoalError:  # a setting that this method cannot do without
-        default = fallback
-    rows = [(key, shown(values[key]), shown(fallback.get(key))) for key in ALWAYS]
-    others = [key for key in values if key not in ALWAYS and (key not in default or values[key] != default[key])]
-    return rows + [(key, shown(values[key]), shown(default.get(key))) for key in others]
-
-
-def halves(key: str) -> tuple[str, str]:
-    """Return a setting's section and its key there."""
-    section, _, name = key.partition(".")
-    return section, name
+    default = default_settings(settings)
+    rows = [(key, shown(values[key]), shown(fallback.get(key))) for key in DECIDE_DEFAULTS]
+    return rows + [(key, shown(value), shown(default.get(key))) for key, value in changed_settings(settings).items()]
 
 
 def shown(value: Any) -> str:

@@ -1,22 +1,20 @@
-"""The runs of a folder: what each is and came to, and how one is removed."""
+"""One run of the list of runs: what it is and came to; and how a run is removed."""
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from shoal.core.errors import ShoalError
 from shoal.engine.store.codec import disk_error
-from shoal.engine.store.run_folder import RunError, RunFolder, in_order
+from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import INTERRUPTED, RUNNING
 from shoal.methods.registry import METHODS
 from shoal.review.results.clusters import expects_clusters
 from shoal.review.results.result import run_result, shown_metrics
+from shoal.review.results.run_list import ListedRun
 
 REMOVED = ".removed"
 """The folder, among the runs, of those that are being removed."""
@@ -24,65 +22,6 @@ CLUSTER_SCORES = ("acc", "neighbour_agreement")
 """The numbers that judge clusters, with labels and without: a run is listed with the first that it has."""
 FEATURE_SCORES = ("probe", "knn")
 """The numbers that judge features."""
-UNREADABLE = "unreadable"
-"""The state of a run whose files cannot be trusted any more."""
-
-
-@dataclass(frozen=True)
-class ListedRun:
-    """A run in a line.
-
-    Args:
-        name: of its folder.
-        method, data: as in its settings; empty where these cannot be read.
-        state: running, finished, interrupted, stopped, failed or unreadable; a run that says it runs and that no
-            process works on was interrupted.
-        rounds: rounds done.
-        score: name and value of the first number that judges it; None where it was not judged.
-        bytes: on the disk.
-        seconds: of all rounds.
-        why: what is wrong with it, where something is.
-        epsilon: of private updates: of a client's messages in this run, and in all private runs on its data set up to
-            its end; of noise that is not secret infinite, and None for the set.
-        verdict: good, doubtful or chance; empty where there is none.
-    """
-
-    name: str
-    method: str = ""
-    data: str = ""
-    state: str = UNREADABLE
-    rounds: int = 0
-    score: tuple[str, float] | None = None
-    bytes: int = 0
-    seconds: float = 0.0
-    why: str = ""
-    epsilon: tuple[float, float | None] | None = None
-    verdict: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the run as JSON, which has no infinite numbers: None stands for one."""
-        epsilon = self.epsilon and [e if e is not None and math.isfinite(e) else None for e in self.epsilon]
-        return asdict(self) | {"epsilon": epsilon}
-
-
-def listed_runs(
-    runs: Path, *, method: str | None = None, data: str | None = None, states: Sequence[str] = ()
-) -> list[ListedRun]:
-    """Return the runs of a folder, the newest first.
-
-    Args:
-        runs: the folder.
-        method, data: only runs of these.
-        states: only runs in one of these states.
-    """
-    found = (listed(RunFolder(path.parent)) for path in reversed(in_order(runs)))
-    return [
-        run
-        for run in found
-        if (method is None or run.method == method)
-        and (data is None or run.data == data)
-        and (not states or run.state in states)
-    ]
 
 
 def listed(run: RunFolder) -> ListedRun:

@@ -129,11 +129,15 @@ def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
 def scores_of(result: RunResult) -> tuple[Number, ...]:
     """Return the most telling scores that the run has."""
     values = {**result.metrics, **result.quality}
-    names = [name for name in SCORES if name in values][:SHOWN]
     return tuple(
         Number(f"{values[name]:.3f}", IN_WORDS.get(name, name), DESCRIBED[name].words if name in DESCRIBED else "")
-        for name in names
+        for name in score_names(result)
     )
+
+
+def score_names(result: RunResult) -> list[str]:
+    """Return the names of the most telling scores that a run has, as in its tables."""
+    return [name for name in SCORES if name in result.metrics or name in result.quality][:SHOWN]
 
 
 def bytes_moved(moved: Mapping[str, int]) -> Number:

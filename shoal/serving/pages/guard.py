@@ -43,6 +43,7 @@ class Guard:
         login_page: HTML at `LOGIN_PATH`, the target of the link that logs a browser in.
         login: required `user:password`; None where the application itself requires one.
         open_paths: paths that everybody may read.
+        closed: the beginning of paths that nobody may use; empty: none.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Guard:
         login_page: str,
         login: str | None = None,
         open_paths: Iterable[str] = (),
+        closed: str = "",
     ) -> None:
         self._app = app
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -61,6 +63,7 @@ class Guard:
         self._login = login
         self._open_paths = frozenset(open_paths)
         self._login_page = login_page
+        self._closed = closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, answer it, or pass it on to the application."""
@@ -73,6 +76,8 @@ class Guard:
         elif not self._logged_in(scope, headers):
             challenge = (b"www-authenticate", f'Basic realm="{REALM}", charset="UTF-8"'.encode())
             await refuse(scope, send, 401, "Log in with the user and the password that `shoal serve` shows.", challenge)
+        elif self._closed and scope["path"].startswith(self._closed):
+            await refuse(scope, send, 403, "This part of the server is off.")
         elif scope["type"] == "http" and scope["path"] == LOGIN_PATH:
             await answer(send, 200, self._login_page, [(b"content-type", b"text/html; charset=utf-8")])
         else:

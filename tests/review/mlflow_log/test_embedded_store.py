@@ -24,8 +24,9 @@ from shoal.lifecycle import driving
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log import tracking
+from shoal.review.mlflow_log.distinctions import title
 from shoal.review.mlflow_log.embedded_store import broken, newest_revision, ready_store, store_uri
-from shoal.review.mlflow_log.run import experiment_of, experiment_tags, title
+from shoal.review.mlflow_log.run import experiment_of, experiment_tags
 
 Make = Callable[..., Any]
 ON = {"mlflow": True, "model": False}

@@ -25,7 +25,8 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FINISHED
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
-from shoal.review.mlflow_log.run import experiment_of, title
+from shoal.review.mlflow_log.distinctions import title
+from shoal.review.mlflow_log.run import experiment_of
 from shoal.serving.deployments import csrf_headers
 from tests.conftest import SMALL
 from tests.flows.test_prefect import free_port
@@ -120,7 +121,7 @@ def test_what_a_run_leaves_is_in_the_database_and_the_object_store(at_team: Team
     kept = at_team.objects_in(f"mlflow/{found.info.experiment_id}/")
     own = {name.split("/artifacts/")[1]: data for name, data in kept.items() if found.info.run_id in name}
     assert sorted(own) == all_files(client, found.info.run_id)
-    for name in ("settings.yaml", "rounds.parquet", "clusters.parquet", "report.html"):
+    for name in ("settings.yaml", "rounds.parquet", "clusters.parquet", "Report.html"):
         assert own[name] == (run.path / name).read_bytes(), name
     states = [(run.rounds / f"{round:04d}" / "server.safetensors").read_bytes() for round in (1, 2, 3)]
     assert all(state in kept.values() for state in states)
@@ -168,7 +169,7 @@ def test_a_server_that_is_killed_in_the_middle_costs_nothing(at_team: Team) -> N
     assert done.returncode == 0, done.stderr
     assert "version" in done.stdout
     found = mlflow_has_all_of(run)
-    assert "report.html" in all_files(mlflow.MlflowClient(), found.info.run_id)
+    assert "Report.html" in all_files(mlflow.MlflowClient(), found.info.run_id)
 
 
 def shoal(home: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:

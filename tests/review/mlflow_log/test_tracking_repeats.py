@@ -18,10 +18,12 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log import rounds as mlflow_rounds
+from shoal.review.mlflow_log.distinctions import title
 from shoal.review.mlflow_log.files import copy_image
 from shoal.review.mlflow_log.models import models_of, ready
-from shoal.review.mlflow_log.run import KIND, MAX_PARAMETER_CHARACTERS, NOTE, title
+from shoal.review.mlflow_log.run import KIND, MAX_PARAMETER_CHARACTERS, NOTE
 from shoal.review.mlflow_log.tracking import sync
+from shoal.review.results.result import run_result
 from tests.conftest import SMALL
 from tests.runs import go_on, stopped
 
@@ -227,10 +229,12 @@ def test_what_a_person_wrote_stays(run: RunFolder, client: MlflowClient) -> None
     store, settings = places.mlflow_store(), logged(run, "words")
     ours = sync(run, settings, store)
     note = client.get_run(ours).data.tags[NOTE]
-    assert note.startswith("fedpnp learns from digits without labels, in ")
+    verdict = run_result(run).verdict
+    assert note.startswith(f"**Verdict: {verdict.word}.** {verdict.reason}\n\n**[Open the report](")
+    assert "fedpnp learns from digits without labels, in " in note
     assert "It finished after 2 rounds: " in note
     experiment = client.get_experiment_by_name("words")
-    assert f"[Report](#/experiments/{experiment.experiment_id}/runs/{ours}/artifacts/report.html)" in note
+    assert f"(#/experiments/{experiment.experiment_id}/runs/{ours}/artifacts/Report.html)" in note
     assert experiment.tags.items() >= KIND.items()
     assert "viewStateShareKey=shoal" in experiment.tags[NOTE]
     client.set_tag(ours, NOTE, "Looks good.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -24,7 +25,8 @@ from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
-from shoal.review.mlflow_log.champions import history
+from shoal.review.mlflow_log.champions import PROMOTED, history, make_champion
+from shoal.review.mlflow_log.model_registry import register
 from shoal.review.served.promotion import approve, roll_back
 from tests.conftest import SMALL
 from tests.sources import ROOT
@@ -86,6 +88,8 @@ def test_the_queries_of_the_page_find_what_they_say(served: list[RunFolder], cap
     page = (ROOT / "docs" / "review.md").read_text()
     known: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        if '"previous"' in block:
+            make_champion(known["client"], "shoal-fedcc-digits", "2", PROMOTED, "a test", "a test")
         exec(compile(block, "docs/review.md", "exec"), known)
     last = [run.table("rounds")["acc"].iloc[-1] for run in served]
     first = served[int(np.argmax(last))]
@@ -111,11 +115,103 @@ def test_the_queries_of_the_page_find_what_they_say(served: list[RunFolder], cap
     assert len(known["served"].predict(images)) == 2
 
     assert (known["champion"].version, known["challenger"].version) == ("1", "2")
+    assert known["differing"] == {"seed": known["best"].data.params["seed"]}
+    assert Path(known["report"]).read_bytes() == (first.path / "report.html").read_bytes()
+    assert known["version"].run_id == known["best"].info.run_id
+    assert "### Quality beside null baselines" in known["version"].description
+    assert known["previous"].version == "1"
+    assert known["client"].get_model_version_by_alias("shoal-fedcc-digits", "champion").version == "2"
     assert known["differ"] == {"seed": ("0", "1")}
     assert known["numbers"]["score/acc"] == tuple(last)
     assert [[round for round, _ in curve] for curve in known["curves"]] == [[1, 2, 3], [1, 2, 3]]
     assert known["members"] == []
     assert first.name in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def asked(served: list[RunFolder]) -> dict[str, RunFolder]:
+    """Three runs of an experiment of their own, by what sets them apart; the second is the champion after the first."""
+    found = {}
+    for what, changes in {
+        "lr 0.0003": {},
+        "lr 0.01": {"local": {"lr": 0.01}},
+        "lr 1e-06": {"local": {"lr": 1e-6}},
+    }.items():
+        tracking = {"tracking": {"mlflow": True, "experiment": "questions", "register_as": "questions-model"}}
+        run = new_run(make_settings(merge(SMALL, {"method": "fedcc", "rounds": 2}, tracking, changes)))
+        drive(run)
+        found[what] = run
+    make_champion(mlflow.MlflowClient(), "questions-model", "2", PROMOTED, "a test", "a test")
+    return found
+
+
+def test_mlflow_alone_answers_what_a_reviewer_asks(asked: dict[str, RunFolder]) -> None:
+    client = mlflow.MlflowClient()
+    experiment = client.get_experiment_by_name("questions")
+    (best, *others) = client.search_runs([experiment.experiment_id], order_by=["metrics.`score/acc` DESC"])
+    accs = {what: run.table("rounds")["acc"].iloc[-1] for what, run in asked.items()}
+    assert [run.data.metrics["score/acc"] for run in (best, *others)] == sorted(accs.values(), reverse=True)
+
+    # What made it differ: its name begins with it, and the view has a column of it.
+    what = next(what for what, run in asked.items() if run.name == best.data.tags["shoal.run"])
+    assert best.info.run_name.startswith(f"{what} · fedcc digits ")
+    assert {run.info.run_name.split(" · ")[0] for run in (best, *others)} == set(asked)
+    state = json.loads(json.loads(experiment.tags["mlflow.sharedViewState.shoal"])["state"])
+    assert "params.`local.lr`" in state["selectedColumns"]
+    assert not [column for column in state["selectedColumns"] if column == "params.`rounds`"], "all have the same"
+
+    # Its data, its report, and its model with a card.
+    lineage = asked[what].lineage()
+    digests = {given.dataset.name: given.dataset.digest for given in best.inputs.dataset_inputs}
+    assert digests == {
+        "digits data": lineage.data.digest[:36],
+        "digits partition": lineage.partition.digest[:36],
+    }
+    first = client.list_artifacts(best.info.run_id)[0]
+    assert first.path == "Report.html"
+    verdict = best.data.tags["verdict"]
+    assert best.data.tags["mlflow.note.content"].startswith(f"**Verdict: {verdict}.** ")
+    assert f"{best.info.run_id}/artifacts/Report.html)" in best.data.tags["mlflow.note.content"]
+    (version,) = client.search_model_versions(f"run_id = '{best.info.run_id}'")
+    for part in (
+        f"**Verdict: {verdict}.**",
+        f"sha256 {lineage.data.digest}, DVC {lineage.data.dvc}",
+        f"sha256 {lineage.partition.digest}, DVC {lineage.partition.dvc}",
+        "- **sites**: 3\n",
+        "- **clusters (K)**: 10\n",
+        "| K-means on pixels",
+        "### Clusters and sites",
+        "### Limits",
+        f"shoal run runs/{asked[what].name}/settings.yaml",
+    ):
+        assert part in version.description, version.description
+
+    # The champion, and the one before.
+    champion = client.get_model_version_by_alias("questions-model", "champion")
+    previous = client.get_model_version_by_alias("questions-model", "previous")
+    assert champion.tags["shoal.run"] == asked["lr 0.01"].name
+    assert previous.tags["shoal.run"] == asked["lr 0.0003"].name
+
+
+def test_pages_show_no_bookkeeping(asked: dict[str, RunFolder]) -> None:
+    client = mlflow.MlflowClient()
+    tags = client.get_run(asked["lr 0.01"].lineage().mlflow_run).data.tags
+    shown = {key for key in tags if not key.startswith("mlflow.")}
+    assert not [key for key in shown if key.endswith("_logged")]
+    assert {"verdict", "shoal.run", "shoal.data_sha256", "shoal.git_commit"} <= shown
+
+
+def test_a_card_that_a_person_wrote_stays(asked: dict[str, RunFolder]) -> None:
+    client = mlflow.MlflowClient()
+    run = asked["lr 0.0003"]
+    run_id = run.lineage().mlflow_run
+    (version,) = client.search_model_versions(f"run_id = '{run_id}'")
+    client.update_model_version(version.name, version.version, "Mine.")
+    register(run, run.settings(), client, run_id)
+    assert client.get_model_version(version.name, version.version).description == "Mine."
+    client.update_model_version(version.name, version.version, "")
+    register(run, run.settings(), client, run_id)
+    assert client.get_model_version(version.name, version.version).description == version.description
 
 
 def test_a_second_sync_over_http_adds_nothing(served: list[RunFolder]) -> None:

@@ -89,7 +89,7 @@ def check_mlflow(run: RunFolder, mlflow_run: str, images: np.ndarray) -> None:
     client = MlflowClient(tracking_uri=uri)
     found = client.get_run(mlflow_run)
     assert found.data.tags["shoal.run_folder"] == f"runs/{run.name}"
-    assert {each.path for each in client.list_artifacts(mlflow_run)} >= {"report.html", "settings.yaml", "lineage.json"}
+    assert {each.path for each in client.list_artifacts(mlflow_run)} >= {"Report.html", "settings.yaml", "lineage.json"}
     (version,) = client.search_model_versions(f"run_id = '{mlflow_run}'")
     set_tracking_uri(uri)
     try:

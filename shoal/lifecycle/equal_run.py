@@ -1,0 +1,48 @@
+"""A finished run with equal settings, data and code: its result is what a new run would come to."""
+
+from __future__ import annotations
+
+from shoal.engine.settings.hardware import resolve
+from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.lineage import Environment, Lineage, encoder_of_run, here
+from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.claim import finished
+from shoal.lifecycle.preparing import prepare_data, prepare_partition, settled
+from shoal.lifecycle.starting import runs_like
+
+USED_AGAIN = "used_again"
+"""Event of a finished run: a schedule asked for an equal one."""
+
+
+def equal_run(settings: Settings) -> RunFolder | None:
+    """Return the newest finished run with equal settings, data, partition, encoder, device and code; None without one.
+
+    Code with changes that are in no commit is equal to no other.
+
+    Args:
+        settings: of the run that is wanted.
+
+    Raises:
+        ShoalError: the data or the partition refuse the settings.
+    """
+    settings = settled(settings)
+    if settings.chooses_method or settings.chooses_clusters:
+        return None  # nothing was chosen for this data set before, so no run is equal
+    prepared = prepare_data(settings)
+    _, partition = prepare_partition(settings, prepared)
+    encoder = encoder_of_run(settings, prepared)
+    now = here()
+    for run in runs_like(settings):
+        lineage = run.lineage()
+        same_data = (lineage.data.digest, lineage.partition.digest) == (prepared.manifest.digest, partition.digest)
+        same_machine = lineage.resolved == resolve(settings) and lineage.encoder == encoder
+        if finished(run) and same_data and same_machine and is_same_code(lineage, now):
+            return run
+    return None
+
+
+def is_same_code(lineage: Lineage, now: Environment) -> bool:
+    """Return whether a run was computed by the code and the packages that are here now."""
+    if lineage.git.dirty or now.git.dirty:
+        return False
+    return lineage.git.commit == now.git.commit and lineage.versions == now.versions

@@ -1,0 +1,1 @@
+"""Logs of a run beside MLflow's, which `tracking.also` names."""

@@ -1,0 +1,259 @@
+"""What sets the runs of an MLflow experiment apart: the runs' names, and the columns of the experiment's view.
+
+A hidden tag of the experiment holds the chosen settings of its first run, and every setting in which a later run
+differs from it: these are all the settings that differ among its runs. Each run that is logged adds its own, so no
+other run is read. When a further setting begins to differ, the names that Shoal gave to earlier runs are updated; a
+name that a user gave stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.engine.settings.defaults import changed_settings
+from shoal.engine.settings.run_settings import Settings
+from shoal.methods.scores.metrics import METRICS
+from shoal.review.mlflow_log.rounds import VERDICT, allowed_name, metric_name
+
+DISTINCTIONS = "mlflow.shoal.distinctions"
+"""Tag of an experiment: what sets its runs apart."""
+NAME = "mlflow.shoal.name"
+"""Tag of a run: the name that Shoal gave it."""
+SEPARATOR = " · "
+MAX_NAME_CHARACTERS = 250
+"""Characters of a run's name that MLflow's tables hold."""
+MAX_VALUE_CHARACTERS = 24
+"""Characters of a setting's value in a name."""
+MAX_RENAMED = 200
+"""When a further setting begins to differ, at most so many runs get a new name: the newest."""
+COLUMN_PIXELS = 90
+WIDE_COLUMNS = {"attributes.`Run Name`": 330, "runDateAndNestInfo": 130}
+"""Widths of the view's columns; those with the name and the date of a run are wider and come first."""
+MAX_COLUMNS = 8
+"""Settings that differ, in columns of the view."""
+IN_TITLE = ("partition.clients", "partition.transform", "seed")
+"""Settings that every name says, beside method, data and partition scheme."""
+PARAMETER_OF = {"dirichlet": "beta", "labels_per_client": "labels", "majority": "p", "by_column": "column"}
+"""The parameter of a partition scheme that every name says."""
+IN_WORDS = {("model.clusters", "0"): "as classes"}
+"""Values of settings that mean something else than they say."""
+NOT_COMPUTED = ("tracking.", "checkpoint.", "workers.", "choose.")
+"""Sections that say where a run is done and shown, or how a setting was chosen: not what is computed."""
+VIEW = "shoal"
+"""Key of a saved view of an experiment's page."""
+VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"
+"""Tag of an experiment: the saved view."""
+PRIMARY = "mlflow.experiment.primaryMetric.name"
+GREATER_IS_BETTER = "mlflow.experiment.primaryMetric.greaterIsBetter"
+"""Tags of an experiment: the score that MLflow's page shows first."""
+LOWER_IS_BETTER = frozenset(metric.name for metric in METRICS if metric.better == "lower")
+ALWAYS_SHOWN = ("method.name", "data.name", "partition.kind", "partition.clients", "seed")
+"""The settings that always have columns in the view."""
+
+
+@dataclass(frozen=True)
+class Distinctions:
+    """What sets the runs of an experiment apart.
+
+    Args:
+        first: the chosen settings of its first run, by key; None before it has one.
+        settings: the settings that differ among its runs, in alphabetical order.
+        scores: the scores that its runs are judged by.
+    """
+
+    first: Mapping[str, str] | None = None
+    settings: tuple[str, ...] = ()
+    scores: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def from_tags(cls, tags: Mapping[str, str]) -> Distinctions:
+        """Read the tag of an experiment; a tag that cannot be read counts as none."""
+        try:
+            found = json.loads(tags[DISTINCTIONS])
+            return cls(dict(found["first"]), tuple(found["settings"]), tuple(found["scores"]))
+        except (KeyError, TypeError, ValueError):
+            return cls()
+
+    def to_json(self) -> str:
+        """Return the tag's value."""
+        return json.dumps({"first": self.first, "settings": self.settings, "scores": self.scores})
+
+    def with_run(self, chosen: Mapping[str, str], scores: Iterable[str] = ()) -> Distinctions:
+        """Return the distinctions after a run was added; adding it again changes nothing.
+
+        >>> one = Distinctions().with_run({"rounds": "5"})
+        >>> one.with_run({"rounds": "9", "local.lr": "0.1"}).settings
+        ('local.lr', 'rounds')
+        """
+        first = chosen if self.first is None else self.first
+        differing = {key for key in first.keys() | chosen.keys() if first.get(key) != chosen.get(key)}
+        return Distinctions(
+            first,
+            tuple(sorted({*self.settings, *differing})),
+            tuple(dict.fromkeys((*self.scores, *scores))),
+        )
+
+
+def chosen_settings(settings: Settings) -> dict[str, str]:
+    """Return the settings that a person chose and that the run's title does not say; of a long value its digest."""
+    found = {}
+    parameter = f"partition.{PARAMETER_OF.get(settings.partition.kind, '')}"
+    for key, value in changed_settings(settings).items():
+        if key in IN_TITLE or key == parameter or key.startswith(NOT_COMPUTED):
+            continue
+        text = str(value)
+        if len(text) > MAX_VALUE_CHARACTERS:
+            text = f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        found[key] = text
+    return found
+
+
+def title(settings: Settings) -> str:
+    """Return what every name of a run says: method, data, partition, seed.
+
+    >>> from shoal.engine.settings.run_settings import make_settings
+    >>> title(make_settings({"method": "fedcc", "partition": {"kind": "dirichlet", "beta": 0.3}}))
+    'fedcc digits dirichlet(0.3) x5 seed 0'
+    """
+    return shortened(f"{settings.method.name} {settings.data.name} {partition_title(settings)} seed {settings.seed}")
+
+
+def partition_title(settings: Settings) -> str:
+    """Return the scheme of a partition, with its parameter and the number of clients."""
+    partition = settings.partition
+    words = str(partition.kind)
+    if partition.kind in PARAMETER_OF:
+        words += f"({getattr(partition, PARAMETER_OF[partition.kind])})"
+    if partition.clients:
+        words += f" x{partition.clients}"
+    transform = getattr(partition, "transform", "none")
+    if transform != "none":
+        words += f"+{transform}"
+    return words
+
+
+def run_name(values: Mapping[str, Any], differing: Iterable[str], title: str) -> str:
+    """Return the name of a run: what sets it apart, then its title.
+
+    Args:
+        values: its settings by key, or MLflow's parameters.
+        differing: the settings that differ among the runs of its experiment; the run need not have them all.
+        title: of the run.
+
+    >>> run_name({"rounds": "5", "local.lr": "0.0010"}, ["local.lr", "rounds"], "fedcc digits iid x5 seed 0")
+    'lr 0.001 · rounds 5 · fedcc digits iid x5 seed 0'
+    """
+    present = [key for key in differing if key in values]
+    last_words = [key.rpartition(".")[2] for key in present]
+    parts = []
+    for key, word in zip(present, last_words, strict=True):
+        label = word
+        if last_words.count(word) > 1:
+            label = key
+        parts.append(f"{label} {IN_WORDS.get((key, str(values[key])), shown(values[key]))}")
+    room = MAX_NAME_CHARACTERS - len(title) - len(SEPARATOR)
+    head = SEPARATOR.join(parts)
+    if not head or room < MAX_VALUE_CHARACTERS:
+        return title
+    return f"{shortened(head, room)}{SEPARATOR}{title}"
+
+
+def shown(value: Any) -> str:
+    """Return a setting's value for a name: numbers without idle zeros, and not too long."""
+    text = str(value)
+    try:
+        return f"{float(text):g}"
+    except ValueError:
+        return shortened(text.lower() if text in ("None", "True", "False") else text, MAX_VALUE_CHARACTERS)
+
+
+def shortened(text: str, characters: int = MAX_NAME_CHARACTERS) -> str:
+    """Return a text that is not longer than so many characters: databases refuse longer names, and the whole run."""
+    if len(text) > characters:
+        return f"{text[: characters - 1]}…"
+    return text
+
+
+def distinguish(client: Any, experiment_id: str, settings: Settings, scores: Iterable[str] = ()) -> tuple[str, ...]:
+    """Add a run to what sets the runs of its experiment apart, and bring earlier names and the view up to date.
+
+    Args:
+        client: an MlflowClient.
+        experiment_id: of the experiment.
+        settings: of the run.
+        scores: the names of the scores that judge it, as in a run's tables.
+
+    Returns:
+        The settings that differ among the runs of the experiment.
+    """
+    experiment_tags = client.get_experiment(experiment_id).tags
+    before = Distinctions.from_tags(experiment_tags)
+    now = before.with_run(chosen_settings(settings), scores)
+    if now.settings != before.settings:
+        rename_runs(client, experiment_id, now.settings)
+    # The names come first: after a kill in between they are given again.
+    tags = {DISTINCTIONS: now.to_json(), VIEW_TAG: view(now)}
+    if PRIMARY not in experiment_tags and now.scores:
+        tags |= {PRIMARY: metric_name(now.scores[0]), GREATER_IS_BETTER: str(now.scores[0] not in LOWER_IS_BETTER)}
+    for key, value in tags.items():
+        if experiment_tags.get(key) != value:
+            set_experiment_tag(client, experiment_id, key, value)
+    return now.settings
+
+
+def set_experiment_tag(client: Any, experiment_id: str, key: str, value: str) -> None:
+    """Set a tag of an experiment, also where another run creates it at the same moment."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.set_experiment_tag(experiment_id, key, value)
+    except MlflowException:
+        if client.get_experiment(experiment_id).tags.get(key) != value:
+            client.set_experiment_tag(experiment_id, key, value)
+
+
+def rename_runs(client: Any, experiment_id: str, differing: tuple[str, ...]) -> None:
+    """Update the names that Shoal gave to the newest `MAX_RENAMED` runs of an experiment."""
+    for found in client.search_runs([experiment_id], max_results=MAX_RENAMED):
+        given = found.data.tags.get(NAME)
+        if given is not None:
+            name = run_name(found.data.params, differing, given.rpartition(SEPARATOR)[2])
+            rename(client, found, given, name)
+
+
+def rename(client: Any, found: Any, given: str, name: str) -> None:
+    """Give a run of MLflow another name, unless a user has changed the name that Shoal gave.
+
+    Args:
+        client: an MlflowClient.
+        found: the run.
+        given: the name that Shoal gave before.
+        name: the name that Shoal gives now.
+    """
+    # After a kill the run may have the new name, and not yet the tag.
+    if name != given and found.info.run_name in (given, name):
+        client.update_run(found.info.run_id, name=name)
+        client.set_tag(found.info.run_id, NAME, name)
+
+
+def view(distinctions: Distinctions) -> str:
+    """Return the value of `VIEW_TAG`: columns for the verdict, scores, settings that differ, and those of names."""
+    settings = dict.fromkeys((*distinctions.settings[:MAX_COLUMNS], *ALWAYS_SHOWN))
+    columns = [
+        f"tags.`{VERDICT}`",
+        *(f"metrics.`{metric_name(name)}`" for name in distinctions.scores),
+        *(f"params.`{allowed_name(key)}`" for key in settings),
+        "attributes.`Dataset`",
+    ]
+    widths = {**dict.fromkeys(columns[:-1], COLUMN_PIXELS), **WIDE_COLUMNS}
+    state = {
+        "selectedColumns": columns,
+        "columnOrder": [*WIDE_COLUMNS, *columns],
+        "columnWidths": widths,
+        "useGroupedValuesInCharts": True,
+    }
+    return json.dumps({"name": "scores and settings", "createdAt": 0, "updatedAt": 0, "state": json.dumps(state)})

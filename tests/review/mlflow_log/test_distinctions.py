@@ -1,0 +1,142 @@
+"""Names and columns that tell the runs of an experiment apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.driving import drive
+from shoal.lifecycle.starting import new_run
+from shoal.review.mlflow_log.distinctions import (
+    DISTINCTIONS,
+    MAX_NAME_CHARACTERS,
+    VIEW_TAG,
+    Distinctions,
+    chosen_settings,
+    run_name,
+    shown,
+    title,
+)
+
+Make = Callable[..., Any]
+ON = {"mlflow": True, "model": False}
+
+
+def test_what_a_person_chose_is_what_is_compared() -> None:
+    plain = make_settings({"method": "fedcc", "seed": 4, "partition": {"kind": "dirichlet", "beta": 0.2}})
+    assert chosen_settings(plain) == {}, "a title says seed and partition"
+    where = {"workers": {"slots": 1}, "tracking": {"experiment": "mine"}, "checkpoint": {"keep": 3}}
+    assert chosen_settings(make_settings({"method": "fedcc", **where})) == {}, "that is not what is computed"
+    chosen = chosen_settings(make_settings({"method": "fedcc", "rounds": 5, "local": {"lr": 0.01}}))
+    assert chosen == {"rounds": "5", "local.lr": "0.01"}
+    long = make_settings({"method": {"name": "cfl", "criterion": "schedule", "schedule": list(range(1, 300))}})
+    other = make_settings({"method": {"name": "cfl", "criterion": "schedule", "schedule": list(range(1, 301))}})
+    assert chosen_settings(long)["method.schedule"] != chosen_settings(other)["method.schedule"]
+    assert len(chosen_settings(long)["method.schedule"]) < 30
+
+
+def test_the_order_of_runs_does_not_matter() -> None:
+    runs = [{"rounds": "5"}, {"rounds": "5", "local.lr": "0.1"}, {}, {"model.clusters": "8", "rounds": "5"}]
+    found = set()
+    for start in range(len(runs)):
+        seen = Distinctions()
+        for run in (*runs[start:], *runs[:start]):
+            seen = seen.with_run(run)
+        found.add(seen.settings)
+        assert Distinctions.from_tags({DISTINCTIONS: seen.to_json()}) == seen
+    assert found == {("local.lr", "model.clusters", "rounds")}
+    same = Distinctions().with_run({"rounds": "5"}).with_run({"rounds": "5"})
+    assert same.settings == (), "what all runs have in common tells none apart"
+    assert Distinctions.from_tags({DISTINCTIONS: "broken"}) == Distinctions()
+
+
+def test_names_are_short_and_unambiguous() -> None:
+    values = {"local.lr": "0.00100", "method.start": "None", "model.start": "random", "rounds": "5", "x": "y" * 90}
+    differing = ["local.lr", "method.start", "model.start", "other.setting", "rounds"]
+    name = run_name(values, differing, "fedcc digits")
+    assert name == "lr 0.001 · method.start none · model.start random · rounds 5 · fedcc digits"
+    assert run_name(values, [], "fedcc digits") == "fedcc digits"
+    assert run_name(values, ["x"], "fedcc digits") == f"x {'y' * 23}… · fedcc digits"
+    many = {f"section.setting_{number}": "1" for number in range(99)}
+    name = run_name(many, many, "fedcc digits")
+    assert len(name) == MAX_NAME_CHARACTERS
+    assert name.endswith("… · fedcc digits")
+    assert [shown(value) for value in (True, None, 1e-5, "0.5")] == ["true", "none", "1e-05", "0.5"]
+
+
+def names_of(client: MlflowClient) -> dict[str, str]:
+    """The name in MLflow of each run, by that of its folder."""
+    found = client.search_runs(["1"])
+    return {run.data.tags["shoal.run"]: run.info.run_name for run in found}
+
+
+@pytest.fixture
+def three(home: Path, small: Make) -> list[RunFolder]:
+    """Three runs that differ in rounds, learning rate and number of clusters."""
+    found = []
+    for changes in ({"rounds": 1}, {"rounds": 2}, {"rounds": 1, "local": {"lr": 0.01}}):
+        run = new_run(small(tracking=ON, data={"limit": 80}, **changes))
+        drive(run)
+        found.append(run)
+    return found
+
+
+def test_runs_can_be_told_apart_by_names_and_columns(home: Path, three: list[RunFolder]) -> None:
+    client = MlflowClient(f"sqlite:///{home}/mlflow/mlflow.db")
+    first, second, third = (run.name for run in three)
+    lr = f"{three[0].settings().local.lr:g}"
+    tail = title(three[0].settings())
+    assert names_of(client) == {
+        first: f"lr {lr} · rounds 1 · {tail}",
+        second: f"lr {lr} · rounds 2 · {tail}",
+        third: f"lr 0.01 · rounds 1 · {tail}",
+    }
+    tags = client.get_experiment("1").tags
+    columns = json.loads(json.loads(tags[VIEW_TAG])["state"])["selectedColumns"]
+    assert columns == [
+        "tags.`verdict`",
+        "metrics.`score/acc`",
+        "metrics.`score/nmi`",
+        "params.`local.lr`",
+        "params.`rounds`",
+        "params.`method.name`",
+        "params.`data.name`",
+        "params.`partition.kind`",
+        "params.`partition.clients`",
+        "params.`seed`",
+        "attributes.`Dataset`",
+    ]
+    known = client.search_runs(["1"])[0].data
+    for column in columns[:-1]:
+        kind, name = column.split(".", 1)
+        assert name.strip("`") in getattr(known, kind), "a column that no run has"
+    assert tags["mlflow.experiment.primaryMetric.name"] == "score/acc"
+
+
+def test_a_name_that_a_person_gave_stays(home: Path, three: list[RunFolder], small: Make) -> None:
+    client = MlflowClient(f"sqlite:///{home}/mlflow/mlflow.db")
+    mine = three[0].lineage().mlflow_run
+    client.update_run(mine, name="the good one")
+    run = new_run(small(tracking=ON, data={"limit": 80}, rounds=1, model={"clusters": 7}))
+    drive(run)
+    found = names_of(client)
+    assert found[three[0].name] == "the good one"
+    lr = f"{three[0].settings().local.lr:g}"
+    assert found[three[1].name].startswith(f"lr {lr} · clusters as classes · rounds 2 · ")
+    assert found[run.name].startswith(f"lr {lr} · clusters 7 · rounds 1 · ")
+
+
+def test_runs_without_labels_have_columns_of_their_own_scores() -> None:
+    seen = Distinctions().with_run({}, ["neighbour_agreement", "silhouette"])
+    from shoal.review.mlflow_log.distinctions import view
+
+    columns = json.loads(json.loads(view(seen))["state"])["selectedColumns"]
+    assert columns[1:3] == ["metrics.`score/neighbour_agreement`", "metrics.`score/silhouette`"]
+    assert "metrics.`score/acc`" not in columns
