@@ -22,7 +22,7 @@ def rollback(
     why: Why = "",
     as_json: Json = False,
 ) -> None:
-    """Make the version that was the champion before the champion again.
+    """Make the champion before the present one the champion again.
 
     Promotions, approvals and changes on MLflow's page are taken back one by one; MLflow keeps who did so and why.
     """

@@ -167,7 +167,7 @@ def test_an_interrupted_run_is_gone_on_with(place: Path, capsys: pytest.CaptureF
         shoal.run(SMALL, rounds=2, method="fedavg", partition={"kind": "iid", "validation": 0.2},
                   data={"limit": 60}, progress=False, observers=[stop])  # fmt: skip
     assert "go on with shoal.resume(" in capsys.readouterr().out
-    halted = shoal.load()
+    halted = shoal.load(unfinished=True)
     assert halted.state == "interrupted"
     with pytest.raises(shoal.ShoalError, match="no cluster table"):
         _ = halted.clusters
