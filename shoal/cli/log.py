@@ -32,7 +32,8 @@ def log(
     from shoal.engine.store.codec import StoreError
     from shoal.engine.store.run_folder import RunError, RunFolder
     from shoal.engine.store.status import FINISHED
-    from shoal.review.results.run_list import UNREADABLE, listed_runs
+    from shoal.review.results.listed_run import UNREADABLE
+    from shoal.review.results.run_list import listed_runs
 
     if bool(names) == every:
         raise ShoalError("no run is named: name runs, or give --all for every finished run")

@@ -15,7 +15,7 @@ from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
     from shoal.engine.store.run_folder import RunFolder
-    from shoal.review.results.run_list import ListedRun
+    from shoal.review.results.listed_run import ListedRun
 
 
 app = typer.Typer(add_completion=False)
@@ -63,7 +63,7 @@ def runs(
 def show_runs(found: Sequence[ListedRun]) -> None:
     """Print runs as a table, and below it why runs failed or cannot be read."""
     from shoal.engine.store.status import FAILED
-    from shoal.review.results.run_list import UNREADABLE
+    from shoal.review.results.listed_run import UNREADABLE
 
     table = Table("run", "method", "data", "state", "verdict")
     private = any(run.epsilon for run in found)

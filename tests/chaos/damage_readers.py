@@ -174,7 +174,7 @@ def runs(subject: Subject) -> None:
     """The line of the run in `shoal runs`, without its bytes; one that is called unreadable, with its reason, counts as
     refused.
     """
-    from shoal.review.results.run_list import UNREADABLE
+    from shoal.review.results.listed_run import UNREADABLE
     from shoal.review.results.runs import listed
 
     found = listed(RunFolder(subject.run)).to_json()

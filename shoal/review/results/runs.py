@@ -13,8 +13,8 @@ from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import INTERRUPTED, RUNNING
 from shoal.methods.registry import METHODS
 from shoal.review.results.clusters import expects_clusters
+from shoal.review.results.listed_run import ListedRun
 from shoal.review.results.result import run_result, shown_metrics
-from shoal.review.results.run_list import ListedRun
 
 REMOVED = ".removed"
 """The folder, among the runs, of those that are being removed."""
