@@ -304,6 +304,16 @@ class Method(ABC):
     evaluation_reads_memory: ClassVar[bool] = True
     shared_in_evaluation: ClassVar[Shared] = "nothing"
 
+    @classmethod
+    def loss_note(cls, settings: Any, rounds: int) -> str:
+        """Return why the losses of different rounds cannot be compared, in a sentence; empty where they can.
+
+        Args:
+            settings: hyper-parameters of the method.
+            rounds: of the run.
+        """
+        return ""
+
     def __init__(self, settings: Any, context: Context) -> None:
         if context.spec.kind not in self.kinds:
             raise MethodError(

@@ -131,7 +131,11 @@ def scores_of(result: RunResult) -> tuple[Number, ...]:
     values = {**result.metrics, **result.quality}
     names = [name for name in SCORES if name in values][:SHOWN]
     return tuple(
-        Number(f"{values[name]:.3f}", IN_WORDS.get(name, name), DESCRIBED[name].words if name in DESCRIBED else "")
+        Number(
+            f"{values[name]:.3f}",
+            IN_WORDS.get(name, name.replace("_", " ")),
+            DESCRIBED[name].words if name in DESCRIBED else "",
+        )
         for name in names
     )
 
