@@ -175,7 +175,8 @@ class FedSimCLRKMeans(FedSimCLR):
         trained = max(1, rounds - settings.kmeans_rounds)
         note = f"The loss ends with round {trained} by design: the later rounds find clusters and train nothing."
         if settings.neighbours > 0:
-            note += f" It jumps after round {int(POOL_AFTER * trained)}: from then on the nearest samples are not negatives."
+            pooled = int(POOL_AFTER * trained)
+            note += f" It jumps after round {pooled}: from then on a sample's neighbours are not its negatives."
         return note
 
     def __init__(self, settings: FedSimCLRKMeansSettings, context: Context) -> None:

@@ -60,7 +60,7 @@ class ClusterGAN(Method):
     loss_falls = False  # a game
 
     @classmethod
-    def loss_note(cls, settings: Any, rounds: int) -> str:
+    def loss_note(cls, settings: ClusterGANSettings, rounds: int) -> str:
         """Return that two networks play against each other."""
         return "The loss need not fall: two networks play against each other, and each changes the loss of the other."
 
