@@ -24,6 +24,7 @@ class Lazy(NamedTuple):
 
 LAZY = {
     "run": Lazy("run", "Run one federation, from data to reviewed result."),
+    "methods": Lazy("methods", "List the methods by the question that each answers."),
     "advise": Lazy("advise", "Say which method fits a data set, and what speaks for it."),
     "study": Lazy("study", "Reproduce one table or figure of a paper."),
     "search": Lazy("search", "Search over settings, or resume a search."),

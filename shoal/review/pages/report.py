@@ -19,6 +19,7 @@ from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.index import name_of_method
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.methods.scores.verdict import in_words, site_sentence
@@ -85,7 +86,7 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         run.path / "report.html",
         "report.html.j2",
         name=run.name,
-        heading=f"{settings.method.name} on {settings.data.name}",
+        heading=f"{name_of_method(settings.method.name)} on {settings.data.name}",
         summary=part("the summary", lambda: summary_of(run)),
         result=result,
         next=part("what to do next", lambda: next_step(run, result)),
