@@ -220,7 +220,7 @@ Source = Annotated[
 ]
 Owners = Annotated[
     Path | None,
-    typer.Option(help="array: a table, or .npy of names, that says whose each vector is, a row a vector"),
+    typer.Option(help="array: a table, or .npy of names, with a row for each vector that says which client has it"),
 ]
 ClientColumn = Annotated[str, typer.Option(help="table, --clients or array: column that names the client of a row")]
 LabelColumn = Annotated[
