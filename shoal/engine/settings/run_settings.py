@@ -181,6 +181,9 @@ class Settings(Section):
             decisive["model"] = {k: v for k, v in decisive["model"].items() if k != "start"}
         if not self.local.steps:
             del decisive["local"]["steps"]  # nor has it
+        if not self.local.decorrelation:
+            # Runs from before this setting are still found as like.
+            decisive["local"] = {k: v for k, v in decisive["local"].items() if k != "decorrelation"}
         # Where they are left out, runs on images from before these settings are still found as like.
         views = {k: v for k, v in decisive["augment"].items() if v is not None or k not in OF_ARRAYS}
         decisive["augment"] = views
