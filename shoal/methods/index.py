@@ -73,6 +73,8 @@ QUESTIONS = (
             Entry("ssd", "SSD", "Alignment and uniformity, with parts of the features for each client."),
             Entry("fedbyol", "FedBYOL", "Two views and a momentum target, without negatives."),
             Entry("fedema", "FedEMA", "FedBYOL whose clients keep a part of their own model."),
+            Entry("fedx", "FedX", "Contrast and relations of views, learned from the global model too."),
+            Entry("fedu2", "FedU2", "FedSimCLR with features spread over the sphere, and a step towards all clients."),
             Entry("cfcl", "CF-CL", "Devices exchange a few samples with their neighbours, and contrast with them."),
         ),
     ),
