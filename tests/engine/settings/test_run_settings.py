@@ -173,6 +173,8 @@ DIGESTS = {
     "fedsimclr_kmeans": "796eec22df9397a3",
     "fedbyol": "aba308755dd8759a",
     "fedema": "4bcab0c8e1cc4f15",
+    "fedx": "77ca887d17bbc86b",
+    "fedu2": "98ada87a48fc0b68",
     "cfl": "1b41b22f63f35da3",
     "fedavg": "124d1d053849b795",
     "ifca": "bb4af80ef9acb48f",

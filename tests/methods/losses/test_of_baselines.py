@@ -1,4 +1,4 @@
-"""Losses of FedX and FedU2, and FedU2's step: against values of the authors' code, computed once on the same tensors."""
+"""Losses of FedX and FedU2, and FedU2's step: against values of the authors' code on the same tensors."""
 
 from __future__ import annotations
 
