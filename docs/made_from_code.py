@@ -51,7 +51,7 @@ PAGES = {
     **dict.fromkeys(("uifca", "uifca_shared", "kfed", "ifca_flows", "clustergan"), ("UIFCA",)),
     **dict.fromkeys(("fedkmeans", "fedgmm"), ("Federated clustering of vectors",)),
     **dict.fromkeys(("cfl", "fedavg", "ifca", "local_only"), ("CFL",)),
-    **dict.fromkeys(("ssd", "fedsimclr", "fedsimclr_kmeans", "fedbyol", "fedema"), ("SSD",)),
+    **dict.fromkeys(("ssd", "fedsimclr", "fedsimclr_kmeans", "fedbyol", "fedema", "fedx", "fedu2"), ("SSD",)),
 }
 """How the part of methods.md begins that tells of a method."""
 TAGS = ("method.name", "partition.kind")

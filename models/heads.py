@@ -114,17 +114,20 @@ class ProjectionNet(nn.Module):
 
 
 class ByolNet(ProjectionNet):
-    """`ProjectionNet` with BatchNorm in its head, and a predictor of the momentum target's projection (Grill 2020).
+    """`ProjectionNet` with BatchNorm in its head, and a predictor of another network's projection (Grill et al. 2020).
 
     Args:
         encoder: a module with an attribute `features`.
         projection: p, the width of the projection and of the prediction.
         hidden: width between the two layers of either head; None: as wide as the features.
+        norm: BatchNorm in both heads.
     """
 
-    def __init__(self, encoder: nn.Module, projection: int = 128, hidden: int | None = None) -> None:
-        super().__init__(encoder, projection, hidden, norm=True)
-        self.predictor = mlp(projection, hidden or int(encoder.features), projection, norm=True)  # type: ignore[arg-type]
+    def __init__(
+        self, encoder: nn.Module, projection: int = 128, hidden: int | None = None, *, norm: bool = True
+    ) -> None:
+        super().__init__(encoder, projection, hidden, norm=norm)
+        self.predictor = mlp(projection, hidden or int(encoder.features), projection, norm=norm)  # type: ignore[arg-type]
 
 
 class UnitEmbedding(nn.Module):

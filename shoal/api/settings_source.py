@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from shoal.engine.settings.merge import merge
-from shoal.engine.settings.run_settings import Settings, SettingsError, load_settings, make_settings
+from shoal.engine.settings.run_settings import NAME_KEYS, Settings, SettingsError, load_settings, make_settings
 
 SettingsSource: TypeAlias = "Settings | Mapping[str, Any] | str | Path | None"
-TAGS = {"method": "name", "partition": "kind", "data": "name"}
-"""Sections that one word stands for, and the setting that it is."""
 
 
 def settings_of(source: SettingsSource, changes: Mapping[str, Any]) -> Settings:
@@ -47,8 +45,8 @@ def nested(source: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(path, str):
             raise SettingsError(f"{path!r} names no setting: expected a word such as rounds, or a path as data.name")
         *steps, last = path.split(".")
-        if not steps and last in TAGS and isinstance(value, str):
-            value = {TAGS[last]: value}
+        if not steps and last in NAME_KEYS and isinstance(value, str):
+            value = {NAME_KEYS[last]: value}
         for step in reversed([*steps, last]):
             value = {step: dict(value) if isinstance(value, Mapping) else value}
         found = merge(found, value)

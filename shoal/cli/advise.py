@@ -23,7 +23,7 @@ def advise(
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Say which method fits a data set, and what speaks for it."""
+    """Say which method fits a data set, and why."""
     from shoal.engine.settings.run_settings import load_settings
     from shoal.studies.advice import advise as advice_for
 

@@ -164,10 +164,12 @@ def _settings(kind: str, options: dict[str, Any], common: dict[str, Any]) -> Par
 def show(
     what: Annotated[str, typer.Argument(help="a prepared data set, or the folder of a partition")],
     images: Annotated[Path | None, typer.Option(help="for images: contact sheet to write, .png")] = None,
+    seed: Annotated[int, typer.Option(help="seed of the draw of images on the contact sheet")] = 0,
 ) -> None:
     """Show what a prepared data set or a partition holds.
 
-    The contact sheet has a row for each client, or for each label if the data name no clients.
+    The contact sheet has a row for each client, or for each label if the data name no clients. Its images are drawn at
+    random with the seed.
     """
     from shoal.cli.console import say
     from shoal.cli.data_tables import print_manifest, print_partition
@@ -176,6 +178,7 @@ def show(
     from shoal.engine.settings import places
     from shoal.engine.store.verified import open_verified
     from shoal.review.pages.contact_sheet import contact_sheet
+    from shoal.review.results.fonts import missing_letters
 
     store = places.store()
     partition: Partition | None = None
@@ -202,7 +205,10 @@ def show(
         prepared = open_verified(store_folder(store, full_name))
         print_manifest(prepared)
     if images is not None:
-        say(f"images: {contact_sheet(prepared, images, partition=partition)}")
+        say(f"images: {contact_sheet(prepared, images, partition=partition, seed=seed)}")
+        shown = prepared.manifest.extra.get("clients", prepared.manifest.class_names)
+        if sentence := missing_letters(str(name) for name in shown):
+            say(sentence)
 
 
 Source = Annotated[
@@ -214,7 +220,7 @@ Source = Annotated[
 ]
 Owners = Annotated[
     Path | None,
-    typer.Option(help="array: a table, or .npy of names, that says whose each vector is, a row a vector"),
+    typer.Option(help="array: a table, or .npy of names, with a row for each vector that says which client has it"),
 ]
 ClientColumn = Annotated[str, typer.Option(help="table, --clients or array: column that names the client of a row")]
 LabelColumn = Annotated[
@@ -382,9 +388,12 @@ def _show_added(added: Added) -> None:
     from shoal.cli.data_tables import print_manifest
     from shoal.cli.intake_table import print_intake
     from shoal.data.intake import names_file
+    from shoal.lifecycle.size_advice import size_advice
 
     print_manifest(added.prepared)
     print_intake(out, added.intake, names_file(added.prepared.folder))
+    if added.prepared.manifest.kind == "image" and (advice := size_advice(added.prepared.manifest.shape)):
+        say(advice)
     if added.warning:
         say(f"warning: {added.warning}")
         raise typer.Exit(1)

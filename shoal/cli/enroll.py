@@ -28,13 +28,13 @@ def enroll(
     validation: Annotated[
         float, typer.Option(min=0, max=0.9, help="share of a prepared set that is held out to choose the best model")
     ] = 0.2,
-    limit: Annotated[int | None, typer.Option(min=2, help="use so many samples of a prepared set")] = None,
+    limit: Annotated[int | None, typer.Option(min=2, help="largest number of samples of a prepared set to use")] = None,
     out_file: OutFile = None,
     round: Round = None,
     any_run: AnyRun = False,
     as_json: Json = False,
 ) -> None:
-    """Find a new client's place in the cluster tree of a CFL run, and write its model."""
+    """Find the cluster of a new client in a CFL run, and write its model."""
     from shoal.core.records import record_to_json
     from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder

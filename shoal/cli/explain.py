@@ -27,11 +27,11 @@ def explain(
     name: FinishedRun,
     cluster: Annotated[int, typer.Option(min=0, help="number of the cluster, as in the run's report")],
     sheet: Annotated[
-        Path | None, typer.Option("--out", help="for images: contact sheet to write, .png, with a row a client")
+        Path | None, typer.Option("--out", help="for images: contact sheet to write, .png, with a row for each client")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show one cluster over the clients: its samples, and how certain they are."""
+    """Show one cluster client by client: its samples, and how certain the model is of them."""
     from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
     from shoal.review.served.explain import explain as explain_cluster
@@ -55,7 +55,7 @@ def explain(
         return
     out.print(samples_table(found))
     if found.kind in ("image", "series"):
-        say("--out sheet.png draws them, with a row a client")
+        say("--out sheet.png draws them, with a row for each client")
 
 
 def clients_table(found: Explained) -> Table:

@@ -23,14 +23,15 @@ class Lazy(NamedTuple):
 
 
 LAZY = {
-    "run": Lazy("run", "Run one federation, from data to reviewed result."),
-    "advise": Lazy("advise", "Say which method fits a data set, and what speaks for it."),
+    "run": Lazy("run", "Train one federation, and judge and report what it found."),
+    "methods": Lazy("methods", "List the methods by the question that each answers."),
+    "advise": Lazy("advise", "Say which method fits a data set, and why."),
     "study": Lazy("study", "Reproduce one table or figure of a paper."),
-    "search": Lazy("search", "Search over settings, or resume a search."),
+    "search": Lazy("search", "Search for good settings, or resume a search."),
     "claims": Lazy("claims", "Show the verdicts on the papers' claims, from the kept results."),
-    "enroll": Lazy("enroll", "Find a new client's place in the cluster tree of a CFL run, and write its model."),
+    "enroll": Lazy("enroll", "Find the cluster of a new client in a CFL run, and write its model."),
     "predict": Lazy("predict", "Assign new images, or rows of a table, to the clusters of a run."),
-    "explain": Lazy("explain", "Show one cluster over the clients: its samples, and how certain they are."),
+    "explain": Lazy("explain", "Show one cluster client by client: its samples, and how certain the model is of them."),
     "compare": Lazy("compare", "Show runs side by side."),
     "runs": Lazy("runs", "List runs, the newest first, or remove some."),
     "open": Lazy("open_report", "Open the report of a run."),

@@ -30,11 +30,11 @@ def run(
     ] = None,
     partition: Annotated[Path | None, typer.Option(help="use this stored partition", hidden=True)] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="only say what the run would do, its bytes and its time")
+        bool, typer.Option("--dry-run", help="do not run: say what the run would do, send and take")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run one federation, from data to reviewed result. Prints the run's folder and final metrics."""
+    """Train one federation, and judge and report what it found. Prints the final metrics and the run's folder."""
     from shoal.engine.workers.worker_processes import warm
 
     check_options(settings, overrides, resume, dry_run)

@@ -28,11 +28,11 @@ MAX_TRIALS = 10
 def search(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="a search file, see docs/search-over-settings.md")],
     trials: Annotated[
-        int | None, typer.Option(min=1, help="number of trials with earlier ones; by default that of the file")
+        int | None, typer.Option(min=1, help="number of trials, with those of earlier calls (default: as in the file)")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Search over settings, or resume a search. By default it needs no labels; a score such as acc needs them."""
+    """Search for good settings, or resume a search. By default it needs no labels; a score such as acc needs them."""
     from shoal.engine.workers.worker_processes import warm
 
     warm()  # worker processes start while the rest is imported

@@ -16,7 +16,8 @@ def serve(
     port: Annotated[int, typer.Option(help="port of the Prefect server")] = 4200,
     mlflow_port: Annotated[int, typer.Option(help="port of the MLflow page")] = 5000,
     host: Annotated[
-        str, typer.Option(help="address to listen on; any but 127.0.0.1 admits other hosts: see docs/operations.md")
+        str,
+        typer.Option(help="address to listen on; with any but 127.0.0.1 other hosts can connect: see docs/servers.md"),
     ] = "127.0.0.1",
     reset: Annotated[
         bool, typer.Option("--reset-schedules", help="replace schedules and parameters by those of prefect.yaml")

@@ -22,7 +22,9 @@ app = typer.Typer(add_completion=False)
 def study(
     name: Annotated[str, typer.Argument(help="a study; `shoal study list` names all")],
     scale: Scale = "cpu",
-    seeds: Annotated[int | None, typer.Option(min=1, help="runs a cell; by default those of the study")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="number of runs of each cell of the table (default: as in the study)")
+    ] = None,
     row: Annotated[list[str] | None, typer.Option(help="key or caption of a row; by default all; repeatable")] = None,
     column: Annotated[
         list[str] | None, typer.Option(help="key or caption of a column; by default all; repeatable")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from shoal.core.errors import ShoalError
 from shoal.data.prepare import is_built_in, prepare, resolve, store_folder
 from shoal.data.prepared import DataSpec, open_prepared
 from shoal.engine.settings.run_settings import Settings, SettingsError
@@ -31,9 +33,7 @@ def check_method(settings: Settings, store: Path) -> None:
     if settings.chooses_method:
         check_open_method(settings, spec)
         return
-    check_privacy(settings)
-    check_buffer(settings)
-    check_choice(settings)
+    check_all(settings, (check_privacy, check_buffer, check_choice))
     context = Context(
         spec,
         settings.dataclass("model"),
@@ -48,6 +48,42 @@ def check_method(settings: Settings, store: Path) -> None:
     method = METHODS[settings.method.name](settings.dataclass("method"), context)
     check_graphs(method)
     check_sums(settings, method)
+
+
+def check_all(settings: Settings, checks: Sequence[Callable[[Settings], None]]) -> None:
+    """Make several checks, and refuse the settings with everything that they find.
+
+    Raises:
+        ShoalError: what one check found; SettingsError: what several found, a line each.
+    """
+    problems = []
+    for check in checks:
+        try:
+            check(settings)
+        except ShoalError as problem:
+            problems.append(problem)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise SettingsError("\n".join(map(str, problems)))
+
+
+def check_clusters(settings: Settings, samples: int) -> None:
+    """Refuse a number of clusters that leaves fewer than two samples for each.
+
+    Args:
+        settings: of the run.
+        samples: training samples of all clients.
+
+    Raises:
+        SettingsError: says how many samples there are.
+    """
+    clusters = settings.model.clusters
+    if isinstance(clusters, int) and 2 * clusters > samples:
+        raise SettingsError(
+            f"model.clusters is {clusters:,}, and the clients have {samples:,} training samples, which are fewer than "
+            f"two for each cluster: set model.clusters to {max(samples // 2, 2):,} or less"
+        )
 
 
 def check_open_method(settings: Settings, spec: DataSpec) -> None:

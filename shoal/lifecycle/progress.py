@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import Console
@@ -24,6 +25,8 @@ COLUMNS = (
     TimeElapsedColumn(),
     TimeRemainingColumn(),
 )
+SECONDS_BETWEEN_LINES = 10
+"""Time between two lines of progress in a file or a pipe."""
 SHOWN = {metric.name for metric in shown_in("progress")}
 """Metrics of a round that stand beside its bar."""
 
@@ -49,7 +52,11 @@ def steps_shown(label: str) -> Iterator[Callable[[int, int], None]]:
     if in_kernel():
         yield KernelBar(label).step
         return
-    with Progress(*COLUMNS, console=Console(stderr=True), transient=True) as bars:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    with Progress(*COLUMNS, console=console, transient=True) as bars:
         task = bars.add_task(label, total=None, visible=False)
         yield lambda done, total: bars.update(task, completed=done, total=total, visible=True)
 
@@ -70,8 +77,11 @@ def progress(console: Console, label: str = "") -> Iterator[Observer]:
         yield follow
         return
     warned: list[Event] = []
+    show = bars_of_a_run
+    if not console.is_terminal:
+        show = lines_of_a_run
     try:
-        with bars_of_a_run(console, label, warned) as observe:
+        with show(console, label, warned) as observe:
             yield observe
     finally:
         show_warnings(console, warning_lines(warned))
@@ -95,7 +105,7 @@ def bars_of_a_run(console: Console, label: str, warned: list[Event]) -> Iterator
         warned: gets the events that are warnings.
     """
     columns = (*COLUMNS, TextColumn("{task.fields[note]}"))
-    with Progress(*columns, console=console, transient=not console.is_terminal) as bars:
+    with Progress(*columns, console=console) as bars:
         rounds = bars.add_task(label or "rounds", total=None, note="")
         clients = bars.add_task("  clients", total=None, note="")
 
@@ -109,13 +119,66 @@ def bars_of_a_run(console: Console, label: str, warned: list[Event]) -> Iterator
             elif kind == "client_finished":
                 bars.advance(clients)
             elif kind == "round_finished":
-                note = " ".join(f"{name} {value:.3f}" for name, value in metrics_shown(event).items())
-                bars.update(rounds, completed=event.round, note=note)
-            if is_warning(event):
-                warned.append(event)
-                console.print("[yellow]warning[/]", Text(words_of(event)), soft_wrap=True)
+                bars.update(rounds, completed=event.round, note=in_words(metrics_shown(event)))
+            show_if_warning(console, event, warned)
 
         yield observe
+
+
+@contextlib.contextmanager
+def lines_of_a_run(console: Console, label: str, warned: list[Event]) -> Iterator[Observer]:
+    """Print a line for a round now and then, for a file or a pipe, where bars cannot be drawn.
+
+    Args:
+        console: where they are printed.
+        label: what stands before them.
+        warned: gets the events that are warnings.
+    """
+    rounds: int | None = None
+    due = 0.0
+
+    def observe(event: Event) -> None:
+        nonlocal rounds, due
+        if event.kind in ("started", "resumed"):
+            rounds = event.rounds
+        elif event.kind == "round_finished" and (time.monotonic() >= due or event.round == rounds):
+            due = time.monotonic() + SECONDS_BETWEEN_LINES
+            console.print(Text(round_line(label, event, rounds)), soft_wrap=True)
+        show_if_warning(console, event, warned)
+
+    yield observe
+
+
+def round_line(label: str, event: Event, rounds: int | None) -> str:
+    """Return the line about a finished round.
+
+    Args:
+        label: what stands before it; may be empty.
+        event: the end of the round.
+        rounds: of the run, where they are known.
+    """
+    words = f"round {event.round}"
+    if rounds is not None:
+        words += f" of {rounds}"
+    if label:
+        words = f"{label}: {words}"
+    return f"{words} {in_words(metrics_shown(event))}".rstrip()
+
+
+def show_if_warning(console: Console, event: Event, warned: list[Event]) -> None:
+    """Print an event that is a warning, and add it to those so far."""
+    if is_warning(event):
+        warned.append(event)
+        console.print("[yellow]warning[/]", Text(words_of(event)), soft_wrap=True)
+
+
+def in_words(metrics: Mapping[str, float]) -> str:
+    """Return metrics on one line.
+
+    >>> in_words({"acc": 0.98765, "loss": 1.5})
+    'acc 0.988 loss 1.500'
+    """
+    return " ".join(f"{name} {value:.3f}" for name, value in metrics.items())
 
 
 def metrics_shown(event: Event) -> dict[str, float]:

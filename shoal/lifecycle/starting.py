@@ -30,7 +30,7 @@ from shoal.engine.store.run_folder import RunFolder, in_order
 from shoal.engine.store.warm_start import WarmStart, initial_state, origin_sha256
 from shoal.lifecycle.choosing import choose_clusters
 from shoal.lifecycle.choosing_method import choose_method
-from shoal.lifecycle.preflight import check_method, check_validation
+from shoal.lifecycle.preflight import check_clusters, check_method, check_validation
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, settled, with_encoder, with_scheme
 from shoal.lifecycle.progress import progress
 
@@ -66,6 +66,7 @@ def new_run(
         table = load_partition(partition)
         if table.data_digest != prepared.manifest.digest:
             raise PartitionError(f"the partition in {partition} is of another version of {prepared.manifest.name!r}")
+    check_clusters(settings, len(table.sample))
     settings, method = with_open_method(settings, prepared, table)
     settings = with_encoder(settings)
     choice = None

@@ -20,6 +20,8 @@ from shoal.methods.ssd.fedbyol import FedBYOL
 from shoal.methods.ssd.fedema import FedEMA
 from shoal.methods.ssd.fedsimclr import FedSimCLR
 from shoal.methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans
+from shoal.methods.ssd.fedu2 import FedU2
+from shoal.methods.ssd.fedx import FedX
 from shoal.methods.ssd.ssd import SSD
 from shoal.methods.uifca.clustergan import ClusterGAN
 from shoal.methods.uifca.ifca_flows import IFCAFlows
@@ -42,6 +44,8 @@ METHODS: dict[str, type[Method]] = {
         FedSimCLRKMeans,
         FedBYOL,
         FedEMA,
+        FedX,
+        FedU2,
         CFL,
         FedAvg,
         IFCA,

@@ -63,6 +63,18 @@ def test_warnings_are_printed_when_they_happen_and_once_more_at_the_end() -> Non
     ]
 
 
+def test_progress_in_a_pipe_is_made_of_lines() -> None:
+    file = io.StringIO()
+    with progress(NameSafeConsole(file=file, width=100), "fedcc on digits") as observe:
+        observe(Event("started", {"round": 0, "rounds": 3}))
+        for number in (1, 2, 3):
+            observe(Event("round_started", {"round": number, "clients": 2}))
+            observe(Event("client_finished", {"round": number, "client": 0}))
+            observe(Event("round_finished", {"round": number, "metrics": {"acc": number / 4}}))
+    # The second round ends less than ten seconds after the first, and is left out.
+    assert file.getvalue() == "fedcc on digits: round 1 of 3 acc 0.250\nfedcc on digits: round 3 of 3 acc 0.750\n"
+
+
 @pytest.mark.parametrize(
     "error",
     [

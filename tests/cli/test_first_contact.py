@@ -89,7 +89,7 @@ WRONG = [
     (("partition.transform=rotate",), ("partition.transform: 'rotate'", "did you mean rotation?", "label_swap")),
     (("method.name=fedccc",), ("method.name: 'fedccc'", "did you mean fedcc?", "uifca")),
     (("workers.slots=many",), ("workers.slots: given 'many'; expected a whole number or auto",)),
-    (("data=mnist",), ("data: given 'mnist'; expected its settings, such as data.name=...",)),
+    (("evaluate=often",), ("evaluate: given 'often'; expected its settings, such as evaluate.",)),
 ]
 
 

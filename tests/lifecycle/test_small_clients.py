@@ -15,6 +15,7 @@ from shoal.cli.run import plan_table
 from shoal.core.errors import PartitionError
 from shoal.data.own import add_table
 from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import SettingsError
 from shoal.lifecycle.rehearsal import rehearse
 from shoal.lifecycle.starting import new_run
 
@@ -45,3 +46,13 @@ def test_small_clients_are_named_by_the_run_and_by_its_plan(home: Path, small: C
     add(home, ["a"] * 20 + ["far", "tiny"])
     with pytest.raises(PartitionError, match=r"2 of 3 clients have fewer than 2 samples .*'far', 'tiny'.*add samples"):
         new_run(settings)
+
+
+def test_more_clusters_than_half_the_samples_are_refused(home: Path, small: Callable[..., Any]) -> None:
+    add(home, ["a"] * 20 + ["b"] * 20)
+    changes = {"method": {"name": "fedkmeans"}, "data": {"name": "sites", "limit": None}}
+    with pytest.raises(
+        SettingsError, match=r"model.clusters is 21, and the clients have 40 .* set model.clusters to 20"
+    ):
+        new_run(small(**changes, partition="auto", model={"clusters": 21}))
+    assert new_run(small(**changes, partition="auto", model={"clusters": 20})).settings().model.clusters == 20

@@ -33,14 +33,15 @@ from shoal.engine.settings.sections import (
     Section,
     TrackingSection,
     WorkersSection,
+    local_section,
     model_section,
     section,
     tagged_union,
     to_dataclass,
 )
-from shoal.engine.settings.typed_yaml import Argument, by_settings, by_type, type_of_setting
+from shoal.engine.settings.typed_yaml import Argument, by_settings, by_type, type_of_setting, without_ambiguous
 from shoal.engine.settings.wrong_settings import Tagged, explain
-from shoal.engine.settings.yaml_text import read_yaml, read_yaml_file
+from shoal.engine.settings.yaml_text import Unquoted, read_yaml, read_yaml_file
 from shoal.methods.contract.base import Method
 from shoal.methods.contract.context import AggregationSettings, LocalSettings, ModelSettings
 from shoal.methods.registry import METHODS
@@ -71,6 +72,9 @@ TAGGED = {
     "partition": Tagged("kind", Auto.kind, PARTITION_SECTIONS),
 }
 
+NAME_KEYS = {"method": "name", "partition": "kind", "data": "name"}
+"""Sections that one word stands for, and the setting that it is: `data: mine` is short for `data: {name: mine}`."""
+
 SOURCES: dict[str, type] = {
     "model": ModelSettings,
     "local": LocalSettings,
@@ -90,7 +94,7 @@ if TYPE_CHECKING:
     AggregationSection: TypeAlias = Any
     Rounds: TypeAlias = int
 else:
-    LocalSection = section(LocalSettings, optional=True)
+    LocalSection = local_section(LocalSettings)
     ModelSection = model_section(ModelSettings)
     AugmentSection = section(AugmentSettings)
     AggregationSection = section(AggregationSettings)
@@ -126,14 +130,12 @@ class Settings(Section):
     @model_validator(mode="before")
     @classmethod
     def _tags(cls, raw: Any) -> Any:
-        # `method: fedcc` is short for `method: {name: fedcc}`; a section without its tag means the default one.
+        # A section without its tag means the default one.
         if isinstance(raw, dict):
-            raw = dict(raw)
+            raw = spelled_out(raw)
             for key, tagged in TAGGED.items():
                 value = raw.get(key)
-                if isinstance(value, str):
-                    raw[key] = {tagged.tag: value}
-                elif isinstance(value, dict) and tagged.tag not in value:
+                if isinstance(value, dict) and tagged.tag not in value:
                     raw[key] = {tagged.tag: tagged.default, **value}
             if isinstance(raw.get("partition"), dict) and raw["partition"].get("clients", 0) is None:
                 # No number in `auto`, which a study merges with another scheme: the number of that scheme.
@@ -162,12 +164,8 @@ class Settings(Section):
         return self
 
     def _check_budget(self, method: type[Method]) -> None:
-        """Refuse a budget in steps beside one in epochs, or for a method that counts none."""
-        if not self.local.steps:
-            return
-        if self.local.epochs is not None:
-            raise ValueError("local.steps and local.epochs both say how long a client trains in a round: leave one out")
-        if not method.counts_steps:
+        """Refuse a budget in steps for a method that counts none."""
+        if self.local.steps and not method.counts_steps:
             fit = ", ".join(name for name, kind in METHODS.items() if kind.counts_steps)
             raise ValueError(f"local.steps: method {method.name!r} counts none; these do: {fit}")
 
@@ -184,6 +182,9 @@ class Settings(Section):
             decisive["model"] = {k: v for k, v in decisive["model"].items() if k != "start"}
         if not self.local.steps:
             del decisive["local"]["steps"]  # nor has it
+        if not self.local.decorrelation:
+            # Runs from before this setting are still found as like.
+            decisive["local"] = {k: v for k, v in decisive["local"].items() if k != "decorrelation"}
         # Where they are left out, runs on images from before these settings are still found as like.
         views = {k: v for k, v in decisive["augment"].items() if v is not None or k not in OF_ARRAYS}
         decisive["augment"] = views
@@ -263,6 +264,20 @@ class Settings(Section):
         else:
             source = SOURCES[key]
         return to_dataclass(source, values)
+
+
+def spelled_out(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return unchecked settings in which each word that stands for a section is that section.
+
+    >>> spelled_out({"data": "mine", "method": {"name": "fedcc"}})
+    {'data': {'name': 'mine'}, 'method': {'name': 'fedcc'}}
+    """
+    found = dict(raw)
+    for key, name in NAME_KEYS.items():
+        value = raw.get(key)
+        if isinstance(value, str) or (isinstance(value, Unquoted) and value.kind != "null"):
+            found[key] = {name: value}
+    return found
 
 
 def named(values: dict[str, Any]) -> dict[str, Any]:
@@ -348,11 +363,25 @@ def load_settings(
             raw = {}
         if not isinstance(raw, dict):
             raise SettingsError(f"settings file {path} holds a {type(raw).__name__}, expected keys and values")
+        raw = spelled_out(raw)
     for override in overrides:
         _apply(raw, override)
-    raw = typed_settings(merge(raw, changes))
-    _read_files(raw)
-    return make_settings(raw)
+    raw = merge(raw, changes)
+    try:
+        typed = typed_settings(raw)
+    except SettingsError as problem:
+        raise SettingsError("\n".join([str(problem), *other_problems(raw)])) from None
+    _read_files(typed)
+    return make_settings(typed)
+
+
+def other_problems(raw: dict[str, Any]) -> list[str]:
+    """Return what is wrong with unchecked settings beside their ambiguous values: a sentence, or none."""
+    try:
+        make_settings(typed_settings(without_ambiguous(raw)))
+    except SettingsError as problem:
+        return [str(problem)]
+    return []
 
 
 def typed_settings(raw: dict[str, Any]) -> dict[str, Any]:
@@ -430,8 +459,8 @@ def _apply(raw: dict[str, Any], override: str) -> None:
     place = raw
     for step in path:
         inner = place.get(step)
-        if isinstance(inner, str) and step in TAGGED:
-            inner = {TAGGED[step].tag: inner}
+        if isinstance(inner, str) and step in NAME_KEYS:
+            inner = {NAME_KEYS[step]: inner}
         if not isinstance(inner, dict):
             inner = {}
         place[step] = inner

@@ -119,14 +119,31 @@ def model_section(source: type) -> type[Section]:
     description = f"{base.model_fields['clusters'].description}; auto: chosen before the run, without labels (`choose`)"
     hint = Union[int, Literal["auto"], None]  # noqa: UP007 (the hint is a value)
     fields: dict[str, Any] = {"clusters": (hint, Field(None, description=description))}
-    checks: dict[str, Any] = {"not_negative": field_validator("clusters")(_not_negative)}
+    checks: dict[str, Any] = {"possible": field_validator("clusters")(_possible_clusters)}
     return create_model(source.__name__, __base__=base, __doc__=source.__doc__, __validators__=checks, **fields)
 
 
-def _not_negative(value: int | str | None) -> int | str | None:
+def _possible_clusters(value: int | str | None) -> int | str | None:
     if isinstance(value, int) and value < 0:
         raise PydanticCustomError("greater_than_equal", "Input should be greater than or equal to 0")
+    if value == 1:
+        raise PydanticCustomError(
+            "one_cluster", "one cluster would hold every sample: set 2 or more, or auto, which chooses the number"
+        )
     return value
+
+
+def local_section(source: type) -> type[Section]:
+    """Return the section of local training, whose budget is in epochs or in steps."""
+    base = section(source, optional=True)
+    checks: dict[str, Any] = {"one_budget": model_validator(mode="after")(_one_budget)}
+    return create_model(source.__name__, __base__=base, __doc__=source.__doc__, __validators__=checks)
+
+
+def _one_budget(values: Any) -> Any:
+    if values.steps and values.epochs is not None:
+        raise ValueError("local.steps and local.epochs both say how long a client trains in a round: leave one out")
+    return values
 
 
 def on_or_off(value: Any) -> Any:

@@ -64,9 +64,8 @@ def by_type(raw_value: Any, hint: Any, path: str, error: type[ShoalError]) -> An
         return raw_value
     if isinstance(raw_value, dict):
         prefix = path and f"{path}."
-        return {
-            key: by_type(value, type_of_key(hint, key), f"{prefix}{key}", error) for key, value in raw_value.items()
-        }
+        hints = {key: (type_of_key(hint, key), f"{prefix}{key}") for key in raw_value}
+        return _each_by_type(raw_value, hints, error)
     if isinstance(raw_value, list):
         inner = _hint_of_items(leaves)
         return [by_type(value, inner, f"{path}.{number}", error) for number, value in enumerate(raw_value)]
@@ -84,14 +83,49 @@ def by_settings(
         tagged: its sections that are one of several, by key.
         error: class of the error about an ambiguous value.
     """
-    found: dict[str, Any] = {}
+    hints: dict[str, tuple[Any, str]] = {}
     for key, raw_value in raw.items():
-        if key in tagged and not isinstance(raw_value, dict):
-            hint: Any = str  # a name alone
-        else:
+        hint: Any = str  # a name alone
+        if key not in tagged or isinstance(raw_value, dict):
             hint = type_of_setting(key, raw, root, tagged)
-        found[key] = by_type(raw_value, hint, key, error)
+        hints[key] = (hint, key)
+    return _each_by_type(raw, hints, error)
+
+
+def _each_by_type(
+    values: dict[str, Any], hints: Mapping[str, tuple[Any, str]], error: type[ShoalError]
+) -> dict[str, Any]:
+    """Return the values of a mapping by their types; the error has a line for each value that is ambiguous.
+
+    Args:
+        values: by key.
+        hints: the type of each, and its name in errors.
+        error: class of the error.
+    """
+    found: dict[str, Any] = {}
+    problems = []
+    for key, value in values.items():
+        hint, path = hints[key]
+        try:
+            found[key] = by_type(value, hint, path, error)
+        except error as problem:
+            problems.append(str(problem))
+    if problems:
+        raise error("\n".join(problems))
     return found
+
+
+def without_ambiguous(raw_value: Any) -> Any:
+    """Return a tree without the values that have more than one meaning, so that the others can be checked too."""
+    if isinstance(raw_value, dict):
+        return {key: without_ambiguous(value) for key, value in raw_value.items() if not _ambiguous(value)}
+    if isinstance(raw_value, list):
+        return [without_ambiguous(value) for value in raw_value if not _ambiguous(value)]
+    return raw_value
+
+
+def _ambiguous(raw_value: Any) -> bool:
+    return isinstance(raw_value, Unquoted) and bool(raw_value.problem)
 
 
 def type_of_setting(path: str, raw: dict[str, Any], root: type[BaseModel], tagged: Mapping[str, Tagged]) -> Any:

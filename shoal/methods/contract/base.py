@@ -259,6 +259,7 @@ class Method(ABC):
             applies to it too.
         server_optimiser: whether `aggregation.server` moves its averaged model.
         proximal: whether `local.proximal` keeps its local steps near the model that the server sent.
+        decorrelates: whether `local.decorrelation` keeps the features of its local steps from collapsing.
         builds_encoder: whether it builds the network that `model.encoder` names for every kind of data (`new_encoder`).
         trains_encoder: whether clients train the network that `model.encoder` names. If not, it may be a frozen one.
         starts_pretrained: whether `model.start` may be pretrained: the encoder is built by `initial_encoder`.
@@ -298,11 +299,22 @@ class Method(ABC):
     averages_parts: ClassVar[bool] = False
     server_optimiser: ClassVar[bool] = False
     proximal: ClassVar[bool] = False
+    decorrelates: ClassVar[bool] = False
     builds_encoder: ClassVar[bool] = False
     trains_encoder: ClassVar[bool] = True
     starts_pretrained: ClassVar[bool] = False
     evaluation_reads_memory: ClassVar[bool] = True
     shared_in_evaluation: ClassVar[Shared] = "nothing"
+
+    @classmethod
+    def loss_note(cls, settings: Any, rounds: int) -> str:
+        """Return why the losses of different rounds cannot be compared, in a sentence; empty where they can.
+
+        Args:
+            settings: hyper-parameters of the method.
+            rounds: of the run.
+        """
+        return ""
 
     def __init__(self, settings: Any, context: Context) -> None:
         if context.spec.kind not in self.kinds:
@@ -325,6 +337,11 @@ class Method(ABC):
             raise MethodError(
                 "local.proximal keeps gradient steps near the model that the server sent, and method "
                 f"{self.name!r} takes no steps from such a model: set local.proximal=0"
+            )
+        if context.local.decorrelation and not self.decorrelates:
+            raise MethodError(
+                f"local.decorrelation is of the features of two views, and method {self.name!r} trains on none: set "
+                "local.decorrelation=0"
             )
         self._check_encoder(context)
         self.settings = settings

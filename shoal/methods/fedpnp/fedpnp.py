@@ -63,6 +63,18 @@ class FedPNP(ClusterMethod):
         super().__init__(settings, context)
         check_threshold(settings.mu)
 
+    @classmethod
+    def loss_note(cls, settings: FedPNPSettings, rounds: int) -> str:
+        """Return that the weight of the cluster-level loss changes after round 1."""
+        first = settings.alpha_first
+        later = settings.alpha
+        if first == later or rounds == 1:
+            return ""
+        return (
+            "The loss jumps after round 1 by design: the cluster-level loss, which is mostly below zero, has weight "
+            f"{first:g} in round 1 and {later:g} from round 2 on."
+        )
+
     def facts(self, round: int) -> dict[str, Any]:
         """Return alpha of the round (section 3.1 of the paper)."""
         return {"alpha": self.settings.alpha_first if round == 1 else self.settings.alpha}

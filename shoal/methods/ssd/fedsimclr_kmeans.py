@@ -169,6 +169,16 @@ class FedSimCLRKMeans(FedSimCLR):
     averages_parts = True
     loss_falls = False  # the last rounds have no loss
 
+    @classmethod
+    def loss_note(cls, settings: FedSimCLRKMeansSettings, rounds: int) -> str:
+        """Return when training ends, and where the pool changes the loss."""
+        trained = max(1, rounds - settings.kmeans_rounds)
+        note = f"The loss ends with round {trained} by design: the later rounds find clusters and train nothing."
+        if settings.neighbours > 0:
+            pooled = int(POOL_AFTER * trained)
+            note += f" It jumps after round {pooled}: from then on a sample's neighbours are not its negatives."
+        return note
+
     def __init__(self, settings: FedSimCLRKMeansSettings, context: Context) -> None:
         """Check the settings.
 

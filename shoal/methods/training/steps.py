@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from shoal.methods.contract.base import Client, ClientError, Method, Update
 from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.losses.decorrelation import decorrelation
 from shoal.methods.training.batch_statistics import has_batch_norm
 from shoal.methods.training.kept_steps import StepKeeper, StepRules
 from shoal.methods.training.local import build_optimiser
@@ -76,14 +77,23 @@ class GradientMethod(Method):
             extra: `LocalSteps.extra`.
         """
 
-    def proximal_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
-        """Return `step_loss` plus, with `local.proximal`, FedProx's term; arguments as of `step_loss`."""
-        loss, metrics = self.step_loss(model, parameters, batch, extra)
-        mu = self.context.local.proximal
-        if not mu:
-            return loss, metrics
-        distance = squared_distance(parameters, extra)
-        return loss + mu / 2 * distance, {**metrics, "proximal": distance.detach()}
+    def whole_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
+        """Return `step_loss` plus the terms of FedProx and FedDecorr that `local` asks for; arguments as there.
+
+        `local.proximal` adds FedProx's term, `local.decorrelation` FedDecorr's, on the features of all views together.
+        """
+        local = self.context.local
+        with model.keeping_features(local.decorrelation > 0) as kept:
+            loss, metrics = self.step_loss(model, parameters, batch, extra)
+        if local.proximal:
+            distance = squared_distance(parameters, extra)
+            loss = loss + local.proximal / 2 * distance
+            metrics = {**metrics, "proximal": distance.detach()}
+        if kept:
+            term = decorrelation(torch.cat(kept))
+            loss = loss + local.decorrelation * term
+            metrics = {**metrics, "decorrelation": term.detach()}
+        return loss, metrics
 
     def with_anchors(self, steps: LocalSteps) -> LocalSteps:
         """Return a client's steps with the initial parameters that FedProx's term needs, if `local.proximal` is set."""
@@ -140,7 +150,7 @@ class GradientMethod(Method):
             restore_optimiser(optimiser, steps.optimiser)
 
         def step(positions: Tensor) -> StepResult:
-            return self.proximal_loss(model, parameters, steps.batch(positions), steps.extra)
+            return self.whole_loss(model, parameters, steps.batch(positions), steps.extra)
 
         def after() -> None:
             self.after_step(parameters, companions)
@@ -152,7 +162,7 @@ class GradientMethod(Method):
         """Take a client's steps by one that was captured for this or for an earlier client."""
         round = steps.client.streams.round
         rules = StepRules(
-            self.proximal_loss,
+            self.whole_loss,
             self.after_step,
             lambda parameters: self.optimiser(parameters, round),
             self.context.device,
@@ -229,7 +239,7 @@ class GradientMethod(Method):
             stacked = tuple(torch.stack(parts) for parts in zip(*inputs, strict=True))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "There is a performance drop")  # vmap loops over rows in some losses
-                losses, metrics = stack.compute(self.proximal_loss, stacked, extra)
+                losses, metrics = stack.compute(self.whole_loss, stacked, extra)
             for parameter in stack.parameters.values():
                 parameter.grad = None
             losses.sum().backward()

@@ -31,6 +31,7 @@ class TwoViewMethod(GradientMethod):
     """
 
     counts_steps = True
+    decorrelates = True
     kinds = ("image", "vector", "series")
     builds_encoder = True
 

@@ -59,6 +59,11 @@ class ClusterGAN(Method):
     evaluation_reads_memory = False
     loss_falls = False  # a game
 
+    @classmethod
+    def loss_note(cls, settings: ClusterGANSettings, rounds: int) -> str:
+        """Return that two networks play against each other."""
+        return "The loss need not fall: two networks play against each other, and each changes the loss of the other."
+
     def network(self) -> ClusterGANNetwork:
         """Build the networks with their initial weights."""
         network = seeded(self.build, self.context, cache=self.network_cache)

@@ -116,6 +116,14 @@ class SharedUIFCA(Method):
     warmup_rounds = 2  # centres, and moments of their clusters
     loss_falls = False  # the clusters change
 
+    @classmethod
+    def loss_note(cls, settings: SharedUIFCASettings, rounds: int) -> str:
+        """Return that clusters change between cluster rounds."""
+        return (
+            f"The loss may jump every {settings.comm_rounds} rounds by design: then samples are assigned to clusters "
+            "again, and it is measured against the new ones."
+        )
+
     def network(self) -> LatentMixture:
         """Build the mixture with the run's start: a seeded trunk, and standard normals."""
         network = seeded(self.build, self.context, "mixture", self.network_cache)

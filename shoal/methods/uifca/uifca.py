@@ -107,6 +107,16 @@ class UIFCA(FlowMethod):
     settings: UIFCASettings
     averages_parts = True
 
+    @classmethod
+    def loss_note(cls, settings: UIFCASettings, rounds: int) -> str:
+        """Return that flows start again in every cluster round."""
+        if settings.warm_start or settings.cluster_rounds == 1:
+            return ""
+        return (
+            f"The loss jumps every {settings.comm_rounds} rounds of training by design: each cluster round trains its "
+            "flows from the common start (method.warm_start=true continues with the last ones)."
+        )
+
     def __init__(self, settings: UIFCASettings, context: Any) -> None:
         super().__init__(settings, context)
         s = settings

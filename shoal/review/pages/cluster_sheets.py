@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from shoal.data.partition.table import Partition, load_partition
 from shoal.data.prepared import Prepared, open_prepared
@@ -18,7 +18,7 @@ from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.pages.window_pictures import painter_of
 from shoal.review.results.clusters import TEST, read_clusters
-from shoal.review.results.fonts import drawable, font
+from shoal.review.results.fonts import drawable, text_length, write
 
 FOLDER = "clusters"
 """The folder of a run's sheets, below its figures."""
@@ -149,13 +149,11 @@ def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Bl
         "RGB", (COLUMNS * (width + _GAP) + _GAP, top + 26 * len(blocks) + rows * (cell + _GAP) + _GAP), "white"
     )
     draw = ImageDraw.Draw(sheet)
-    draw.text((_GAP, _GAP), shortened(title, font(17), sheet.width - 2 * _GAP, end=True), _INK, font(17))
+    write(draw, (_GAP, _GAP), shortened(title, 17, sheet.width - 2 * _GAP, end=True), 17, _INK)
     for number, line in enumerate(lines):
-        draw.text(
-            (_GAP, 30 + 17 * number), shortened(line, font(12), sheet.width - 2 * _GAP, end=True), _GREY, font(12)
-        )
+        write(draw, (_GAP, 30 + 17 * number), shortened(line, 12, sheet.width - 2 * _GAP, end=True), 12, _GREY)
     for block, row in zip(blocks, thumbs, strict=True):
-        draw.text((_GAP, top + 5), block.heading, _INK, font(13))
+        write(draw, (_GAP, top + 5), block.heading, 13, _INK)
         top += 26
         captions = zip(block.names, block.clients, block.confidence, strict=True)
         for place, (thumb, (name, client, confidence)) in enumerate(zip(row, captions, strict=True)):
@@ -164,9 +162,9 @@ def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Bl
             sheet.paste(thumb, (left + (width - thumb.width) // 2, up + (height - thumb.height) // 2))
             below = f"{confidence:.2f}"
             if named:
-                draw.text((left, up + height + 2), shortened(name, font(10), width), _INK, font(10))
-                below = shortened(f"{below}  {client}", font(10), width, end=True)
-            draw.text((left, up + cell - 15), below, _GREY, font(10))
+                write(draw, (left, up + height + 2), shortened(name, 10, width), 10, _INK)
+                below = shortened(f"{below}  {client}", 10, width, end=True)
+            write(draw, (left, up + cell - 15), below, 10, _GREY)
         top += -(-len(row) // COLUMNS) * (cell + _GAP)
     path.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(path, format="PNG", optimize=True)
@@ -185,22 +183,22 @@ def thumbnail(image: np.ndarray) -> Image.Image:
     return shown
 
 
-def shortened(text: str, face: ImageFont.FreeTypeFont, width: int, *, end: bool = False) -> str:
+def shortened(text: str, size: int, width: int, *, end: bool = False) -> str:
     """Return a text that fits into some pixels; a longer one loses its beginning (names differ at their end).
 
     Args:
         text: the text.
-        face: its font.
+        size: of its letters, in pixels.
         width: in pixels.
         end: cut off the end instead.
     """
     text = drawable(text)
-    if face.getlength(text) <= width:
+    if text_length(text, size) <= width:
         return text
     for cut in range(1, len(text)):
         short = "…" + text[cut:]
         if end:
             short = text[:-cut] + "…"
-        if face.getlength(short) <= width:
+        if text_length(short, size) <= width:
             return short
     return "…"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import string
 import tempfile
 from collections.abc import Sequence
@@ -14,10 +15,12 @@ from shoal.core.errors import ShoalError
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import flatten
 from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED, METRICS, shown_in
 from shoal.review.pages.figures import compare_curves
 from shoal.review.pages.pages import embedded, write_page
 from shoal.review.pages.provenance import commit_words, shown
+from shoal.review.results.number_names import name_of
 from shoal.review.results.result import RunResult, run_result, shown_metrics
 from shoal.review.results.summary import duration, size
 
@@ -56,7 +59,7 @@ class Line:
         name: of the number.
         words: its meaning; may be empty.
         better: higher, lower or neither.
-        values: the texts to show, one a run; empty where a run has none.
+        values: the texts to show, one a run of the group; empty where a run has none.
         best: for each run, whether its value is the best.
     """
 
@@ -65,6 +68,23 @@ class Line:
     better: str
     values: tuple[str, ...]
     best: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs on one partition, whose numbers may be compared.
+
+    Attributes:
+        title: data and partition in words; empty where all runs of the page are one group.
+        runs: at least one.
+        lines: their numbers.
+        curves: name and PNG in base64 of each figure over rounds.
+    """
+
+    title: str
+    runs: tuple[Compared, ...]
+    lines: tuple[Line, ...]
+    curves: tuple[tuple[str, str], ...]
 
 
 def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
@@ -88,12 +108,58 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
         "comparison.html.j2",
         runs=runs,
         links={run.letter: report_of(run.folder) for run in runs},
-        lines=lines_of(runs),
-        curves=curves_of(runs),
+        groups=groups_of(runs),
+        name_of=name_of,
         settings=differing([flat_settings(run.folder) for run in runs]),
         same=[name for name in origins[0] if len({each.get(name) for each in origins}) == 1],
         origins=differing(origins),
     )
+
+
+def groups_of(runs: Sequence[Compared]) -> list[Group]:
+    """Return the runs by partition, in the order of the runs: numbers of different partitions are not compared.
+
+    A method that pools all data belongs to every partition of its data. Where no partition has two runs, all runs are
+    one group.
+    """
+    members: dict[tuple[str, str], list[Compared]] = {}
+    for run in runs:
+        if not is_pooled(run):
+            members.setdefault(partition_of(run), []).append(run)
+    for run in filter(is_pooled, runs):
+        own = [key for key in members if key[0] == partition_of(run)[0]]
+        for key in own or [partition_of(run)]:
+            members.setdefault(key, []).append(run)
+    if len(members) < 2 or all(len(group) < 2 for group in members.values()):
+        return [group_of("", runs)]
+    ordered = [sorted(group, key=lambda run: run.letter) for group in members.values()]
+    return [group_of(title_of(group), group) for group in ordered]
+
+
+def group_of(title: str, runs: Sequence[Compared]) -> Group:
+    """Return a group of runs with its numbers and curves."""
+    return Group(title, tuple(runs), tuple(lines_of(runs)), tuple(curves_of(runs)))
+
+
+def is_pooled(run: Compared) -> bool:
+    """Return whether a run's method pools all data, so that the partition does not change it."""
+    return METHODS[run.folder.settings().method.name].pooled
+
+
+def partition_of(run: Compared) -> tuple[str, str]:
+    """Return the data of a run, and how they are divided, whatever the seed: equal words mean comparable runs."""
+    settings = run.folder.settings()
+    data = f"{run.folder.lineage().data.digest} {settings.data.limit}"
+    return data, json.dumps(settings.to_json()["partition"], sort_keys=True)
+
+
+def title_of(runs: Sequence[Compared]) -> str:
+    """Return the data and the partition of a group in words."""
+    settings = next((run for run in runs if not is_pooled(run)), runs[0]).folder.settings()
+    values = settings.to_json()["partition"]
+    words = [str(values["kind"]).replace("_", " ")]
+    words += [f"{key} {values[key]}" for key in ("beta", "labels", "p") if key in values]
+    return f"{settings.data.name}, {' '.join(words)}"
 
 
 def lines_of(runs: Sequence[Compared]) -> list[Line]:
@@ -113,7 +179,7 @@ def lines_of(runs: Sequence[Compared]) -> list[Line]:
     for key, words in (("up", "sent to the server"), ("down", "sent from the server"), ("d2d", "between clients")):
         sent = [float(run.result.bytes[key]) for run in runs]
         if any(sent):
-            found.append(Line(f"bytes {key}", words, "lower", tuple(map(size, sent)), best_of(sent, "lower")))
+            found.append(Line(f"bytes_{key}", words, "lower", tuple(map(size, sent)), best_of(sent, "lower")))
     seconds = [run.result.seconds for run in runs]
     found.append(Line("time", "of all rounds", "neither", tuple(map(duration, seconds)), (False,) * len(runs)))
     return found

@@ -10,13 +10,14 @@ import torch
 from PIL import Image, ImageDraw
 
 from shoal.core.errors import DataError
+from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition
 from shoal.data.prepared import Prepared
 from shoal.engine.store.client_names import named
 from shoal.engine.store.embedded import images_behind, why_no_images
 from shoal.review.pages.window_pictures import HEIGHT, WIDTH, painter_of
 from shoal.review.results.clusters import client_names
-from shoal.review.results.fonts import drawable, font
+from shoal.review.results.fonts import drawable, text_length, write
 
 _GAP = 2
 _MIN_SIDE = 32
@@ -37,11 +38,18 @@ class Line:
 
 
 def contact_sheet(
-    prepared: Prepared, path: Path, *, partition: Partition | None = None, columns: int = 12, rows: int = 200
+    prepared: Prepared,
+    path: Path,
+    *,
+    partition: Partition | None = None,
+    columns: int = 12,
+    rows: int = 200,
+    seed: int = 0,
 ) -> Path:
     """Draw training images, or windows of series as line plots, on a grid with named rows.
 
-    A row is of a client, or of a label where the data name no clients.
+    A row is of a client, or of a label where the data name no clients: a random draw of its images, in their order in
+    the set.
 
     Planted rotations are applied. Small images are enlarged by a whole factor; large ones show every n-th pixel.
 
@@ -51,6 +59,7 @@ def contact_sheet(
         partition: its clients are shown instead of those that the data name.
         columns: images in a row.
         rows: maximum number of rows; the last line says how many are left out.
+        seed: of the draws.
 
     Raises:
         DataError: the set does not hold images.
@@ -62,11 +71,11 @@ def contact_sheet(
         raise DataError(why_no_images(prepared) or reason)
     prepared = shown
     if partition:
-        lines = _of_clients(prepared, partition, columns)
+        lines = _of_clients(prepared, partition, columns, seed)
     elif "client" in prepared.columns():
-        lines = _of_own_clients(prepared, columns)
+        lines = _of_own_clients(prepared, columns, seed)
     else:
-        lines = _of_labels(prepared, columns)
+        lines = _of_labels(prepared, columns, seed)
     last = ""
     if len(lines) > rows:
         last = f"and {len(lines) - rows} more"
@@ -94,9 +103,8 @@ def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str 
     width = -(-width // step)
     zoom = max(1, min(-(-_MIN_SIDE // min(height, width)), _MAX_SIDE // max(height, width)))
     cell = (height * zoom + _GAP, width * zoom + _GAP)
-    face = font(_FONT)
     names = [_short(drawable(line.name)) for line in lines]
-    margin = max((int(face.getlength(name)) for name in (*names, last)), default=0) + 8
+    margin = max((int(text_length(name, _FONT)) for name in (*names, last)), default=0) + 8
     columns = max((len(line.images) for line in lines), default=0)
     below = 2 * _FONT * bool(last)
     sheet = np.full((len(lines) * cell[0] + _GAP + below, margin + columns * cell[1] + _GAP, 3), 255, dtype=np.uint8)
@@ -110,9 +118,9 @@ def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str 
     drawn = Image.fromarray(sheet)
     pen = ImageDraw.Draw(drawn)
     for r, name in enumerate(names):
-        pen.text((4, _GAP + r * cell[0] + height * zoom // 2), name, fill="black", font=face, anchor="lm")
+        write(pen, (4, _GAP + r * cell[0] + height * zoom // 2), name, _FONT, "black", middle=True)
     if last:
-        pen.text((4, len(lines) * cell[0] + below // 2), last, fill="black", font=face, anchor="lm")
+        write(pen, (4, len(lines) * cell[0] + below // 2), last, _FONT, "black", middle=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn.save(path, format="PNG")
     return path
@@ -124,39 +132,54 @@ def _short(name: str) -> str:
     return name
 
 
-def _of_labels(prepared: Prepared, columns: int) -> list[Line]:
+def drawn_positions(positions: np.ndarray, count: int, seed: int, row: int) -> np.ndarray:
+    """Return at most `count` positions of a row, a random draw in ascending order.
+
+    Args:
+        positions: int (n,), ascending.
+        count: how many to draw.
+        seed: of the draw.
+        row: number of the client or label, for a draw of its own.
+    """
+    rng = Streams(seed, client=row).numpy("contact sheet")
+    return np.sort(rng.choice(positions, min(count, len(positions)), replace=False))
+
+
+def _of_labels(prepared: Prepared, columns: int, seed: int) -> list[Line]:
     if prepared.train_y is None:
-        images = prepared.train_x[: columns * 8]
-        return [Line("", list(images[start : start + columns])) for start in range(0, len(images), columns)]
+        shown = drawn_positions(np.arange(len(prepared.train_x)), columns * 8, seed, 0)
+        images = [prepared.train_x[i] for i in shown]
+        return [Line("", images[start : start + columns]) for start in range(0, len(images), columns)]
     labels = np.asarray(prepared.train_y)
     names = prepared.manifest.class_names
     return [
         Line(
             named(names, int(value)),
-            [prepared.train_x[i] for i in np.flatnonzero(labels == value)[:columns]],
+            [prepared.train_x[i] for i in drawn_positions(np.flatnonzero(labels == value), columns, seed, int(value))],
         )
         for value in np.unique(labels)
     ]
 
 
-def _of_own_clients(prepared: Prepared, columns: int) -> list[Line]:
+def _of_own_clients(prepared: Prepared, columns: int, seed: int) -> list[Line]:
     client = prepared.column("client")
     names = [str(name) for name in prepared.manifest.extra.get("clients", [])]
     return [
         Line(
             named(names, int(k)),
-            [prepared.train_x[i] for i in np.flatnonzero(client == k)[:columns]],
+            [prepared.train_x[i] for i in drawn_positions(np.flatnonzero(client == k), columns, seed, int(k))],
         )
         for k in np.unique(client)
     ]
 
 
-def _of_clients(prepared: Prepared, partition: Partition, columns: int) -> list[Line]:
+def _of_clients(prepared: Prepared, partition: Partition, columns: int, seed: int) -> list[Line]:
     names = client_names(partition)
     lines = []
     for client in range(partition.clients):
         images = []
-        for row in range(*partition.rows(client).indices(len(partition.client)))[:columns]:
+        rows = np.arange(len(partition.client))[partition.rows(client)]
+        for row in drawn_positions(rows, columns, seed, client):
             turns = partition.transformations[partition.transformation[row]].degrees // 90
             image = torch.from_numpy(np.array(prepared.train_x[partition.sample[row]]))
             images.append(torch.rot90(image, turns, dims=(-2, -1)).numpy() if turns else image.numpy())

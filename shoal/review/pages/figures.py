@@ -177,7 +177,7 @@ def save(figure: Figure, path: Path) -> Path:
     """Write a figure as PNG."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for axes in figure.axes:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # rounds are whole numbers
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))  # rounds are whole numbers
     make_drawable(figure)
     figure.savefig(path, dpi=120)
     return path

@@ -19,6 +19,8 @@ from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.index import name_of_method
+from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.methods.scores.verdict import in_words, site_sentence
 from shoal.review.mlflow_log.rounds import lost_rounds
@@ -30,7 +32,10 @@ from shoal.review.results.attempts import Made, attempted
 from shoal.review.results.baseline_tables import baseline_rows, site_rows
 from shoal.review.results.clusters import cluster_facts, read_clusters
 from shoal.review.results.cross_tables import clusters_by_clients, confusion, labels_by_clients
-from shoal.review.results.result import run_result, shown_metrics
+from shoal.review.results.fonts import missing_letters
+from shoal.review.results.next_step import next_step
+from shoal.review.results.number_names import name_of, value_of
+from shoal.review.results.result import WAYS, run_result, shown_metrics
 from shoal.review.results.summary import summary_of
 from shoal.review.results.views import check_figures, keep_report
 
@@ -81,9 +86,14 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         run.path / "report.html",
         "report.html.j2",
         name=run.name,
-        heading=f"{settings.method.name} on {settings.data.name}",
+        heading=f"{name_of_method(settings.method.name)} on {settings.data.name}",
         summary=part("the summary", lambda: summary_of(run)),
         result=result,
+        next=part("what to do next", lambda: next_step(run, result)),
+        loss_note=METHODS[settings.method.name].loss_note(settings.dataclass("method"), settings.rounds),
+        missing_letters=part("letters", lambda: missing_letters(names_in_pictures(run, table))),
+        name_of=name_of,
+        value_of=value_of,
         metrics=shown_metrics(result),
         described=DESCRIBED,
         clusters=part("the table of clusters", lambda: cluster_rows(run)),
@@ -142,11 +152,25 @@ def last_clients(run: RunFolder) -> list[dict[str, Any]]:
     clients = run.table("clients")
     if not len(clients):
         return []
-    clients = clients[clients["round"] == clients["round"].max()].round(4).dropna(axis=1, how="all")
-    if len(clients) > 1:
-        names = client_names(run)
-        clients["client"] = [named(names, client) for client in clients["client"]]
-    return [{str(key): value for key, value in row.items()} for row in clients.to_dict("records")]
+    clients = clients[clients["round"] == clients["round"].max()].dropna(axis=1, how="all").drop(columns="round")
+    unused = [f"bytes_{way}" for way in WAYS if not clients[f"bytes_{way}"].any()]
+    names = client_names(run)
+    rows = []
+    for record in clients.drop(columns=unused).to_dict("records"):
+        row = {name_of(str(key)): value_of(str(key), value) for key, value in record.items()}
+        if len(clients) > 1:
+            row["client"] = named(names, int(record["client"]))
+        rows.append(row)
+    return rows
+
+
+def names_in_pictures(run: RunFolder, table: pd.DataFrame | None) -> list[str]:
+    """Return the names that a run's pictures may show: of clients, labels and files."""
+    found = list(client_names(run))
+    for column in ("label", "file"):
+        if table is not None and column in table:
+            found += table[column].dropna().astype(str).unique().tolist()
+    return found
 
 
 def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:

@@ -130,7 +130,11 @@ def scores_of(result: RunResult) -> tuple[Number, ...]:
     """Return the most telling scores that the run has."""
     values = {**result.metrics, **result.quality}
     return tuple(
-        Number(f"{values[name]:.3f}", IN_WORDS.get(name, name), DESCRIBED[name].words if name in DESCRIBED else "")
+        Number(
+            f"{values[name]:.3f}",
+            IN_WORDS.get(name, name.replace("_", " ")),
+            DESCRIBED[name].words if name in DESCRIBED else "",
+        )
         for name in score_names(result)
     )
 

@@ -24,7 +24,7 @@ from shoal.engine.store.embedded import DRAWN, images_behind, why_no_images
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.review.pages.cluster_sheets import about, images_of, shortened, thumbnail
 from shoal.review.results.clusters import cluster_facts, read_clusters
-from shoal.review.results.fonts import font
+from shoal.review.results.fonts import write
 from shoal.review.results.summary import counted
 
 MAX_CERTAIN = 8
@@ -276,9 +276,9 @@ class _Sheet:
         width = max(right + _GAP, 560)
         sheet = Image.new("RGB", (width, bottom + (22 if last else 4)), "white")
         draw = ImageDraw.Draw(sheet)
-        draw.text((_GAP, _GAP), shortened(title, font(17), width - 2 * _GAP, end=True), _INK, font(17))
+        write(draw, (_GAP, _GAP), shortened(title, 17, width - 2 * _GAP, end=True), 17, _INK)
         for number, line in enumerate(lines):
-            draw.text((_GAP, 30 + 17 * number), shortened(line, font(12), width - 2 * _GAP, end=True), _GREY, font(12))
+            write(draw, (_GAP, 30 + 17 * number), shortened(line, 12, width - 2 * _GAP, end=True), 12, _GREY)
         self._draw_headings(draw, top, bottom)
         for number in range(len(self._rows)):
             up = top + number * self._step
@@ -286,22 +286,22 @@ class _Sheet:
             self._draw_words(draw, self._rows[number], up)
             self._draw_images(sheet, draw, number, up)
         if last:
-            draw.text((_GAP, bottom), last, _GREY, font(12))
+            write(draw, (_GAP, bottom), last, 12, _GREY)
         return sheet
 
     def _draw_headings(self, draw: ImageDraw.ImageDraw, top: int, bottom: int) -> None:
         for words, start, count in zip(("most certain", "least certain"), self._starts, self._columns, strict=True):
             if count:
-                draw.text((start, top - 19), words, _INK, font(12))
+                write(draw, (start, top - 19), words, 12, _INK)
         if self._columns[1]:
             middle = self._starts[1] - _SPLIT // 2 - _GAP // 2
             draw.line((middle, top - 17, middle, bottom - _GAP), _LINE)
 
     def _draw_words(self, draw: ImageDraw.ImageDraw, row: _Row, up: int) -> None:
         width = _LEFT - 2 * _GAP
-        draw.text((_GAP, up + 1), shortened(row.name, font(13), width, end=True), _INK, font(13))
+        write(draw, (_GAP, up + 1), shortened(row.name, 13, width, end=True), 13, _INK)
         for place, words in enumerate(row.words):
-            draw.text((_GAP, up + 19 + 16 * place), shortened(words, font(11), width, end=True), _GREY, font(11))
+            write(draw, (_GAP, up + 19 + 16 * place), shortened(words, 11, width, end=True), 11, _GREY)
 
     def _draw_images(self, sheet: Image.Image, draw: ImageDraw.ImageDraw, number: int, up: int) -> None:
         row = self._rows[number]
@@ -310,5 +310,5 @@ class _Sheet:
                 left = start + place * (self._width + _GAP)
                 sheet.paste(thumb, (left + (self._width - thumb.width) // 2, up + (self._height - thumb.height) // 2))
                 if self._named:
-                    draw.text((left, up + self._height + 1), shortened(name, font(10), self._width), _INK, font(10))
-                draw.text((left, up + self._height + self._caption_height - 14), confidence, _GREY, font(10))
+                    write(draw, (left, up + self._height + 1), shortened(name, 10, self._width), 10, _INK)
+                write(draw, (left, up + self._height + self._caption_height - 14), confidence, 10, _GREY)

@@ -61,6 +61,8 @@ CASES: dict[str, dict[str, Any]] = {
     "clustergan": {"method": {"name": "clustergan", "steps": 2, "critic_steps": 2, "width": 4}},
     "ssd": {"method": {"name": "ssd"}, "participation": {"fraction": 0.7}},
     "fedema": {"method": {"name": "fedema"}},
+    "fedx": {"method": {"name": "fedx"}},
+    "fedu2": {"method": {"name": "fedu2"}, "participation": {"fraction": 0.7}},
 }
 
 

@@ -96,6 +96,31 @@ def test_wrong_settings_are_named(overrides: list[str], words: list[str]) -> Non
         assert word in str(error.value)
 
 
+def test_all_errors_of_a_file_are_named_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(
+        "method: {name: fedcp}\nseed: 1:30\nrounds: 0\nroundz: 3\nlocal: {epochs: 2, steps: 3}\n"
+        "model: {clusters: 1}\ndata: {limit: 0100}\n"
+    )
+    with pytest.raises(SettingsError) as error:
+        load_settings(path)
+    lines = str(error.value).splitlines()
+    expected = ("seed,", "data.limit,", "method.name:", "model.clusters:", "rounds:", "local.steps and", "roundz:")
+    assert sorted(line.split(" ")[0] for line in lines) == sorted(word.split(" ")[0] for word in expected)
+
+
+def test_one_word_stands_for_a_section_in_a_file_and_on_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("data: mine\nmethod: fedcc\npartition: iid\n")
+    short = load_settings(path, ["data.limit=100"])
+    long = make_settings({"data": {"name": "mine", "limit": 100}, "method": {"name": "fedcc"}, "partition": "iid"})
+    assert short == long
+    assert load_settings(path, ["data=other"]).data.name == "other"
+    path.write_text("data: 007\n")
+    assert load_settings(path).data.name == "007"
+    assert load_settings(path, changes={"data": {"limit": 9}}).data.name == "007"
+
+
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be read"):
         load_settings(tmp_path / "absent.yaml")
@@ -148,6 +173,8 @@ DIGESTS = {
     "fedsimclr_kmeans": "796eec22df9397a3",
     "fedbyol": "aba308755dd8759a",
     "fedema": "4bcab0c8e1cc4f15",
+    "fedx": "77ca887d17bbc86b",
+    "fedu2": "98ada87a48fc0b68",
     "cfl": "1b41b22f63f35da3",
     "fedavg": "124d1d053849b795",
     "ifca": "bb4af80ef9acb48f",

@@ -27,15 +27,17 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
+from shoal.methods.registry import METHODS
 from shoal.methods.scores.clustering import cluster_scores
 from shoal.methods.scores.shown import COMPONENTS, SAMPLES, shown_features
+from shoal.methods.scores.verdict import Verdict, in_words
 from shoal.review.pages import figures, report
 from shoal.review.pages.cluster_sheets import draw_cluster_sheets
 from shoal.review.pages.embedding_figure import draw_embedding, plane
 from shoal.review.pages.figures import draw_figures, draw_spread
 from shoal.review.pages.provenance import chosen_settings, repeat_command
 from shoal.review.pages.report import write_report
-from shoal.review.results.clusters import FEATURES, TABLE, keep_clusters
+from shoal.review.results.clusters import FEATURES, TABLE, cluster_facts, keep_clusters
 from shoal.review.results.cross_tables import (
     MAX_CROSSED,
     clusters_by_clients,
@@ -43,7 +45,9 @@ from shoal.review.results.cross_tables import (
     cross_table,
     labels_by_clients,
 )
-from shoal.review.results.summary import bytes_moved, duration, summary_of
+from shoal.review.results.next_step import leading_baseline, next_step
+from shoal.review.results.result import run_result
+from shoal.review.results.summary import bytes_moved, duration, size, summary_of
 from tests.planted_images import write_clients
 from tests.runs import straight
 
@@ -87,6 +91,56 @@ def test_it_begins_with_the_task_and_the_outcome(digits_run: RunFolder) -> None:
     page = write_report(digits_run).read_text()
     assert page.index(summary.task) < page.index(summary.outcome) < page.index("<h2>")
     assert not [event for event in digits_run.events() if event.kind == "not_shown"]
+
+
+def test_it_says_what_to_do_next_before_anything_else(digits_run: RunFolder) -> None:
+    result = run_result(digits_run)
+    assert result.verdict is not None
+    assert result.verdict.word != "good"  # two rounds are too few
+    found = next_step(digits_run, result)
+    comparison = cluster_facts(digits_run).comparison
+    best = max(comparison.baseline_acc, key=comparison.baseline_acc.get)
+    assert leading_baseline(comparison) == best
+    assert in_words(best) in found.words
+    assert "try rounds=8" in found.words
+    assert found.command == (
+        f"shoal run --set data.name=digits --set data.limit=300 --set method.name=fedkmeans --set model.encoder={best}"
+    )
+    options = [word for word in found.command.split()[2:] if word != "--set"]
+    assert load_settings(None, options).method.name == "fedkmeans"
+    page = write_report(digits_run).read_text()
+    assert page.index(result.verdict.reason) < page.index(found.command) < page.index(summary_of(digits_run).task)
+    unfinished = next_step(digits_run, replace(result, status="interrupted"))
+    assert unfinished.command == f"shoal run --resume {digits_run.name}"
+    good = next_step(digits_run, replace(result, verdict=Verdict("good", "")))
+    assert good.command == f"shoal predict {digits_run.name} FOLDER --out found.csv"
+
+
+def test_tables_have_names_and_units_for_people(digits_run: RunFolder) -> None:
+    page = write_report(digits_run).read_text()
+    heads = re.findall(r"<th[^>]*>([^<]*)</th>", page)
+    assert "sent to the server" in heads
+    assert not [head for head in heads if "_" in head]
+    clients = digits_run.table("clients")
+    row = clients[clients["round"] == clients["round"].max()].iloc[0]
+    assert f"<td>{size(row['bytes_up'])}</td>" in page
+    assert "between clients</th>" not in page, "nothing was sent between clients"
+    names = re.findall(r"<tr><td>([^<]*)</td><td>", page)
+    assert {"ACC", "sent to the server", "ACC, averaged BatchNorm"} <= set(names)
+    assert not [name for name in names if "_" in name]
+
+
+def test_a_jump_of_the_loss_is_explained(digits_run: RunFolder) -> None:
+    page = write_report(digits_run).read_text()
+    note = "has weight 2 in round 1 and 0.1 from round 2 on."
+    assert page.index("<h2>Over rounds</h2>") < page.index(note)
+    same = METHODS["fedpnp"].Settings(alpha_first=0.1)
+    assert METHODS["fedpnp"].loss_note(same, 5) == ""
+
+
+@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if kind.trains and not kind.loss_falls])
+def test_a_method_whose_loss_need_not_fall_says_why(name: str) -> None:
+    assert METHODS[name].loss_note(METHODS[name].Settings(), 50).endswith(".")
 
 
 def test_the_page_holds_all_that_it_shows(digits_run: RunFolder) -> None:
@@ -156,7 +210,12 @@ def test_without_labels_it_says_what_needs_none(home: Path, small: Make) -> None
     page = write_report(run).read_text()
     for left_out in ("Clusters and true labels", "Labels held by each client", ">ACC<"):
         assert left_out not in page
-    for shown in ("Images of each cluster", "Samples by cluster and client", ">süd</th>", "Beside null baselines"):
+    for shown in (
+        "Images of each cluster",
+        "Samples by cluster and client",
+        ">süd</th>",
+        "Compared with null baselines",
+    ):
         assert shown in page
 
 

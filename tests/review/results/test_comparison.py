@@ -35,14 +35,30 @@ def row(page: str, name: str) -> str:
 def test_numbers_stand_beside_each_other_and_the_best_is_marked(pair: list[RunFolder], tmp_path: Path) -> None:
     page = write_comparison(pair, tmp_path / "pages" / "both.html").read_text()
     values = [run_result(run).metrics["acc"] for run in pair]
-    assert re.findall(r">([\d.]+)</td>", row(page, "acc")) == [f"{value:.4f}" for value in values]
-    best = [bool(mark) for mark in re.findall(r"<td( class=\"best\")?>[\d.]", row(page, "acc"))]
+    assert re.findall(r">([\d.]+)</td>", row(page, "ACC")) == [f"{value:.4f}" for value in values]
+    best = [bool(mark) for mark in re.findall(r"<td( class=\"best\")?>[\d.]", row(page, "ACC"))]
     assert best == [value == max(values) for value in values]
-    assert "best" not in row(page, "balance"), "which is no measure of quality"
+    assert "best" not in row(page, "balance of cluster sizes"), "which is no measure of quality"
     assert page.count("data:image/png") >= 3
     assert f'href="{(pair[0].path / "report.html").resolve().as_uri()}"' in page
     assert pair[1].name in page, "which has no report to link to"
     assert page.count("<table") == page.count('<div class="wide"><table'), "a table that a phone cannot scroll"
+
+
+def test_runs_are_compared_within_a_partition_only(home: Path, small: Make, tmp_path: Path) -> None:
+    uneven = {"kind": "dirichlet", "beta": 0.5, "clients": 3, "minimum": 2}
+    runs = [straight(small(rounds=1, method={"name": name})) for name in ("fedpnp", "fedcc", "kmeans")]
+    runs += [straight(small(rounds=1, method={"name": name}, partition=uneven)) for name in ("fedpnp", "fedcc")]
+    page = write_comparison(runs, tmp_path / "five.html").read_text()
+    first, second = page.split("<h2>digits, dirichlet beta 0.5</h2>")
+    assert "<h2>digits, iid</h2>" in first
+    values = [f"{run_result(run).metrics['acc']:.4f}" for run in runs]
+    pooled = values[2]
+    assert re.findall(r">([\d.]+)</td>", row(first, "ACC")) == [values[0], values[1], pooled]
+    assert re.findall(r">([\d.]+)</td>", row(second, "ACC")) == [pooled, values[3], values[4]]
+    for section, group in ((first, values[:3]), (second, values[2:])):
+        best = re.findall(r'class="best">([\d.]+)<', row(section, "ACC"))
+        assert set(best) == {max(group)}
 
 
 def test_it_says_what_differs_and_what_does_not(pair: list[RunFolder], tmp_path: Path) -> None:

@@ -1,0 +1,167 @@
+"""What to do after a run, in a sentence and a command: the report has it below the verdict."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FINISHED
+from shoal.methods.registry import METHODS
+from shoal.methods.scores.baselines import CENTRED, Comparison
+from shoal.methods.scores.verdict import MARGIN, in_words
+from shoal.review.results.clusters import ClusterFacts, cluster_facts
+from shoal.review.results.result import RunResult
+from shoal.review.results.summary import counted
+
+MORE_ROUNDS = 4
+"""How many times as many rounds are suggested to a run that trained too little."""
+SIMPLE_METHOD = "fedkmeans"
+"""The method that does over clients what the null baselines do on pooled data."""
+COLUMNS = {"columns": "method.standardise=false", "standardised": "method.standardise=true"}
+"""The setting of `SIMPLE_METHOD` that clusters a space of columns."""
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """What to do next.
+
+    Attributes:
+        words: one or two sentences.
+        command: to type; may be empty.
+    """
+
+    words: str
+    command: str = ""
+
+
+def next_step(run: RunFolder, result: RunResult) -> NextStep:
+    """Return what to do after a run, by its state and its verdict.
+
+    Args:
+        run: the run's folder.
+        result: of the run.
+    """
+    if result.status != FINISHED:
+        return NextStep(
+            f"The run is {result.status}: continue it, and it ends as if nothing had happened.",
+            f"shoal run --resume {run.name}",
+        )
+    settings = run.settings()
+    facts = cluster_facts(run)
+    if result.verdict is None:
+        return NextStep("Compare it with another run.", f"shoal compare {run.name} OTHER-RUN --html both.html")
+    if result.verdict.word == "good":
+        return after_good(run, settings)
+    return after_doubt(settings, facts)
+
+
+def after_good(run: RunFolder, settings: Settings) -> NextStep:
+    """Return what to do with clusters or features that are worth something."""
+    if METHODS[settings.method.name].judges_features and not METHODS[settings.method.name].finds_clusters:
+        return NextStep(
+            "The features are worth using. Compare with another method or seed before you rely on a difference.",
+            f"shoal compare {run.name} OTHER-RUN --html both.html",
+        )
+    return NextStep(
+        "Look at the samples of each cluster below: only you can say whether these are the groups that you want. If "
+        "they are, assign new samples to them.",
+        f"shoal predict {run.name} FOLDER --out found.csv",
+    )
+
+
+def after_doubt(settings: Settings, facts: ClusterFacts | None) -> NextStep:
+    """Return what may help where the verdict is doubtful or chance."""
+    lead = None
+    if facts is not None and facts.comparison is not None:
+        lead = leading_baseline(facts.comparison)
+    if lead is not None:
+        return after_baseline(settings, lead)
+    if facts is not None and facts.sites is not None and facts.sites.closed_sites and has_sites_to_centre(settings):
+        return NextStep(
+            "Subtract the mean of each site, and see whether the clusters stay.",
+            command_of(settings, ["method.centre_sites=true"]),
+        )
+    return NextStep(
+        "Look at the samples of each cluster below. Another number of clusters may suit the data better: auto tries "
+        "several, without labels.",
+        command_of(settings, ["model.clusters=auto"]),
+    )
+
+
+def after_baseline(settings: Settings, lead: str) -> NextStep:
+    """Return what may help where K-means on some space does better than the run.
+
+    Args:
+        settings: of the run.
+        lead: the space.
+    """
+    method = METHODS[settings.method.name]
+    trains = method.trains and method.trains_encoder
+    simpler = simple_settings(lead)
+    better = f"K-means on {in_words(lead)} does better than this run"
+    longer = f"rounds={MORE_ROUNDS * settings.rounds}"
+    if simpler is None:
+        if trains:
+            return NextStep(f"{better}, so training has not helped yet. Train longer.", command_of(settings, [longer]))
+        return NextStep(f"{better}. Another method may suit the data.", f"shoal advise {settings.data.name}")
+    words = f"{better}, and is quick. Use it over the clients."
+    if trains:
+        words += f" Or train longer: this run had {counted(settings.rounds, 'round')}; try {longer}."
+    return NextStep(words, command_of(settings, [f"method.name={SIMPLE_METHOD}", *simpler], own=False))
+
+
+def has_sites_to_centre(settings: Settings) -> bool:
+    """Return whether the method can subtract the mean of each site, and has not done so."""
+    return getattr(settings.method, "centre_sites", None) is False
+
+
+def leading_baseline(comparison: Comparison) -> str | None:
+    """Return the space in which K-means is above the run by more than the verdict's margin; None where it is not."""
+    scores: Mapping[str, float] = comparison.baseline_neighbours
+    own: float | None = comparison.neighbours
+    if comparison.probe is not None and comparison.baseline_probes:
+        scores = comparison.baseline_probes
+        own = comparison.probe
+    elif comparison.acc is not None:
+        scores = comparison.baseline_acc
+        own = comparison.acc
+    if not scores or own is None:
+        return None
+    best = max(scores, key=lambda space: scores[space])
+    if scores[best] <= own + MARGIN:
+        return None
+    return best
+
+
+def simple_settings(space: str) -> list[str] | None:
+    """Return the settings with which `SIMPLE_METHOD` clusters a space; None for a network that is not trained."""
+    centred = []
+    if space.endswith(CENTRED):
+        centred = ["method.centre_sites=true"]
+        space = space.removesuffix(CENTRED)
+    if space == "untrained":
+        return None
+    if space in COLUMNS:
+        return [COLUMNS[space], *centred]
+    return [f"model.encoder={space}", *centred]
+
+
+def command_of(settings: Settings, changes: list[str], *, own: bool = True) -> str:
+    """Return the command of a run on the same data.
+
+    Args:
+        settings: of this run.
+        changes: settings of the other run, `key=value`.
+        own: whether it keeps this run's method.
+    """
+    values = [f"data.name={settings.data.name}"]
+    if settings.data.limit is not None:
+        values.append(f"data.limit={settings.data.limit}")
+    if own:
+        values.append(f"method.name={settings.method.name}")
+    if settings.model.clusters and not any(change.startswith("model.clusters=") for change in changes):
+        values.append(f"model.clusters={settings.model.clusters}")
+    return "shoal run " + " ".join(f"--set {shlex.quote(value)}" for value in (*values, *changes))

@@ -1,0 +1,69 @@
+"""The names that pages have for people, with units, in place of the keys of tables and metrics."""
+
+from __future__ import annotations
+
+from shoal.methods.scores.metrics import AVERAGED, DESCRIBED
+from shoal.methods.scores.verdict import in_words
+from shoal.review.results.summary import IN_WORDS, duration, size
+
+WAYS = {"up": "to the server", "down": "from the server", "d2d": "between clients"}
+"""The ways of a message in words."""
+NAMES = {
+    **IN_WORDS,
+    **{f"bytes_{way}": f"sent {words}" for way, words in WAYS.items()},
+    "ari": "ARI",
+    "acc_min": "ACC of the worst client",
+    "acc_max": "ACC of the best client",
+    "probe_sgd": "linear probe, as papers train it",
+    "probe_gradient": "rest of the probe's gradient",
+    "chance_acc": "ACC of random clusters",
+    "site_nmi": "NMI of clusters and clients",
+    "balance": "balance of cluster sizes",
+    "clusters_used": "clusters with samples",
+    "smallest_cluster": "share of the smallest cluster",
+    "largest_cluster": "share of the largest cluster",
+    "samples": "training samples",
+    "seconds": "time of training",
+    "loss_instance": "loss, instances",
+    "loss_cluster": "loss, clusters",
+    "loss_prototypes": "loss, prototypes",
+    "pool_dropped": "negatives left out",
+    "pool_precision": "left out rightly (precision)",
+    "pool_recall": "left out rightly (recall)",
+    "confidence": "mean confidence",
+}
+OF_BASELINES = ("neighbour_agreement", "acc", "probe")
+"""Numbers that null baselines have too: the name of the baseline stands behind `_of_`."""
+
+
+def name_of(key: str) -> str:
+    """Return the name of a number for people.
+
+    >>> name_of("bytes_d2d"), name_of("acc_averaged_bn"), name_of("acc_of_pixels")
+    ('sent between clients', 'ACC, averaged BatchNorm', 'ACC of K-means on pixels')
+    """
+    if key in NAMES:
+        return NAMES[key]
+    if key.endswith(AVERAGED):
+        return f"{name_of(key.removesuffix(AVERAGED))}, averaged BatchNorm"
+    number, _, space = key.partition("_of_")
+    if space and number in OF_BASELINES:
+        return f"{name_of(number)} of K-means on {in_words(space)}"
+    return key.replace("_", " ")
+
+
+def value_of(key: str, value: object) -> str:
+    """Return a value of a table with its unit.
+
+    >>> value_of("bytes_up", 956624.0), value_of("seconds", 0.4), value_of("loss", 4.39353), value_of("samples", 1288)
+    ('956.6 kB', '0.4 s', '4.3935', '1,288')
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if key.startswith("bytes_"):
+        return size(value)
+    if key.startswith("seconds"):
+        return duration(value)
+    if value == int(value) and key not in DESCRIBED:
+        return f"{int(value):,}"
+    return f"{value:.4f}"

@@ -1,0 +1,72 @@
+"""FedDecorr's term: against the authors' values, and in local steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from shoal.methods.contract.context import MethodError
+from shoal.methods.losses.decorrelation import decorrelation
+from shoal.methods.registry import METHODS
+
+
+def features(n: int, d: int) -> torch.Tensor:
+    """Fixed features (n, d), float64."""
+    return torch.sin(torch.arange(n * d, dtype=torch.float64)).reshape(n, d) + torch.arange(d) / d
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "expected"), [(4, 3, 1.6914019290328097), (16, 7, 5.9458141714250115), (128, 32, 60.99930887416414)]
+)
+def test_it_has_the_value_of_the_authors_code(n, d, expected):
+    """Computed once with the `FedDecorrLoss` that the authors released, on the same tensors."""
+    assert decorrelation(features(n, d)).item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_it_is_the_mean_squared_correlation(world):
+    h = features(9, 5)
+    squared = np.corrcoef(h.numpy().T) ** 2
+    others = squared[~np.eye(5, dtype=bool)].mean()
+    assert decorrelation(h).item() == pytest.approx(others * 8**2 / 9, rel=1e-6)
+
+
+def trained(world, name, weight):
+    plain = world.method(name, epochs=4, batch=16, optimiser="sgd", lr=0.05)
+    local = replace(plain.context.local, decorrelation=weight)
+    method = type(plain)(plain.settings, replace(plain.context, local=local))
+    return method.client_update(method.broadcast(world.start(method, 2), 0), world.client(0, 1))
+
+
+@pytest.mark.parametrize("name", ["fedcc", "fedsimclr", "fedbyol", "single"])
+def test_training_lowers_it(world, name):
+    before = trained(world, name, 1e-9).metrics["decorrelation"]
+    assert trained(world, name, 1.0).metrics["decorrelation"] < 0.95 * before
+    assert "decorrelation" not in trained(world, name, 0.0).metrics
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_every_method_takes_it_or_says_why_not(world, name):
+    method = world.method(name)
+    context = replace(method.context, local=replace(method.context.local, decorrelation=0.1))
+    if METHODS[name].decorrelates:
+        type(method)(method.settings, context)
+        return
+    with pytest.raises(MethodError, match=r"local\.decorrelation.*set local\.decorrelation=0"):
+        type(method)(method.settings, context)
+
+
+def test_several_clients_in_one_computation_have_it_each(world):
+    plain = world.method("fedsimclr", epochs=1, batch=16, optimiser="sgd", lr=0.05)
+    local = replace(plain.context.local, decorrelation=0.5)
+    method = type(plain)(plain.settings, replace(plain.context, local=local))
+    message = method.broadcast(world.start(method, 2), 0)
+    cohort = [(message, world.client(number, 1, every=2)) for number in (0, 1)]
+    together = method.cohort_update(cohort)
+    for found, (sent, client) in zip(together, cohort, strict=True):
+        alone = method.client_update(sent, client)
+        assert found.metrics["decorrelation"] == pytest.approx(alone.metrics["decorrelation"], rel=1e-3)
+        for name, tensor in alone.message.tensors.items():
+            torch.testing.assert_close(found.message.tensors[name], tensor, rtol=1e-3, atol=1e-4)
