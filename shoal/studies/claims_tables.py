@@ -6,14 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoal.studies.claims import Verdict
+from shoal.studies.judging import Verdict
+from shoal.studies.number_words import as_written, interval_words, number, sign_of
 from shoal.studies.verdicts import Entry, published
-from shoal.studies.wording import as_written, interval_words, number, sign_of, table
+from shoal.studies.wording import table
 
 NUMBER = re.compile(r"(.* )\d+(?:\.\d+)?")
 """A case that ends in a number."""
-SHORT = {Verdict.UNSEEN: "too small"}
-"""What a table says for a verdict of many words."""
 
 
 @dataclass(frozen=True)
@@ -153,9 +152,9 @@ def verdict_words(entry: Entry) -> str:
     there = checked.interval
     if entry.verdict is Verdict.MISSING and there is None:
         return "not measured yet"
-    verdict = f"**{SHORT.get(entry.verdict, entry.verdict)}**"
-    if entry.verdict is Verdict.UNSEEN and there is not None and there.visible is not None:
-        verdict += f" (<{number(there.visible)})"
+    verdict = f"**{entry.verdict}**"
+    if entry.verdict is Verdict.UNDECIDED and there is not None and there.visible is not None:
+        verdict += f" (sees {number(there.visible)})"
     marks = [
         checked.note if there is not None and not holds_on_every_seed(entry) else "",
         "settings have changed since" if entry.stale else "",

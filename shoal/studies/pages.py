@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from shoal.engine.store.codec import write_atomic
-from shoal.studies.claims import Verdict
 from shoal.studies.claims_tables import claims_tables, paper_value, plural
 from shoal.studies.definition import Study, StudyError, function, load_study, study_names
+from shoal.studies.judging import Verdict
 from shoal.studies.kept import DOCS, Kept, image_file, load_kept
 from shoal.studies.result import FailedRun
 from shoal.studies.rows import StudyRow

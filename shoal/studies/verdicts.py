@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.studies.claims import CheckedClaim, Verdict, check
-from shoal.studies.definition import Claim, Gap, Quantity, Study
+from shoal.studies.claims import CheckedClaim, check, published_difference
+from shoal.studies.definition import Claim, Study
+from shoal.studies.judging import Verdict
 from shoal.studies.kept import DOCS, load_kept
 
 
@@ -30,9 +31,9 @@ class Entry:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict of the check; a claim that only the scale paper decides needs a GPU until it is measured."""
+        """The verdict of the check; a claim that only the scale paper decides is not run until it is measured."""
         if self.checked.verdict is Verdict.MISSING and self.claim.decidable == "paper":
-            return Verdict.GPU
+            return Verdict.NOT_RUN
         return self.checked.verdict
 
     @property
@@ -83,21 +84,4 @@ def cells_of(claim: Claim) -> set[str]:
 
 def published(entry: Entry) -> float | None:
     """Return the paper's left minus right, or its left where right is a bound; None where it prints no such numbers."""
-    left = published_side(entry.study, entry.claim.left)
-    right = published_side(entry.study, entry.claim.right)
-    if left is None or right is None:
-        return None
-    return left - right
-
-
-def published_side(study: Study, side: Gap | Quantity | float) -> float | None:
-    """Return the paper's number for a side of a claim; 0 for a bound, None where the paper prints none."""
-    if isinstance(side, Gap):
-        above = published_side(study, side.above)
-        below = published_side(study, side.below)
-        if above is None or below is None:
-            return None
-        return above - below
-    if isinstance(side, Quantity):
-        return study.published(side.row, side.column, side.metric)
-    return 0.0
+    return published_difference(entry.study, entry.claim)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal.cli.main import app
-from shoal.studies.claims import Verdict
+from shoal.studies.judging import Verdict
 from shoal.studies.definition import load_study
 
 

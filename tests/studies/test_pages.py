@@ -15,8 +15,8 @@ from PIL import Image
 from shoal.cli import claims as claims_command
 from shoal.cli.console import out
 from shoal.studies import pages, runner, simulation, verdicts
-from shoal.studies.claims import Verdict
 from shoal.studies.definition import Study, StudyError, load_study, make_study, study_names
+from shoal.studies.judging import Verdict
 from shoal.studies.kept import MAX_IMAGE_BYTES, RESULTS, image_to_keep, keep, kept_file, load_kept
 from shoal.studies.label_free.calibrate import FILE as TUNING
 from shoal.studies.pages import make_pages, overview, page_of, system_page, write_pages
@@ -123,7 +123,7 @@ def test_a_kept_result_gives_the_verdicts_of_the_run(measured: Callable[..., Pat
     path = measured(study)
     result = json.loads((study_folder("toy", "cpu") / "result.json").read_text())
     found = by_claim(study, docs)
-    assert [found[claim["claim"]].verdict for claim in result["claims"]] == ["reproduced", "reproduced", "needs a GPU"]
+    assert [found[claim["claim"]].verdict for claim in result["claims"]] == ["reproduced", "reproduced", "not run"]
     differences = found["apart pulls"].checked.differences
     assert differences == pytest.approx(result["claims"][0]["differences"], rel=1e-5)
     assert not any(entry.stale or entry.later for entry in found.values())
@@ -139,10 +139,10 @@ def test_a_kept_result_gives_the_verdicts_of_the_run(measured: Callable[..., Pat
     assert "| Apart | 0.500 ± 0.000 (0.400) |" in page
     assert "![What is seen.](../images/toy-cpu-seen.png)" in page
     assert "![A path.](../images/toy-cpu-apart-two-1-paths.png)" in page
-    assert "- `shoal study toy --scale paper`: needs a GPU, 2 seeds\n  - wide" in page, "what is not measured"
+    assert "- `shoal study toy --scale paper`: not run, 2 seeds\n  - wide" in page, "what is not measured"
     first = overview({"cfl": [study]}, docs)
     assert "| [CFL: clustered federated learning](results/cfl.md) | 2 | 1 |" in first
-    assert "| page | reproduced | needs a GPU |" in first, "no column of a verdict that no claim has"
+    assert "| page | reproduced | not run |" in first, "no column of a verdict that no claim has"
     assert "have changed" not in page
 
 
