@@ -64,7 +64,7 @@ def check(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRow]) -> C
     regime = regime_of(study, claim, rows)
     if regime.holds:
         return found
-    return replace(found, verdict=Verdict.REGIME, note=regime.reason)
+    return replace(found, verdict=Verdict.REGIME, note=regime.reason, settled=True)
 
 
 def check_numbers(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRow]) -> CheckedClaim:

@@ -247,6 +247,9 @@ class Study(Part):
     looked_for: dict[str, float] = Field(
         default_factory=dict, description="smallest difference that matters to claims, by metric"
     )
+    shared: tuple[str, ...] = Field(
+        (), description="derived metrics that depend on one run alone, so that studies of a system share kept ones"
+    )
     source: Literal["paper", "ours"] = Field("paper", description="paper or ours: who makes the claims")
     in_regime: tuple[Control, ...] = Field(
         (), description="conditions under which the table says something about methods; [] where it needs none"

@@ -7,6 +7,7 @@ numbers, without paths of the machine.
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 from collections.abc import Collection, Sequence
@@ -83,22 +84,29 @@ class Kept:
         return found
 
     def changed(self, study: Study) -> set[str]:
-        """Return the cells, as `row/column`, whose settings differ from today's."""
+        """Return the cells, as `row/column`, whose settings differ from today's.
+
+        A cell whose settings another cell has today, under another key, has not changed.
+        """
         today = digests(study, self.scale, self.overrides)
-        return {cell for cell, digest in self.digests.items() if today.get(cell) != digest}
+        known = set(today.values())
+        return {cell for cell, digest in self.digests.items() if digest not in known}
 
     def has_rule(self, study: Study, claim: Claim) -> bool:
         """Return whether the rule of a claim was the same when the result was measured; its words may differ."""
         return rule_of(study, self.scale, claim) in self.rules
 
 
-def kept_file(study: str, scale: str, docs: Path = DOCS) -> Path:
-    """Return the file of a kept result: beside the studies, or below a folder of documentation elsewhere."""
+def kept_folder(docs: Path = DOCS) -> Path:
+    """Return the folder of kept results: beside the studies, or below a folder of documentation elsewhere."""
     if docs == DOCS:
-        folder = RESULTS
-    else:
-        folder = docs / "results" / "data"
-    return folder / f"{study}-{scale}.json"
+        return RESULTS
+    return docs / "results" / "data"
+
+
+def kept_file(study: str, scale: str, docs: Path = DOCS) -> Path:
+    """Return the file of a kept result."""
+    return kept_folder(docs) / f"{study}-{scale}.json"
 
 
 def image_file(study: str, scale: str, name: str, docs: Path = DOCS) -> Path:
@@ -115,6 +123,16 @@ def load_kept(study: str, scale: str, docs: Path = DOCS) -> Kept | None:
     path = kept_file(study, scale, docs)
     if not path.exists():
         return None
+    return read_kept(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def read_kept(path: Path, changed: int) -> Kept:
+    """Read the file of a kept result, once for each time at which it changed.
+
+    Raises:
+        StudyError: the file holds something else.
+    """
     try:
         return record_from_json(Kept, read_json(path))
     except BadRecord as error:

@@ -17,6 +17,7 @@ from shoal.studies.judging import Verdict
 from shoal.studies.kept import DOCS, Kept, image_file, load_kept
 from shoal.studies.result import FailedRun
 from shoal.studies.rows import StudyRow
+from shoal.studies.shared_cells import kept_table, lenders
 from shoal.studies.verdicts import Entry, entries
 from shoal.studies.wording import table
 from shoal.sweeps.set_options import set_options
@@ -163,22 +164,22 @@ def study_parts(study: Study, scale: str, one: Kept, docs: Path) -> Iterator[str
         yield sentence(study.scales[scale].about)
         yield function(study, study.table)(study, scale, one)
     else:
-        yield from usual_table(study, scale, one)
+        yield from usual_table(study, scale, docs)
     if one.failed:
         yield failed_words(study, one)
     for name, caption in study.images.items():
         path = image_file(study.name, scale, name, docs)
         if path.is_file():
             yield f"![{caption}](../images/{path.name})"
-    yield origin(study, scale, one)
+    yield origin(study, scale, one) + lent_words(study, scale, docs)
     if changed := one.changed(study):
         some = "All settings" if len(changed) == len(one.digests) else f"Settings of {', '.join(sorted(changed))}"
         yield f"**{some} have changed since this was measured.**"
 
 
-def usual_table(study: Study, scale: str, one: Kept) -> Iterator[str]:
+def usual_table(study: Study, scale: str, docs: Path) -> Iterator[str]:
     """Return what the scale is, and the table of means over seeds."""
-    rows = one.table(study)
+    rows = kept_table(study, scale, docs)
     head, body = values_cells(study, scale, rows)
     seeds = {cells[-1] for cells in body}
     about = sentence(study.scales[scale].about)
@@ -271,6 +272,15 @@ def counts(rows: Sequence[StudyRow | None]) -> str:
     """How many seeds the cells of a row have."""
     there = sorted({row.seeds for row in rows if row is not None})
     return f"{there[0]} to {there[-1]}" if len(there) > 1 else str(there[0])
+
+
+def lent_words(study: Study, scale: str, docs: Path) -> str:
+    """Return which cells other studies have measured, in a sentence."""
+    lent = lenders(study, scale, docs)
+    parts = [f"{', '.join(places)} of `{name}`" for name, places in lent.items()]
+    if parts:
+        return f" Cells of other studies: {'; '.join(parts)}."
+    return ""
 
 
 def origin(study: Study, scale: str, one: Kept) -> str:

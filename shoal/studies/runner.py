@@ -26,11 +26,13 @@ from shoal.review.mlflow_log.parent import ParentRun
 from shoal.review.pages.figures import compare_curves
 from shoal.review.results.result import run_result
 from shoal.studies.cells import Cell, cells
-from shoal.studies.definition import Study, StudyError, function, load_study
+from shoal.studies.definition import STAGED, Study, StudyError, function, load_study
+from shoal.studies.judging import Verdict
 from shoal.studies.provenance import from_runs
 from shoal.studies.report import write_study_page
 from shoal.studies.result import FailedRun, RunWords, StudyResult, study_folder, write_result
 from shoal.studies.rows import Derive, Group, Measured, measured_rows
+from shoal.studies.sequential import STAGES, next_stage
 from shoal.studies.simulation import simulate_cells
 from shoal.studies.tracking import log_result
 from shoal.sweeps.sweep import RunFailed, open_sweep, parent_run, unregistered
@@ -59,7 +61,7 @@ def run_study(
     Args:
         name: of the study.
         scale: cpu or paper.
-        seeds: runs a cell; by default those of the study.
+        seeds: runs a cell; by default those of the study, which adds the runs of a stage while a claim is not settled.
         overrides: settings that replace those of every run, such as workers and tracking.
         watch: makes the observer of a run.
         rows, columns: keys or captions of the ones to compute; by default all.
@@ -70,9 +72,59 @@ def run_study(
             that could be gathered.
     """
     study = load_study(name)
-    planned = cells(study, scale, seeds, rows, columns)
-    study = study.at(scale)
     overrides = overrides or {}
+    staged = dict.fromkeys(cells_in_stages(study, scale), STAGES[-1]) if gather else {}
+    while True:
+        planned = cells(study, scale, seeds, rows, columns, staged)
+        result = run_stage(study, scale, planned, overrides, watch, gather=gather)
+        more = next_cells(study, scale, result, staged)
+        if gather or seeds or more == staged:
+            return result
+        staged = more
+
+
+def cells_in_stages(study: Study, scale: str) -> list[str]:
+    """Return the cells whose seeds come in stages, as `row/column`."""
+    return [
+        f"{row}/{column}"
+        for row in study.rows
+        for column in study.columns_at(scale)
+        if study.runs_at(scale, row, column) and study.seeds_at(scale, row) == STAGED
+    ]
+
+
+def next_cells(study: Study, scale: str, result: StudyResult, staged: dict[str, int]) -> dict[str, int]:
+    """Return the runs of each cell in the next stage: more where a claim is not settled.
+
+    Args:
+        study, scale: of the result.
+        result: after a stage.
+        staged: the runs of each cell in that stage, by `row/column`.
+    """
+    found = dict(staged)
+    in_stages = set(cells_in_stages(study, scale))
+    for claim, checked in zip(study.claims_at(scale), result.claims, strict=True):
+        following = next_stage(len(checked.of_seeds))
+        if checked.settled or checked.verdict is Verdict.MISSING or following is None:
+            continue
+        for quantity in claim.quantities():
+            cell = f"{quantity.row}/{quantity.column}"
+            if cell in in_stages:
+                found[cell] = max(found.get(cell, STAGES[0]), following)
+    return found
+
+
+def run_stage(
+    study: Study,
+    scale: str,
+    planned: Sequence[Cell],
+    overrides: dict[str, Any],
+    watch: Watch | None,
+    *,
+    gather: bool,
+) -> StudyResult:
+    """Execute the missing runs of planned cells, and make the table; arguments as of `run_study`."""
+    study = study.at(scale)
     for path in study.functions():
         function(study, path)  # refuse a wrong name before any work
     if study.add_data:

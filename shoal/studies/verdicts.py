@@ -9,6 +9,7 @@ from shoal.studies.claims import CheckedClaim, check, published_difference
 from shoal.studies.definition import Claim, Study
 from shoal.studies.judging import Verdict
 from shoal.studies.kept import DOCS, load_kept
+from shoal.studies.shared_cells import kept_table
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,8 @@ def entries(study: Study, docs: Path = DOCS) -> list[Entry]:
 def entries_at(study: Study, scale: str, docs: Path) -> list[Entry]:
     """Return the claims that a scale can judge, with the verdict on what is kept of it."""
     kept = load_kept(study.name, scale, docs)
-    rows = []
-    if kept:
-        rows = kept.table(study)
-    if kept:
-        changed = kept.changed(study)
-    else:
-        changed = set()
+    rows = kept_table(study, scale, docs)
+    changed = kept.changed(study) if kept else set()
     return [
         Entry(
             study=study,
@@ -71,7 +67,7 @@ def entries_at(study: Study, scale: str, docs: Path) -> list[Entry]:
             scale=scale,
             checked=check(study, scale, claim, rows),
             stale=not changed.isdisjoint(cells_of(claim)),
-            later=kept is not None and not kept.has_rule(study, claim),
+            later=bool(rows) and (kept is None or not kept.has_rule(study, claim)),
         )
         for claim in study.claims_at(scale)
     ]
