@@ -20,8 +20,10 @@ from PIL import Image
 from shoal import studies
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.engine.store.codec import read_json, write_atomic
+from shoal.studies.clean_code import require_clean_code
 from shoal.studies.definition import Claim, Study, StudyError
 from shoal.studies.digests import digests
+from shoal.studies.kept_rounds import keep_rounds, rounds_of_cells
 from shoal.studies.provenance import Provenance, combined
 from shoal.studies.result import FailedRun, RunWords, rule_of, study_folder
 from shoal.studies.rows import Measured, StudyRow, study_row
@@ -149,10 +151,13 @@ def keep(study: Study, scale: str, docs: Path = DOCS) -> Path:
         The file of the kept result.
 
     Raises:
-        StudyError: there is no result; it lacks cells that are kept with other settings; or an image is too large.
+        StudyError: there is no result; its code is not committed; it lacks cells that are kept with other settings; or
+            an image or the table of rounds is too large.
     """
     folder = study_folder(study.name, scale)
-    content = to_json(read_result(study, scale))
+    raw = read_result(study, scale)
+    require_clean_code(study.name, scale, raw["provenance"]["commits"], DOCS.parent)
+    content = to_json(raw)
     before = load_kept(study.name, scale, docs)
     missing = cells_to_preserve(study, content, before)
     images = {
@@ -165,6 +170,7 @@ def keep(study: Study, scale: str, docs: Path = DOCS) -> Path:
         images = {file: image for file, image in images.items() if not file.exists()}
     path = kept_file(study.name, scale, docs)
     path.parent.mkdir(parents=True, exist_ok=True)
+    keep_rounds(path, rounds_of_cells(raw.get("cells", ()), (*study.metrics, study.curve)), missing)
     write_atomic(path, json_lines(content).encode())
     for file, image in images.items():
         file.parent.mkdir(parents=True, exist_ok=True)

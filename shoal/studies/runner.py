@@ -27,17 +27,19 @@ from shoal.review.pages.figures import compare_curves
 from shoal.review.results.result import run_result
 from shoal.studies.cells import Cell, cells
 from shoal.studies.definition import STAGED, Study, StudyError, function, load_study
+from shoal.studies.digests import decisive
 from shoal.studies.judging import Verdict
 from shoal.studies.provenance import from_runs
 from shoal.studies.report import write_study_page
-from shoal.studies.result import FailedRun, RunWords, StudyResult, study_folder, write_result
+from shoal.studies.result import CellRun, FailedRun, RunWords, StudyResult, study_folder, write_result
 from shoal.studies.rows import Derive, Group, Measured, measured_rows
+from shoal.studies.rule_stamp import stamp_rules, stamped_rules
 from shoal.studies.sequential import STAGES, next_stage
-from shoal.studies.simulation import simulate_cells
+from shoal.studies.simulation import plan, simulate_cells
 from shoal.studies.tracking import log_result
 from shoal.sweeps.sweep import RunFailed, open_sweep, parent_run, unregistered
 
-CellRun = tuple[Cell, RunFolder]
+RunOfCell = tuple[Cell, RunFolder]
 """A cell with one seed, and its run."""
 Watch = Callable[[str, RunFolder | None], Observer | None]
 """Makes the observer of a run, given a label and the run, or None in place of the run of a simulated cell."""
@@ -73,7 +75,11 @@ def run_study(
     """
     study = load_study(name)
     overrides = overrides or {}
-    staged = dict.fromkeys(cells_in_stages(study, scale), STAGES[-1]) if gather else {}
+    staged: dict[str, int] = {}
+    if gather:
+        staged = dict.fromkeys(cells_in_stages(study, scale), STAGES[-1])
+    cells(study, scale, seeds, rows, columns)  # refuse wrong names before anything is written
+    stamp_rules(study, scale, cells_with_runs(study, scale, overrides))
     while True:
         planned = cells(study, scale, seeds, rows, columns, staged)
         result = run_stage(study, scale, planned, overrides, watch, gather=gather)
@@ -81,6 +87,20 @@ def run_study(
         if gather or seeds or more == staged:
             return result
         staged = more
+
+
+def cells_with_runs(study: Study, scale: str, overrides: dict[str, Any]) -> set[str]:
+    """Return the cells that have a run, whatever became of it, as `row/column`."""
+    planned = cells(study, scale, None)
+    if study.simulate:
+        computed = plan(study, study_folder(study.name, scale), planned, decisive(overrides), {})
+        return {f"{each.cell.row.key}/{each.cell.column.key}" for each in computed if each.file.exists()}
+    settings = run_settings(planned, overrides)
+    return {
+        f"{cell.row.key}/{cell.column.key}"
+        for cell, wanted in zip(planned, settings, strict=True)
+        if find_like(wanted) is not None
+    }
 
 
 def cells_in_stages(study: Study, scale: str) -> list[str]:
@@ -169,7 +189,8 @@ def simulated_result(
     measured, provenance = simulate_cells(study, scale, planned, overrides, prepared, report, gather=gather)
     if not measured:
         raise nothing_ended(study.name, scale)
-    return write_result(study, scale, measured_rows(study, measured), provenance, overrides)
+    rules = stamped_rules(study, scale)
+    return write_result(study, scale, measured_rows(study, measured), provenance, overrides, rules)
 
 
 def nothing_ended(name: str, scale: str) -> StudyError:
@@ -182,7 +203,7 @@ def nothing_ended(name: str, scale: str) -> StudyError:
 
 def execute(
     planned: Sequence[Cell], settings: Sequence[Settings], watch: Watch | None, parent: ParentRun
-) -> list[CellRun]:
+) -> list[RunOfCell]:
     """Return the runs of planned cells, completed on the same workers; a run that fails leaves its cell without number.
 
     Args:
@@ -191,7 +212,7 @@ def execute(
         watch: makes the observer of a run.
         parent: the run in MLflow that the runs are nested under.
     """
-    found: list[CellRun] = []
+    found: list[RunOfCell] = []
     with open_sweep(settings[0], watch) as sweep:
         for number, (cell, wanted) in enumerate(zip(planned, settings, strict=True), 1):
             run = find_like(wanted) or new_run(wanted)
@@ -202,7 +223,7 @@ def execute(
     return found
 
 
-def ended_runs(study: Study, scale: str, planned: Sequence[Cell], settings: Sequence[Settings]) -> list[CellRun]:
+def ended_runs(study: Study, scale: str, planned: Sequence[Cell], settings: Sequence[Settings]) -> list[RunOfCell]:
     """Return the runs of planned cells that are finished or failed.
 
     Raises:
@@ -225,7 +246,7 @@ def run_settings(planned: Sequence[Cell], overrides: dict[str, Any]) -> list[Set
     return [make_settings(merge(cell.settings, unregistered(overrides))) for cell in planned]
 
 
-def grouped(runs: Sequence[CellRun]) -> list[Group]:
+def grouped(runs: Sequence[RunOfCell]) -> list[Group]:
     """Return the finished runs by row and column."""
     groups: dict[tuple[str, str], Group] = {}
     for cell, run in runs:
@@ -236,7 +257,7 @@ def grouped(runs: Sequence[CellRun]) -> list[Group]:
     return list(groups.values())
 
 
-def make_result(study: Study, scale: str, runs: Sequence[CellRun], overrides: dict[str, Any]) -> StudyResult:
+def make_result(study: Study, scale: str, runs: Sequence[RunOfCell], overrides: dict[str, Any]) -> StudyResult:
     """Make the table, claims and figures of a study from its runs, and write them to results/studies/."""
     failed = [
         FailedRun(cell.row.key, cell.column.key, cell.seed, run.status().message)
@@ -261,8 +282,13 @@ def make_result(study: Study, scale: str, runs: Sequence[CellRun], overrides: di
         words = function(study, study.describe)(study, groups)
     draw_curves(study, groups, folder)
     finished = [run for group in groups for run in group.runs]
-    names = [run.name for run in finished]
-    return write_result(study, scale, rows, from_runs(finished), overrides, names, failed, words)
+    cells = [
+        CellRun(group.row.key, group.column.key, seed, run.name)
+        for group in groups
+        for seed, run in zip(group.seeds, group.runs, strict=True)
+    ]
+    rules = stamped_rules(study, scale)
+    return write_result(study, scale, rows, from_runs(finished), overrides, rules, cells, failed, words)
 
 
 def draw_curves(study: Study, groups: Sequence[Group], folder: Path) -> None:
