@@ -67,7 +67,8 @@ def cells(
                 continue
             own = chosen.rows.get(row.key, RowAtScale())
             raw = merge(study.settings, chosen.settings, row.settings, column.settings, own.settings)
-            for seed in range(seeds or runs_of(study, scale, row.key, column.key, staged or {})):
+            runs = seeds or runs_of(study, scale, row.key, column.key, staged or {})
+            for seed in range(chosen.first_seed, chosen.first_seed + runs):
                 if study.simulate:
                     settings = raw
                 else:

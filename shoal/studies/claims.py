@@ -64,7 +64,8 @@ def check(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRow]) -> C
     regime = regime_of(study, claim, rows)
     if regime.holds:
         return found
-    return replace(found, verdict=Verdict.REGIME, note=regime.reason, settled=True)
+    # More seeds may show that a control holds; of one that nothing measures they show nothing.
+    return replace(found, verdict=Verdict.REGIME, note=regime.reason, settled=found.settled or not regime.measured)
 
 
 def check_numbers(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRow]) -> CheckedClaim:
@@ -72,11 +73,12 @@ def check_numbers(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRo
     planned = study.seeds_of(claim, scale)
     looked_for = study.difference_looked_for(claim)
     half = half_published(study, claim)
-    measured = differences(claim, rows)
+    first = study.scales[scale].first_seed
+    measured = {seed: value for seed, value in differences(claim, rows).items() if seed >= first}
     errors = None
     seeds = planned
     if seeds == STAGED:
-        measured = settling_look(claim, measured, looked_for, half)
+        measured = settling_look(claim, measured, looked_for, half, first)
         seeds = max(len(measured), STAGES[0])
         errors = errors_of_look(len(measured))
     found = interval_of(list(measured.values()), errors) if measured else None
@@ -133,24 +135,24 @@ def errors_of_look(seeds: int) -> float | None:
 
 
 def settling_look(
-    claim: Claim, measured: dict[int, float], looked_for: float | None, half: float | None
+    claim: Claim, measured: dict[int, float], looked_for: float | None, half: float | None, first: int
 ) -> dict[int, float]:
     """Return the differences at the first look that settles a claim, or at the last one that has its seeds.
 
-    Seeds count from 0, so that a look has the same seeds whatever else was run; fewer than three are returned as they
-    are.
+    Seeds count from the first, so that a look has the same seeds whatever else was run; fewer than three are returned
+    as they are.
     """
-    complete = [stage for stage in STAGES if all(seed in measured for seed in range(stage))]
+    complete = [stage for stage in STAGES if all(seed in measured for seed in range(first, first + stage))]
     if not complete:
         return measured
     for stage in complete:
-        chosen = {seed: measured[seed] for seed in range(stage)}
+        chosen = {seed: measured[seed] for seed in range(first, first + stage)}
         found = interval_of(list(chosen.values()), errors_at(stage))
         met = sum(meets(claim, difference) for difference in chosen.values())
         verdict, _ = verdict_of(claim, found, met, half, looked_for)
         if is_settled(claim, verdict, found, looked_for):
             return chosen
-    return {seed: measured[seed] for seed in range(complete[-1])}
+    return {seed: measured[seed] for seed in range(first, first + complete[-1])}
 
 
 def is_settled(claim: Claim, verdict: Verdict, found: Interval, looked_for: float | None) -> bool:

@@ -88,6 +88,9 @@ class Scale(Part):
 
     about: str = Field(description="a sentence on data, clients and rounds at this scale")
     seeds: Seeds = Field(3, description="runs a cell, at least 1, or the word staged; each has its own seed")
+    first_seed: int = Field(
+        0, ge=0, description="of each cell, above 0 where a rule was written when earlier seeds had been looked at"
+    )
     settings: dict[str, Any] = Field(default_factory=dict, description="settings that replace those of the study")
     columns: dict[str, Column] | None = Field(None, description="columns by key; by default those of the study")
     rows: dict[str, Annotated[RowAtScale, BeforeValidator(_read_skip)]] = Field(

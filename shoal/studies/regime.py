@@ -23,20 +23,25 @@ class Regime:
     Attributes:
         holds: whether all of them do.
         reason: the first that fails, or that nothing measures, in words; empty where all hold.
+        measured: whether rows of the table measure that one.
     """
 
     holds: bool
     reason: str = ""
+    measured: bool = True
 
 
 def regime_of(study: Study, claim: Claim, rows: Sequence[StudyRow]) -> Regime:
     """Return whether the controls that a claim needs hold on the rows of a table."""
-    for control in study.in_regime:
-        if applies(control, claim):
-            for each in in_columns(control, claim):
-                if reason := failure(each, rows):
-                    return Regime(False, reason)
+    for control in controls_of(study, claim):
+        if reason := failure(control, rows):
+            return Regime(False, reason, control.measured)
     return Regime(True)
+
+
+def controls_of(study: Study, claim: Claim) -> list[Control]:
+    """Return the controls that a claim needs, column by column."""
+    return [each for control in study.in_regime if applies(control, claim) for each in in_columns(control, claim)]
 
 
 def applies(control: Control, claim: Claim) -> bool:

@@ -30,6 +30,7 @@ from shoal.studies.definition import STAGED, Study, StudyError, function, load_s
 from shoal.studies.digests import decisive
 from shoal.studies.judging import Verdict
 from shoal.studies.provenance import from_runs
+from shoal.studies.regime import controls_of
 from shoal.studies.report import write_study_page
 from shoal.studies.result import CellRun, FailedRun, RunWords, StudyResult, study_folder, write_result
 from shoal.studies.rows import Derive, Group, Measured, measured_rows
@@ -127,7 +128,8 @@ def next_cells(study: Study, scale: str, result: StudyResult, staged: dict[str, 
         following = next_stage(len(checked.of_seeds))
         if checked.settled or checked.verdict is Verdict.MISSING or following is None:
             continue
-        for quantity in claim.quantities():
+        controls = controls_of(study, claim)
+        for quantity in (*claim.quantities(), *(each for control in controls for each in control.quantities())):
             cell = f"{quantity.row}/{quantity.column}"
             if cell in in_stages:
                 found[cell] = max(found.get(cell, STAGES[0]), following)

@@ -14,6 +14,7 @@ from shoal.studies.definition import Study, load_study, study_names
 from shoal.studies.digests import digests
 from shoal.studies.kept import DOCS, Kept, kept_folder, load_kept
 from shoal.studies.rows import Measured, StudyRow, study_row
+from shoal.studies.sequential import STAGES
 
 Values = dict[str, dict[int, float]]
 """Values of a cell by metric and seed, in the unit of the study that asks."""
@@ -43,7 +44,7 @@ def kept_values(
     others = list(other_results(study, docs))
     for place, digest in today.items():
         row, column = place.split("/")
-        values = cell_values(study, own, others, digest, study.seeds_at(scale, row))
+        values = cell_values(study, own, others, digest, seeds_allowed(study, scale, row))
         if not values and own is not None and own.digests.get(place) not in set(today.values()):
             values = own_values(own, place)
         for metric, by_seed in values.items():
@@ -51,7 +52,7 @@ def kept_values(
 
 
 def cell_values(
-    study: Study, own: Kept | None, others: list[tuple[Study, Kept]], digest: str, planned: int | str
+    study: Study, own: Kept | None, others: list[tuple[Study, Kept]], digest: str, allowed: range
 ) -> Values:
     """Return the values of the cell with a digest, those of the study's own result first.
 
@@ -60,7 +61,7 @@ def cell_values(
         own: its kept result, if there is one.
         others: the other studies with a kept result.
         digest: of the settings of the cell.
-        planned: seeds of the row, of which other results add no more.
+        allowed: seeds that other results may add.
     """
     found: Values = {}
     if own is not None:
@@ -70,13 +71,17 @@ def cell_values(
         for place in places_of(kept, digest):
             for metric, by_seed in lent_values(study, other, kept, place).items():
                 into = found.setdefault(metric, {})
-                into.update({seed: by_seed[seed] for seed in by_seed if seed not in into and allows(planned, seed)})
+                into.update({seed: by_seed[seed] for seed in by_seed if seed not in into and seed in allowed})
     return {metric: by_seed for metric, by_seed in found.items() if by_seed}
 
 
-def allows(planned: int | str, seed: int) -> bool:
-    """Return whether a row is judged on a seed of another study: on those of a fixed number, in stages on any."""
-    return not isinstance(planned, int) or seed < planned
+def seeds_allowed(study: Study, scale: str, row: str) -> range:
+    """Return the seeds on which a row is judged, which are all that other results may add."""
+    first = study.scales[scale].first_seed
+    planned = study.seeds_at(scale, row)
+    if isinstance(planned, int):
+        return range(first, first + planned)
+    return range(first, first + STAGES[-1])
 
 
 def lent_values(study: Study, other: Study, kept: Kept, place: str) -> Values:

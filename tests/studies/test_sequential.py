@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from shoal.studies.cells import cells
 from shoal.studies.claims import CheckedClaim, check
 from shoal.studies.definition import Study
 from shoal.studies.judging import Verdict
@@ -123,3 +124,12 @@ def test_a_planned_number_keeps_the_plain_interval() -> None:
     assert check(toy, "cpu", toy.claims[0], rows).verdict is Verdict.REPRODUCED
     one_row = study(scales={"cpu": {"about": "", "seeds": "staged", "rows": {"a": {"seeds": 4}}}})
     assert check(one_row, "cpu", one_row.claims[0], rows).seeds == 4, "the rule of the row with a number"
+
+
+def test_seeds_that_were_looked_at_before_the_rule_do_not_count() -> None:
+    toy = study(scales={"cpu": {"about": "a toy", "seeds": "staged", "first_seed": 4}})
+    old = [5.0, 5.01, 4.99, 5.0]
+    assert judged(toy, old).verdict is Verdict.MISSING
+    found = judged(toy, [*old, 1.0, -1.0, 0.5])
+    assert (found.of_seeds, found.verdict) == ((4, 5, 6), Verdict.UNDECIDED)
+    assert [cell.seed for cell in cells(toy, "cpu", None) if cell.row.key == "a"] == [4, 5, 6]
