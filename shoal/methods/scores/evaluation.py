@@ -56,7 +56,7 @@ def evaluate_predictor(
     else:
         shards = list(predict_shard(predict, evaluation, "clusters"))
     cluster = torch.cat([shard.cluster for shard in shards]).numpy()
-    metrics = _cluster_metrics(cluster, shards[-1].columns, evaluation)
+    metrics = cluster_metrics(cluster, shards[-1].columns, evaluation)
     if judged is not None:
         h = torch.cat([shard.embedding for shard in shards])
         metrics |= representation_metrics(lambda x: predict(x).embedding, h, judged, evaluation, recipe)
@@ -91,7 +91,7 @@ def evaluate_features(
     metrics = {}
     if clusters is not None:
         found = feature_clusters(h, clusters, evaluation)
-        metrics = _cluster_metrics(found.cluster, clusters, evaluation)
+        metrics = cluster_metrics(found.cluster, clusters, evaluation)
     if evaluation.final:
         judged = Judged.from_evaluation(evaluation)
         h = judged.rows_of(h, 0)
@@ -272,7 +272,17 @@ def quick_probe(embed: Callable[[Tensor], Tensor], evaluation: Evaluation, limit
     return {"probe": linear_probe(h, evaluation.train.y(learn), test, data.test_y[judged], generator).accuracy}
 
 
-def _cluster_metrics(cluster: np.ndarray, clusters: int, evaluation: Evaluation) -> dict[str, float]:
+def cluster_metrics(cluster: np.ndarray, clusters: int, evaluation: Evaluation) -> dict[str, float]:
+    """Return the scores of clusters on the population that every method is judged on.
+
+    Args:
+        cluster: (n,), of all training samples that some client holds, then of the test part.
+        clusters: c, empty ones included.
+        evaluation: gives the labels.
+
+    Returns:
+        `clusters_used` and `balance`; with labels also `acc`, `nmi`, `ari` and `purity`.
+    """
     metrics = {
         "clusters_used": float(len(np.unique(cluster))),
         "balance": cluster_balance(cluster, clusters),
