@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 import io
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from PIL import Image
 
@@ -48,6 +48,9 @@ class KeptRow:
     metric: str
     values: tuple[float, ...]
     seeds: tuple[int, ...]
+
+
+Placed = TypeVar("Placed", KeptRow, FailedRun, RunWords)
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,52 @@ class Kept:
 
     def has_rule(self, study: Study, claim: Claim) -> bool:
         """Return whether the rule of a claim was the same when the result was measured; its words may differ."""
-        return rule_of(study, self.scale, claim) in self.rules
+        return rule_of(study, self.scale, claim) in self.renamed(study).rules
+
+    def renamed(self, study: Study) -> Kept:
+        """Return the result with today's keys for cells whose settings another row or column of the study has today."""
+        today = digests(study, self.scale, self.overrides)
+        by_digest = {digest: place for place, digest in reversed(today.items())}
+        keys = {
+            place: by_digest[digest]
+            for place, digest in self.digests.items()
+            if today.get(place) != digest and digest in by_digest
+        }
+        if not keys:
+            return self
+        return replace(
+            self,
+            rows=tuple(in_place(row, keys) for row in self.rows),
+            digests={keys.get(place, place): digest for place, digest in self.digests.items()},
+            rules=tuple(with_keys(rule, keys) for rule in self.rules),
+            failed=tuple(in_place(run, keys) for run in self.failed),
+            words=tuple(in_place(run, keys) for run in self.words),
+        )
+
+
+def in_place(entry: Placed, keys: Mapping[str, str]) -> Placed:
+    """Return a row, a failed run or words on a run with the new keys of its cell, `row/column` to `row/column`."""
+    row, _, column = keys.get(f"{entry.row}/{entry.column}", f"{entry.row}/{entry.column}").partition("/")
+    return replace(entry, row=row, column=column)
+
+
+def with_keys(rule: Any, keys: Mapping[str, str]) -> Any:
+    """Return a rule, or a side of it, with new keys of cells."""
+    if not isinstance(rule, dict):
+        return rule
+    if rule.keys() >= {"row", "column"}:
+        row, _, column = keys.get(f"{rule['row']}/{rule['column']}", f"{rule['row']}/{rule['column']}").partition("/")
+        return {**rule, "row": row, "column": column}
+    return {name: with_keys(part, keys) for name, part in rule.items()}
+
+
+def cells_of_rule(rule: Any) -> set[str]:
+    """Return the cells that a rule compares, as `row/column`."""
+    if not isinstance(rule, dict):
+        return set()
+    if rule.keys() >= {"row", "column"}:
+        return {f"{rule['row']}/{rule['column']}"}
+    return {cell for part in rule.values() for cell in cells_of_rule(part)}
 
 
 def kept_folder(docs: Path = DOCS) -> Path:
@@ -159,6 +207,8 @@ def keep(study: Study, scale: str, docs: Path = DOCS) -> Path:
     require_clean_code(study.name, scale, raw["provenance"]["commits"], DOCS.parent)
     content = to_json(raw)
     before = load_kept(study.name, scale, docs)
+    if before is not None:
+        before = before.renamed(study)
     missing = cells_to_preserve(study, content, before)
     images = {
         image_file(study.name, scale, name, docs): image_to_keep(folder / name)
@@ -238,10 +288,24 @@ def with_cells(study: Study, content: dict[str, Any], before: Kept, cells: Colle
         **content,
         "rows": sorted(rows, key=lambda row: order.index(row["row"]) if row["row"] in order else len(order)),
         "digests": {**content["digests"], **{cell: before.digests[cell] for cell in cells}},
+        "rules": rules_of_both(content["rules"], before.rules, cells),
         "provenance": record_to_json(combined(before.provenance, record_from_json(Provenance, content["provenance"]))),
         **({"failed": failed} if failed else {}),
         **({"words": words} if words else {}),
     }
+
+
+def rules_of_both(
+    new: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]], preserved: Collection[str]
+) -> list[dict[str, Any]]:
+    """Return the rules that came before the numbers, where some cells are those of an older result.
+
+    Args:
+        new, before: rules of the new and of the older result.
+        preserved: cells of the older result, as `row/column`: a rule on them must have been there then.
+    """
+    found = [rule for rule in new if cells_of_rule(rule).isdisjoint(preserved) or rule in before]
+    return [*found, *(rule for rule in before if rule not in found)]
 
 
 def image_to_keep(path: Path) -> bytes:

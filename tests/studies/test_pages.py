@@ -287,6 +287,32 @@ def test_a_row_may_get_another_key(measured: Callable[..., Path], docs: Path) ->
     assert by_claim(swapped, docs)["apart pulls"].verdict is Verdict.MISSING
 
 
+def test_a_renamed_row_keeps_its_rule_and_its_cells(measured: Callable[..., Path], docs: Path) -> None:
+    study = toy()
+    path = measured(study)
+    content = study.model_dump()
+    rows = {"distant": {**content["rows"]["apart"], "key": "distant"}, "close": content["rows"]["close"]}
+    sides = {"left": ["distant", "two", "max_norm"], "right": ["close", "two", "max_norm"]}
+    renamed = toy(rows=rows, paper_values={}, claims=[{"claim": "distant pulls", **sides}])
+    assert by_claim(renamed, docs)["distant pulls"].later is False
+    assert "have changed" not in system_page("cfl", [renamed], docs)
+    measured(renamed, rows=["close"])
+    after = json.loads(path.read_text())
+    assert set(after["digests"]) == {"distant/two", "close/two"}, "the cell under its old key is not lost"
+    assert by_claim(renamed, docs)["distant pulls"].later is False
+
+
+def test_a_rule_on_preserved_cells_must_have_been_there_when_they_were_measured(
+    measured: Callable[..., Path], docs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measured(toy())
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path / "another"))
+    sides = {"left": ["apart", "two", "max_norm"], "right": ["close", "two", "max_norm"]}
+    later = toy(claims=[{"claim": "by far", **sides, "margin": 0.2}])
+    measured(later, rows=["close"])
+    assert by_claim(later, docs)["by far"].later, "nothing had run in that home, but its cell was known"
+
+
 def test_cells_of_one_study_serve_another(
     measured: Callable[..., Path], docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
