@@ -50,6 +50,8 @@ def claims_tables(found: Sequence[Entry]) -> str:
     if notes := sorted({entry.checked.note for entry in found if holds_on_every_seed(entry)}):
         common += f"; for claims on every seed, {', '.join(notes)}"
     parts = [f"{common}:"] if common != "Claims" else []
+    if reasons := list(dict.fromkeys(entry.checked.note for entry in found if entry.verdict is Verdict.REGIME)):
+        parts.insert(0, f"Out of regime: {'; '.join(reasons)}.")
     in_grid = grid_cells(cells)
     others = [each for each in cells if each not in in_grid]
     if in_grid:
@@ -146,6 +148,11 @@ def holds_on_every_seed(entry: Entry) -> bool:
     return entry.checked.every_seed and entry.verdict is Verdict.REPRODUCED
 
 
+def is_noted_above(entry: Entry) -> bool:
+    """Return whether what limits a verdict stands above the table."""
+    return entry.verdict is Verdict.REGIME or holds_on_every_seed(entry)
+
+
 def verdict_words(entry: Entry) -> str:
     """Return the verdict, and what limits it."""
     checked = entry.checked
@@ -156,7 +163,7 @@ def verdict_words(entry: Entry) -> str:
     if entry.verdict is Verdict.UNDECIDED and there is not None and there.visible is not None:
         verdict += f" (sees {number(there.visible)})"
     marks = [
-        checked.note if there is not None and not holds_on_every_seed(entry) else "",
+        checked.note if there is not None and not is_noted_above(entry) else "",
         "settings have changed since" if entry.stale else "",
         "the rule was written after the run" if entry.later and entry.verdict is not Verdict.MISSING else "",
     ]

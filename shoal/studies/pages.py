@@ -6,18 +6,18 @@ its studies under the text of `docs/results/text/SYSTEM.md`. A test compares the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from shoal.engine.store.codec import write_atomic
 from shoal.studies.claims_tables import claims_tables, paper_value, plural
+from shoal.studies.cost import cost_words
 from shoal.studies.definition import Study, StudyError, function, load_study, study_names
-from shoal.studies.judging import Verdict
 from shoal.studies.kept import DOCS, Kept, image_file, load_kept
 from shoal.studies.result import FailedRun
 from shoal.studies.rows import StudyRow
 from shoal.studies.shared_cells import kept_table, lenders
+from shoal.studies.verdict_counts import counts_tables
 from shoal.studies.verdicts import Entry, entries
 from shoal.studies.wording import table
 from shoal.sweeps.set_options import set_options
@@ -85,19 +85,11 @@ def text(name: str, docs: Path) -> str:
 
 def overview(by_page: dict[str, list[Study]], docs: Path) -> str:
     """Return the overview: a hand-written answer for each system, and how its claims came out."""
-    parts = [HEADER, "# Results", text("overview", docs)]
-    own = {page: [entry for study in studies for entry in entries(study, docs)] for page, studies in by_page.items()}
-    shown = [
-        verdict for verdict in Verdict if any(entry.verdict is verdict for found in own.values() for entry in found)
-    ]
-    body = []
-    for page, found in own.items():
-        counts = Counter(entry.verdict for entry in found)
-        body.append([f"[{PAGES[page]}](results/{page}.md)", *(str(counts[verdict]) for verdict in shown)])
-    everything = Counter(entry.verdict for found in own.values() for entry in found)
-    body.append(["All claims", *(str(everything[verdict]) for verdict in shown)])
-    parts.append(table(["page", *shown], body, "l" + "r" * len(shown)))
-    return "\n\n".join(parts) + "\n"
+    own = {
+        f"[{PAGES[page]}](results/{page}.md)": [entry for study in studies for entry in entries(study, docs)]
+        for page, studies in by_page.items()
+    }
+    return "\n\n".join([HEADER, "# Results", text("overview", docs), counts_tables(own)]) + "\n"
 
 
 def system_page(page: str, studies: Sequence[Study], docs: Path) -> str:
@@ -130,7 +122,8 @@ def missing_words(study: Study, scale: str, found: Sequence[Entry]) -> str:
     else:
         claims = [f"  - {entry.claim.claim}{paper_words(entry)}" for entry in found]
     verdicts = " or ".join(sorted({str(entry.verdict) for entry in found}))
-    return "\n".join([f"{command}: {verdicts}, {planned_words(found)}", *claims])
+    cost = cost_words(study, scale, [entry.claim for entry in found])
+    return "\n".join([f"{command}: {verdicts}: {cost}, {planned_words(found)}", *claims])
 
 
 def paper_words(entry: Entry) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.studies.claims import CheckedClaim, check, published_difference
+from shoal.studies.cost import cost_words
 from shoal.studies.definition import Claim, Study
 from shoal.studies.judging import Verdict
 from shoal.studies.kept import DOCS, load_kept
@@ -36,6 +37,13 @@ class Entry:
         if self.checked.verdict is Verdict.MISSING and self.claim.decidable == "paper":
             return Verdict.NOT_RUN
         return self.checked.verdict
+
+    @property
+    def cost(self) -> str:
+        """The cost of measuring it, in words; empty where it is measured."""
+        if self.verdict is not Verdict.NOT_RUN:
+            return ""
+        return cost_words(self.study, self.scale, [self.claim])
 
     @property
     def command(self) -> str:
