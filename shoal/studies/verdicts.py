@@ -68,17 +68,14 @@ def entries_at(study: Study, scale: str, docs: Path) -> list[Entry]:
     kept = load_kept(study.name, scale, docs)
     rows = kept_table(study, scale, docs)
     changed = kept.changed(study) if kept else set()
-    return [
-        Entry(
-            study=study,
-            claim=claim,
-            scale=scale,
-            checked=check(study, scale, claim, rows),
-            stale=not changed.isdisjoint(cells_of(claim)),
-            later=bool(rows) and (kept is None or not kept.has_rule(study, claim)),
-        )
-        for claim in study.claims_at(scale)
-    ]
+    found = []
+    for claim in study.claims_at(scale):
+        checked = check(study, scale, claim, rows)
+        measured = checked.interval is not None
+        stale = not changed.isdisjoint(cells_of(claim))
+        later = measured and (kept is None or not kept.has_rule(study, claim))
+        found.append(Entry(study, claim, scale, checked, stale, later))
+    return found
 
 
 def cells_of(claim: Claim) -> set[str]:
