@@ -66,7 +66,11 @@ def show(entry: Entry) -> None:
     colour = COLOURS.get(entry.verdict, "yellow")
     marks = ("settings have changed since" * entry.stale, "the rule was written after the run" * entry.later)
     text = notes(entry.checked, *marks)
-    end = f" ({text})" if text else f": {entry.command}"
+    end = f": {entry.command}"
+    if text:
+        end = f" ({text})"
+    elif entry.cost:
+        end = f": {entry.cost}: {entry.command}"
     out.print(f"  [{colour}]{entry.verdict}[/]  {entry.claim.claim}, {entry.scale}{end}", highlight=False)
 
 
@@ -86,5 +90,8 @@ def entry_json(entry: Entry) -> dict[str, object]:
         "planned": checked.seeds,
         "stale": entry.stale,
         "later": entry.later,
+        "source": entry.study.source_of(entry.claim),
+        "note": checked.note,
+        "cost": entry.cost,
         "command": entry.command,
     }

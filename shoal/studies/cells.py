@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
-from shoal.studies.definition import Column, Row, RowAtScale, Study, StudyError, Variant
+from shoal.studies.definition import STAGED, Column, Row, RowAtScale, Study, StudyError, Variant
+from shoal.studies.sequential import STAGES
 
 V = TypeVar("V", bound=Variant)
 
@@ -35,7 +36,12 @@ class Cell:
 
 
 def cells(
-    study: Study, scale: str, seeds: int | None, rows: Sequence[str] = (), columns: Sequence[str] = ()
+    study: Study,
+    scale: str,
+    seeds: int | None,
+    rows: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    staged: Mapping[str, int] | None = None,
 ) -> list[Cell]:
     """Return the cells of a study at one scale, one for each seed.
 
@@ -44,6 +50,7 @@ def cells(
         scale: one of its scales, which may skip a row, run it in some columns only, or change its settings.
         seeds: runs of each cell; None: the number that the scale names for the row, or for all rows.
         rows, columns: keys or captions of the ones to run; by default all.
+        staged: runs of cells whose seeds come in stages, by `row/column`; by default those of the first stage.
 
     Raises:
         StudyError: the study has no such scale, row or column, or the scale runs none of these cells.
@@ -60,7 +67,8 @@ def cells(
                 continue
             own = chosen.rows.get(row.key, RowAtScale())
             raw = merge(study.settings, chosen.settings, row.settings, column.settings, own.settings)
-            for seed in range(seeds or own.seeds or chosen.seeds):
+            runs = seeds or runs_of(study, scale, row.key, column.key, staged or {})
+            for seed in range(chosen.first_seed, chosen.first_seed + runs):
                 if study.simulate:
                     settings = raw
                 else:
@@ -71,6 +79,14 @@ def cells(
             f"study {study.name!r} runs none of these cells at scale {scale!r}: name other rows or columns"
         )
     return found
+
+
+def runs_of(study: Study, scale: str, row: str, column: str, staged: Mapping[str, int]) -> int:
+    """Return the runs of a cell; in stages those of `staged`, by `row/column`, or of the first stage."""
+    planned = study.seeds_at(scale, row)
+    if planned == STAGED:
+        return staged.get(f"{row}/{column}", STAGES[0])
+    return planned
 
 
 def select(study: str, what: str, variants: Mapping[str, V], named: Iterable[str]) -> list[V]:

@@ -6,14 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoal.studies.claims import Verdict
+from shoal.studies.judging import Verdict
+from shoal.studies.number_words import as_written, interval_words, number, sign_of
 from shoal.studies.verdicts import Entry, published
-from shoal.studies.wording import as_written, interval_words, number, sign_of, table
+from shoal.studies.wording import table
 
 NUMBER = re.compile(r"(.* )\d+(?:\.\d+)?")
 """A case that ends in a number."""
-SHORT = {Verdict.UNSEEN: "too small"}
-"""What a table says for a verdict of many words."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,8 @@ def claims_tables(found: Sequence[Entry]) -> str:
     if notes := sorted({entry.checked.note for entry in found if holds_on_every_seed(entry)}):
         common += f"; for claims on every seed, {', '.join(notes)}"
     parts = [f"{common}:"] if common != "Claims" else []
+    if reasons := list(dict.fromkeys(entry.checked.note for entry in found if entry.verdict is Verdict.REGIME)):
+        parts.insert(0, f"Out of regime: {'; '.join(reasons)}.")
     in_grid = grid_cells(cells)
     others = [each for each in cells if each not in in_grid]
     if in_grid:
@@ -147,17 +148,22 @@ def holds_on_every_seed(entry: Entry) -> bool:
     return entry.checked.every_seed and entry.verdict is Verdict.REPRODUCED
 
 
+def is_noted_above(entry: Entry) -> bool:
+    """Return whether what limits a verdict stands above the table."""
+    return entry.verdict is Verdict.REGIME or holds_on_every_seed(entry)
+
+
 def verdict_words(entry: Entry) -> str:
     """Return the verdict, and what limits it."""
     checked = entry.checked
     there = checked.interval
     if entry.verdict is Verdict.MISSING and there is None:
         return "not measured yet"
-    verdict = f"**{SHORT.get(entry.verdict, entry.verdict)}**"
-    if entry.verdict is Verdict.UNSEEN and there is not None and there.visible is not None:
-        verdict += f" (<{number(there.visible)})"
+    verdict = f"**{entry.verdict}**"
+    if entry.verdict is Verdict.UNDECIDED and there is not None and there.visible is not None:
+        verdict += f" (sees {number(there.visible)})"
     marks = [
-        checked.note if there is not None and not holds_on_every_seed(entry) else "",
+        checked.note if there is not None and not is_noted_above(entry) else "",
         "settings have changed since" if entry.stale else "",
         "the rule was written after the run" if entry.later and entry.verdict is not Verdict.MISSING else "",
     ]

@@ -11,7 +11,7 @@ import importlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -61,11 +61,16 @@ class Column(Variant):
     value: float | None = Field(None, description="the number that the column stands for on the axis of a figure")
 
 
+STAGED: Final = "staged"
+"""In place of a number of seeds: stages, until a claim is settled (`shoal.studies.sequential`)."""
+Seeds = Annotated[int, Field(ge=1)] | Literal["staged"]
+
+
 class RowAtScale(Part):
     """The changes that a scale makes to one row."""
 
     skip: bool = Field(False, description="true: this scale does not run the row")
-    seeds: int | None = Field(None, ge=1, description="runs a cell of this row; by default those of the scale")
+    seeds: Seeds | None = Field(None, description="runs a cell of this row; by default those of the scale")
     columns: tuple[str, ...] | None = Field(
         None, description="keys of the columns that the row is run in; by default all"
     )
@@ -82,7 +87,10 @@ class Scale(Part):
     """The size at which a study is run, and the number of runs."""
 
     about: str = Field(description="a sentence on data, clients and rounds at this scale")
-    seeds: int = Field(3, ge=1, description="runs a cell, at least 1; each has its own seed")
+    seeds: Seeds = Field(3, description="runs a cell, at least 1, or the word staged; each has its own seed")
+    first_seed: int = Field(
+        0, ge=0, description="of each cell, above 0 where a rule was written when earlier seeds had been looked at"
+    )
     settings: dict[str, Any] = Field(default_factory=dict, description="settings that replace those of the study")
     columns: dict[str, Column] | None = Field(None, description="columns by key; by default those of the study")
     rows: dict[str, Annotated[RowAtScale, BeforeValidator(_read_skip)]] = Field(
@@ -152,6 +160,9 @@ class Claim(Part):
         description="any, or paper: only the scale paper can decide it, for example because features must be deep",
     )
     paper: str | None = Field(None, description="words of the paper, where paper_values do not hold its numbers")
+    source: Literal["paper", "ours"] | None = Field(
+        None, description="paper or ours: who makes the statement; by default that of the study"
+    )
 
     @property
     def metric(self) -> str | None:
@@ -170,6 +181,36 @@ def quantities_of(side: Gap | Quantity | float) -> list[Quantity]:
     if isinstance(side, Quantity):
         return [side]
     return []
+
+
+EACH = "each"
+"""In a control, the column that stands for every column that a claim compares."""
+
+
+class Control(Part):
+    """A condition for a table to say something about methods: left op right + margin, judged like a claim.
+
+    Claims to which a failing control applies are out of regime, and so are those of a control that nothing measures. A
+    claim that compares with the control's right row is a statement on the regime itself, and is judged as it is.
+    """
+
+    control: str = Field(description="the condition in words")
+    left: Side | None = Field(None, description=f"{SIDE}; the column `{EACH}` stands for those of the claim")
+    op: Literal[">", ">=", "<", "<=", "within"] = Field(">", description="as of a claim")
+    right: Side | None = Field(None, description="as left; without both sides no row of the table measures the control")
+    margin: float = Field(0.0, description="number that is added to the right side")
+    rows: tuple[str, ...] = Field((), description="rows whose claims need the control; by default all")
+    columns: tuple[str, ...] = Field((), description="columns whose claims need it; by default all")
+    metrics: tuple[str, ...] = Field((), description="metrics whose claims need it; by default all")
+
+    @property
+    def measured(self) -> bool:
+        """Whether rows of the table measure the control."""
+        return self.left is not None and self.right is not None
+
+    def quantities(self) -> list[Quantity]:
+        """Return the numbers of the table that the control compares."""
+        return [quantity for side in (self.left, self.right) if side is not None for quantity in quantities_of(side)]
 
 
 class Study(Part):
@@ -209,6 +250,13 @@ class Study(Part):
     looked_for: dict[str, float] = Field(
         default_factory=dict, description="smallest difference that matters to claims, by metric"
     )
+    shared: tuple[str, ...] = Field(
+        (), description="derived metrics that depend on one run alone, so that studies of a system share kept ones"
+    )
+    source: Literal["paper", "ours"] = Field("paper", description="paper or ours: who makes the claims")
+    in_regime: tuple[Control, ...] = Field(
+        (), description="conditions under which the table says something about methods; [] where it needs none"
+    )
     claims: tuple[Claim, ...] = Field((), description="the paper's statements as checks")
 
     def columns_at(self, scale: str) -> Mapping[str, Column]:
@@ -233,13 +281,19 @@ class Study(Part):
         listed = own.columns is None or column in own.columns
         return not own.skip and listed and column in self.columns_at(scale)
 
-    def seeds_at(self, scale: str, row: str) -> int:
-        """Return the number of runs of each cell of a row at a scale."""
+    def seeds_at(self, scale: str, row: str) -> Seeds:
+        """Return the number of runs of each cell of a row at a scale, or that it is staged."""
         return self.scales[scale].rows.get(row, RowAtScale()).seeds or self.scales[scale].seeds
 
-    def seeds_of(self, claim: Claim, scale: str) -> int:
-        """Return the number of seeds on which a claim is judged at a scale."""
-        return min(self.seeds_at(scale, quantity.row) for quantity in claim.quantities())
+    def seeds_of(self, claim: Claim, scale: str) -> Seeds:
+        """Return the number of seeds on which a claim is judged at a scale: staged where all of its rows are."""
+        planned = [self.seeds_at(scale, quantity.row) for quantity in claim.quantities()]
+        fixed = [seeds for seeds in planned if isinstance(seeds, int)]
+        return min(fixed, default=STAGED)
+
+    def source_of(self, claim: Claim) -> str:
+        """Return who makes a claim: `paper`, or `ours`."""
+        return claim.source or self.source
 
     def judged_at(self, claim: Claim) -> list[str]:
         """Return the scales that run all cells of a claim."""
@@ -315,7 +369,7 @@ def make_study(raw: Any, system: str, where: str) -> Study:
         study = Study.model_validate({**_with_keys(raw), "system": system})
     except ValidationError as error:
         raise StudyError(_lines(where, [_sentence(item) for item in error.errors()])) from None
-    if wrong := [*unknown_references(study), *wrong_claims(study)]:
+    if wrong := [*unknown_references(study), *wrong_claims(study), *wrong_controls(study)]:
         raise StudyError(_lines(where, wrong))
     return study
 
@@ -423,6 +477,11 @@ def references(study: Study, all_columns: Mapping[str, Any]) -> Iterator[tuple[s
             for quantity in quantities_of(side):
                 yield f"claims.{number}.{name}", quantity.row, study.rows
                 yield f"claims.{number}.{name}", quantity.column, all_columns
+    for number, control in enumerate(study.in_regime):
+        path = f"in_regime.{number}"
+        named = [quantity.column for quantity in control.quantities()]
+        yield from ((path, row, study.rows) for row in (*control.rows, *(each.row for each in control.quantities())))
+        yield from ((path, column, all_columns) for column in (*control.columns, *named) if column != EACH)
 
 
 def wrong_claims(study: Study) -> Iterator[str]:
@@ -437,6 +496,17 @@ def wrong_claims(study: Study) -> Iterator[str]:
             yield f"claims.{number}.decidable: given 'paper'; the scale paper does not run all of its cells"
         if claim.op == "within" and (claim.margin <= 0 or claim.every_seed):
             yield f"claims.{number}: within needs a margin above 0, and excludes every_seed"
+
+
+def wrong_controls(study: Study) -> Iterator[str]:
+    """Yield a sentence for each control that cannot be judged."""
+    for number, control in enumerate(study.in_regime):
+        if (control.left is None) != (control.right is None):
+            yield f"in_regime.{number}: has one side; expected left and right, or neither where no row measures it"
+        elif control.measured and not control.quantities():
+            yield f"in_regime.{number}: compares two numbers; expected [row, column, metric] on a side"
+        if control.op == "within" and control.margin <= 0:
+            yield f"in_regime.{number}: within needs a margin above 0"
 
 
 def function(study: Study, path: str) -> Callable[..., Any]:

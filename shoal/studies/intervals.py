@@ -30,9 +30,10 @@ class Interval:
     Attributes:
         mean: of the differences.
         deviation: of a single difference over seeds; None where there is only one.
-        low, high: ends of the 95 % Student t interval of the mean; None where there is only one difference.
-        visible: smallest true difference that so many seeds with this deviation see, two-sided at 5 %, in 80 % of all
-            draws of seeds; None where there is only one difference.
+        low, high: ends of the Student t interval of the mean, of 95 % where no other quantile is given; None where
+            there is only one difference.
+        visible: smallest true difference whose interval excludes 0 in 80 % of all draws of so many seeds with this
+            deviation; None where there is only one difference.
         seeds: number of differences.
     """
 
@@ -44,15 +45,20 @@ class Interval:
     seeds: int
 
 
-def interval_of(differences: Sequence[float]) -> Interval:
-    """Return the interval of the mean of at least one difference."""
+def interval_of(differences: Sequence[float], errors: float | None = None) -> Interval:
+    """Return the interval of the mean of at least one difference.
+
+    Args:
+        differences: one for each seed.
+        errors: standard errors that it extends to either side; by default those of a 95 % interval.
+    """
     count = len(differences)
     mean = statistics.fmean(differences)
     if count < 2:
         return Interval(mean, None, None, None, None, count)
     deviation = statistics.stdev(differences)
-    half = quantile(count) * deviation / math.sqrt(count)
-    return Interval(mean, deviation, mean - half, mean + half, visible_difference(count, deviation), count)
+    half = (errors or quantile(count)) * deviation / math.sqrt(count)
+    return Interval(mean, deviation, mean - half, mean + half, visible_difference(count, deviation, errors), count)
 
 
 def quantile(seeds: int) -> float:
@@ -60,23 +66,29 @@ def quantile(seeds: int) -> float:
     return float(stats.t.ppf(1 - MISS_RATE / 2, seeds - 1))
 
 
-def visible_difference(seeds: int, deviation: float) -> float:
+def visible_difference(seeds: int, deviation: float, errors: float | None = None) -> float:
     """Return the smallest true difference whose interval excludes 0 in 80 % of all draws.
 
     Args:
         seeds: number of differences, at least 2.
         deviation: of a single difference over seeds.
+        errors: standard errors that the interval extends to either side; by default those of a 95 % interval.
     """
-    return standard_errors_seen(seeds) * deviation / math.sqrt(seeds)
+    return standard_errors_seen(seeds, errors or quantile(seeds)) * deviation / math.sqrt(seeds)
 
 
 @functools.cache
-def standard_errors_seen(seeds: int) -> float:
-    """Return the smallest visible difference in standard errors of the mean: 2.8 with many seeds, 5.7 with three."""
+def standard_errors_seen(seeds: int, errors: float) -> float:
+    """Return the smallest visible difference in standard errors of the mean: of 95 % intervals 5.7 with three seeds.
+
+    Args:
+        seeds: number of differences, at least 2.
+        errors: standard errors that the interval extends to either side.
+    """
     # The measured deviation is random too: its distribution is evaluated at many equally likely points, since scipy's
     # noncentral t has no value where two seeds need it.
     points = (np.arange(4096) + 0.5) / 4096
-    edges = quantile(seeds) * np.sqrt(stats.chi2.ppf(points, seeds - 1) / (seeds - 1))
+    edges = errors * np.sqrt(stats.chi2.ppf(points, seeds - 1) / (seeds - 1))
 
     def missed(shift: float) -> float:
         seen = stats.norm.sf(edges - shift) + stats.norm.cdf(-edges - shift)

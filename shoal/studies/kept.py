@@ -7,20 +7,23 @@ numbers, without paths of the machine.
 
 from __future__ import annotations
 
+import functools
 import io
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from PIL import Image
 
 from shoal import studies
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.engine.store.codec import read_json, write_atomic
+from shoal.studies.clean_code import require_clean_code
 from shoal.studies.definition import Claim, Study, StudyError
 from shoal.studies.digests import digests
+from shoal.studies.kept_rounds import keep_rounds, rounds_of_cells
 from shoal.studies.provenance import Provenance, combined
 from shoal.studies.result import FailedRun, RunWords, rule_of, study_folder
 from shoal.studies.rows import Measured, StudyRow, study_row
@@ -45,6 +48,9 @@ class KeptRow:
     metric: str
     values: tuple[float, ...]
     seeds: tuple[int, ...]
+
+
+Placed = TypeVar("Placed", KeptRow, FailedRun, RunWords)
 
 
 @dataclass(frozen=True)
@@ -83,22 +89,74 @@ class Kept:
         return found
 
     def changed(self, study: Study) -> set[str]:
-        """Return the cells, as `row/column`, whose settings differ from today's."""
+        """Return the cells, as `row/column`, whose settings differ from today's.
+
+        A cell whose settings another cell has today, under another key, has not changed.
+        """
         today = digests(study, self.scale, self.overrides)
-        return {cell for cell, digest in self.digests.items() if today.get(cell) != digest}
+        known = set(today.values())
+        return {cell for cell, digest in self.digests.items() if digest not in known}
 
     def has_rule(self, study: Study, claim: Claim) -> bool:
         """Return whether the rule of a claim was the same when the result was measured; its words may differ."""
-        return rule_of(study, self.scale, claim) in self.rules
+        return rule_of(study, self.scale, claim) in self.renamed(study).rules
+
+    def renamed(self, study: Study) -> Kept:
+        """Return the result with today's keys for cells whose settings another row or column of the study has today."""
+        today = digests(study, self.scale, self.overrides)
+        by_digest = {digest: place for place, digest in reversed(today.items())}
+        keys = {
+            place: by_digest[digest]
+            for place, digest in self.digests.items()
+            if today.get(place) != digest and digest in by_digest
+        }
+        if not keys:
+            return self
+        return replace(
+            self,
+            rows=tuple(in_place(row, keys) for row in self.rows),
+            digests={keys.get(place, place): digest for place, digest in self.digests.items()},
+            rules=tuple(with_keys(rule, keys) for rule in self.rules),
+            failed=tuple(in_place(run, keys) for run in self.failed),
+            words=tuple(in_place(run, keys) for run in self.words),
+        )
+
+
+def in_place(entry: Placed, keys: Mapping[str, str]) -> Placed:
+    """Return a row, a failed run or words on a run with the new keys of its cell, `row/column` to `row/column`."""
+    row, _, column = keys.get(f"{entry.row}/{entry.column}", f"{entry.row}/{entry.column}").partition("/")
+    return replace(entry, row=row, column=column)
+
+
+def with_keys(rule: Any, keys: Mapping[str, str]) -> Any:
+    """Return a rule, or a side of it, with new keys of cells."""
+    if not isinstance(rule, dict):
+        return rule
+    if rule.keys() >= {"row", "column"}:
+        row, _, column = keys.get(f"{rule['row']}/{rule['column']}", f"{rule['row']}/{rule['column']}").partition("/")
+        return {**rule, "row": row, "column": column}
+    return {name: with_keys(part, keys) for name, part in rule.items()}
+
+
+def cells_of_rule(rule: Any) -> set[str]:
+    """Return the cells that a rule compares, as `row/column`."""
+    if not isinstance(rule, dict):
+        return set()
+    if rule.keys() >= {"row", "column"}:
+        return {f"{rule['row']}/{rule['column']}"}
+    return {cell for part in rule.values() for cell in cells_of_rule(part)}
+
+
+def kept_folder(docs: Path = DOCS) -> Path:
+    """Return the folder of kept results: beside the studies, or below a folder of documentation elsewhere."""
+    if docs == DOCS:
+        return RESULTS
+    return docs / "results" / "data"
 
 
 def kept_file(study: str, scale: str, docs: Path = DOCS) -> Path:
-    """Return the file of a kept result: beside the studies, or below a folder of documentation elsewhere."""
-    if docs == DOCS:
-        folder = RESULTS
-    else:
-        folder = docs / "results" / "data"
-    return folder / f"{study}-{scale}.json"
+    """Return the file of a kept result."""
+    return kept_folder(docs) / f"{study}-{scale}.json"
 
 
 def image_file(study: str, scale: str, name: str, docs: Path = DOCS) -> Path:
@@ -115,6 +173,16 @@ def load_kept(study: str, scale: str, docs: Path = DOCS) -> Kept | None:
     path = kept_file(study, scale, docs)
     if not path.exists():
         return None
+    return read_kept(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def read_kept(path: Path, changed: int) -> Kept:
+    """Read the file of a kept result, once for each time at which it changed.
+
+    Raises:
+        StudyError: the file holds something else.
+    """
     try:
         return record_from_json(Kept, read_json(path))
     except BadRecord as error:
@@ -131,11 +199,16 @@ def keep(study: Study, scale: str, docs: Path = DOCS) -> Path:
         The file of the kept result.
 
     Raises:
-        StudyError: there is no result; it lacks cells that are kept with other settings; or an image is too large.
+        StudyError: there is no result; its code is not committed; it lacks cells that are kept with other settings; or
+            an image or the table of rounds is too large.
     """
     folder = study_folder(study.name, scale)
-    content = to_json(read_result(study, scale))
+    raw = read_result(study, scale)
+    require_clean_code(study.name, scale, raw["provenance"]["commits"], DOCS.parent)
+    content = to_json(raw)
     before = load_kept(study.name, scale, docs)
+    if before is not None:
+        before = before.renamed(study)
     missing = cells_to_preserve(study, content, before)
     images = {
         image_file(study.name, scale, name, docs): image_to_keep(folder / name)
@@ -147,6 +220,7 @@ def keep(study: Study, scale: str, docs: Path = DOCS) -> Path:
         images = {file: image for file, image in images.items() if not file.exists()}
     path = kept_file(study.name, scale, docs)
     path.parent.mkdir(parents=True, exist_ok=True)
+    keep_rounds(path, rounds_of_cells(raw.get("cells", ()), (*study.metrics, study.curve)), missing)
     write_atomic(path, json_lines(content).encode())
     for file, image in images.items():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -214,10 +288,24 @@ def with_cells(study: Study, content: dict[str, Any], before: Kept, cells: Colle
         **content,
         "rows": sorted(rows, key=lambda row: order.index(row["row"]) if row["row"] in order else len(order)),
         "digests": {**content["digests"], **{cell: before.digests[cell] for cell in cells}},
+        "rules": rules_of_both(content["rules"], before.rules, cells),
         "provenance": record_to_json(combined(before.provenance, record_from_json(Provenance, content["provenance"]))),
         **({"failed": failed} if failed else {}),
         **({"words": words} if words else {}),
     }
+
+
+def rules_of_both(
+    new: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]], preserved: Collection[str]
+) -> list[dict[str, Any]]:
+    """Return the rules that came before the numbers, where some cells are those of an older result.
+
+    Args:
+        new, before: rules of the new and of the older result.
+        preserved: cells of the older result, as `row/column`: a rule on them must have been there then.
+    """
+    found = [rule for rule in new if cells_of_rule(rule).isdisjoint(preserved) or rule in before]
+    return [*found, *(rule for rule in before if rule not in found)]
 
 
 def image_to_keep(path: Path) -> bytes:

@@ -6,17 +6,18 @@ its studies under the text of `docs/results/text/SYSTEM.md`. A test compares the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from shoal.engine.store.codec import write_atomic
-from shoal.studies.claims import Verdict
 from shoal.studies.claims_tables import claims_tables, paper_value, plural
+from shoal.studies.cost import cost_words
 from shoal.studies.definition import Study, StudyError, function, load_study, study_names
 from shoal.studies.kept import DOCS, Kept, image_file, load_kept
 from shoal.studies.result import FailedRun
 from shoal.studies.rows import StudyRow
+from shoal.studies.shared_cells import kept_table, lenders
+from shoal.studies.verdict_counts import counts_tables
 from shoal.studies.verdicts import Entry, entries
 from shoal.studies.wording import table
 from shoal.sweeps.set_options import set_options
@@ -84,19 +85,11 @@ def text(name: str, docs: Path) -> str:
 
 def overview(by_page: dict[str, list[Study]], docs: Path) -> str:
     """Return the overview: a hand-written answer for each system, and how its claims came out."""
-    parts = [HEADER, "# Results", text("overview", docs)]
-    own = {page: [entry for study in studies for entry in entries(study, docs)] for page, studies in by_page.items()}
-    shown = [
-        verdict for verdict in Verdict if any(entry.verdict is verdict for found in own.values() for entry in found)
-    ]
-    body = []
-    for page, found in own.items():
-        counts = Counter(entry.verdict for entry in found)
-        body.append([f"[{PAGES[page]}](results/{page}.md)", *(str(counts[verdict]) for verdict in shown)])
-    everything = Counter(entry.verdict for found in own.values() for entry in found)
-    body.append(["All claims", *(str(everything[verdict]) for verdict in shown)])
-    parts.append(table(["page", *shown], body, "l" + "r" * len(shown)))
-    return "\n\n".join(parts) + "\n"
+    own = {
+        f"[{PAGES[page]}](results/{page}.md)": [entry for study in studies for entry in entries(study, docs)]
+        for page, studies in by_page.items()
+    }
+    return "\n\n".join([HEADER, "# Results", text("overview", docs), counts_tables(own)]) + "\n"
 
 
 def system_page(page: str, studies: Sequence[Study], docs: Path) -> str:
@@ -129,7 +122,8 @@ def missing_words(study: Study, scale: str, found: Sequence[Entry]) -> str:
     else:
         claims = [f"  - {entry.claim.claim}{paper_words(entry)}" for entry in found]
     verdicts = " or ".join(sorted({str(entry.verdict) for entry in found}))
-    return "\n".join([f"{command}: {verdicts}, {planned_words(found)}", *claims])
+    cost = cost_words(study, scale, [entry.claim for entry in found])
+    return "\n".join([f"{command}: {verdicts}: {cost}, {planned_words(found)}", *claims])
 
 
 def paper_words(entry: Entry) -> str:
@@ -163,22 +157,22 @@ def study_parts(study: Study, scale: str, one: Kept, docs: Path) -> Iterator[str
         yield sentence(study.scales[scale].about)
         yield function(study, study.table)(study, scale, one)
     else:
-        yield from usual_table(study, scale, one)
+        yield from usual_table(study, scale, docs)
     if one.failed:
         yield failed_words(study, one)
     for name, caption in study.images.items():
         path = image_file(study.name, scale, name, docs)
         if path.is_file():
             yield f"![{caption}](../images/{path.name})"
-    yield origin(study, scale, one)
+    yield origin(study, scale, one) + lent_words(study, scale, docs)
     if changed := one.changed(study):
         some = "All settings" if len(changed) == len(one.digests) else f"Settings of {', '.join(sorted(changed))}"
         yield f"**{some} have changed since this was measured.**"
 
 
-def usual_table(study: Study, scale: str, one: Kept) -> Iterator[str]:
+def usual_table(study: Study, scale: str, docs: Path) -> Iterator[str]:
     """Return what the scale is, and the table of means over seeds."""
-    rows = one.table(study)
+    rows = kept_table(study, scale, docs)
     head, body = values_cells(study, scale, rows)
     seeds = {cells[-1] for cells in body}
     about = sentence(study.scales[scale].about)
@@ -271,6 +265,15 @@ def counts(rows: Sequence[StudyRow | None]) -> str:
     """How many seeds the cells of a row have."""
     there = sorted({row.seeds for row in rows if row is not None})
     return f"{there[0]} to {there[-1]}" if len(there) > 1 else str(there[0])
+
+
+def lent_words(study: Study, scale: str, docs: Path) -> str:
+    """Return which cells other studies have measured, in a sentence."""
+    lent = lenders(study, scale, docs)
+    parts = [f"{', '.join(places)} of `{name}`" for name, places in lent.items()]
+    if parts:
+        return f" Cells of other studies: {'; '.join(parts)}."
+    return ""
 
 
 def origin(study: Study, scale: str, one: Kept) -> str:

@@ -11,6 +11,11 @@ from shoal.engine.store.lineage import Environment, GitState
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.result import run_result
 
+UNKNOWN = "unknown"
+"""In place of a commit, outside of a repository."""
+CHANGED = "+"
+"""After a commit whose work tree differed."""
+
 
 @dataclass(frozen=True)
 class Provenance:
@@ -75,8 +80,8 @@ def combined(earlier: Provenance, later: Provenance) -> Provenance:
 def commit(git: GitState) -> str:
     """Return a commit in twelve digits, with a + where the work tree differed."""
     if not git.commit:
-        return "unknown"
-    return f"{git.commit[:12]}+" if git.dirty else git.commit[:12]
+        return UNKNOWN
+    return f"{git.commit[:12]}{CHANGED}" if git.dirty else git.commit[:12]
 
 
 def machine(hardware: Machine) -> str:

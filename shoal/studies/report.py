@@ -8,12 +8,14 @@ from pathlib import Path
 
 from shoal.review.pages.pages import embedded, write_page
 from shoal.review.pages.provenance import shown
-from shoal.studies.claims import CheckedClaim, Verdict
+from shoal.studies.claims import CheckedClaim
 from shoal.studies.definition import Study
 from shoal.studies.intervals import Interval
+from shoal.studies.judging import Verdict
+from shoal.studies.number_words import number, sign_of
 from shoal.studies.pages import sentence, values_cells
 from shoal.studies.result import StudyResult
-from shoal.studies.wording import measured, number, open_question, sign_of
+from shoal.studies.wording import measured, open_question
 from shoal.sweeps.files import report_links
 from shoal.sweeps.set_options import flat, set_options
 
@@ -23,7 +25,9 @@ MARKS = {
     Verdict.SMALLER: "✗",
     Verdict.OPPOSITE: "✗",
     Verdict.UNSEEN: "?",
-    Verdict.GPU: "…",
+    Verdict.UNDECIDED: "?",
+    Verdict.REGIME: "–",
+    Verdict.NOT_RUN: "…",
     Verdict.MISSING: "…",
 }
 """Mark of a verdict, before its words."""

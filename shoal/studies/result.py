@@ -53,6 +53,22 @@ class RunWords:
 
 
 @dataclass(frozen=True)
+class CellRun:
+    """The run of a cell with a seed.
+
+    Attributes:
+        row, column: keys of the cell.
+        seed: of the run.
+        run: its name.
+    """
+
+    row: str
+    column: str
+    seed: int
+    run: str
+
+
+@dataclass(frozen=True)
 class StudyResult:
     """The result of a study at a scale.
 
@@ -66,10 +82,11 @@ class StudyResult:
         folder: of tables and figures.
         digests: of the settings of each cell, by `row/column` (`shoal.studies.digests`).
         overrides: settings that replaced those of all cells and change numbers.
-        rules: what decided each claim when the result was written (`rule_of`).
+        rules: what decides each claim (`rule_of`), of those that were written down before the first run of their cells.
         provenance: code, versions, machine and time of the numbers.
         failed: the runs without a number.
         words: on each run, where the study has a function that describes runs.
+        cells: the run of each cell with each seed; empty for a simulated study.
     """
 
     study: str
@@ -86,6 +103,7 @@ class StudyResult:
     provenance: Provenance | None = None
     failed: tuple[FailedRun, ...] = ()
     words: tuple[RunWords, ...] = ()
+    cells: tuple[CellRun, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return nested dictionaries and lists of JSON values."""
@@ -110,7 +128,8 @@ def write_result(
     rows: Sequence[StudyRow],
     provenance: Provenance,
     overrides: Mapping[str, Any],
-    runs: Sequence[str] = (),
+    rules: Sequence[dict[str, Any]],
+    cells: Sequence[CellRun] = (),
     failed: Sequence[FailedRun] = (),
     words: Sequence[RunWords] = (),
 ) -> StudyResult:
@@ -121,7 +140,8 @@ def write_result(
         rows: the table.
         provenance: of its numbers.
         overrides: settings that replaced those of all cells.
-        runs: names of the runs.
+        rules: of the claims that were written down before their cells were run.
+        cells: the run of each cell with each seed.
         failed: the runs without a number.
         words: on each run.
     """
@@ -136,14 +156,15 @@ def write_result(
         percent=study.percent,
         rows=tuple(rows),
         claims=tuple(check(study, scale, claim, rows) for claim in claims),
-        runs=tuple(runs),
+        runs=tuple(cell.run for cell in cells),
         folder=str(folder),
         digests={cell: value for cell, value in all_digests.items() if tuple(cell.split("/")) in measured},
         overrides=decisive(overrides),
-        rules=tuple(rule_of(study, scale, claim) for claim in claims),
+        rules=tuple(rules),
         provenance=provenance,
         failed=tuple(failed),
         words=tuple(words),
+        cells=tuple(cells),
     )
     content = result.to_json()
     write_result_files(folder, content, pd.DataFrame(content["rows"]), "table.csv")

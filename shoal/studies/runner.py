@@ -26,16 +26,21 @@ from shoal.review.mlflow_log.parent import ParentRun
 from shoal.review.pages.figures import compare_curves
 from shoal.review.results.result import run_result
 from shoal.studies.cells import Cell, cells
-from shoal.studies.definition import Study, StudyError, function, load_study
+from shoal.studies.definition import STAGED, Study, StudyError, function, load_study
+from shoal.studies.digests import decisive
+from shoal.studies.judging import Verdict
 from shoal.studies.provenance import from_runs
+from shoal.studies.regime import controls_of
 from shoal.studies.report import write_study_page
-from shoal.studies.result import FailedRun, RunWords, StudyResult, study_folder, write_result
+from shoal.studies.result import CellRun, FailedRun, RunWords, StudyResult, study_folder, write_result
 from shoal.studies.rows import Derive, Group, Measured, measured_rows
-from shoal.studies.simulation import simulate_cells
+from shoal.studies.rule_stamp import stamp_rules, stamped_rules
+from shoal.studies.sequential import STAGES, next_stage
+from shoal.studies.simulation import plan, simulate_cells
 from shoal.studies.tracking import log_result
 from shoal.sweeps.sweep import RunFailed, open_sweep, parent_run, unregistered
 
-CellRun = tuple[Cell, RunFolder]
+RunOfCell = tuple[Cell, RunFolder]
 """A cell with one seed, and its run."""
 Watch = Callable[[str, RunFolder | None], Observer | None]
 """Makes the observer of a run, given a label and the run, or None in place of the run of a simulated cell."""
@@ -59,7 +64,7 @@ def run_study(
     Args:
         name: of the study.
         scale: cpu or paper.
-        seeds: runs a cell; by default those of the study.
+        seeds: runs a cell; by default those of the study, which adds the runs of a stage while a claim is not settled.
         overrides: settings that replace those of every run, such as workers and tracking.
         watch: makes the observer of a run.
         rows, columns: keys or captions of the ones to compute; by default all.
@@ -70,9 +75,78 @@ def run_study(
             that could be gathered.
     """
     study = load_study(name)
-    planned = cells(study, scale, seeds, rows, columns)
-    study = study.at(scale)
     overrides = overrides or {}
+    staged: dict[str, int] = {}
+    if gather:
+        staged = dict.fromkeys(cells_in_stages(study, scale), STAGES[-1])
+    cells(study, scale, seeds, rows, columns)  # refuse wrong names before anything is written
+    stamp_rules(study, scale, cells_with_runs(study, scale, overrides))
+    while True:
+        planned = cells(study, scale, seeds, rows, columns, staged)
+        result = run_stage(study, scale, planned, overrides, watch, gather=gather)
+        more = next_cells(study, scale, result, staged)
+        if gather or seeds or more == staged:
+            return result
+        staged = more
+
+
+def cells_with_runs(study: Study, scale: str, overrides: dict[str, Any]) -> set[str]:
+    """Return the cells that have a run, whatever became of it, as `row/column`."""
+    planned = cells(study, scale, None)
+    if study.simulate:
+        computed = plan(study, study_folder(study.name, scale), planned, decisive(overrides), {})
+        return {f"{each.cell.row.key}/{each.cell.column.key}" for each in computed if each.file.exists()}
+    settings = run_settings(planned, overrides)
+    return {
+        f"{cell.row.key}/{cell.column.key}"
+        for cell, wanted in zip(planned, settings, strict=True)
+        if find_like(wanted) is not None
+    }
+
+
+def cells_in_stages(study: Study, scale: str) -> list[str]:
+    """Return the cells whose seeds come in stages, as `row/column`."""
+    return [
+        f"{row}/{column}"
+        for row in study.rows
+        for column in study.columns_at(scale)
+        if study.runs_at(scale, row, column) and study.seeds_at(scale, row) == STAGED
+    ]
+
+
+def next_cells(study: Study, scale: str, result: StudyResult, staged: dict[str, int]) -> dict[str, int]:
+    """Return the runs of each cell in the next stage: more where a claim is not settled.
+
+    Args:
+        study, scale: of the result.
+        result: after a stage.
+        staged: the runs of each cell in that stage, by `row/column`.
+    """
+    found = dict(staged)
+    in_stages = set(cells_in_stages(study, scale))
+    for claim, checked in zip(study.claims_at(scale), result.claims, strict=True):
+        following = next_stage(len(checked.of_seeds))
+        if checked.settled or checked.verdict is Verdict.MISSING or following is None:
+            continue
+        controls = controls_of(study, claim)
+        for quantity in (*claim.quantities(), *(each for control in controls for each in control.quantities())):
+            cell = f"{quantity.row}/{quantity.column}"
+            if cell in in_stages:
+                found[cell] = max(found.get(cell, STAGES[0]), following)
+    return found
+
+
+def run_stage(
+    study: Study,
+    scale: str,
+    planned: Sequence[Cell],
+    overrides: dict[str, Any],
+    watch: Watch | None,
+    *,
+    gather: bool,
+) -> StudyResult:
+    """Execute the missing runs of planned cells, and make the table; arguments as of `run_study`."""
+    study = study.at(scale)
     for path in study.functions():
         function(study, path)  # refuse a wrong name before any work
     if study.add_data:
@@ -117,7 +191,8 @@ def simulated_result(
     measured, provenance = simulate_cells(study, scale, planned, overrides, prepared, report, gather=gather)
     if not measured:
         raise nothing_ended(study.name, scale)
-    return write_result(study, scale, measured_rows(study, measured), provenance, overrides)
+    rules = stamped_rules(study, scale)
+    return write_result(study, scale, measured_rows(study, measured), provenance, overrides, rules)
 
 
 def nothing_ended(name: str, scale: str) -> StudyError:
@@ -130,7 +205,7 @@ def nothing_ended(name: str, scale: str) -> StudyError:
 
 def execute(
     planned: Sequence[Cell], settings: Sequence[Settings], watch: Watch | None, parent: ParentRun
-) -> list[CellRun]:
+) -> list[RunOfCell]:
     """Return the runs of planned cells, completed on the same workers; a run that fails leaves its cell without number.
 
     Args:
@@ -139,7 +214,7 @@ def execute(
         watch: makes the observer of a run.
         parent: the run in MLflow that the runs are nested under.
     """
-    found: list[CellRun] = []
+    found: list[RunOfCell] = []
     with open_sweep(settings[0], watch) as sweep:
         for number, (cell, wanted) in enumerate(zip(planned, settings, strict=True), 1):
             run = find_like(wanted) or new_run(wanted)
@@ -150,7 +225,7 @@ def execute(
     return found
 
 
-def ended_runs(study: Study, scale: str, planned: Sequence[Cell], settings: Sequence[Settings]) -> list[CellRun]:
+def ended_runs(study: Study, scale: str, planned: Sequence[Cell], settings: Sequence[Settings]) -> list[RunOfCell]:
     """Return the runs of planned cells that are finished or failed.
 
     Raises:
@@ -173,7 +248,7 @@ def run_settings(planned: Sequence[Cell], overrides: dict[str, Any]) -> list[Set
     return [make_settings(merge(cell.settings, unregistered(overrides))) for cell in planned]
 
 
-def grouped(runs: Sequence[CellRun]) -> list[Group]:
+def grouped(runs: Sequence[RunOfCell]) -> list[Group]:
     """Return the finished runs by row and column."""
     groups: dict[tuple[str, str], Group] = {}
     for cell, run in runs:
@@ -184,7 +259,7 @@ def grouped(runs: Sequence[CellRun]) -> list[Group]:
     return list(groups.values())
 
 
-def make_result(study: Study, scale: str, runs: Sequence[CellRun], overrides: dict[str, Any]) -> StudyResult:
+def make_result(study: Study, scale: str, runs: Sequence[RunOfCell], overrides: dict[str, Any]) -> StudyResult:
     """Make the table, claims and figures of a study from its runs, and write them to results/studies/."""
     failed = [
         FailedRun(cell.row.key, cell.column.key, cell.seed, run.status().message)
@@ -209,8 +284,13 @@ def make_result(study: Study, scale: str, runs: Sequence[CellRun], overrides: di
         words = function(study, study.describe)(study, groups)
     draw_curves(study, groups, folder)
     finished = [run for group in groups for run in group.runs]
-    names = [run.name for run in finished]
-    return write_result(study, scale, rows, from_runs(finished), overrides, names, failed, words)
+    cells = [
+        CellRun(group.row.key, group.column.key, seed, run.name)
+        for group in groups
+        for seed, run in zip(group.seeds, group.runs, strict=True)
+    ]
+    rules = stamped_rules(study, scale)
+    return write_result(study, scale, rows, from_runs(finished), overrides, rules, cells, failed, words)
 
 
 def draw_curves(study: Study, groups: Sequence[Group], folder: Path) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.studies.claims import CheckedClaim, Verdict, check
-from shoal.studies.definition import Claim, Gap, Quantity, Study
+from shoal.studies.claims import CheckedClaim, check, published_difference
+from shoal.studies.cost import cost_words
+from shoal.studies.definition import Claim, Study
+from shoal.studies.judging import Verdict
 from shoal.studies.kept import DOCS, load_kept
+from shoal.studies.shared_cells import kept_table
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,17 @@ class Entry:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict of the check; a claim that only the scale paper decides needs a GPU until it is measured."""
+        """The verdict of the check; a claim that only the scale paper decides is not run until it is measured."""
         if self.checked.verdict is Verdict.MISSING and self.claim.decidable == "paper":
-            return Verdict.GPU
+            return Verdict.NOT_RUN
         return self.checked.verdict
+
+    @property
+    def cost(self) -> str:
+        """The cost of measuring it, in words; empty where it is measured."""
+        if self.verdict is not Verdict.NOT_RUN:
+            return ""
+        return cost_words(self.study, self.scale, [self.claim])
 
     @property
     def command(self) -> str:
@@ -56,24 +66,16 @@ def entries(study: Study, docs: Path = DOCS) -> list[Entry]:
 def entries_at(study: Study, scale: str, docs: Path) -> list[Entry]:
     """Return the claims that a scale can judge, with the verdict on what is kept of it."""
     kept = load_kept(study.name, scale, docs)
-    rows = []
-    if kept:
-        rows = kept.table(study)
-    if kept:
-        changed = kept.changed(study)
-    else:
-        changed = set()
-    return [
-        Entry(
-            study=study,
-            claim=claim,
-            scale=scale,
-            checked=check(study, scale, claim, rows),
-            stale=not changed.isdisjoint(cells_of(claim)),
-            later=kept is not None and not kept.has_rule(study, claim),
-        )
-        for claim in study.claims_at(scale)
-    ]
+    rows = kept_table(study, scale, docs)
+    changed = kept.changed(study) if kept else set()
+    found = []
+    for claim in study.claims_at(scale):
+        checked = check(study, scale, claim, rows)
+        measured = checked.interval is not None
+        stale = not changed.isdisjoint(cells_of(claim))
+        later = measured and (kept is None or not kept.has_rule(study, claim))
+        found.append(Entry(study, claim, scale, checked, stale, later))
+    return found
 
 
 def cells_of(claim: Claim) -> set[str]:
@@ -83,21 +85,4 @@ def cells_of(claim: Claim) -> set[str]:
 
 def published(entry: Entry) -> float | None:
     """Return the paper's left minus right, or its left where right is a bound; None where it prints no such numbers."""
-    left = published_side(entry.study, entry.claim.left)
-    right = published_side(entry.study, entry.claim.right)
-    if left is None or right is None:
-        return None
-    return left - right
-
-
-def published_side(study: Study, side: Gap | Quantity | float) -> float | None:
-    """Return the paper's number for a side of a claim; 0 for a bound, None where the paper prints none."""
-    if isinstance(side, Gap):
-        above = published_side(study, side.above)
-        below = published_side(study, side.below)
-        if above is None or below is None:
-            return None
-        return above - below
-    if isinstance(side, Quantity):
-        return study.published(side.row, side.column, side.metric)
-    return 0.0
+    return published_difference(entry.study, entry.claim)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from shoal.cli.main import app
-from shoal.studies.claims import Verdict
 from shoal.studies.definition import load_study
+from shoal.studies.judging import Verdict
 
 
 def run(*words: str) -> None:

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from shoal.cli.console import show_study
-from shoal.studies.claims import CheckedClaim, Verdict, check
+from shoal.studies.claims import CheckedClaim, check
 from shoal.studies.definition import Study, StudyError, make_study
 from shoal.studies.intervals import visible_difference
+from shoal.studies.judging import Verdict
 from shoal.studies.result import StudyResult
 from shoal.studies.rows import StudyRow
+from shoal.studies.wording import open_question
 
 ONE = [10.0, 11.0, 12.0, 13.0]
 """Row a of the tests' table, seed by seed."""
@@ -64,7 +66,7 @@ def test_differences_are_taken_seed_by_seed() -> None:
     [
         ({}, [9.0, 10.1, 10.9, 12.0], Verdict.REPRODUCED),
         ({}, [11.0, 12.1, 12.9, 14.0], Verdict.OPPOSITE),
-        ({}, [9.0, 12.1, 11.5, 13.0], Verdict.UNSEEN),
+        ({}, [9.0, 12.1, 11.5, 13.0], Verdict.UNDECIDED),
         ({"op": "<"}, [11.0, 12.1, 12.9, 14.0], Verdict.REPRODUCED),
         ({"op": "<"}, [9.0, 10.1, 10.9, 12.0], Verdict.OPPOSITE),
         ({"margin": 0.5}, [9.0, 10.1, 10.9, 12.0], Verdict.REPRODUCED),
@@ -75,9 +77,9 @@ def test_differences_are_taken_seed_by_seed() -> None:
         ({"op": "<", "margin": -5}, [11.0, 12.1, 12.9, 14.0], Verdict.SMALLER),
         ({"op": "within", "margin": 1.5}, [9.0, 10.1, 10.9, 12.0], Verdict.REPRODUCED),
         ({"op": "within", "margin": 0.5}, [9.0, 10.1, 10.9, 12.0], Verdict.OPPOSITE),
-        ({"op": "within", "margin": 1.0}, [9.0, 10.1, 10.9, 12.0], Verdict.UNSEEN),
+        ({"op": "within", "margin": 1.0}, [9.0, 10.1, 10.9, 12.0], Verdict.UNDECIDED),
         ({"op": ">="}, ONE, Verdict.REPRODUCED),
-        ({"op": ">"}, ONE, Verdict.UNSEEN),
+        ({"op": ">"}, ONE, Verdict.UNDECIDED),
     ],
 )
 def test_the_interval_decides_where_it_lies(claim: dict[str, Any], right: list[float], verdict: Verdict) -> None:
@@ -89,13 +91,55 @@ def test_the_interval_decides_where_it_lies(claim: dict[str, Any], right: list[f
     [
         ({"right": 8}, Verdict.REPRODUCED),
         ({"right": 20}, Verdict.OPPOSITE),
-        ({"right": 11}, Verdict.UNSEEN),
+        ({"right": 11}, Verdict.UNDECIDED),
         ({"left": 20, "right": ["a", "x", "acc"]}, Verdict.REPRODUCED),
         ({"right": 11.5, "op": "within", "margin": 3}, Verdict.REPRODUCED),
     ],
 )
 def test_a_bound_is_one_sample(claim: dict[str, Any], verdict: Verdict) -> None:
     assert judged(claim, a=ONE).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("looked_for", "verdict", "words"),
+    [
+        (2.0, Verdict.UNSEEN, "a difference of 2 is excluded"),
+        (1.4, Verdict.UNDECIDED, "sees 1.9; looks for 1.4"),
+        (None, Verdict.UNDECIDED, "sees 1.9"),
+    ],
+)
+def test_only_an_interval_that_excludes_what_matters_is_too_small(
+    looked_for: float | None, verdict: Verdict, words: str
+) -> None:
+    """The interval is [-1.3, +1.5]: its upper end is what excludes 2 and not 1.4."""
+    found = judged({"looked_for": looked_for}, a=ONE, b=[9.0, 12.1, 11.5, 13.0])
+    assert (found.verdict, open_question(found)) == (verdict, words)
+
+
+def test_both_directions_must_be_excluded() -> None:
+    """[-1.5, +1.3] excludes 1.4 above the margin, and not 1.4 below it."""
+    found = judged({"looked_for": 1.4}, a=[9.0, 12.1, 11.5, 13.0], b=ONE)
+    assert found.verdict is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("paper", "claim", "verdict"),
+    [
+        ({"a": 8.0, "b": 5.0}, {}, Verdict.SMALLER),
+        ({"a": 7.0, "b": 5.0}, {}, Verdict.REPRODUCED),
+        ({"a": 8.0}, {}, Verdict.REPRODUCED),
+        ({"a": 5.0, "b": 8.0}, {}, Verdict.REPRODUCED),
+        ({"a": 8.0, "b": 5.0}, {"margin": 0.5}, Verdict.REPRODUCED),
+        ({"a": 8.0, "b": 5.0}, {"op": "<", "left": ["b", "x", "acc"], "right": ["a", "x", "acc"]}, Verdict.SMALLER),
+    ],
+)
+def test_less_than_half_of_the_papers_difference_is_smaller(
+    paper: dict[str, float], claim: dict[str, Any], verdict: Verdict
+) -> None:
+    """Ours is 1.00 [0.87, 1.13]: half of a difference of 3 is above it, half of one of 2 is not."""
+    toy = study(claim=claim, paper_values={key: {"x": {"acc": value}} for key, value in paper.items()})
+    rows = [row("a", ONE), row("b", [9.0, 10.1, 10.9, 12.0])]
+    assert check(toy, "cpu", toy.claims[0], rows).verdict is verdict
 
 
 def test_a_gap_is_compared_with_a_gap() -> None:
@@ -111,7 +155,7 @@ def test_a_claim_on_every_seed_falls_with_one_of_them() -> None:
     assert "33%" in judged(claim, a=ONE).note, "1 - 0.2 ** (1 / 4)"
     one_fails = judged(claim, a=[9.99, *ONE[1:]])
     assert (one_fails.verdict, one_fails.met) == (Verdict.OPPOSITE, 3)
-    assert judged({**claim, "every_seed": False}, a=[9.99, *ONE[1:]]).verdict == Verdict.UNSEEN
+    assert judged({**claim, "every_seed": False}, a=[9.99, *ONE[1:]]).verdict == Verdict.UNDECIDED
 
 
 def test_fewer_seeds_than_were_planned_settle_nothing() -> None:
@@ -136,7 +180,7 @@ def test_a_number_that_some_seeds_lack_settles_nothing() -> None:
 def test_what_paper_scale_alone_decides_is_not_judged_elsewhere() -> None:
     claim = {"decidable": "paper"}
     values = {"a": ONE, "b": [1.0, 2.0, 3.0, 4.1]}
-    assert judged(claim, **values).verdict == Verdict.GPU
+    assert judged(claim, **values).verdict == Verdict.NOT_RUN
     assert judged(claim, "paper", **values).verdict == Verdict.REPRODUCED
     assert judged(claim, "paper").verdict == Verdict.MISSING
     assert judged({}).verdict == Verdict.MISSING, "a claim says so itself; missing runs do not"
@@ -145,7 +189,7 @@ def test_what_paper_scale_alone_decides_is_not_judged_elsewhere() -> None:
 def test_one_seed_is_no_verdict() -> None:
     toy = study(seeds=1)
     found = check(toy, "cpu", toy.claims[0], [row("a", [90.0]), row("b", [1.0])])
-    assert (found.verdict, found.note) == (Verdict.UNSEEN, "a single seed has no interval")
+    assert (found.verdict, found.note) == (Verdict.UNDECIDED, "a single seed has no interval")
 
 
 @pytest.mark.parametrize(("effect", "expected"), [(0.0, 0.025), (1.0, 0.8), (-1.0, 0.0)])
@@ -163,7 +207,7 @@ def test_verdicts_come_as_often_as_they_should(effect: float, expected: float) -
     assert share[Verdict.REPRODUCED] == pytest.approx(expected, abs=0.031), "three standard errors, at most"
     opposite = {0.0: 0.025, 1.0: 0.0, -1.0: 0.8}[effect]
     assert share[Verdict.OPPOSITE] == pytest.approx(opposite, abs=0.031)
-    assert sum(share[verdict] for verdict in (Verdict.REPRODUCED, Verdict.OPPOSITE, Verdict.UNSEEN)) == 1
+    assert sum(share[verdict] for verdict in (Verdict.REPRODUCED, Verdict.OPPOSITE, Verdict.UNDECIDED)) == 1
 
 
 @pytest.mark.parametrize(
@@ -198,6 +242,5 @@ def test_the_terminal_shows_verdict_interval_and_what_could_be_seen(capsys: pyte
     show_study(StudyResult("toy", "cpu", "", False, (), (seen, unseen, absent, above), (), ""))
     shown = " ".join(capsys.readouterr().out.split())
     assert "reproduced a is above b (+1.00 [+0.87, +1.13], true on 4 of 4 seeds)" in shown
-    assert "too small to see here a is above b (+0.1 [-1.3, +1.5], true on 2 of 4 seeds; below 1.9," in shown
-    assert "too few seeds to see 0.5, the smallest difference that matters" in shown
+    assert "undecided a is above b (+0.1 [-1.3, +1.5], true on 2 of 4 seeds; sees 1.9; looks for 0.5)" in shown
     assert "not measured a is above b reproduced a is above 8 (11.5 [9.4, 13.6], true on 4 of 4 seeds) tables" in shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +15,18 @@ from PIL import Image
 
 from shoal.cli import claims as claims_command
 from shoal.cli.console import out
-from shoal.studies import pages, runner, simulation, verdicts
-from shoal.studies.claims import Verdict
+from shoal.engine.store.lineage import GitState, here
+from shoal.studies import pages, runner, shared_cells, simulation, verdicts
+from shoal.studies.clean_code import require_clean_code
 from shoal.studies.definition import Study, StudyError, load_study, make_study, study_names
+from shoal.studies.judging import Verdict
 from shoal.studies.kept import MAX_IMAGE_BYTES, RESULTS, image_to_keep, keep, kept_file, load_kept
 from shoal.studies.label_free.calibrate import FILE as TUNING
 from shoal.studies.pages import make_pages, overview, page_of, system_page, write_pages
-from shoal.studies.provenance import Provenance, combined
+from shoal.studies.provenance import Provenance, combined, commit
 from shoal.studies.result import study_folder
 from shoal.studies.runner import run_study
+from shoal.studies.shared_cells import kept_table
 from shoal.studies.verdicts import Entry, entries
 from tests.sources import ROOT
 
@@ -69,9 +73,13 @@ def docs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def measured(home: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Run a study and keep its result."""
+    """Run a study and keep its result, as of a clean work tree."""
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    committed = replace(here(), git=GitState(head.strip(), dirty=False, page=None))
 
-    def run(study: Study, **options: Any) -> Path:
+    def run(study: Study, clean: bool = True, **options: Any) -> Path:
+        if clean:
+            monkeypatch.setattr(simulation, "here", lambda: committed)
         monkeypatch.setattr(runner, "load_study", lambda name: study)
         monkeypatch.setattr(simulation.os, "cpu_count", lambda: 1)  # two cells are not worth two new processes
         folder = Path(run_study("toy", "cpu", **options).folder)
@@ -123,7 +131,7 @@ def test_a_kept_result_gives_the_verdicts_of_the_run(measured: Callable[..., Pat
     path = measured(study)
     result = json.loads((study_folder("toy", "cpu") / "result.json").read_text())
     found = by_claim(study, docs)
-    assert [found[claim["claim"]].verdict for claim in result["claims"]] == ["reproduced", "reproduced", "needs a GPU"]
+    assert [found[claim["claim"]].verdict for claim in result["claims"]] == ["reproduced", "reproduced", "not run"]
     differences = found["apart pulls"].checked.differences
     assert differences == pytest.approx(result["claims"][0]["differences"], rel=1e-5)
     assert not any(entry.stale or entry.later for entry in found.values())
@@ -139,10 +147,12 @@ def test_a_kept_result_gives_the_verdicts_of_the_run(measured: Callable[..., Pat
     assert "| Apart | 0.500 ± 0.000 (0.400) |" in page
     assert "![What is seen.](../images/toy-cpu-seen.png)" in page
     assert "![A path.](../images/toy-cpu-apart-two-1-paths.png)" in page
-    assert "- `shoal study toy --scale paper`: needs a GPU, 2 seeds\n  - wide" in page, "what is not measured"
+    assert "- `shoal study toy --scale paper`: not run: about 1 core minutes, 2 seeds\n  - wide" in page
     first = overview({"cfl": [study]}, docs)
     assert "| [CFL: clustered federated learning](results/cfl.md) | 2 | 1 |" in first
-    assert "| page | reproduced | needs a GPU |" in first, "no column of a verdict that no claim has"
+    assert "|  | reproduced | not run |" in first, "no column of a verdict that no claim has"
+    assert "2 claims are judged by an interval, and 2 of them are reproduced or smaller than claimed." in first
+    assert "Claims of ours" not in first
     assert "have changed" not in page
 
 
@@ -237,6 +247,92 @@ def test_keeping_loses_no_cell(measured: Callable[..., Path], docs: Path) -> Non
     fewer = toy(rows={"apart": study.model_dump()["rows"]["apart"]}, claims=[])
     measured(fewer)
     assert set(json.loads(path.read_text())["digests"]) == {"apart/two"}, "the study has no such row any more"
+
+
+@pytest.mark.parametrize(
+    ("git", "sentence"),
+    [
+        (GitState(None, None, None), "was measured outside of a repository: commit the code, and run shoal study toy"),
+        (GitState("a" * 40, dirty=True, page=None), "on a work tree that differs from aaaaaaaaaaaa: commit the code"),
+        (GitState("a" * 40, dirty=False, page=None), "on commit aaaaaaaaaaaa, which is not part of this branch"),
+    ],
+)
+def test_a_result_of_code_that_nobody_can_get_is_not_kept(
+    measured: Callable[..., Path], docs: Path, monkeypatch: pytest.MonkeyPatch, git: GitState, sentence: str
+) -> None:
+    monkeypatch.setattr(simulation, "here", lambda: replace(here(), git=git))
+    with pytest.raises(StudyError, match=sentence):
+        measured(toy(), clean=False)
+    assert not kept_file("toy", "cpu", docs).exists()
+
+
+def test_the_head_is_code_that_anybody_can_get() -> None:
+    require_clean_code("toy", "cpu", [commit(here().git).removesuffix("+")], ROOT)
+
+
+def test_a_row_may_get_another_key(measured: Callable[..., Path], docs: Path) -> None:
+    """Numbers belong to settings: a row that takes the key of another does not take its numbers."""
+    study = toy()
+    measured(study)
+    rows = study.model_dump()["rows"]
+    swapped = toy(
+        rows={
+            "apart": {"caption": "Apart", "settings": {"radius": 0.7}},
+            "distant": {**rows["apart"], "key": "distant"},
+            "close": rows["close"],
+        }
+    )
+    table = {(row.row_key, row.metric): row.values for row in kept_table(swapped, "cpu", docs)}
+    before = {(row.row_key, row.metric): row.values for row in kept_table(study, "cpu", docs)}
+    assert table["distant", "max_norm"] == before["apart", "max_norm"]
+    assert ("apart", "max_norm") not in table, "its settings are new"
+    assert by_claim(swapped, docs)["apart pulls"].verdict is Verdict.MISSING
+
+
+def test_a_renamed_row_keeps_its_rule_and_its_cells(measured: Callable[..., Path], docs: Path) -> None:
+    study = toy()
+    path = measured(study)
+    content = study.model_dump()
+    rows = {"distant": {**content["rows"]["apart"], "key": "distant"}, "close": content["rows"]["close"]}
+    sides = {"left": ["distant", "two", "max_norm"], "right": ["close", "two", "max_norm"]}
+    renamed = toy(rows=rows, paper_values={}, claims=[{"claim": "distant pulls", **sides}])
+    assert by_claim(renamed, docs)["distant pulls"].later is False
+    assert "have changed" not in system_page("cfl", [renamed], docs)
+    measured(renamed, rows=["close"])
+    after = json.loads(path.read_text())
+    assert set(after["digests"]) == {"distant/two", "close/two"}, "the cell under its old key is not lost"
+    assert by_claim(renamed, docs)["distant pulls"].later is False
+
+
+def test_a_rule_on_preserved_cells_must_have_been_there_when_they_were_measured(
+    measured: Callable[..., Path], docs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measured(toy())
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path / "another"))
+    sides = {"left": ["apart", "two", "max_norm"], "right": ["close", "two", "max_norm"]}
+    later = toy(claims=[{"claim": "by far", **sides, "margin": 0.2}])
+    measured(later, rows=["close"])
+    assert by_claim(later, docs)["by far"].later, "nothing had run in that home, but its cell was known"
+
+
+def test_cells_of_one_study_serve_another(
+    measured: Callable[..., Path], docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(toy(), seeds=3)
+    scales = {"cpu": {"about": "200 steps", "seeds": 2}, "paper": {"about": "more", "seeds": 2}}
+    study = toy(name="other", percent=True, scales=scales, metrics=["max_norm"])
+    monkeypatch.setattr(shared_cells, "study_names", lambda: ["toy", "other"])
+    monkeypatch.setattr(shared_cells, "loaded", lambda name: toy())
+    table = {(row.row_key, row.metric): row for row in kept_table(study, "cpu", docs)}
+    own = {(row.row_key, row.metric): row for row in kept_table(toy(), "cpu", docs)}
+    assert set(table) == {("apart", "max_norm"), ("close", "max_norm")}, "of the metrics that both have"
+    assert table["apart", "max_norm"].of_seeds == (0, 1), "no more than the study's own rule has"
+    first = own["apart", "max_norm"].values[0]
+    assert table["apart", "max_norm"].values[0] == pytest.approx(100 * first), "in the unit of the study that asks"
+    derived = toy(name="other", metrics=["split"], shared=["max_norm"])
+    assert "max_norm" not in {row.metric for row in kept_table(derived, "cpu", docs)}, "only where both share it"
+    entry = by_claim(study, docs)["apart pulls"]
+    assert (entry.checked.interval is not None, entry.later) == (True, True), "its rule came after those runs"
 
 
 def test_what_cannot_be_kept_is_refused(measured: Callable[..., Path], docs: Path) -> None:

@@ -9,11 +9,12 @@ from shoal.cli.console import show_study
 from shoal.data.prepared import open_prepared
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
-from shoal.studies import runner, simulation
+from shoal.studies import kept, runner, simulation
 from shoal.studies.cells import cells
 from shoal.studies.definition import StudyError, function, load_study, make_study, study_names
 from shoal.studies.kept import keep, load_kept
 from shoal.studies.pages import study_parts
+from shoal.studies.result import rule_of, study_folder
 from shoal.studies.runner import run_study
 
 TOY = {
@@ -182,6 +183,61 @@ def test_a_simulated_cell_is_computed_once(home, known):
     assert len(calls) == 9
 
 
+def staged_toy(tiny=None, **changes):
+    """A simulated study in stages: `small` is far below `large`, and `noisy` is not."""
+    return toy(
+        simulate="toy:compute",
+        rows={
+            "small": {"caption": "Small", "settings": {"size": 1}},
+            "large": {"caption": "Large", "settings": {"size": 10}},
+            "noisy": {"caption": "Noisy", "settings": {"size": 0}},
+            **({"tiny": tiny} if tiny else {}),
+        },
+        scales={"cpu": {"about": "a toy", "seeds": "staged"}},
+        **changes,
+    )
+
+
+def above(left, right):
+    return {"claim": f"{left} wins", "left": [left, "all", "score"], "right": [right, "all", "score"]}
+
+
+def test_only_claims_that_are_not_settled_get_more_seeds(home, known):
+    calls = []
+
+    def compute(settings, seed, folder):
+        calls.append((settings["size"], seed))
+        noise = {0: 20 * (-1) ** seed}.get(settings["size"], 0.001 * seed**2 * settings["size"])
+        return {"score": settings["size"] + noise}
+
+    known(staged_toy(claims=[above("large", "small"), above("small", "noisy")]), compute=compute)
+    result = run_study("toy", "cpu")
+    assert [len(claim.of_seeds) for claim in result.claims] == [3, 20]
+    assert [claim.verdict for claim in result.claims] == ["reproduced", "undecided"]
+    assert {size: sum(1 for own, _ in calls if own == size) for size in (0, 1, 10)} == {0: 20, 1: 20, 10: 3}
+    assert run_study("toy", "cpu", gather=True).claims == result.claims
+
+
+def test_a_number_of_seeds_in_the_command_overrides_the_stages(home, known):
+    known(staged_toy(claims=[above("small", "noisy")]), compute=lambda settings, seed, folder: {"score": seed**2})
+    assert {row.seeds for row in run_study("toy", "cpu", 4).rows} == {4}
+
+
+def test_rules_are_written_down_before_their_cells_are_run(home, known):
+    compute = lambda settings, seed, folder: {"score": settings["size"] + seed}  # noqa: E731
+    first = staged_toy(claims=[above("large", "small")])
+    known(first, compute=compute)
+    assert run_study("toy", "cpu", 3).rules == (rule_of(first, "cpu", first.claims[0]),)
+    later = staged_toy(claims=[above("large", "small"), above("small", "noisy")])
+    known(later, compute=compute)
+    assert run_study("toy", "cpu", 3).rules == (rule_of(first, "cpu", first.claims[0]),), "its cells had been run"
+    mixed = staged_toy(claims=[above("large", "tiny")], tiny={"caption": "Tiny", "settings": {"size": 0.5}})
+    known(mixed, compute=compute)
+    assert run_study("toy", "cpu", 3).rules == (), "one of its cells had been"
+    stamps = json.loads((study_folder("toy", "cpu") / "rules.json").read_text())
+    assert [each["stamped"][:2] for each in stamps] == ["20"]
+
+
 def test_a_simulated_study_is_given_its_data_and_draws_from_all_cells(home, known):
     def compute(settings, seed, folder):
         return {"samples": float(len(open_prepared(Path(settings["prepared"]["digits"])).train_x))}
@@ -243,7 +299,8 @@ def test_rows_that_a_scale_skips_are_refused_by_themselves():
         cells(study, "cpu", 1, ["small"])
 
 
-def test_a_run_that_diverges_has_no_number_and_the_others_have(home, known, tmp_path, capsys):
+def test_a_run_that_diverges_has_no_number_and_the_others_have(home, known, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(kept, "require_clean_code", lambda *of: None)
     settings = {"rounds": 2, "tracking": {"mlflow": False}, "data": {"name": "digits", "limit": 200}}
     settings |= {"local": {"epochs": 1}, "partition": {"kind": "iid", "clients": 2}, "model": {"encoder": "tiny-conv"}}
     study = toy(

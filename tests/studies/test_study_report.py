@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from shoal.studies import report, runner, simulation
-from shoal.studies.claims import Verdict
 from shoal.studies.definition import Study, make_study
 from shoal.studies.intervals import Interval
+from shoal.studies.judging import Verdict
 from shoal.studies.report import bar_of, differs_from_paper, images_of
 from shoal.studies.result import StudyResult
 from shoal.studies.runner import run_study
@@ -63,8 +63,8 @@ def row(page: str, words: str) -> str:
 
 def test_claims_stand_with_verdict_and_measurement(made: tuple[Study, StudyResult, str]) -> None:
     _, result, page = made
-    assert [claim.verdict for claim in result.claims] == [Verdict.REPRODUCED, Verdict.OPPOSITE, Verdict.GPU]
-    assert "Of 3 claims: 1 reproduced, 1 opposite, 1 needs a GPU." in page
+    assert [claim.verdict for claim in result.claims] == [Verdict.REPRODUCED, Verdict.OPPOSITE, Verdict.NOT_RUN]
+    assert "Of 3 claims: 1 reproduced, 1 opposite, 1 not run." in page
     for claim in result.claims:
         assert f"</span>{claim.verdict}</td>" in row(page, claim.claim)
     assert "true on 2 of 2 seeds" in row(page, "apart pulls")

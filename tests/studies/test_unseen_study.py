@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from shoal.engine.settings import places
 from shoal.methods.scores.clustering import accuracy
-from shoal.studies import runner
+from shoal.studies import kept, runner
 from shoal.studies.definition import StudyError, load_study, make_study
 from shoal.studies.kept import keep, load_kept
 from shoal.studies.pages import study_parts
@@ -131,7 +131,9 @@ def values(result: StudyResult) -> dict[str, float]:
     return {row.metric: row.values[0] for row in result.rows}
 
 
-def test_one_set_runs_resumes_and_makes_the_table(run_tiny: Callable[[], StudyResult], tmp_path: Path) -> None:
+def test_one_set_runs_resumes_and_makes_the_table(
+    run_tiny: Callable[[], StudyResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = run_tiny()
     found = values(result)
     assert (found["samples"], found["classes"], found["sites"]) == (120, 6, 6)
@@ -151,6 +153,7 @@ def test_one_set_runs_resumes_and_makes_the_table(run_tiny: Callable[[], StudyRe
     assert len(list(places.runs().iterdir())) - len(list(places.runs().glob(".*"))) == 1
     study = load_study("unseen")
     docs = tmp_path / "docs"
+    monkeypatch.setattr(kept, "require_clean_code", lambda *of: None)
     keep(study, "cpu", docs)
     one = load_kept("unseen", "cpu", docs)
     assert one is not None

@@ -14,7 +14,7 @@ from torch import Tensor
 from shoal.methods.contract.base import Clients, Evaluation, Method, Server
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.prediction import Assignment, Prediction
-from shoal.methods.scores.evaluation import all_batches, feature_clusters
+from shoal.methods.scores.evaluation import all_batches, cluster_metrics, feature_clusters
 
 ROWS = 4096
 """Samples in one pass when distances to centres are taken."""
@@ -100,6 +100,11 @@ def assign_samples(
         return Assignment(cluster, nearest.confidence, len(centres), features, centres.cpu().float(), nearest.distance)
     confidence = soft.float().gather(1, cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
     return Assignment(cluster, confidence, soft.shape[1], features)
+
+
+def assignment_metrics(found: Assignment, evaluation: Evaluation) -> dict[str, float]:
+    """Return the scores of an assignment: those of the run's table of clusters."""
+    return cluster_metrics(found.cluster.cpu().numpy(), found.clusters, evaluation)
 
 
 def assignment_of(method: Method, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:

@@ -56,7 +56,7 @@ def evaluate_predictor(
     else:
         shards = predict_shard(predict, evaluation, "clusters")
     found = joined(shards, sample_count(evaluation), 0 if judged is None else len(judged.every))
-    metrics = _cluster_metrics(found.cluster.numpy(), found.columns, evaluation)
+    metrics = cluster_metrics(found.cluster.numpy(), found.columns, evaluation)
     if judged is not None:
         metrics |= representation_metrics(lambda x: predict(x).embedding, found.embedding, judged, evaluation, recipe)
     return metrics
@@ -90,7 +90,7 @@ def evaluate_features(
     metrics = {}
     if clusters is not None:
         found = feature_clusters(h, clusters, evaluation)
-        metrics = _cluster_metrics(found.cluster, clusters, evaluation)
+        metrics = cluster_metrics(found.cluster, clusters, evaluation)
     if evaluation.final:
         judged = Judged.from_evaluation(evaluation)
         h = judged.rows_of(h, 0)
@@ -304,7 +304,17 @@ def quick_probe(embed: Callable[[Tensor], Tensor], evaluation: Evaluation, limit
     return {"probe": linear_probe(h, evaluation.train.y(learn), test, data.test_y[judged], generator).accuracy}
 
 
-def _cluster_metrics(cluster: np.ndarray, clusters: int, evaluation: Evaluation) -> dict[str, float]:
+def cluster_metrics(cluster: np.ndarray, clusters: int, evaluation: Evaluation) -> dict[str, float]:
+    """Return the scores of clusters on the population that every method is judged on.
+
+    Args:
+        cluster: (n,), of all training samples that some client holds, then of the test part.
+        clusters: c, empty ones included.
+        evaluation: gives the labels.
+
+    Returns:
+        `clusters_used` and `balance`; with labels also `acc`, `nmi`, `ari` and `purity`.
+    """
     metrics = {
         "clusters_used": float(len(np.unique(cluster))),
         "balance": cluster_balance(cluster, clusters),

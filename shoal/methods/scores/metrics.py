@@ -41,14 +41,15 @@ _EPSILON = "differential privacy at privacy.delta: what can be told of a client 
 METRICS = (
     Metric(
         "acc",
-        "accuracy: samples given their class; of clusters, under the best one-to-one matching to classes",
+        "accuracy: samples given their class; of clusters, under the best one-to-one matching to classes, over the "
+        "clients' training samples and the test part",
         "higher",
         "share",
         shown=("comparison", "figure", "curves", "progress"),
     ),
     Metric(
         "purity",
-        "samples of the most frequent class of their cluster",
+        "samples of the most frequent class of their cluster, over the clients' training samples and the test part",
         "higher",
         "share",
         shown=("comparison", "curves"),
@@ -56,14 +57,14 @@ METRICS = (
     Metric("perplexity", "exponential of the mean loss of the next word", "lower", "words", shown=("comparison",)),
     Metric(
         "nmi",
-        "normalised mutual information of clusters and classes",
+        "normalised mutual information of clusters and classes, over the same samples as acc",
         "higher",
         "index",
         shown=("comparison", "figure", "curves", "progress"),
     ),
     Metric(
         "ari",
-        "Rand index of clusters and classes, adjusted for chance",
+        "Rand index of clusters and classes, adjusted for chance, over the same samples as acc",
         "higher",
         "index",
         shown=("comparison", "figure", "curves", "progress"),

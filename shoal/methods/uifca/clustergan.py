@@ -22,7 +22,7 @@ from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation
 from shoal.methods.contract.context import LocalSettings
 from shoal.methods.contract.message import Message
 from shoal.methods.contract.prediction import Prediction
-from shoal.methods.scores.clustering import cluster_scores
+from shoal.methods.scores.assignment import assignment_metrics, assignment_of
 from shoal.methods.training.local import build_optimiser, load, seeded, weights
 from shoal.models.gan import ClusterGANNetwork
 
@@ -142,22 +142,10 @@ class ClusterGAN(Method):
         return next_average(server, updates, self.context.aggregation, lambda: trained_counts(self.network()))
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Return purity, ACC, NMI and ARI over all clients' points, and the clusters in use."""
+        """Return the scores of the predictor's clusters."""
         if not server.round:
             return {}
-        predict = self.predictor(server)
-        found = []
-        truth = []
-        for client in clients:
-            positions = torch.arange(len(client.train), device=client.train.index.device)
-            found += [predict(client.train.x(part)).cluster.cpu() for part in positions.split(FORWARD_IMAGES)]
-            if client.train.data.train_y is not None:
-                truth.append(client.train.y().cpu())
-        cluster = torch.cat(found)
-        metrics = {"clusters_used": float(len(cluster.unique()))}
-        if truth:
-            metrics |= cluster_scores(torch.cat(truth).numpy(), cluster.numpy())
-        return metrics
+        return assignment_metrics(assignment_of(self, server, clients, evaluation), evaluation)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Return a function from images to the encoder's cluster, its softmax, and its continuous part (embedding)."""

@@ -15,8 +15,7 @@ from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message
 from shoal.methods.contract.prediction import Assignment
-from shoal.methods.scores.assignment import assign_samples
-from shoal.methods.scores.clustering import cluster_scores
+from shoal.methods.scores.assignment import assign_samples, assignment_metrics
 from shoal.methods.uifca.flow_method import FlowMethod, FlowSettings
 
 
@@ -82,18 +81,10 @@ class IFCAFlows(FlowMethod):
         return server.next({"flows": flows}, facts={**server.facts, "trained": trained})
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Return purity, ACC, NMI and ARI where each point has its client's choice."""
+        """Return the scores of `assignment`."""
         if not server.round:
             return {}
-        found = []
-        truth = []
-        for client in clients:
-            found.append(torch.full((len(client.train),), self.choice(server.model["flows"], client)))
-            if client.train.data.train_y is not None:
-                truth.append(client.train.y().cpu())
-        cluster = torch.cat(found)
-        metrics = {"clusters_used": float(len(cluster.unique()))}
-        return metrics | (cluster_scores(torch.cat(truth).numpy(), cluster.numpy()) if truth else {})
+        return assignment_metrics(self.assignment(server, clients, evaluation), evaluation)
 
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
         """Assign a client's points to its choice, and test samples to their likeliest flow."""

@@ -24,8 +24,7 @@ from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction
-from shoal.methods.scores.assignment import assign_samples, nearest_centres
-from shoal.methods.scores.clustering import cluster_scores
+from shoal.methods.scores.assignment import assign_samples, assignment_metrics, nearest_centres
 from shoal.methods.uifca.declared import beyond_centres, centres_form, memory_form
 
 
@@ -142,6 +141,11 @@ class KFed(Method):
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
         """Assign clients' points with their local centres, and other samples to the nearest of the server's centres."""
         predict = self.predictor(server)
+        held = self.clustered(server, clients)
+        return assign_samples(predict, evaluation, None, centres=server.model["centres"], held=held)
+
+    def clustered(self, server: Server, clients: Clients) -> tuple[Tensor, Tensor] | None:
+        """Return the numbers of the clients' points, and their clusters; None where no client sent its centres."""
         index = []
         cluster = []
         for client in clients:
@@ -149,21 +153,12 @@ class KFed(Method):
             if labels is not None and "local" in client.memory:
                 index.append(client.train.index)
                 cluster.append(labels[client.memory["local"]])
-        held = (torch.cat(index), torch.cat(cluster))
-        return assign_samples(predict, evaluation, None, centres=server.model["centres"], held=held)
+        if not index:
+            return None
+        return torch.cat(index), torch.cat(cluster)
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Return the clusters in use over all clients' points; with labels also purity, ACC, NMI and ARI."""
-        found = []
-        truth = []
-        for client in clients:
-            labels = server.state.get(f"labels/{client.id}")
-            if labels is not None and "local" in client.memory:
-                found.append(labels[client.memory["local"]])
-                if client.train.data.train_y is not None:
-                    truth.append(client.train.y())
-        if not found:
+        """Return the scores of `assignment`; nothing before a client sent its centres."""
+        if self.clustered(server, clients) is None:
             return {}
-        cluster = torch.cat(found).cpu()
-        metrics = {"clusters_used": float(len(cluster.unique()))}
-        return metrics | (cluster_scores(torch.cat(truth).cpu().numpy(), cluster.numpy()) if truth else {})
+        return assignment_metrics(self.assignment(server, clients, evaluation), evaluation)

@@ -35,21 +35,20 @@ def majority(truth: Tensor, cluster: Tensor) -> Tensor:
     return right
 
 
-def assignment_scores(found: CurrentAssignment, loss: Tensor) -> dict[str, float]:
-    """Return the clusters in use and mean losses; with known true classes also purity, ACC, NMI and ARI.
+def point_scores(found: CurrentAssignment, loss: Tensor) -> dict[str, float]:
+    """Return mean losses of the clients' points; with known true classes those of right and wrong points, too.
 
     Args:
-        found: the assignment.
+        found: the assignment of the clients' points.
         loss: its losses in the reported unit, (n,).
 
     Returns:
         `loss_all`; with true classes also `loss_right` and `loss_wrong`, of points with and without the majority class
         of their cluster, and `purity_held`, of the held-out points. A mean that is not finite is left out.
     """
-    metrics = {"clusters_used": float(len(found.cluster.unique())), **_mean("loss_all", loss)}
+    metrics = _mean("loss_all", loss)
     if found.truth is None:
         return metrics
-    metrics |= cluster_scores(found.truth.numpy(), found.cluster.numpy())
     right = majority(found.truth, found.cluster)
     metrics |= _mean("loss_right", loss[right]) | _mean("loss_wrong", loss[~right])
     if bool(found.held_out.any()):

@@ -35,8 +35,7 @@ from shoal.methods.contract.context import LocalSettings, MethodError
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction
-from shoal.methods.scores.assignment import assign_samples
-from shoal.methods.scores.clustering import cluster_scores
+from shoal.methods.scores.assignment import assign_samples, assignment_metrics
 from shoal.methods.training.local import build_optimiser, load, seeded, view_recipe, weights
 from shoal.methods.training.steps import run_steps
 from shoal.methods.uifca import kfed_start
@@ -364,18 +363,17 @@ class SharedUIFCA(Method):
         return torch.cat(index), torch.cat(cluster), torch.cat(truth) if truth else None
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Return the clusters in use over all clients' points; with labels also purity, ACC, NMI and ARI."""
+        """Return the scores of `assignment`, and the share of samples in the largest cluster."""
         state = State.from_facts(server.facts)
         if state.phase != "learn":
             return {}
-        _, cluster, truth = self.current(server, clients)
-        sizes = torch.bincount(cluster, minlength=self.context.clusters)
-        metrics = {
+        found = self.assignment(server, clients, evaluation)
+        sizes = torch.bincount(found.cluster, minlength=self.context.clusters)
+        progress = {
             "cluster_round": float(state.cluster_round),
-            "clusters_used": float((sizes > 0).sum()),
-            "largest_share": float(sizes.max()) / len(cluster),
+            "largest_share": float(sizes.max()) / len(found.cluster),
         }
-        return metrics | (cluster_scores(truth.numpy(), cluster.numpy()) if truth is not None else {})
+        return progress | assignment_metrics(found, evaluation)
 
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
         """Assign clients' points as `current` does, and test samples as the predictor does.

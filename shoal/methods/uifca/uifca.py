@@ -25,13 +25,13 @@ from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment
-from shoal.methods.scores.assignment import assign_samples
+from shoal.methods.scores.assignment import assign_samples, assignment_metrics
 from shoal.methods.uifca import kfed_start, stopping, tries
 from shoal.methods.uifca.averaged import Averaged, average
 from shoal.methods.uifca.declared import beyond_centres, centres_form, judge_form, learn_form, memory_form
 from shoal.methods.uifca.flow_method import FlowMethod, FlowSettings
 from shoal.methods.uifca.held_out import HeldOut
-from shoal.methods.uifca.quality import CurrentAssignment, assignment_scores
+from shoal.methods.uifca.quality import CurrentAssignment, point_scores
 from shoal.methods.uifca.state import Instruction, LearnReport, UIFCAState
 from shoal.models.normalising_flows import bits_per_dimension
 
@@ -336,7 +336,7 @@ class UIFCA(FlowMethod):
     # --- what is found --------------------------------------------------------------------------------------------
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Return purity, ACC, NMI and ARI under the current flows, and the mean losses of right and wrong points.
+        """Return the scores of `assignment`, and the mean losses of the clients' right and wrong points.
 
         Losses are -log p in nats, for images in bits per dimension. With `folds`, points that the current flows are
         trained on keep their clusters. `purity_held` is of the held-out points, where there are any.
@@ -354,7 +354,8 @@ class UIFCA(FlowMethod):
             "empty": float(len(state.empty)),
             "diverged": float(len(state.diverged)),
         }
-        return progress | assignment_scores(found, loss)
+        scores = assignment_metrics(self.assigned(server, clients, evaluation, found), evaluation)
+        return progress | scores | point_scores(found, loss)
 
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
         """Assign clients' points under the current flows, and test samples to their likeliest flow, with posteriors.
@@ -364,9 +365,14 @@ class UIFCA(FlowMethod):
         """
         if not UIFCAState.from_server(server).assigned or not server.round:
             raise MethodError("UIFCA has assigned no point before its first cluster round")
+        return self.assigned(server, clients, evaluation, self.current_assignment(server, clients))
+
+    def assigned(
+        self, server: Server, clients: Clients, evaluation: Evaluation, found: CurrentAssignment
+    ) -> Assignment:
+        """Return the clusters of all samples, given those of the clients' points."""
         index = torch.cat([client.train.index for client in clients])
-        held = (index, self.current_assignment(server, clients).cluster)
-        return assign_samples(self.predictor(server), evaluation, None, held=held)
+        return assign_samples(self.predictor(server), evaluation, None, held=(index, found.cluster))
 
     def figures(self, history: RunHistory) -> dict[str, Figure]:
         """Draw purity and losses over rounds, clusters against classes, and images from each flow of the last state."""

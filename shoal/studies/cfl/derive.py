@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -81,7 +82,7 @@ def gap_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> list
 
 
 def norms_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
-    """Draw figure 7: the norm of the mean update and the largest client norm, with one model for all clients."""
+    """Return both norms at half of the rounds; draw figure 7: the norms with one model for all clients."""
     shown = [group for group in groups if group.column.key == "never_split"]
     if not shown:  # only the other column was run
         return []
@@ -94,7 +95,15 @@ def norms_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> li
         label_panel(axes, "communication round", "", title=group.row.caption)
     panels[0].set_ylabel("L2 norm over all weights")
     save(figure, folder / "norms.png")
-    return []
+    return each_run(
+        study, shown, {f"{name}_half": partial(at_half, name=f"{name}/0") for name in ("max_norm", "mean_norm")}
+    )
+
+
+def at_half(run: RunFolder, name: str) -> float:
+    """Return a metric in the last evaluated round of the first half of a run."""
+    table = run.table("rounds").dropna(subset=[name])
+    return float(table[table["round"] <= run.settings().rounds / 2][name].iloc[-1])
 
 
 def first_split(run: RunFolder) -> int | None:

@@ -53,7 +53,8 @@ def table1(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float
     """Simulate a cell of table 1: purity of UIFCA or k-FED on synthetic points.
 
     Returns:
-        `purity`; for UIFCA also the number of `cluster_rounds`, and `purity/0` (at random) to `purity/T` after each.
+        `purity`; for UIFCA also the number of `cluster_rounds`, `purity/0` (at random) to `purity/T` after each, and
+        `rounds_to_all`: the first with every point in its cluster, T + 1 where there is none.
     """
     x, truth = federated_points(settings, seed)
     if settings["method"] == "kfed":
@@ -75,7 +76,9 @@ def table1(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float
     # Once no assignment changes, later rounds keep it.
     purities += purities[-1:] * (settings["cluster_rounds"] + 1 - len(purities))
     after = {f"purity/{t}": value for t, value in enumerate(purities)}
-    return {"purity": purities[-1], "cluster_rounds": float(found.cluster_rounds), **after}
+    to_all = next((t for t, value in enumerate(purities) if value == 1.0), settings["cluster_rounds"] + 1)
+    rounds = {"cluster_rounds": float(found.cluster_rounds), "rounds_to_all": float(to_all)}
+    return {"purity": purities[-1], **rounds, **after}
 
 
 def purity_rounds(measured: Sequence[Measured], folder: Path) -> None:

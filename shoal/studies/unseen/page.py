@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.studies.claims import Verdict, check
+from shoal.studies.claims import check
 from shoal.studies.definition import Study
+from shoal.studies.judging import Verdict
 from shoal.studies.kept import Kept
 from shoal.studies.unseen.nulls import PRETRAINED, RANDOM, RAW, STANDARDISED, UNTRAINED
 from shoal.studies.wording import table

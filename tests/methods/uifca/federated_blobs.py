@@ -12,7 +12,7 @@ from shoal.core.streams import Streams
 from shoal.data.partition.table import Transformation
 from shoal.data.prepared import Manifest, open_prepared, write_prepared
 from shoal.data.view import DeviceData, Samples
-from shoal.methods.contract.base import Client, Context, Federation, Method, ModelSettings, Server, Tensors
+from shoal.methods.contract.base import Client, Context, Evaluation, Federation, Method, ModelSettings, Server, Tensors
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.clustering import purity
 
@@ -31,6 +31,13 @@ class Federated:
         index = self.owned[k]
         samples = Samples(self.data, index, torch.zeros_like(index), (Transformation(),))
         return Client(k, samples, samples.take(torch.arange(0)), memory or {}, (), Streams(0, round, k))
+
+    def evaluation(self, round: int = 1) -> Evaluation:
+        """Return an evaluation of all clients' samples and the test part."""
+        index = torch.cat(self.owned).sort().values
+        return Evaluation(
+            self.data, Samples(self.data, index, torch.zeros_like(index), (Transformation(),)), Streams(0, round)
+        )
 
     def method(self, name: str = "uifca", lr: float = 3e-3, fraction: float = 1.0, **settings: object) -> Method:
         kind = METHODS[name]

@@ -8,7 +8,7 @@ import torch
 
 from shoal.core.streams import Streams
 from shoal.methods.clustering.k_means import Clustering, join_small, kmeans
-from shoal.methods.contract.base import ClientError, Evaluation
+from shoal.methods.contract.base import ClientError
 from shoal.methods.scores.clustering import purity
 
 
@@ -30,11 +30,11 @@ def test_kfed_is_judged_without_labels(unlabelled, client_list):
     method = unlabelled.method("kfed")
     server, memory = unlabelled.play(method, 1)
     clients = client_list([unlabelled.client(k, 1, own) for k, own in enumerate(memory)])
-    everything = unlabelled.client(0).train
-    metrics = method.evaluate(server, clients, Evaluation(unlabelled.data, everything, Streams(0, 1)))
-    assert metrics == {"clusters_used": 3.0}
+    metrics = method.evaluate(server, clients, unlabelled.evaluation())
+    assert set(metrics) == {"clusters_used", "balance"}
+    assert metrics["clusters_used"] == 3.0
     nobody = client_list([unlabelled.client(0)])
-    assert method.evaluate(server, nobody, Evaluation(unlabelled.data, everything, Streams(0, 1))) == {}
+    assert method.evaluate(server, nobody, unlabelled.evaluation()) == {}
 
 
 @pytest.mark.parametrize("name", ["kfed", "uifca"])

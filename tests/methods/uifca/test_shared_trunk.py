@@ -236,6 +236,6 @@ def test_data_without_labels_are_clustered_and_judged(unlabelled: Federated) -> 
     method = unlabelled.method("uifca_shared", 1e-3, **SHORT)
     server, memory = unlabelled.play(method, 30)
     clients: Any = [unlabelled.client(k, 30, memory[k]) for k in range(3)]
-    metrics = method.evaluate(server, clients, None)
+    metrics = method.evaluate(server, clients, unlabelled.evaluation(30))
     assert metrics["clusters_used"] == K
     assert "acc" not in metrics

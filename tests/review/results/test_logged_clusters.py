@@ -1,0 +1,66 @@
+"""The table of clusters gives the numbers that were logged, whatever the method: both are of the same samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.workers.worker import Worker
+from shoal.methods.registry import METHODS
+from shoal.methods.scores.clustering import cluster_scores
+from shoal.review.results.clusters import can_have_clusters, keep_clusters, read_clusters
+from tests.conftest import SMALL
+from tests.engine.test_recorded_bits import CASES, case_settings, write_colour_set
+from tests.runs import straight
+
+MAJORITY = {"partition": {"kind": "majority", "p": 0.5, "clients": 3}}
+SLOW = ("uifca, images", "fedpnp, colour", "fedpnp, part of the clients")
+"""Cases that judge clusters as another case of their method does."""
+OTHERS: dict[str, dict[str, Any]] = {
+    "uifca_shared": {
+        **MAJORITY,
+        "method": {"name": "uifca_shared", "cluster_rounds": 2, "comm_rounds": 2, "steps": 3},
+        "rounds": 6,
+    },
+    "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3}, "rounds": 5},
+}
+"""Methods without a recorded case."""
+
+
+def settings_by_method() -> dict[str, Any]:
+    """Return small settings of each method whose samples have clusters, by name of case."""
+    found = {}
+    for name, case in CASES.items():
+        kind = METHODS[case["method"]["name"]]
+        if kind.finds_clusters and can_have_clusters(kind) and name not in SLOW:
+            found[name] = case_settings(name)
+    for name, case in OTHERS.items():
+        found[name] = make_settings(merge({**SMALL, "method": {}}, {"data": {"limit": 160}}, case))
+    return found
+
+
+def test_every_method_that_finds_clusters_has_a_case() -> None:
+    covered = {settings.method.name for settings in settings_by_method().values()}
+    expected = {name for name, kind in METHODS.items() if kind.finds_clusters and can_have_clusters(kind)}
+    assert expected - covered == set()
+
+
+@pytest.mark.parametrize("name", list(settings_by_method()))
+def test_the_table_gives_the_logged_scores(home: Path, name: str) -> None:
+    write_colour_set()
+    worker = Worker()
+    run = straight(settings_by_method()[name], worker.handle)
+    assert keep_clusters(run, worker.handle)
+    logged = run.table("rounds").iloc[-1]
+    table = read_clusters(run)
+    assert table is not None
+    labels = table["label"]
+    truth = np.unique(labels.to_numpy().astype(str), return_inverse=True)[1]
+    for metric, value in cluster_scores(truth, table["cluster"].to_numpy()).items():
+        assert value == pytest.approx(logged[metric], abs=1e-12), metric
+    assert logged["clusters_used"] == table["cluster"].nunique()
