@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.engine.settings.run_settings import Settings
@@ -20,8 +20,6 @@ from shoal.review.results.summary import counted, summary_of
 
 MAX_CARD_CHARACTERS = 5000
 """Characters of a model version's description that MLflow's tables hold."""
-
-CELL_SPACE = "\N{EM SPACE}"
 
 
 def model_card(run: RunFolder, settings: Settings, found: Any) -> str:
@@ -88,12 +86,19 @@ def clusters_in_words(run: RunFolder, facts: ClusterFacts | None) -> str:
 def quality_part(run: RunFolder, facts: ClusterFacts | None) -> str:
     """Return the scores beside null baselines; without baselines the scores alone."""
     if facts is not None and facts.comparison is not None:
-        rows = baseline_rows(facts.comparison)
-        columns = list(rows[0])
-        body = table(columns, [[row[column] for column in columns] for row in rows])
-        return f"### Quality beside null baselines\n\n{body}"
+        rows = [(row.pop(""), in_one_line(row)) for row in baseline_rows(facts.comparison)]
+        return f"### Quality beside null baselines\n\n{listed(rows)}"
     scores = [(number.name, number.value) for number in summary_of(run).numbers]
     return f"### Quality\n\n{listed(scores)}"
+
+
+def in_one_line(scores: Mapping[str, str]) -> str:
+    """Return scores by their names in one line; those without a value are left out.
+
+    >>> in_one_line({"ACC": "0.800", "linear probe": "", "neighbour agreement": "0.200"})
+    'ACC 0.800, neighbour agreement 0.200'
+    """
+    return ", ".join(f"{name} {value}" for name, value in scores.items() if value)
 
 
 def sites_part(run: RunFolder, settings: Settings, facts: ClusterFacts | None) -> str:
@@ -149,9 +154,3 @@ def links_part(run: RunFolder, settings: Settings, found: Any) -> str:
 def listed(rows: Sequence[tuple[str, str]]) -> str:
     """Return names and values as a list in Markdown."""
     return "\n".join(f"- **{name}**: {value}" for name, value in rows)
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown; MLflow's page leaves no space between columns, so that the cells bring their own."""
-    lines = [list(columns), ["---"] * len(columns), *rows]
-    return "\n".join(f"| {f'{CELL_SPACE} | '.join(line)} |" for line in lines)

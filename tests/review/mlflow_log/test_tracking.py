@@ -103,6 +103,9 @@ def test_nothing_of_single_clients_is_told_where_that_is_off(home: Path, small: 
     (checkpoint,) = client.list_logged_model_artifacts(models["round-0002"].model_id)
     assert checkpoint.path == "server.safetensors", "the manifest names clients"
     assert "the report" not in client.get_run(run_id).data.tags[NOTE]
+    (version,) = client.search_model_versions(f"run_id = '{run_id}'")
+    assert "Normalised mutual information of cluster and site is " in version.description
+    assert "report]" not in version.description
 
 
 def test_of_single_clients_updates_mlflow_gets_those_that_enrol(home: Path, small: Make) -> None:
