@@ -76,8 +76,9 @@ def check_numbers(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRo
     first = study.scales[scale].first_seed
     measured = {seed: value for seed, value in differences(claim, rows).items() if seed >= first}
     errors = None
-    seeds = planned
-    if seeds == STAGED:
+    if isinstance(planned, int):
+        seeds = planned
+    else:
         measured = settling_look(claim, measured, looked_for, half, first)
         seeds = max(len(measured), STAGES[0])
         errors = errors_of_look(len(measured))
