@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.data.augment import normalise
+from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import load_round
 from shoal.engine.store.opened_run import OpenedRun
@@ -37,7 +38,7 @@ def test_the_method_takes_the_settings_of_every_cell(home: Path, name: str) -> N
         function(study, study.add_data)(study, list(study.rows))
     for scale in study.scales:
         for cell in cells(study, scale, 1):
-            check_method(make_settings(cell.settings), home)
+            check_method(make_settings(cell.settings), places.store())
 
 
 def test_cells_of_cifar100_are_those_of_the_paper() -> None:
