@@ -76,8 +76,9 @@ def check_numbers(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRo
     first = study.scales[scale].first_seed
     measured = {seed: value for seed, value in differences(claim, rows).items() if seed >= first}
     errors = None
-    seeds = planned
-    if seeds == STAGED:
+    if isinstance(planned, int):
+        seeds = planned
+    else:
         measured = settling_look(claim, measured, looked_for, half, first)
         seeds = max(len(measured), STAGES[0])
         errors = errors_of_look(len(measured))
@@ -103,6 +104,8 @@ def check_numbers(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRo
         return replace(checked, note=missing(claim, rows, len(measured), seeds), settled=False)
     verdict, note = verdict_of(claim, found, met, half, looked_for)
     if planned == STAGED and not is_settled(claim, verdict, found, looked_for):
+        if claim.every_seed:  # no seed has refuted it yet
+            verdict = Verdict.UNDECIDED
         return replace(checked, verdict=verdict, note=f"{found.seeds} of up to {STAGES[-1]} seeds", settled=False)
     return replace(checked, verdict=verdict, note=note)
 

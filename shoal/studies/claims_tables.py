@@ -160,7 +160,8 @@ def verdict_words(entry: Entry) -> str:
     if entry.verdict is Verdict.MISSING and there is None:
         return "not measured yet"
     verdict = f"**{entry.verdict}**"
-    if entry.verdict is Verdict.UNDECIDED and there is not None and there.visible is not None:
+    by_interval = entry.verdict is Verdict.UNDECIDED and not checked.every_seed
+    if by_interval and there is not None and there.visible is not None:
         verdict += f" (sees {number(there.visible)})"
     marks = [
         checked.note if there is not None and not is_noted_above(entry) else "",

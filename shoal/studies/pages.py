@@ -85,10 +85,10 @@ def text(name: str, docs: Path) -> str:
 
 def overview(by_page: dict[str, list[Study]], docs: Path) -> str:
     """Return the overview: a hand-written answer for each system, and how its claims came out."""
-    own = {
-        f"[{PAGES[page]}](results/{page}.md)": [entry for study in studies for entry in entries(study, docs)]
-        for page, studies in by_page.items()
-    }
+    own = {}
+    for page, studies in by_page.items():
+        name = PAGES[page].partition(":")[0]
+        own[f"[{name}](results/{page}.md)"] = [entry for study in studies for entry in entries(study, docs)]
     return "\n\n".join([HEADER, "# Results", text("overview", docs), counts_tables(own)]) + "\n"
 
 

@@ -157,6 +157,25 @@ def metric_of(run: RunFolder, name: str) -> float:
     return float(run_result(run).metrics[name])
 
 
+def late_change(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+    """Return rows of `late_change`: by how much the study's curve rises in the last quarter of a run's rounds."""
+    factor = 1.0
+    if study.percent and study.curve in study.metrics:
+        factor = 100.0
+
+    def change(run: RunFolder) -> float | None:
+        table = run.table("rounds")
+        if study.curve not in table:
+            return None
+        curve = table[["round", study.curve]].dropna()
+        early = curve[curve["round"] <= 0.75 * curve["round"].max()] if len(curve) else curve
+        if early.empty:
+            return None
+        return factor * float(curve[study.curve].iloc[-1] - early[study.curve].iloc[-1])
+
+    return each_run(study, groups, {"late_change": change})
+
+
 def bytes_and_seconds(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
     """Return rows of megabytes moved in all directions, and of seconds."""
     return each_run(

@@ -52,14 +52,18 @@ class Entry:
 
 
 def entries(study: Study, docs: Path = DOCS) -> list[Entry]:
-    """Return every claim of a study at each scale that measured it; a claim without any, at the first that can."""
+    """Return every claim of a study at each scale that measured it; a claim without any, at the first that can.
+
+    Cells that other results lend to a scale without a result of its own count where nothing else measured the claim.
+    """
     by_scale = {scale: entries_at(study, scale, docs) for scale in study.scales}
+    kept = {scale for scale in study.scales if load_kept(study.name, scale, docs) is not None}
     found = []
     for claim in study.claims:
         scales = [scale for scale in study.judged_at(claim) if scale == "paper" or claim.decidable == "any"]
         own = [entry for scale in scales for entry in by_scale[scale] if entry.claim is claim]
         measured = [entry for entry in own if entry.checked.interval is not None]
-        found += measured or own[:1]
+        found += [entry for entry in measured if entry.scale in kept] or measured[:1] or own[:1]
     return found
 
 

@@ -39,7 +39,8 @@ def open_question(claim: CheckedClaim) -> str:
     parts = []
     if claim.verdict is Verdict.UNSEEN and claim.looked_for is not None:
         parts.append(f"a difference of {as_written(claim.looked_for)} is excluded")
-    if claim.verdict is Verdict.UNDECIDED and found is not None and found.visible is not None:
+    by_interval = claim.verdict is Verdict.UNDECIDED and not claim.every_seed
+    if by_interval and found is not None and found.visible is not None:
         parts.append(f"sees {number(found.visible)}")
         if claim.looked_for is not None:
             parts.append(f"looks for {as_written(claim.looked_for)}")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from shoal.studies.claims_tables import ClaimCells, grid, grid_cells, in_order, rows
+from dataclasses import replace
+
+from shoal.studies.claims import check
+from shoal.studies.claims_tables import ClaimCells, claims_tables, grid, grid_cells, in_order, rows, verdict_words
+from shoal.studies.verdicts import Entry
+from tests.studies.test_claims import ONE, row, study
 
 
 def claim(case: str, words: str, seeds: str = "3") -> ClaimCells:
@@ -45,3 +50,25 @@ def test_cases_that_differ_in_a_number_are_in_its_order() -> None:
     assert in_order(["p = 0.25", "p = 10", "p = 9", "p = 0"]) == ["p = 0", "p = 0.25", "p = 9", "p = 10"]
     assert in_order(["b = 2", "a = 1"]) == ["b = 2", "a = 1"]
     assert in_order(["one", "p = 0"]) == ["one", "p = 0"]
+
+
+def test_why_claims_are_out_of_regime_stands_once_above_the_table() -> None:
+    toy = study(in_regime=[{"control": "training has flattened"}])
+    checked = check(toy, "cpu", toy.claims[0], [row("a", ONE), row("b", [9.0, 10.1, 10.9, 12.0])])
+    entry = Entry(toy, toy.claims[0], "cpu", checked, stale=False, later=False)
+    shown = claims_tables([entry, replace(entry, claim=toy.claims[0].model_copy(update={"claim": "a wins"}))])
+    reason = "Out of regime: no row measures the control: training has flattened.\n"
+    assert shown.startswith(reason)
+    assert shown.count("training has flattened") == 1
+    assert shown.count("| **out of regime** | +1.00 [+0.87, +1.13] |") == 2
+
+
+def test_what_a_claim_on_every_seed_sees_is_not_said() -> None:
+    scales = {"cpu": {"about": "a toy", "seeds": "staged"}}
+    for claim, words in (({"right": 1, "every_seed": True}, ""), ({"right": 11}, " (sees ")):
+        toy = study(claim=claim, scales=scales)
+        checked = check(toy, "cpu", toy.claims[0], [row("a", ONE[:3])])
+        shown = verdict_words(Entry(toy, toy.claims[0], "cpu", checked, stale=False, later=False))
+        assert shown.startswith(f"**undecided**{words}")
+        assert "3 of up to 20 seeds" in shown
+        assert ("sees" in shown) == bool(words)

@@ -149,7 +149,7 @@ def test_a_kept_result_gives_the_verdicts_of_the_run(measured: Callable[..., Pat
     assert "![A path.](../images/toy-cpu-apart-two-1-paths.png)" in page
     assert "- `shoal study toy --scale paper`: not run: about 1 core minutes, 2 seeds\n  - wide" in page
     first = overview({"cfl": [study]}, docs)
-    assert "| [CFL: clustered federated learning](results/cfl.md) | 2 | 1 |" in first
+    assert "| [CFL](results/cfl.md) | 2 | 1 |" in first
     assert "|  | reproduced | not run |" in first, "no column of a verdict that no claim has"
     assert "2 claims are judged by an interval, and 2 of them are reproduced or smaller than claimed." in first
     assert "Claims of ours" not in first

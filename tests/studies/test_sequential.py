@@ -112,7 +112,8 @@ def test_fewer_seeds_than_the_first_look_settle_nothing() -> None:
 
 def test_a_claim_on_every_seed_runs_to_the_cap_unless_a_seed_refutes_it() -> None:
     claim = {"right": 1, "op": ">=", "every_seed": True}
-    assert judged(staged(claim), [1.0] * 3).settled is False
+    found = judged(staged(claim), [1.0] * 3)
+    assert (found.verdict, found.settled) == (Verdict.UNDECIDED, False)
     assert judged(staged(claim), [1.0] * 20).seeds == 20
     found = judged(staged(claim), [1.0, 0.0, 1.0])
     assert (found.verdict, found.settled) == (Verdict.OPPOSITE, True)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.data.augment import normalise
+from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import load_round
 from shoal.engine.store.opened_run import OpenedRun
@@ -17,7 +18,7 @@ from shoal.methods.scores.representation import uniformity
 from shoal.methods.training.local import load
 from shoal.review.results.result import run_result
 from shoal.studies.cells import cells
-from shoal.studies.definition import Row, load_study, study_names
+from shoal.studies.definition import Row, function, load_study, study_names
 from shoal.studies.rows import Group
 from shoal.studies.ssd import derive as ssd
 from tests.runs import straight
@@ -33,9 +34,11 @@ def group(row: Row, *runs: Any) -> Group:
 @pytest.mark.parametrize("name", [name for name in study_names() if load_study(name).system == "ssd"])
 def test_the_method_takes_the_settings_of_every_cell(home: Path, name: str) -> None:
     study = load_study(name)
+    if study.add_data:
+        function(study, study.add_data)(study, list(study.rows))
     for scale in study.scales:
         for cell in cells(study, scale, 1):
-            check_method(make_settings(cell.settings), home)
+            check_method(make_settings(cell.settings), places.store())
 
 
 def test_cells_of_cifar100_are_those_of_the_paper() -> None:

@@ -41,7 +41,8 @@ def thinned(labels: np.ndarray) -> np.ndarray:
     rng = np.random.default_rng(SEED)
     classes = int(labels.max()) + 1
     keep = RATIO ** (-rng.permutation(classes) / (classes - 1))
-    return rng.random(len(labels)) < keep[labels]
+    kept: np.ndarray = rng.random(len(labels)) < keep[labels]
+    return kept
 
 
 def write_images(images: np.ndarray, labels: np.ndarray, folder: Path) -> Path:
