@@ -25,6 +25,7 @@ from shoal.engine.store.run_folder import RunFolder, in_order
 from shoal.flows.nightly import nightly
 from shoal.lifecycle.claim import BEGAN
 from shoal.lifecycle.night_settings import NightSettings
+from shoal.review.mlflow_log.champions import TAG
 from tests.conftest import SMALL
 
 CLIENTS = ("north", "south", "west")
@@ -64,7 +65,7 @@ def state(home: Path) -> dict[str, Any]:
         "versions": [each["digest"] for each in photos.manifest.extra.get("versions", [])],
         "aliases": {key: str(value) for key, value in model.aliases.items()},
         "models": len(versions),
-        "champion": champion.tags,
+        "champion": {key: value for key, value in champion.tags.items() if not key.startswith(TAG)},
         "runs": [path.parent.name for path in in_order(places.runs())],
     }
 
@@ -89,9 +90,12 @@ def cut_short(home: Path) -> None:
     from mlflow import MlflowClient
 
     RunFolder.find("latest", home / "runs").event(BEGAN)
-    MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db").set_registered_model_alias(
-        NAME, "champion", "1"
-    )
+    client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
+    client.set_registered_model_alias(NAME, "champion", "1")
+    client.delete_registered_model_alias(NAME, "previous")
+    for key in client.get_model_version(NAME, "2").tags:
+        if key.startswith(TAG):
+            client.delete_model_version_tag(NAME, "2", key)
 
 
 def main() -> None:
