@@ -37,6 +37,7 @@ def study(
 ) -> None:
     """Reproduce one table or figure of a paper. Prints our numbers beside the paper's, and its claims with verdicts."""
     from shoal.engine.settings.run_settings import nested
+    from shoal.engine.store.lineage import here
     from shoal.lifecycle.progress import progress
     from shoal.studies.definition import load_study, study_names
     from shoal.studies.runner import run_study
@@ -51,6 +52,8 @@ def study(
             err.print(label, highlight=False)
             return observe
 
+        if here().git.dirty and not gather:
+            err.print("the work tree differs from its commit: this result cannot be kept (shoal claims --keep)")
         changes = nested(overrides or ())
         result = run_study(name, scale, seeds, changes, watch, rows=row or (), columns=column or (), gather=gather)
     if as_json:

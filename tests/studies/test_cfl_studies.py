@@ -1,9 +1,11 @@
 """Studies of CFL: what is simulated is what eq. 30 is of, and subsets are what their rows are called."""
 
+import math
+
 import pytest
 
 from shoal.studies.cells import cells
-from shoal.studies.cfl.simulate import noisy_gradients
+from shoal.studies.cfl.simulate import noise_bound, noisy_gradients
 from shoal.studies.definition import load_study
 
 
@@ -31,3 +33,20 @@ def test_the_studies_name_the_same_metrics_as_the_simulation(tmp_path):
         {"dimension": 20, "clients_per_group": 2, "trials": 2, "groups": 2, "noise": 1}, 0, tmp_path
     )
     assert set(study.metrics) == set(found)
+
+
+@pytest.mark.parametrize("groups", [2, 3, 5, 10])
+def test_theorem_1_separates_below_its_noise_and_not_above(groups: int) -> None:
+    """The bounds of equations 19 and 21, where all clients have the same noise."""
+
+    def separated(noise: float) -> bool:
+        h = 1 - 2 * noise**2
+        angle = math.pi / (groups - 1)
+        cross = 1.0
+        if h >= math.cos(angle):
+            cross = math.cos(angle) * h + math.sin(angle) * math.sqrt(1 - h**2)
+        return h > cross
+
+    bound = noise_bound(groups)
+    assert separated(bound - 1e-6)
+    assert not separated(bound + 1e-6)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
 from shoal.core.streams import Streams
 from shoal.methods.cfl.bipartition import bipartition, correct, separation_gap
+from shoal.review.pages.figures import save
+from shoal.studies.figures import draw_band, label_panel
+from shoal.studies.rows import Measured
 
 
 def noisy_gradients(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
@@ -40,6 +46,38 @@ def noisy_gradients(settings: dict[str, Any], seed: int, folder: Path) -> dict[s
         positive += separation_gap(alpha, truth) > 0
         right += correct(bipartition(alpha), truth)
     return {"gap_positive": positive / trials, "correct_bipartition": right / trials}
+
+
+def noise_bound(groups: int) -> float:
+    """Return the relative noise below which theorem 1 says that clients are always separated.
+
+    With the same noise g for every client, H = 1 - 2 g^2 is the cosine of 2 asin(g), and equation 24 holds where this
+    angle is below half of pi / (k - 1).
+
+    >>> round(noise_bound(2), 3), round(noise_bound(10), 3)
+    (0.707, 0.087)
+    """
+    return math.sin(math.pi / (4 * (groups - 1)))
+
+
+def separation_figure(measured: Sequence[Measured], folder: Path) -> None:
+    """Draw figure 3: both shares over noise, a line a number of groups, and where theorem 1 guarantees them."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    titles = {"gap_positive": "positive gap (equation 30)", "correct_bipartition": "correct bipartition (definition 1)"}
+    groups = list(dict.fromkeys(cell.row.settings["groups"] for cell in measured))
+    for axes, (metric, title) in zip(panels, titles.items(), strict=True):
+        for number, k in enumerate(groups):
+            points = [
+                (cell.column.settings["noise"], metrics[metric])
+                for cell in measured
+                if cell.row.settings["groups"] == k
+                for metrics in cell.metrics
+            ]
+            draw_band(axes, pd.DataFrame(points, columns=["noise", "share"]), "noise", "share", f"k = {k}")
+            axes.axvspan(0, noise_bound(k), ymax=0.03, color=f"C{number}", alpha=0.5)
+        label_panel(axes, "relative noise of gradients (bars: theorem 1)", "share of draws", title=title)
+    save(figure, folder / "separation.png")
 
 
 def toy_paths(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
