@@ -42,7 +42,9 @@ def shortest_combination(gram: np.ndarray) -> np.ndarray:
             step = min(step, gap / curvature)
         share[best] += step
         share[worst] -= step
-    return share / share.sum()
+    total: float = share.sum()
+    weights: np.ndarray = share / total
+    return weights
 
 
 def unified_step(deviations: Tensor) -> tuple[Tensor, np.ndarray]:

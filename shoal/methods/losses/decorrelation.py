@@ -11,6 +11,10 @@ EPSILON = 1e-8
 """Added to variances, so that a constant dimension has no infinite value."""
 
 
+AUTHORS_ROWS = 64
+"""Rows of a batch for which the authors chose their weight, 0.1."""
+
+
 def decorrelation(h: Tensor) -> Tensor:
     """Return the mean square of the correlations of different dimensions, times (n - 1)^2 / n as the authors scale it.
 
@@ -28,3 +32,15 @@ def decorrelation(h: Tensor) -> Tensor:
     products = (columns.T @ columns).square()
     others = products.sum() - products.diagonal().sum()
     return others / (d * (d - 1)) / n
+
+
+def decorrelation_term(h: Tensor) -> Tensor:
+    """Return `decorrelation` as large as it is in a batch of `AUTHORS_ROWS` rows with the same correlations.
+
+    The value of the authors' code grows with the number of rows. Without this, their weight of 0.1 would mean four
+    times as much for two views of 128 samples.
+
+    Args:
+        h: features (n, d), n and d at least 2.
+    """
+    return decorrelation(h) * (AUTHORS_ROWS / len(h))

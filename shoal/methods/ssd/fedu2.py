@@ -20,7 +20,7 @@ from shoal.methods.contract.declared import MessageForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.losses.contrastive import contrastive
 from shoal.methods.losses.tangent_spread import SphereDraws, sphere_draws, tangent_spread
-from shoal.methods.ssd.fedsimclr import FedSimCLR
+from shoal.methods.ssd.self_supervised import SelfSupervised
 from shoal.methods.training.local_steps import LocalSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 
@@ -34,12 +34,12 @@ class FedU2Settings:
     server_lr: float = setting(0.1, "length of the server's step: half as long as the model moves at most", gt=0)
 
 
-class FedU2(FedSimCLR):
+class FedU2(SelfSupervised):
     """FedU2 as a method: server state, views and scores are those of FedSimCLR."""
 
     name = "fedu2"
     Settings = FedU2Settings
-    settings: FedU2Settings  # type: ignore[assignment]
+    settings: FedU2Settings
     averages = False  # the server needs each client's model
     server_optimiser = False  # it has a step of its own
 

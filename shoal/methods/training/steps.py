@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from shoal.methods.contract.base import Client, ClientError, Method, Update
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.losses.decorrelation import decorrelation
+from shoal.methods.losses.decorrelation import decorrelation_term
 from shoal.methods.training.batch_statistics import has_batch_norm
 from shoal.methods.training.kept_steps import StepKeeper, StepRules
 from shoal.methods.training.local import build_optimiser
@@ -90,7 +90,7 @@ class GradientMethod(Method):
             loss = loss + local.proximal / 2 * distance
             metrics = {**metrics, "proximal": distance.detach()}
         if kept:
-            term = decorrelation(torch.cat(kept))
+            term = decorrelation_term(torch.cat(kept))
             loss = loss + local.decorrelation * term
             metrics = {**metrics, "decorrelation": term.detach()}
         return loss, metrics

@@ -14,6 +14,7 @@ from PIL import Image
 
 from shoal.core.records import record_to_json
 from shoal.engine.settings.addresses import masked
+from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.checkpoint import manifests
 from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.codec import StoreError
@@ -89,11 +90,6 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         heading=f"{name_of_method(settings.method.name)} on {settings.data.name}",
         summary=part("the summary", lambda: summary_of(run)),
         result=result,
-        next=part("what to do next", lambda: next_step(run, result)),
-        loss_note=METHODS[settings.method.name].loss_note(settings.dataclass("method"), settings.rounds),
-        missing_letters=part("letters", lambda: missing_letters(names_in_pictures(run, table))),
-        name_of=name_of,
-        value_of=value_of,
         metrics=shown_metrics(result),
         described=DESCRIBED,
         clusters=part("the table of clusters", lambda: cluster_rows(run)),
@@ -103,15 +99,16 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         clients=clients[:MAX_CLIENTS],
         clients_left=max(0, len(clients) - MAX_CLIENTS),
         missed=(part("clients that did not answer", lambda: missed_rounds(run)) or [])[:MAX_CLIENTS],
+        next=part("what to do next", lambda: next_step(run, result)),
+        missing_letters=part("letters", lambda: missing_letters(names_in_pictures(run, table))),
         chosen=part("settings that differ from the defaults", lambda: chosen_settings(settings)),
-        settings=masked(yaml.safe_dump(settings.to_json(), sort_keys=False)),
         origins=part("origins", lambda: origins(run)),
-        lineage=masked(yaml.safe_dump(record_to_json(run.lineage()))),
         figures=figures,
         figures_left=figures_left,
         embedding=part("the figure of features", lambda: embedded_if_there(run.figures / EMBEDDING)),
         events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
         **about_clusters,
+        **words_for(settings),
         **about_files(run, beside),
     )
     if beside:
@@ -119,11 +116,20 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
     return page
 
 
+def words_for(settings: Settings) -> dict[str, Any]:
+    """Return functions that name numbers, why the loss jumps where it does by design, and all settings as YAML."""
+    method = METHODS[settings.method.name]
+    note = method.loss_note(settings.dataclass("method"), settings.rounds)
+    all_settings = masked(yaml.safe_dump(settings.to_json(), sort_keys=False))
+    return {"name_of": name_of, "value_of": value_of, "loss_note": note, "settings": all_settings}
+
+
 def about_files(run: RunFolder, beside: bool) -> dict[str, Any]:
-    """Return the links to the run's other files, and the command that repeats the run."""
+    """Return the links to the run's other files, the command that repeats the run, and the lineage as YAML."""
+    lineage = masked(yaml.safe_dump(record_to_json(run.lineage())))
     if not beside:
-        return {"files": [], "repeat": "dvc repro"}
-    return {"files": run_files(run), "repeat": repeat_command(run)}
+        return {"files": [], "repeat": "dvc repro", "lineage": lineage}
+    return {"files": run_files(run), "repeat": repeat_command(run), "lineage": lineage}
 
 
 def about_baselines(run: RunFolder, table: pd.DataFrame) -> dict[str, Any]:

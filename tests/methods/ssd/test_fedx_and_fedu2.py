@@ -27,6 +27,7 @@ def test_a_step_of_fedx_sees_two_views_of_its_batch_and_one_of_others(world):
         assert both[: len(positions)].tolist() == positions.tolist()
         others = both[len(positions) :].tolist()
         assert len(set(others)) == len(positions)
+        assert set(others) != set(positions.tolist())
     assert pairs[0][16:].tolist() != pairs[1][16:].tolist()
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shoal.methods.contract.context import MethodError
-from shoal.methods.losses.decorrelation import decorrelation
+from shoal.methods.losses.decorrelation import decorrelation, decorrelation_term
 from shoal.methods.registry import METHODS
 
 
@@ -31,6 +31,14 @@ def test_it_is_the_mean_squared_correlation(world):
     squared = np.corrcoef(h.numpy().T) ** 2
     others = squared[~np.eye(5, dtype=bool)].mean()
     assert decorrelation(h).item() == pytest.approx(others * 8**2 / 9, rel=1e-6)
+
+
+def test_the_term_has_the_strength_of_the_authors_batch_whatever_the_rows():
+    torch.manual_seed(0)
+    mixed = torch.randn(4096, 6, dtype=torch.float64) @ torch.randn(6, 6, dtype=torch.float64)
+    whole = decorrelation_term(mixed).item()
+    assert decorrelation_term(mixed[:1024]).item() == pytest.approx(whole, rel=0.1)
+    assert decorrelation(mixed[:64]).item() == pytest.approx(decorrelation_term(mixed[:64]).item())
 
 
 def trained(world, name, weight):

@@ -76,6 +76,10 @@ def test_each_letter_is_drawn_in_a_font_that_has_it(only_font: Path) -> None:
     assert black[:, 1].min() == 10
     assert np.ptp(black, axis=0).tolist() == [13, 13]  # a square of 0.7 of 20 pixels
     assert black[:, 0].max() == 5 + font(20).getmetrics()[0] - 1  # on the line of DejaVu Sans
+    both = Image.new("L", (80, 40), 255)
+    write(ImageDraw.Draw(both), (10, 5), "東 京", 20, 0)
+    right = np.argwhere(np.asarray(both) < 128)[:, 1].max()
+    assert right == pytest.approx(10 + text_length("東 ", 20) + 13, abs=1)
 
 
 def test_a_figure_with_odd_names_is_drawn_without_a_warning(tmp_path: Path, only_font: Path) -> None:
