@@ -88,7 +88,7 @@ def test_a_run_shows_what_its_folder_holds(found: shoal.Run) -> None:
     assert {"bytes", "clusters/cluster-00"} <= again.figures.keys()
     assert all(path.is_file() for path in again.figures.values())
     again.report.unlink()
-    assert "kmeans on mine" in again.report.read_text()
+    assert "K-means on pooled samples: mine" in again.report.read_text()
     assert "3</b><br>clusters" in again._repr_html_()
 
 

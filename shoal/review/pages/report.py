@@ -87,7 +87,6 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         run.path / "report.html",
         "report.html.j2",
         name=run.name,
-        heading=f"{name_of_method(settings.method.name)} on {settings.data.name}",
         summary=part("the summary", lambda: summary_of(run)),
         result=result,
         metrics=shown_metrics(result),
@@ -117,11 +116,12 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
 
 
 def words_for(settings: Settings) -> dict[str, Any]:
-    """Return functions that name numbers, why the loss jumps where it does by design, and all settings as YAML."""
+    """Return the heading, functions that name numbers, why the loss jumps by design, and all settings as YAML."""
     method = METHODS[settings.method.name]
     note = method.loss_note(settings.dataclass("method"), settings.rounds)
     all_settings = masked(yaml.safe_dump(settings.to_json(), sort_keys=False))
-    return {"name_of": name_of, "value_of": value_of, "loss_note": note, "settings": all_settings}
+    heading = f"{name_of_method(settings.method.name)}: {settings.data.name}"
+    return {"heading": heading, "name_of": name_of, "value_of": value_of, "loss_note": note, "settings": all_settings}
 
 
 def about_files(run: RunFolder, beside: bool) -> dict[str, Any]:
