@@ -56,7 +56,8 @@ def test_fedu2s_server_moves_towards_all_clients_alike(world):
     method = world.method("fedu2")
     server = world.start(method, 2)
     names = [name for name, _ in method.network().named_parameters()]
-    first, last = names[0], names[-1]
+    first = names[0]
+    last = names[-1]
     update = method.client_update(method.broadcast(server, 0), world.client(0, 1))
 
     def moved(name, by, count):
