@@ -27,6 +27,8 @@ REASONS: dict[str, tuple[str, ...]] = {
         "sweeps.files.write_result_files",
     ),
     "settings as a user gives them, before they are checked, or as YAML shows them": (
+        "engine.settings.defaults.changed_settings",
+        "engine.settings.defaults.default_settings",
         "engine.settings.merge.merge",
         "engine.settings.run_settings.flatten",
         "engine.settings.run_settings.load_settings",

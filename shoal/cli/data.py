@@ -338,7 +338,6 @@ def add(
         append=append,
     )
     _show_added(added)
-    _announce(name)
     if encoder is not None:
         show_embedded(embed(name, encoder))
 
@@ -383,7 +382,7 @@ def _announce(name: str) -> None:
 
 
 def _show_added(added: Added) -> None:
-    """Print what was added; end with status 1 where DVC did not take it."""
+    """Print what was added, and start the deployments that wait for it; end with status 1 where DVC did not take it."""
     from shoal.cli.console import out, say
     from shoal.cli.data_tables import print_manifest
     from shoal.cli.intake_table import print_intake
@@ -399,6 +398,7 @@ def _show_added(added: Added) -> None:
         raise typer.Exit(1)
     if added.pointer is not None:
         say(f"tracked by DVC: commit {added.pointer} to git, and `dvc push` the data to your remote")
+    _announce(added.prepared.manifest.name)
 
 
 def _size(text: str | None) -> tuple[int, int] | None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import quote
 
 import requests
@@ -160,12 +160,21 @@ def serve(
         for line in what_is_open(host, port, service.mlflow_port):
             tell(line)
         tell("Ctrl-C ends all of it")
-        try:
-            while True:
-                parts.check(logs)
-                time.sleep(1)
-        finally:
-            watch.stop()
+        wait(parts, logs, watch)
+
+
+def wait(parts: Processes, logs: Path, watch: FolderWatch) -> NoReturn:
+    """Wait until a part ends, or Ctrl-C.
+
+    Raises:
+        ServeError: a part ended; names its log file.
+    """
+    try:
+        while True:
+            parts.check(logs)
+            time.sleep(1)
+    finally:
+        watch.stop()
 
 
 def planned(host: str, port: int, mlflow_port: int) -> Service:

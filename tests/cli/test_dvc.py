@@ -55,6 +55,7 @@ NOT_OF_THE_PIPELINE = {
     "png_text.py",
     "remedy.py",
     "repair.py",
+    "sifting.py",
     "spelling.py",
     "table_coding.py",
     "table_options.py",

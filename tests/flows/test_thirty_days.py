@@ -125,6 +125,7 @@ def check_names(home: Path, lines: list[Line]) -> None:
     assert all(each in page for each in approved["night"]["clusters"])
 
 
+@pytest.mark.slow
 def test_six_days(server: Server, home: Path) -> None:
     check(home, list(SPECIAL), lived(server, home))
 

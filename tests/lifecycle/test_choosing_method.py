@@ -17,7 +17,6 @@ from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.lifecycle import choosing_method
 from shoal.lifecycle.choosing_method import choice_file, facts_of
-from shoal.lifecycle.nights import check_settings
 from shoal.lifecycle.preflight import check_method
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, settled, with_scheme
 from shoal.lifecycle.starting import find_like, new_run
@@ -116,8 +115,6 @@ def test_local_settings_without_effect_are_told(home: Path) -> None:
 def test_what_only_some_methods_take_wants_a_method(home: Path) -> None:
     with pytest.raises(MethodError, match=r"privacy\.clip is for some methods only, and method\.name is auto"):
         check_method(unnamed(privacy={"clip": 1.0, "noise": 1.0}), places.store())
-    with pytest.raises(ShoalError, match=r"method\.name is auto: set it to one"):
-        check_settings(unnamed(tracking={"mlflow": True}))
 
 
 def test_a_budget_is_said_in_steps_or_in_epochs(home: Path, small: Make) -> None:

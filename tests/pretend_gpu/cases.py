@@ -78,6 +78,8 @@ CASES: dict[str, dict[str, Any]] = {
         "workers": {"batched": 2},
         "rounds": 5,
     },
+    "fedx": {"method": {"name": "fedx"}},
+    "fedu2": {"method": {"name": "fedu2"}},
     "fedbyol": {"method": {"name": "fedbyol"}},
     "fedema": {"method": {"name": "fedema", "stale": "mix"}, "rounds": 3},
     "cfl": {

@@ -101,8 +101,10 @@ def with_others(batches: Iterable[Tensor], client: Client) -> Iterator[Tensor]:
         batches: positions, one tensor a step.
         client: owns the samples.
     """
-    generator = client.streams.torch("other samples")
+    # Drawn on the device: a copy to it would wait in every step.
+    device = client.train.index.device
+    generator = client.streams.torch("other samples", device)
     count = len(client.train)
     for positions in batches:
-        others = torch.randperm(count, generator=generator)[: len(positions)]
-        yield torch.cat((positions, others.to(positions.device)))
+        others = torch.randperm(count, generator=generator, device=device)[: len(positions)]
+        yield torch.cat((positions, others))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from shoal.methods.scores.metrics import AVERAGED, DESCRIBED
 from shoal.methods.scores.verdict import in_words
 from shoal.review.results.summary import IN_WORDS, duration, size
@@ -59,6 +61,8 @@ def value_of(key: str, value: object) -> str:
     ('956.6 kB', '0.4 s', '4.3935', '1,288')
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if not math.isfinite(value):
         return str(value)
     if key.startswith("bytes_"):
         return size(value)
