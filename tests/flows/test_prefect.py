@@ -147,6 +147,7 @@ KILLED_IN_EVALUATION = (
 )
 
 
+@pytest.mark.slow
 def test_the_flow_run_of_a_pipeline_that_was_killed_after_its_rounds_is_ended(
     server: Server, home: Path, small: Make
 ) -> None:

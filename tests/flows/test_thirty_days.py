@@ -162,6 +162,7 @@ for name in ("few", "first", "more"):
 """
 
 
+@pytest.mark.slow
 def test_nights_choose_a_method_once_and_want_enough_held_out_samples(server: Server, home: Path) -> None:
     rng = np.random.default_rng(0)
     for name, rows in (("few", 20), ("first", 90), ("more", 60)):

@@ -56,6 +56,7 @@ def numbers(result: SearchResult) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_search_that_was_killed_in_a_trial_is_the_same_as_a_straight_one(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
