@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from shoal.engine.messages.wire import Evaluated, Failed
 from shoal.engine.rounds.active_run import ActiveRun
 from shoal.engine.rounds.units import EvaluateRound, Runner
+from shoal.engine.settings.hardware import release_freed_memory
 from shoal.engine.store.run_folder import RunError
 from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.methods.contract.base import Server
@@ -42,6 +43,8 @@ class EvaluationStep:
         settings = self.active_run.opened.settings
         if not final and server.round % settings.evaluate.every:
             return {}
+        if final:
+            release_freed_memory()  # of the rounds' messages
         workers = self.slots
         if settings.workers.remote_files:
             workers = 1  # workers with files of their own do not see those of others

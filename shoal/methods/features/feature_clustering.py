@@ -46,7 +46,6 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions
 from shoal.methods.features.encoding import encoder_of
 from shoal.methods.features.space import MEAN, SpaceSettings, column_moments, fitted_space, in_space
-from shoal.methods.scores.assignment import ROWS as MARGIN_ROWS
 from shoal.methods.scores.assignment import Nearest, nearest_centres
 from shoal.methods.scores.evaluation import Judged, evaluate_predictor, samples_at
 
@@ -480,7 +479,7 @@ class FeatureClustering(Method):
         vectors = self.judged_vectors(server, clients, evaluation)
         count = len(vectors)
         near = Nearest(torch.empty(count, dtype=torch.int64), torch.empty(count), torch.empty(count))
-        for first, z in vectors.batches(MARGIN_ROWS):
+        for first, z in vectors.batches(ROWS):
             found = self.assign(server, z)
             # Copied to its place: small tensors between large ones that are freed would hold the memory of these.
             here = nearest_centres(found.embedding.cpu(), centres, found.cluster.cpu())

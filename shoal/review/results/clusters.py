@@ -192,6 +192,7 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
         # One after the other: workers that share no file system with this machine keep one state at a time.
         answers = {r: assigned(run, r, call, judge=r == round) for r in reversed(states)}
         write_clusters(run, answers[round], {r: answer.cluster for r, answer in answers.items()})
+        release_freed_memory()  # of the table, before the report reads it
         remember(run)
     except ShoalError as error:  # the run itself is done, whatever becomes of its table
         message = f"no cluster table: {error}"
