@@ -127,12 +127,13 @@ def assign_new(settings: AssignSettings) -> Assignment:
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder):
         champion = _champion(settings)
-        new = new_files(watch, champion, known_files(folder))
+        unreadable: list[str] = []
+        new = new_files(watch, champion, known_files(folder), unreadable)
         done = Assignment(f"nothing new in {watch}", 0, "")
         if new:
             done = write_batch(settings, watch, folder, champion, new)
         logged = [log_batch(settings.model, batch) for batch in batches(folder) if not (batch / LOGGED).exists()]
-        return replace(done, logged=all(logged))
+        return replace(done, left_out=(*done.left_out, *unreadable), logged=all(logged))
 
 
 @contextlib.contextmanager
@@ -189,10 +190,19 @@ def known_files(folder: Path) -> dict[str, FileFacts]:
     return known
 
 
-def new_files(watch: Path, champion: _Champion, known: Mapping[str, FileFacts]) -> dict[str, FileFacts]:
-    """Return the files that are new, or whose bytes are others than before, by path below the watched folder."""
+def new_files(
+    watch: Path, champion: _Champion, known: Mapping[str, FileFacts], unreadable: list[str]
+) -> dict[str, FileFacts]:
+    """Return the files that are new, or whose bytes are others than before, by path below the watched folder.
+
+    Args:
+        watch: the watched folder.
+        champion: the model that assigns.
+        known: facts of files that were assigned or left out before.
+        unreadable: gets a sentence for each file that cannot be read; the next time looks again.
+    """
     found = {}
-    for path in candidates(watch, champion.predictor):
+    for path in candidates(watch, champion.predictor, unreadable):
         name = path.relative_to(watch).as_posix()
         before = known.get(name)
         try:
@@ -201,17 +211,25 @@ def new_files(watch: Path, champion: _Champion, known: Mapping[str, FileFacts]) 
                 continue
             with path.open("rb") as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError:
-            continue  # it was removed a moment ago, or cannot be read yet: the next time looks again
+        except FileNotFoundError:
+            continue  # it was removed a moment ago
+        except OSError as error:
+            unreadable.append(f"{name}: it cannot be read ({error.strerror or error})")
+            continue
         if before is None or before.sha256 != sha256:
             found[name] = FileFacts(sha256, about.st_size, about.st_mtime_ns)
     return found
 
 
-def candidates(watch: Path, predictor: Predictor) -> list[Path]:
-    """Return the files below a folder that a model may take: images, or tables and arrays of vectors."""
+def candidates(watch: Path, predictor: Predictor, unreadable: list[str]) -> list[Path]:
+    """Return the files below a folder that a model may take: images, or tables and arrays of vectors.
+
+    `unreadable` gets a sentence for each file or folder that cannot be read.
+    """
     if predictor.takes_images(watch):
-        return find_images(watch, Intake()).images
+        found = find_images(watch, Intake())
+        unreadable.extend(f"{each.path}: {each.reason}" for each in found.rejected)
+        return found.images
     return sorted(
         path
         for path in watch.rglob("*")

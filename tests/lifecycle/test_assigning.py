@@ -214,3 +214,26 @@ def test_tables_of_vectors_are_assigned_file_by_file(home: Path, small: Make) ->
     assert table["row"].tolist() == list(range(6))
     assert table["cluster_id"].nunique() == 3
     assert json.loads((Path(done.folder) / "batch.json").read_text())["files"].keys() == {"monday.csv", "tuesday.csv"}
+
+
+def test_a_file_that_cannot_be_read_is_told_and_assigned_once_it_can(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(place, "dark-1.png", "left-2.png")
+    opened = Path.open
+
+    def refuses(path: Path, *given: Any, **named: Any) -> Any:
+        if path.name == "left-2.png":
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", refuses)
+        done = assign_new(SETTINGS)
+    assert done.samples == 1
+    (told,) = done.left_out
+    assert told.startswith("left-2.png: ")
+    assert "Permission denied" in told
+    done = assign_new(SETTINGS)
+    assert (done.samples, done.left_out) == (1, ())
+    assert set(all_tables(place)["file"]) == {"dark-1.png", "left-2.png"}

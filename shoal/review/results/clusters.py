@@ -505,8 +505,9 @@ def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> 
     test = np.full(prepared.spec.test, -1) if prepared.test_y is None else np.asarray(prepared.test_y)
     known = np.concatenate([y, test])
     words = prepared.manifest.class_names or [str(k) for k in range(int(known.max(initial=0)) + 1)]
-    # The last word is that of no label, -1.
-    found: np.ndarray = np.array([*words, None], dtype=object)[known]
+    found = np.full(len(known), None, dtype=object)
+    labelled = known >= 0
+    found[labelled] = np.array(words, dtype=object)[known[labelled]]
     return found
 
 
