@@ -270,7 +270,7 @@ def make_result(study: Study, scale: str, runs: Sequence[RunOfCell], overrides: 
     if failed and not groups:
         raise StudyError(f"study {study.name!r}: every run failed; {failed[0].message}")
     measured = [
-        Measured(group.row, group.column, tuple(run_result(run).metrics for run in group.runs), group.seeds)
+        Measured(group.row, group.column, tuple(run_numbers(run) for run in group.runs), group.seeds)
         for group in groups
     ]
     rows = measured_rows(study, measured)
@@ -291,6 +291,12 @@ def make_result(study: Study, scale: str, runs: Sequence[RunOfCell], overrides: 
     ]
     rules = stamped_rules(study, scale)
     return write_result(study, scale, rows, from_runs(finished), overrides, rules, cells, failed, words)
+
+
+def run_numbers(run: RunFolder) -> dict[str, float]:
+    """Return the metrics of a run's last evaluated round, and its numbers beside null baselines."""
+    result = run_result(run)
+    return {**result.quality, **result.metrics}
 
 
 def draw_curves(study: Study, groups: Sequence[Group], folder: Path) -> None:

@@ -29,6 +29,7 @@ from shoal.methods.scores.baselines import (
     MAX_SIDE,
     Comparison,
     compare_clusters,
+    features_accuracy,
     probe_of,
     side_by_side,
 )
@@ -88,10 +89,15 @@ def null_comparison(
         labels,
         streams,
     )
-    if labels is None or len(labels) < len(rows) or not learns_features(opened.method):
+    if labels is None or len(labels) < len(rows):
         return comparison
-    features = assignment.feature_rows[rows.numpy()]
-    return with_probes(comparison, features, spaces, labels, int((rows < len(evaluation.train)).sum()))
+    if learns_features(opened.method):
+        features = assignment.feature_rows[rows.numpy()]
+        return with_probes(comparison, features, spaces, labels, int((rows < len(evaluation.train)).sum()))
+    if opened.method.judges_features and assignment.centres is None:
+        features = assignment.feature_rows[rows.numpy()]
+        return replace(comparison, features_acc=features_accuracy(features, assignment.clusters, labels, streams))
+    return comparison
 
 
 def learns_features(method: Method) -> bool:

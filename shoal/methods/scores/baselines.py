@@ -53,6 +53,7 @@ class Comparison:
         baseline_acc: of each baseline, by the name of its space.
         probe: of the run's features, where features are what it learns and there are labels.
         baseline_probes: the same of each baseline.
+        features_acc: of K-means on the features, where the run's clusters are those of a trained head.
     """
 
     samples: int
@@ -65,11 +66,17 @@ class Comparison:
     baseline_acc: Mapping[str, float] = field(default_factory=dict)
     probe: float | None = None
     baseline_probes: Mapping[str, float] = field(default_factory=dict)
+    features_acc: float | None = None
 
     @property
     def numbers(self) -> dict[str, float]:
         """Every number by a name of its own, as it is listed with a run's quality."""
-        found: dict[str, float | None] = {"neighbour_agreement": self.neighbours, "chance_acc": self.chance_acc}
+        found: dict[str, float | None] = {
+            "neighbour_agreement": self.neighbours,
+            "chance_acc": self.chance_acc,
+            "features_acc": self.features_acc,
+            "probe_of_run": self.probe,
+        }
         for kind, values in (
             ("neighbour_agreement", self.baseline_neighbours),
             ("acc", self.baseline_acc),
@@ -121,6 +128,20 @@ def compare_clusters(
         largest_class=float(np.unique(labels, return_counts=True)[1].max() / len(labels)),
         baseline_acc={name: accuracy(labels, found[: len(labels)]) for name, found in baselines.items()},
     )
+
+
+def features_accuracy(x: np.ndarray, clusters: int, labels: np.ndarray, streams: Streams) -> float | None:
+    """Return the ACC of K-means on features; None where they are not finite or fewer than the clusters.
+
+    Args:
+        x: (n, d).
+        clusters: of K-means.
+        labels: int (n,).
+        streams: draw the starts.
+    """
+    if len(x) < clusters or not np.isfinite(x).all():
+        return None
+    return accuracy(labels, kmeans(x, clusters, streams.numpy("K-means on features"), starts=STARTS).cluster)
 
 
 def side_by_side(pixels: np.ndarray, features: np.ndarray) -> np.ndarray:

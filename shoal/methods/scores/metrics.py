@@ -109,6 +109,12 @@ METRICS = (
         "index",
         labels=False,
     ),
+    Metric(
+        "features_acc",
+        "accuracy of K-means on the features of a method with a trained cluster head, on a draw of samples",
+        "higher",
+        "share",
+    ),
     Metric("chance_acc", "accuracy of the run's clusters in random order", "neither", "share"),
     Metric(
         "balance",

@@ -14,6 +14,8 @@ NAMES = {
     **IN_WORDS,
     **{f"bytes_{way}": f"sent {words}" for way, words in WAYS.items()},
     "ari": "ARI",
+    "features_acc": "ACC of K-means on the features",
+    "probe_of_run": "linear probe on the run's features, on a draw of samples",
     "acc_min": "ACC of the worst client",
     "acc_max": "ACC of the best client",
     "probe_sgd": "linear probe, as papers train it",
@@ -34,7 +36,7 @@ NAMES = {
     "pool_recall": "left out rightly (recall)",
     "confidence": "mean confidence",
 }
-OF_BASELINES = ("neighbour_agreement", "acc", "probe")
+OF_BASELINES = ("neighbour_agreement", "acc")
 """Numbers that null baselines have too: the name of the baseline stands behind `_of_`."""
 
 
@@ -49,6 +51,8 @@ def name_of(key: str) -> str:
     if key.endswith(AVERAGED):
         return f"{name_of(key.removesuffix(AVERAGED))}, averaged BatchNorm"
     number, _, space = key.partition("_of_")
+    if space and number == "probe":
+        return f"linear probe on {in_words(space)}"
     if space and number in OF_BASELINES:
         return f"{name_of(number)} of K-means on {in_words(space)}"
     return key.replace("_", " ")

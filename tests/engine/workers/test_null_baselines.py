@@ -71,9 +71,18 @@ def test_features_that_are_learnt_are_judged_by_a_probe_and_clusters_are_not(hom
     assert learnt.probe is not None
     assert learnt.baseline_probes.keys() == {"pixels", "untrained"}
     assert learnt.baseline_probes["pixels"] == pytest.approx(0.93, abs=0.03)
+    assert learnt.numbers["probe_of_run"] == learnt.probe
     clusters = comparison_of(small(method={"name": "kmeans"}))
     assert clusters.probe is None
+    assert clusters.features_acc is None
     assert clusters.baseline_acc["pixels"] == learnt.baseline_acc["pixels"]
+
+
+def test_an_untrained_head_is_worse_than_k_means_on_its_features(home: Path, small: Make) -> None:
+    found = comparison_of(small(method={"name": "fedcc"}, rounds=1))
+    assert found.acc is not None
+    assert found.features_acc is not None
+    assert found.features_acc > found.acc + 0.1
 
 
 def test_a_table_is_compared_by_its_columns(home: Path, small: Make) -> None:
