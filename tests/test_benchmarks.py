@@ -8,13 +8,15 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
-from benchmarks import gpu_probe, large_vectors, many_clients
+from benchmarks import cfcl_control, gpu_probe, large_vectors, many_clients
 from benchmarks.device import Case, measure, next_round, world
 from benchmarks.engines import batched, plain
 from benchmarks.file_creation import costs
@@ -27,6 +29,10 @@ from shoal.data.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.cfcl.selection import triplet_loss
+from shoal.methods.losses.align_uniform import align_loss, uniform_loss
+from shoal.methods.losses.contrastive import contrastive
+from shoal.studies.kept import kept_folder
 from tests.sources import ROOT
 
 TINY = Workload(clients=2, samples=20, batch=10, rounds=2)
@@ -173,6 +179,51 @@ def test_the_runs_of_the_benchmark_before_are_cleared(home: Path) -> None:
     assert weights.numel() == 80_202
     assert len(marks) == 1 + TINY.rounds
     assert not (places.runs() / "old").exists()
+
+
+@pytest.fixture
+def few_images() -> cfcl_control.Images:
+    """Sixty noisy images to train on and sixty to test on: the brightness of the upper half hints at the class."""
+    draws = torch.Generator().manual_seed(0)
+    y = torch.arange(60) % 10
+    x = torch.rand(2, 60, 1, 28, 28, generator=draws)
+    x[:, :, :, :14] += y.view(-1, 1, 1, 1) / 50
+    return cfcl_control.Images(x[0], y, x[1], y)
+
+
+def test_each_loss_of_the_control_trains(few_images: cfcl_control.Images) -> None:
+    for number in (0, 6, 7, 8, 12, 14):
+        family = replace(cfcl_control.FAMILIES[number], batch=20)
+        found = cfcl_control.measure(family, few_images, (0, 3))
+        assert len(found["curve"][3]) == 3 * len(family.values) * 2
+        assert found["curve"][3] != found["curve"][0]
+
+
+def test_losses_of_the_control_are_those_of_the_methods() -> None:
+    draws = torch.Generator().manual_seed(0)
+    first, second = F.normalize(torch.randn(2, 3, 8, 64, generator=draws), dim=3)
+    labels = torch.arange(8).repeat(3, 1)
+    values = torch.tensor([0.2, 1.0, 2.0])
+    found = {
+        loss: loss(first, second, labels, values, draws)
+        for loss in (cfcl_control.triplet, cfcl_control.nt_xent, cfcl_control.align_uniform)
+    }
+    for number, value in enumerate(values.tolist()):
+        a = first[number]
+        b = second[number]
+        spread = (uniform_loss(a) + uniform_loss(b)) / 2
+        expected = {
+            cfcl_control.triplet: triplet_loss(a, b, a.roll(1, 0), value),
+            cfcl_control.nt_xent: contrastive(a, b, value),
+            cfcl_control.align_uniform: align_loss(a, b) + value * spread,
+        }
+        for loss, one in expected.items():
+            torch.testing.assert_close(found[loss][number], one)
+
+
+def test_the_page_has_the_table_of_the_control() -> None:
+    kept = json.loads((kept_folder() / "cfcl_control.json").read_text())
+    assert cfcl_control.table(kept["families"]) in (ROOT / "docs/results/text/cfcl.md").read_text()
 
 
 SHRUNK: dict[str, tuple[str, ...]] = {
