@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +55,9 @@ class Entry:
 def entries(study: Study, docs: Path = DOCS) -> list[Entry]:
     """Return every claim of a study at each scale that measured it; a claim without any, at the first that can.
 
-    Cells that other results lend to a scale without a result of its own count where nothing else measured the claim.
+    Scales at which it is out of its regime are left out where another one judges it; where none does, the largest
+    stands. Cells that other results lend to a scale without a result of its own count where nothing else measured the
+    claim.
     """
     by_scale = {scale: entries_at(study, scale, docs) for scale in study.scales}
     kept = {scale for scale in study.scales if load_kept(study.name, scale, docs) is not None}
@@ -63,8 +66,14 @@ def entries(study: Study, docs: Path = DOCS) -> list[Entry]:
         scales = [scale for scale in study.judged_at(claim) if scale == "paper" or claim.decidable == "any"]
         own = [entry for scale in scales for entry in by_scale[scale] if entry.claim is claim]
         measured = [entry for entry in own if entry.checked.interval is not None]
-        found += [entry for entry in measured if entry.scale in kept] or measured[:1] or own[:1]
+        found += standing([entry for entry in measured if entry.scale in kept]) or measured[:1] or own[:1]
     return found
+
+
+def standing(found: Sequence[Entry]) -> list[Entry]:
+    """Return the entries of a claim, from the smallest scale to the largest, without scales that say nothing more."""
+    judged = [entry for entry in found if entry.verdict is not Verdict.REGIME]
+    return judged or list(found[-1:])
 
 
 def entries_at(study: Study, scale: str, docs: Path) -> list[Entry]:

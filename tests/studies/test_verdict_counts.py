@@ -9,7 +9,7 @@ from typing import Any
 from shoal.studies.claims import check
 from shoal.studies.judging import Verdict
 from shoal.studies.verdict_counts import count, counts_tables, false_discoveries
-from shoal.studies.verdicts import Entry
+from shoal.studies.verdicts import Entry, standing
 from tests.studies.test_claims import ONE, row, study
 
 BELOW = [9.0, 10.1, 10.9, 12.0]
@@ -53,3 +53,13 @@ def test_claims_of_papers_and_ours_have_a_table_each() -> None:
     assert "| two |" not in papers
     assert "| two | 1 |" in ours
     assert "| all | 1 |" in ours
+
+
+def test_a_scale_out_of_its_regime_says_nothing_more_where_another_judges() -> None:
+    outside = entry(Verdict.REGIME)
+    judged = entry(Verdict.UNDECIDED)
+    assert standing([outside, judged]) == [judged]
+    assert standing([judged, judged]) == [judged, judged]
+    larger = replace(outside, scale="large")
+    assert standing([outside, larger]) == [larger]
+    assert standing([]) == []
