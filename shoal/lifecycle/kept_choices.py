@@ -46,7 +46,7 @@ def known_choice(kind: type[Kind], settings: Settings) -> Kind | None:
     return found if same_data and found.settings_sha256 == settings.digest() else None
 
 
-def write_choice(settings: Settings, choice: Choice | MethodChoice) -> None:
+def write_choice(settings: Settings, choice: Kind) -> None:
     """Keep the choice for these settings.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,3 +141,11 @@ def load_update(run: RunFolder, round: int, done: FinishedWork) -> Update:
     """
     message = load_message(RoundPaths(run.path, round).work / done.update, sha256=done.sha256[done.update])
     return Update(message, metrics=dict(done.metrics), client=done.client)
+
+
+def accepted(run: RunFolder, round: int, done: list[FinishedWork], refused: Container[int]) -> list[FinishedWork]:
+    """Return the work of the clients whose answers are not refused; remove that of the others."""
+    for each in done:
+        if each.client in refused:
+            forget_work(run, round, each)
+    return [each for each in done if each.client not in refused]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -82,13 +81,6 @@ def odd_counts(done: FinishedWork, samples: int) -> str | None:
     return None
 
 
-def as_tabled(value: float) -> float:
-    """Return a metric as tables hold it: older versions took whole numbers that none can, which become infinite."""
-    if isinstance(value, int) and not fits(value):
-        return math.inf if value > 0 else -math.inf
-    return value
-
-
 @dataclass(frozen=True)
 class ClientRow:
     """What a client did in a round.
@@ -124,7 +116,7 @@ class ClientRow:
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> ClientRow:
         """Return what such a row holds."""
-        metrics = {name: as_tabled(value) for name, value in plain.items() if name not in COUNTED}
+        metrics = {name: value for name, value in plain.items() if name not in COUNTED}
         return cls(metrics=metrics, **{name: plain[name] for name in COUNTED})
 
 
