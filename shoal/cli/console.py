@@ -110,8 +110,8 @@ def show_result(result: RunResult) -> None:
         say(f"clusters: {result.run}/clusters.parquet")
 
 
-def results_table(runs: Sequence[ComparedRun]) -> Table:
-    """Return runs side by side: the run, its data and state, method, scores, bytes, seconds."""
+def results_table(runs: Sequence[ComparedRun], *, brief: bool = False) -> Table:
+    """Return runs side by side: method, scores, bytes, seconds; unless `brief` also the run, its data and state."""
     from shoal.methods.scores.metrics import shown_in
 
     numbers = [{**run.result.metrics, **run.result.quality} for run in runs]
@@ -120,12 +120,13 @@ def results_table(runs: Sequence[ComparedRun]) -> Table:
     labelled = any(metric.labels for metric in measured)
     metrics = [metric.name for metric in measured if metric.labels or not labelled]
     delayed = any(run.delay is not None for run in runs)
-    table = Table("run", "data", "state", "method", "rounds")
+    table = Table("method", "rounds") if brief else Table("run", "data", "state", "method", "rounds")
     for name in (*metrics, "MB up", "MB down", "MB d2d", "seconds", *(["delay, s"] * delayed)):
         table.add_column(name, justify="right")
     for run, values in zip(runs, numbers, strict=True):
         result = run.result
-        cells = [Path(result.run).name, run.data, result.status, run.method, str(result.rounds)]
+        cells = [] if brief else [Path(result.run).name, run.data, result.status]
+        cells += [run.method, str(result.rounds)]
         cells += [shown_number(values.get(name), ".3f") for name in metrics]
         cells += [f"{result.bytes[way] / 1e6:.1f}" for way in ("up", "down", "d2d")]
         cells.append(f"{result.seconds:.0f}")
