@@ -208,32 +208,21 @@ def section_of(name: str, sent: Sent) -> str:
         return "Not federated: all samples lie in one place, and nothing of it is sent."
     if not sent.parts:
         return "Nothing is sent: each client keeps what it finds."
-    lines = [f"Raw samples: {_named(sent.samples | sent.hidden)}. Labels: {_named(sent.labels)}.", ""]
+    lines = [*_named("Raw samples", sent.samples | sent.hidden), *_named("Labels", sent.labels)]
     ways: dict[str, list[str]] = {}
     for way in (DOWN, UP, PEER):
         for (of, what), part in sorted(sent.parts.items()):
             if of == way:
-                ways.setdefault(_part_words(what, part, what in sent.samples), []).append(way)
+                ways.setdefault(f"`{what}` {part.bytes:,}", []).append(way)
     by_way: dict[str, list[str]] = {}
     for words, found in ways.items():
         by_way.setdefault(" and ".join(found), []).append(words)
     return "\n".join([*lines, *(f"- {way}: {'; '.join(words)}" for way, words in by_way.items())])
 
 
-def _part_words(what: str, part: Part, samples: bool) -> str:
-    """Return a part of a message in words: its name, its bytes, and how it is made up where that says more."""
-    notes = []
-    if samples:
-        notes.append(f"{part.shape[0]} samples" if part.shape else "samples")
-    elif part.tensors > 1:
-        notes.append(f"{part.tensors} tensors")
-    elif part.shape:
-        notes.append(" x ".join(map(str, part.shape)))
-    return f"`{what}` {part.bytes:,}" + (f" ({', '.join(notes)})" if notes else "")
-
-
-def _named(names: set[str]) -> str:
-    return "yes, as " + ", ".join(f"`{name}`" for name in sorted(names)) if names else "no"
+def _named(what: str, names: set[str]) -> list[str]:
+    """Return lines that say which parts of messages are samples or labels; none where none are."""
+    return [f"**{what}**, as {', '.join(f'`{name}`' for name in sorted(names))}.", ""] if names else []
 
 
 def tables() -> str:

@@ -14,13 +14,6 @@ from shoal.core.errors import DataError, brief
 from shoal.data.readers import MAX_UNPACKED_BYTES
 from shoal.data.sources import Layout, RawFile, verify
 
-IDX_FILES = (
-    "train-images-idx3-ubyte.gz",
-    "train-labels-idx1-ubyte.gz",
-    "t10k-images-idx3-ubyte.gz",
-    "t10k-labels-idx1-ubyte.gz",
-)
-
 
 def _layout(name: str, folder: str, files: dict[str, str], optional: dict[str, str] | None = None) -> Layout:
     return Layout(

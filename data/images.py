@@ -111,11 +111,12 @@ def resized_pixels(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 def odd_sized(pictures: list[Picture], size: tuple[int, int]) -> list[Rejected]:
     """Return the images of another size."""
+    target = f"{size[0]}x{size[1]}"
     return [
         Rejected(
             p.path,
-            f"odd-sized: {p.size[0]}x{p.size[1]} (height x width), expected {size[0]}x{size[1]}",
-            f"not {size[0]}x{size[1]} (height x width)",
+            f"odd-sized: {p.size[0]}x{p.size[1]} (height x width), expected {target}",
+            f"not {target} (height x width)",
         )
         for p in pictures
         if p.size != size
@@ -124,11 +125,12 @@ def odd_sized(pictures: list[Picture], size: tuple[int, int]) -> list[Rejected]:
 
 def resized(pictures: list[Picture], size: tuple[int, int]) -> list[Rejected]:
     """Return the resized images with their original sizes."""
+    target = f"{size[0]}x{size[1]}"
     return [
         Rejected(
             p.path,
-            f"resized from {p.size[0]}x{p.size[1]} to {size[0]}x{size[1]}",
-            f"resized to {size[0]}x{size[1]} (height x width)",
+            f"resized from {p.size[0]}x{p.size[1]} to {target}",
+            f"resized to {target} (height x width)",
         )
         for p in pictures
         if p.size != size

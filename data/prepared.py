@@ -160,7 +160,6 @@ def write_prepared(
     manifest: Manifest,
     arrays: Mapping[str, SampleArray | None],
     columns: Mapping[str, np.ndarray] | None = None,
-    files: Mapping[str, bytes] | None = None,
 ) -> Manifest:
     """Write arrays and manifest to `folder`, atomically: a half-written set never carries the final name.
 
@@ -169,7 +168,6 @@ def write_prepared(
         manifest: all but the digest, which is computed here.
         arrays: of the names in ARRAYS; `train_x` is required.
         columns: per-training-sample columns, such as the natural client of each sample.
-        files: other files of the set by name; the digest is of arrays and columns alone.
 
     Returns:
         The manifest with its digest.
@@ -179,17 +177,14 @@ def write_prepared(
     """
     ordered = {name: arrays.get(name) for name in ARRAYS}
     check_arrays(manifest, ordered)
-    others = {name: hashlib.sha256(raw).hexdigest() for name, raw in (files or {}).items()}
     digest = array_digest({**ordered, **(columns or {})})
-    complete = Manifest(**{**asdict(manifest), "digest": digest, "files": others})
+    complete = Manifest(**{**asdict(manifest), "digest": digest, "files": {}})
     with new_set(folder) as scratch:
         for name, array in ordered.items():
             if array is not None:
                 np.save(scratch / f"{name}.npy", np.asarray(array), allow_pickle=False)
         for name, column in (columns or {}).items():
             np.save(scratch / f"column_{name}.npy", column, allow_pickle=False)
-        for name, raw in (files or {}).items():
-            (scratch / name).write_bytes(raw)
         write_manifest(complete, scratch)
     return complete
 

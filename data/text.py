@@ -60,9 +60,3 @@ def encode(documents: Sequence[Sequence[str]], vocabulary: Sequence[str], length
         row[: len(numbers)] = numbers
         row[len(numbers)] = number[END]
     return encoded
-
-
-def decode(sequence: Sequence[int] | np.ndarray, vocabulary: Sequence[str]) -> str:
-    """Return the tokens of one sequence up to <eos>, joined by blanks."""
-    tokens = [vocabulary[int(number)] for number in sequence]
-    return " ".join(tokens[: tokens.index(END)] if END in tokens else tokens)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,23 @@ def _shares(places: Tensor, axis: int, side: int) -> Tensor:
     return ((place >= begin) & (place < end)).float() / (end - begin)
 
 
+def _convolutions(shape: tuple[int, ...], kernels: Sequence[tuple[int, int]]) -> list[nn.Module]:
+    """Return convolutions with BatchNorm and ReLU, of (kernel, filters), for images (channels, height, width)."""
+    channels = shape[0]
+    side = min(shape[1:])
+    layers: list[nn.Module] = []
+    for kernel, filters in kernels:
+        stride = 2 if side >= 7 else 1
+        side = -(-side // stride)
+        layers += [
+            nn.Conv2d(channels, filters, kernel, stride=stride, padding=kernel // 2, bias=False),
+            nn.BatchNorm2d(filters),
+            nn.ReLU(inplace=True),
+        ]
+        channels = filters
+    return layers
+
+
 class SmallConv(nn.Module):
     """Three convolutions (5x5, 3x3, 3x3) with BatchNorm and ReLU, pooled to 4x4, then one linear layer.
 
@@ -50,21 +67,9 @@ class SmallConv(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], width: int = 32, features: int = 128) -> None:
         super().__init__()
-        channels = shape[0]
-        side = min(shape[1:])
-        layers: list[nn.Module] = []
-        for kernel, filters in ((5, width), (3, 2 * width), (3, 2 * width)):
-            stride = 2 if side >= 7 else 1
-            side = -(-side // stride)
-            layers += [
-                nn.Conv2d(channels, filters, kernel, stride=stride, padding=kernel // 2, bias=False),
-                nn.BatchNorm2d(filters),
-                nn.ReLU(inplace=True),
-            ]
-            channels = filters
-        self.layers = nn.Sequential(*layers)
+        self.layers = nn.Sequential(*_convolutions(shape, ((5, width), (3, 2 * width), (3, 2 * width))))
         self.out = nn.Sequential(
-            nn.Linear(channels * 16, features, bias=False), nn.BatchNorm1d(features), nn.ReLU(inplace=True)
+            nn.Linear(32 * width, features, bias=False), nn.BatchNorm1d(features), nn.ReLU(inplace=True)
         )
         self.features = features
 
@@ -94,19 +99,8 @@ class AveragedConv(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], width: int = 16, features: int = 128) -> None:
         super().__init__()
-        channels = shape[0]
-        side = min(shape[1:])
-        layers: list[nn.Module] = []
-        for kernel, filters in ((5, width), (3, 2 * width), (3, 3 * width), (3, features)):
-            stride = 2 if side >= 7 else 1
-            side = -(-side // stride)
-            layers += [
-                nn.Conv2d(channels, filters, kernel, stride=stride, padding=kernel // 2, bias=False),
-                nn.BatchNorm2d(filters),
-                nn.ReLU(inplace=True),
-            ]
-            channels = filters
-        self.layers = nn.Sequential(*layers[:-1])
+        kernels = ((5, width), (3, 2 * width), (3, 3 * width), (3, features))
+        self.layers = nn.Sequential(*_convolutions(shape, kernels)[:-1])
         self.features = features
 
     def forward(self, x: Tensor) -> Tensor:

@@ -337,10 +337,7 @@ class StandardRealNVP(Flow):
         out = []
         for scale in range(2):
             for layer, coupling in enumerate(_couplings(self.checker[scale])):
-                mask = _checkerboard(y, layer)
-                log_scale, shift = coupling.scale_and_shift(y * mask)
-                log_scale = log_scale * (1 - mask)
-                shift = shift * (1 - mask)
+                log_scale, shift = _checker_scale_and_shift(coupling, y, layer)
                 y = y * log_scale.exp() + shift
                 total = total + log_scale.flatten(1).sum(1)
             y = F.pixel_unshuffle(y, 2)
@@ -369,12 +366,16 @@ class StandardRealNVP(Flow):
                 halves[1 - read] = coupling.inverse(halves[read], halves[1 - read])
             y = F.pixel_shuffle(torch.cat(halves, 1), 2)
             for layer, coupling in reversed(list(enumerate(_couplings(self.checker[scale])))):
-                mask = _checkerboard(y, layer)
-                log_scale, shift = coupling.scale_and_shift(y * mask)
-                log_scale = log_scale * (1 - mask)
-                shift = shift * (1 - mask)
+                log_scale, shift = _checker_scale_and_shift(coupling, y, layer)
                 y = (y - shift) * (-log_scale).exp()
         return self.logit.inverse(y)
+
+
+def _checker_scale_and_shift(coupling: Coupling, y: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+    """Return log-scale and shift of the pixels that a layer changes, from those that it reads; 0 for the others."""
+    mask = _checkerboard(y, layer)
+    log_scale, shift = coupling.scale_and_shift(y * mask)
+    return log_scale * (1 - mask), shift * (1 - mask)
 
 
 def _checkerboard(x: Tensor, layer: int) -> Tensor:

@@ -5,7 +5,25 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 
-class PlainConv(nn.Module):
+class _Plain(nn.Module):
+    """Convolutions, then linear layers, which a subclass makes.
+
+    Attributes:
+        layers, out: the convolutions and the linear layers.
+        features: width of the output.
+    """
+
+    layers: nn.Sequential
+    out: nn.Sequential
+    features: int
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features (n, features) of images (n, channels, height, width)."""
+        result: Tensor = self.out(self.layers(x).flatten(1))
+        return result
+
+
+class PlainConv(_Plain):
     """Convolutions of 3x3 with stride 2 and ReLU, then one linear layer with ReLU.
 
     Two convolutions and 48 features make a classifier of about 80,000 weights on 28x28 images; three convolutions
@@ -31,13 +49,8 @@ class PlainConv(nn.Module):
         self.out = nn.Sequential(nn.Linear(channels * height * width, features), nn.ReLU(inplace=True))
         self.features = features
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return features (n, features) of images (n, channels, height, width)."""
-        result: Tensor = self.out(self.layers(x).flatten(1))
-        return result
 
-
-class PooledConv(nn.Module):
+class PooledConv(_Plain):
     """Two convolutions of 3x3 (16 and 32 filters), each with ReLU and 2x2 pooling, then linear layers of 128 and 64.
 
     This is the embedding network of CF-CL's experiments.
@@ -62,13 +75,8 @@ class PooledConv(nn.Module):
         )
         self.features = 64
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return features (n, 64)."""
-        result: Tensor = self.out(self.layers(x).flatten(1))
-        return result
 
-
-class McMahanConv(nn.Module):
+class McMahanConv(_Plain):
     """Two convolutions of 5x5, each with ReLU and 2x2 pooling, then one linear layer (McMahan et al. 2017, section 3).
 
     Args:
@@ -93,8 +101,3 @@ class McMahanConv(nn.Module):
         self.layers = nn.Sequential(*layers)
         self.out = nn.Sequential(nn.Linear(channels * height * width, features), nn.ReLU(inplace=True))
         self.features = features
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return features (n, features) of images (n, channels, height, width)."""
-        result: Tensor = self.out(self.layers(x).flatten(1))
-        return result

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,6 +45,33 @@ LONGEST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def stores_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Have MLflow make one embedded store in this process, which takes a second; the next ones are copies of it."""
+    from shoal.review.mlflow_log import embedded_store
+
+    make = embedded_store._make
+    first = tmp_path_factory.mktemp("first") / embedded_store.FILE
+
+    def copy(store: Path) -> None:
+        if not first.exists():
+            make(first.parent)
+        scratch = store / ".copy"
+        try:
+            shutil.copy(first, scratch)
+        except OSError:
+            make(store)  # which says what is wrong with the folder
+            return
+        with contextlib.closing(sqlite3.connect(scratch)) as opened, opened:
+            place = f"{(store / 'artifacts').as_uri()}/0"
+            opened.execute("update experiments set artifact_location = ?", (place,))
+        scratch.rename(store / embedded_store.FILE)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedded_store, "_make", copy)
+        yield
 
 
 @pytest.fixture

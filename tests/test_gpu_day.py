@@ -52,14 +52,14 @@ def test_a_part_goes_on_where_it_was_stopped_and_what_fails_is_tried_again(steps
     once = f"import pathlib, sys; sys.exit(0 if pathlib.Path({str(flag)!r}).exists() else 3)"
     kept = (sys.executable, "-c", f"open({str(tmp_path / 'kept')!r}, 'w').close()")
     fails = Part("fails", "something broken", (sys.executable, "-c", once), kept)
-    wanted = [fails, counting(steps, 40)]
+    wanted = [fails, counting(steps, 16)]
     day = Day(wanted, tmp_path / "out")
     day.go_on(22.0 / 60)
     assert day.progress["fails"].state == FAILED
     assert not (tmp_path / "kept").exists(), "what failed is not kept"
     assert day.progress["count"].state == STOPPED
     some = len(steps.read_text())
-    assert 0 < some < 40
+    assert 0 < some < 16
     assert "interrupted" in (tmp_path / "out" / "count.log").read_text(), "it is stopped as Ctrl-C does it"
     assert "| count | something long | stopped |" in day.table()
     flag.touch()
@@ -68,7 +68,7 @@ def test_a_part_goes_on_where_it_was_stopped_and_what_fails_is_tried_again(steps
     again.go_on(2.0)
     assert not again.left
     assert (tmp_path / "kept").exists()
-    assert len(steps.read_text()) == 40, "nothing was done twice"
+    assert len(steps.read_text()) == 16, "nothing was done twice"
     state = json.loads((tmp_path / "out" / "state.json").read_text())
     assert {name: at["state"] for name, at in state.items()} == {"fails": DONE, "count": DONE}
     assert state["count"]["calls"] == 2

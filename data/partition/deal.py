@@ -97,11 +97,12 @@ def largest_remainder(proportions: np.ndarray, total: int) -> np.ndarray:
 
 
 def _deal_counts(labels: np.ndarray, values: np.ndarray, counts: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-    """Give `counts[v, k]` samples of label values[v] to client k."""
+    """Give `counts[v, k]` samples of label values[v] to client k; those of a label that nobody holds to NOBODY."""
     owner = np.full(len(labels), NOBODY, dtype=np.int64)
     for value, row in zip(values, counts, strict=True):
-        samples = draw.permutation(np.flatnonzero(labels == value))
-        owner[samples] = np.repeat(np.arange(len(row)), row)
+        if row.sum():
+            samples = draw.permutation(np.flatnonzero(labels == value))
+            owner[samples] = np.repeat(np.arange(len(row)), row)
     return owner
 
 
@@ -150,12 +151,7 @@ def deal_labels(labels: np.ndarray, values: np.ndarray, held: np.ndarray, draw: 
             )
         counts[v, holders] = size // len(holders)
         counts[v, holders[: size % len(holders)]] += 1
-    owner = np.full(len(labels), NOBODY, dtype=np.int64)
-    for value, row in zip(values, counts, strict=True):
-        if row.sum():
-            samples = draw.permutation(np.flatnonzero(labels == value))
-            owner[samples] = np.repeat(np.arange(len(row)), row)
-    return owner
+    return _deal_counts(labels, values, counts, draw)
 
 
 def majority_size(sizes: np.ndarray, owners: np.ndarray, n: int, clients: int, p: float) -> int:

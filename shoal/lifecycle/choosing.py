@@ -2,8 +2,7 @@
 
 Clusters are sought among the features of a FedSimCLR encoder that the clients train, in a run like any other that can
 be resumed and is used again; or among the samples as they are. `shoal.methods.clustering.cluster_number` finds the
-number: what clients would send for it is added up client by client, and the server's part sees nothing else. The choice
-is a file in the store, by the digest of the settings that asked for it, so that the same settings choose once.
+number: what clients would send for it is added up client by client, and the server's part sees nothing else.
 """
 
 from __future__ import annotations
@@ -17,21 +16,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.core.errors import DataError
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition
-from shoal.data.prepare import is_built_in, resolve, store_folder
-from shoal.data.prepared import Prepared, read_manifest
+from shoal.data.prepared import Prepared
 from shoal.data.view import DeviceData, client_samples
-from shoal.engine.settings import places
 from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.choice import Choice, read_choice, write_choice
-from shoal.engine.store.codec import StoreError
+from shoal.engine.store.choice import Choice
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.lifecycle.kept_choices import known_choice, write_choice
 from shoal.lifecycle.progress import steps_shown
 from shoal.methods.clustering.cluster_number import ClientSamples, Search, Traffic, find_cluster_number, project
 from shoal.methods.contract.context import Context
@@ -41,8 +37,6 @@ from shoal.methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
 from shoal.methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans
 from shoal.models.encoders import PIXELS
 
-FOLDER = "choices"
-"""The folder of choices in the store."""
 MAX_SAMPLES = 20_000
 """About so many samples are clustered at most: each client draws its share."""
 MAX_ENCODED = 2_000
@@ -60,29 +54,6 @@ ROWS = 512
 """Samples in one pass of the encoder."""
 Train = Callable[[Settings, Path], RunFolder]
 """Returns a finished run of some settings on the partition in a folder."""
-
-
-def choice_file(settings: Settings) -> Path:
-    """Return the file that holds the choice for these settings, once it is made."""
-    return places.store() / FOLDER / f"{settings.digest()[:16]}.json"
-
-
-def known_choice(settings: Settings) -> Choice | None:
-    """Return the choice that was made for these settings before; None where there is none for this data set."""
-    path = choice_file(settings)
-    if not path.exists():
-        return None
-    try:
-        found = read_choice(path)
-        name = settings.data.name
-        if is_built_in(name):
-            name = resolve(name, settings.data.options)[2]
-        same = found.data_digest == read_manifest(store_folder(places.store(), name)).digest
-    except (StoreError, DataError):
-        return None  # it is chosen again
-    if not same or found.settings_sha256 != settings.digest():
-        return None
-    return found
 
 
 def trains_encoder(settings: Settings, prepared: Prepared) -> bool:
@@ -104,7 +75,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
         MethodError: too few samples for `choose.max_clusters`, or features that are all the same.
         ShoalError: the encoder could not be trained.
     """
-    earlier = known_choice(settings)
+    earlier = known_choice(Choice, settings)
     if earlier is not None and earlier.partition_digest == table.digest:
         return earlier
     choose = settings.choose
@@ -146,7 +117,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
         partition_digest=table.digest,
         settings_sha256=settings.digest(),
     )
-    write_choice(choice_file(settings), choice)
+    write_choice(settings, choice)
     return choice
 
 

@@ -1,34 +1,29 @@
 """The method of a run that asks for `method.name: auto`: chosen before the run by `shoal.methods.auto`.
 
-What the rules want to know is measured on a draw of samples, client by client, and added up as a server would. The
-choice is a file in the store, by the digest of the settings that asked for it, so that the same settings choose once.
+What the rules want to know is measured on a draw of samples, client by client, and added up as a server would.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shoal.core.errors import DataError
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition
-from shoal.data.prepare import is_built_in, resolve, store_folder
-from shoal.data.prepared import Prepared, read_manifest
+from shoal.data.prepared import Prepared
 from shoal.data.remedy import EMBEDDED
 from shoal.data.view import DeviceData
-from shoal.engine.settings import places
 from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, named
-from shoal.engine.store.codec import StoreError
-from shoal.engine.store.method_choice import MethodChoice, read_method_choice, write_method_choice
+from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle.choosing import drawn
+from shoal.lifecycle.kept_choices import known_choice, write_choice
 from shoal.methods.auto import ENCODER, Facts, budget, rule_for, sentence
 from shoal.methods.clustering.own_neighbours import space_agreement
 from shoal.methods.features.space import column_moments
@@ -36,7 +31,6 @@ from shoal.methods.registry import METHODS
 from shoal.models.encoders import ENCODERS
 from shoal.models.frozen import frozen_encoder, is_installed
 
-FOLDER = "choices"
 MAX_IMAGES = 1_000
 """Images that are encoded and clustered to compare spaces, of at most `MAX_CLIENTS` clients."""
 MAX_CLIENTS = 50
@@ -49,28 +43,10 @@ PIXEL_SIDE = 32
 ENCODED_ROWS = 64
 
 
-def choice_file(settings: Settings) -> Path:
-    """Return the file that holds the choice for these settings, once it is made."""
-    return places.store() / FOLDER / f"method-{settings.digest()[:16]}.json"
-
-
 def known_method(settings: Settings) -> MethodChoice | None:
-    """Return the choice that was made for these settings before; None where there is none for this data set."""
-    path = choice_file(settings)
-    if not path.exists():
-        return None
-    try:
-        found = read_method_choice(path)
-        name = settings.data.name
-        if is_built_in(name):
-            name = resolve(name, settings.data.options)[2]
-        same_data = found.data_digest == read_manifest(store_folder(places.store(), name)).digest
-    except (StoreError, DataError):
-        return None  # it is chosen again
-    same_machine = found.facts.installed == is_installed(ENCODER)
-    if not same_data or not same_machine or found.settings_sha256 != settings.digest():
-        return None
-    return found
+    """Return the choice that was made for these settings before, with the encoders that are installed now, or None."""
+    found = known_choice(MethodChoice, settings)
+    return found if found is not None and found.facts.installed == is_installed(ENCODER) else None
 
 
 def choose_method(settings: Settings, prepared: Prepared, table: Partition) -> MethodChoice:
@@ -105,7 +81,7 @@ def choose_method(settings: Settings, prepared: Prepared, table: Partition) -> M
         partition_digest=table.digest,
         settings_sha256=settings.digest(),
     )
-    write_method_choice(choice_file(settings), choice)
+    write_choice(settings, choice)
     return choice
 
 

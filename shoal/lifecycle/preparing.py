@@ -10,9 +10,10 @@ from shoal.data.prepare import is_built_in, kind_of, store_folder
 from shoal.data.prepared import Prepared, read_manifest
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.store.choice import Choice
 from shoal.engine.store.represent import PREFIX, has_clients
-from shoal.lifecycle.choosing import known_choice
 from shoal.lifecycle.choosing_method import known_method
+from shoal.lifecycle.kept_choices import known_choice
 from shoal.lifecycle.preflight import check_method, check_validation
 from shoal.lifecycle.progress import prepare_shown
 from shoal.methods.registry import METHODS
@@ -39,7 +40,7 @@ def settled(settings: Settings) -> Settings:
     settings = with_encoder(settings)
     if not settings.chooses_clusters:
         return settings
-    choice = known_choice(settings)
+    choice = known_choice(Choice, settings)
     if choice is None:
         return settings
     return settings.with_clusters(choice.clusters)

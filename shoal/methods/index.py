@@ -110,12 +110,3 @@ def name_of_method(key: str) -> str:
             if entry.key == key:
                 return entry.name
     return key
-
-
-def index_lines() -> list[str]:
-    """Return the index as lines of Markdown: a table with a row for each method, below its question."""
-    lines = ["| method | `method.name` | what it does |", "|---|---|---|"]
-    for question in QUESTIONS:
-        lines.append(f"| **{question.text}** | | |")
-        lines += [f"| {entry.name} | `{entry.key}` | {entry.about} |" for entry in question.entries]
-    return lines

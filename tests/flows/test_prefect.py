@@ -230,31 +230,24 @@ def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory:
     assert done.stdout.split()[-1] == whole
 
 
-RESUME = (
-    "from shoal.engine.store.run_folder import RunFolder; from shoal.flows.federate import run_with_prefect;"
-    "from pathlib import Path; run_with_prefect(RunFolder.find('latest', Path('runs')))"
-)
-
-
 def test_shoal_run_is_one_flow_run_and_a_finished_run_keeps_its_report(server: Server, home: Path, small: Make) -> None:
     write_settings(home, small, rounds=1, tracking={"prefect": "auto"})
     code = (
         "from shoal.flows.execute import execute; from shoal.lifecycle.starting import new_run;"
         "from pathlib import Path; from shoal.engine.settings.run_settings import load_settings;"
-        "execute(new_run(load_settings(Path('settings.yaml'))))"
+        "run = new_run(load_settings(Path('settings.yaml'))); execute(run);"
+        "before = (run.path / 'report.html').stat().st_mtime_ns;"
+        "from shoal.engine.store.run_folder import RunFolder; from shoal.flows.federate import run_with_prefect;"
+        "run_with_prefect(RunFolder(run.path)); print((run.path / 'report.html').stat().st_mtime_ns == before)"
     )
     before = {flow_run["id"] for flow_run in server.find("flow_runs", limit=50)}
     done = run_flow(server, home, code)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == "True"
     (flow_run,) = (each for each in server.find("flow_runs", limit=50) if each["id"] not in before)
     assert flow_run["name"] == "fedpnp on digits, 1 round"
     assert sorted(flow_run["tags"]) == ["digits", "fedpnp"]
     run = RunFolder.find("latest", home / "runs")
-    assert run.lineage().prefect.flow_run == flow_run["id"]
-    written = (run.path / "report.html").stat().st_mtime_ns
-    done = run_flow(server, home, RESUME)
-    assert done.returncode == 0, done.stderr
-    assert (run.path / "report.html").stat().st_mtime_ns == written
     assert run.lineage().prefect.flow_run == flow_run["id"]
 
 

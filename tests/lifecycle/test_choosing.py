@@ -15,7 +15,8 @@ from shoal.engine.store.choice import Choice
 from shoal.engine.store.run_folder import RunFolder, in_order
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle import starting
-from shoal.lifecycle.choosing import choice_file, components_of, encoder_settings, known_choice
+from shoal.lifecycle.choosing import components_of, encoder_settings
+from shoal.lifecycle.kept_choices import choice_file, known_choice
 from shoal.lifecycle.preparing import settled, with_scheme
 from shoal.lifecycle.rehearsal import rehearse
 from shoal.lifecycle.starting import find_like, new_run
@@ -93,7 +94,7 @@ def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: 
 def test_the_same_settings_choose_once_and_other_data_choose_again(home: Path, small: Make, monkeypatch: Any) -> None:
     settings = on_points(small)
     first = new_run(settings).lineage().clusters_chosen
-    file = choice_file(with_scheme(settings))
+    file = choice_file(Choice, with_scheme(settings))
     kept = file.read_bytes()
     file.unlink()
     assert new_run(settings).lineage().clusters_chosen == first, "the same bits"
@@ -102,7 +103,7 @@ def test_the_same_settings_choose_once_and_other_data_choose_again(home: Path, s
     assert new_run(settings).lineage().clusters_chosen == first
     assert settled(settings).model.clusters == 3
     file.write_bytes(kept.replace(b'"clusters": 3', b'"clusters": 4', 1))
-    assert known_choice(with_scheme(settings)) is None, "a file that was changed is not believed"
+    assert known_choice(Choice, with_scheme(settings)) is None, "a file that was changed is not believed"
 
 
 def test_features_come_from_an_encoder_that_is_trained_once(home: Path, small: Make) -> None:
@@ -119,7 +120,7 @@ def test_features_come_from_an_encoder_that_is_trained_once(home: Path, small: M
     assert (encoder.settings().method.name, encoder.settings().rounds) == ("fedsimclr", 1)
     assert encoder.status().state == "finished"
     assert encoder.lineage().partition.digest == run.lineage().partition.digest
-    choice_file(with_scheme(settings)).unlink()
+    choice_file(Choice, with_scheme(settings)).unlink()
     assert new_run(settings).lineage().clusters_chosen.features_run == encoder.name
     assert len([path for path in in_order(places.runs()) if "_fedsimclr_" in path.parent.name]) == 1
     go_on(run)

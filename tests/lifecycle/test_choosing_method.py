@@ -15,8 +15,10 @@ from shoal.data.prepared import Prepared
 from shoal.data.remedy import EMBEDDED
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle import choosing_method
-from shoal.lifecycle.choosing_method import choice_file, facts_of
+from shoal.lifecycle.choosing_method import facts_of
+from shoal.lifecycle.kept_choices import choice_file
 from shoal.lifecycle.preflight import check_method
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, settled, with_scheme
 from shoal.lifecycle.starting import find_like, new_run
@@ -64,7 +66,7 @@ def test_the_run_has_the_method_and_its_lineage_says_why(home: Path, capsys: pyt
 def test_the_same_settings_choose_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = unnamed()
     first = new_run(settings).lineage().method_chosen
-    file = choice_file(with_scheme(settings))
+    file = choice_file(MethodChoice, with_scheme(settings))
     file.unlink()
     assert new_run(settings).lineage().method_chosen == first, "the same figures"
     monkeypatch.setattr(choosing_method, "facts_of", lambda *_: pytest.fail("it was chosen before"))

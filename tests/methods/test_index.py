@@ -5,7 +5,7 @@ from __future__ import annotations
 from typer.testing import CliRunner
 
 from shoal.cli.methods import app
-from shoal.methods.index import QUESTIONS, index_lines, name_of_method
+from shoal.methods.index import QUESTIONS, name_of_method
 from shoal.methods.registry import METHODS
 from tests.sources import ROOT
 
@@ -17,6 +17,15 @@ def test_every_method_stands_under_one_question() -> None:
         assert question.text.endswith("?")
         assert all(entry.about.endswith(".") and entry.name for entry in question.entries)
     assert name_of_method("cfl") == "clustered federated learning (CFL)"
+
+
+def index_lines() -> list[str]:
+    """Return the index as lines of Markdown: a table with a row for each method, below its question."""
+    lines = ["| method | `method.name` | what it does |", "|---|---|---|"]
+    for question in QUESTIONS:
+        lines.append(f"| **{question.text}** | | |")
+        lines += [f"| {entry.name} | `{entry.key}` | {entry.about} |" for entry in question.entries]
+    return lines
 
 
 def test_the_page_and_the_command_have_the_index() -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from shoal.engine.rounds.evaluate import evaluate_state
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
@@ -23,6 +22,7 @@ from shoal.methods.registry import METHODS
 from shoal.methods.scores import probe
 from shoal.methods.training.two_views import TwoViewMethod
 from shoal.review.results.clusters import keep_clusters
+from tests.evaluation import evaluate_state
 from tests.pretend_gpu.cases import CASES, settings_of, write_sets
 from tests.pretend_gpu.device import DEVICE, pretending
 from tests.pretend_gpu.running import PretendWorker, run_there
@@ -127,7 +127,7 @@ def test_a_new_client_finds_its_cluster_there(run_of: RunOf) -> None:
 
 def test_a_run_that_began_there_is_judged_again_there(run_of: RunOf, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = run_of("fedcc")
-    monkeypatch.setattr("shoal.engine.rounds.evaluate.device_here", lambda began: DEVICE)
+    monkeypatch.setattr("tests.evaluation.device_here", lambda began: DEVICE)
     with pretending() as ledger:
         found = evaluate_state(run)
     assert ledger.operations > 100

@@ -95,21 +95,31 @@ def by_claim(study: Study, docs: Path) -> dict[str, Entry]:
     return {entry.claim.claim: entry for entry in entries(study, docs)}
 
 
-def test_pages_are_what_their_data_and_texts_make() -> None:
+@pytest.fixture(scope="module")
+def judged() -> dict[str, tuple[Study, list[Entry]]]:
+    """Every study with its claims, judged once for all tests."""
+    studies = [load_study(name) for name in study_names()]
+    return {study.name: (study, entries(study)) for study in studies}
+
+
+def test_pages_are_what_their_data_and_texts_make(
+    judged: dict[str, tuple[Study, list[Entry]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a change of a study, of kept data or of a text: `make results`."""
+    monkeypatch.setattr(pages, "entries", lambda study, docs: judged[study.name][1])
     made = make_pages()
     assert (ROOT / "docs" / "results.md") in made
     for path, content in made.items():
         assert path.read_text() == content, f"{path.relative_to(ROOT)} is not what `make results` makes"
 
 
-def test_every_claim_has_a_row_and_a_verdict() -> None:
-    found = [entry for name in study_names() for entry in entries(load_study(name))]
-    claims = [(name, claim.claim) for name in study_names() for claim in load_study(name).claims]
+def test_every_claim_has_a_row_and_a_verdict(judged: dict[str, tuple[Study, list[Entry]]]) -> None:
+    found = [entry for _, own in judged.values() for entry in own]
+    claims = [(study.name, claim.claim) for study, _ in judged.values() for claim in study.claims]
     assert len(set(claims)) == len(claims), "no two claims of a study in the same words"
     assert {(entry.study.name, entry.claim.claim) for entry in found} == set(claims)
     for name, claim in claims:
-        page = (ROOT / "docs" / "results" / f"{page_of(load_study(name))}.md").read_text()
+        page = (ROOT / "docs" / "results" / f"{page_of(judged[name][0])}.md").read_text()
         for part in claim.replace("|", "\\|").split(": ", 1):
             assert part in page, claim
     for entry in found:

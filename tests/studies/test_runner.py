@@ -301,7 +301,7 @@ def test_rows_that_a_scale_skips_are_refused_by_themselves():
 
 def test_a_run_that_diverges_has_no_number_and_the_others_have(home, known, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(kept, "require_clean_code", lambda *of: None)
-    settings = {"rounds": 2, "tracking": {"mlflow": False}, "data": {"name": "digits", "limit": 200}}
+    settings = {"rounds": 1, "tracking": {"mlflow": False}, "data": {"name": "digits", "limit": 200}}
     settings |= {"local": {"epochs": 1}, "partition": {"kind": "iid", "clients": 2}, "model": {"encoder": "tiny-conv"}}
     study = toy(
         metrics=["acc"],

@@ -22,7 +22,7 @@ from shoal.data.partition.table import Partition
 from shoal.engine.messages.prefetcher import MessagePrefetcher
 from shoal.engine.messages.wire import Failed
 from shoal.engine.store.codec import StoreError, load_message
-from shoal.engine.store.finished_work import FinishedWork, forget_work, load_update
+from shoal.engine.store.finished_work import FinishedWork, accepted, load_update
 from shoal.engine.store.manifest import odd_counts, odd_metrics
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.read_ahead import read_ahead
@@ -303,10 +303,7 @@ class RoundInspection:
             for client, why in too_large_changes(self._changes, max_update_ratio).items():
                 sentence = self._inspection.sentence(client, TO_SERVER, why)
                 self.refused[client] = Failed(sentence, FailureCause.MESSAGE_REFUSED)
-        for each in self.done:
-            if each.client in self.refused:
-                forget_work(self.run, self.server.round + 1, each)
-        self.done = [each for each in self.done if each.client not in self.refused]
+        self.done = accepted(self.run, self.server.round + 1, self.done, self.refused)
         return len(self.refused) == before
 
     @property

@@ -229,14 +229,7 @@ class RemoteRequest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the values as JSON."""
-        remote = {
-            "url": self.url,
-            "key": self.key,
-            "files": dict(self.files),
-            "back": self.back,
-            "data": self.data,
-            "partition": self.partition,
-        }
+        remote = {name: value for name, value in vars(self).items() if name != "request"}
         return {**self.request.to_json(), "remote_files": remote}
 
 

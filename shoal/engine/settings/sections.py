@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_type_hints
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationInfo,
@@ -24,6 +25,9 @@ from shoal.core.setting import BOUNDS, NameForms
 from shoal.engine.settings.addresses import SCHEMA, check_address
 from shoal.engine.settings.path_names import check_path_part
 from shoal.engine.settings.wrong_settings import NAME_FORM
+
+PathPart = Annotated[str, AfterValidator(check_path_part)]
+"""A name that becomes part of paths, and may hold none."""
 
 
 class Section(BaseModel):
@@ -192,7 +196,7 @@ class ChooseSection(Section):
 class DataSection(Section):
     """The data set, and how much of it to use."""
 
-    name: str = Field(
+    name: PathPart = Field(
         "digits", description="name of a built-in data set (shoal data list), or of one that shoal data add has added"
     )
     limit: int | None = Field(
@@ -201,11 +205,6 @@ class DataSection(Section):
     options: dict[str, Any] = Field(
         default_factory=dict, description="options of a synthetic data set, such as clusters and samples"
     )
-
-    @field_validator("name")
-    @classmethod
-    def _no_path(cls, value: str) -> str:
-        return check_path_part(value)
 
 
 class ParticipationSection(Section):
@@ -368,7 +367,7 @@ class WorkersSection(Section):
     compile: Literal["off", "default"] = Field(
         "off", description="mode of torch.compile for the networks; off: networks are not compiled"
     )
-    graphs: Literal["auto", "off", "on"] = Field(
+    graphs: Annotated[Literal["auto", "off", "on"], BeforeValidator(on_or_off)] = Field(
         "auto",
         description="capture local gradient steps as CUDA graphs and replay them, with the same bits; auto: on GPUs, "
         "for steps that can be captured and repeat often enough; on: a step that cannot be captured is an error",
@@ -408,11 +407,6 @@ class WorkersSection(Section):
         """True where a running cluster trains the clients: its devices may differ from this machine's."""
         return self.runner != "local" and self.address is not None
 
-    @field_validator("graphs", mode="before")
-    @classmethod
-    def _words(cls, value: Any) -> Any:
-        return on_or_off(value)
-
     @field_validator("address", "remote_files")
     @classmethod
     def _no_secret(cls, value: str | None, info: ValidationInfo) -> str | None:
@@ -445,7 +439,7 @@ class TrackingSection(Section):
         "passwords as ${NAME} of an environment variable",
         json_schema_extra=SCHEMA,
     )
-    experiment: str = Field("shoal", description="name of the MLflow experiment")
+    experiment: PathPart = Field("shoal", description="name of the MLflow experiment")
     checkpoints: Literal["final", "all", "none"] = Field(
         "final", description="server states to log to MLflow, each as a model whose step is its round"
     )
@@ -463,7 +457,7 @@ class TrackingSection(Section):
     also: list[Literal["tensorboard", "wandb"]] = Field(
         default_factory=list, description="further logs of each round's numbers, beside MLflow's"
     )
-    prefect: Literal["auto", "on", "off"] = Field(
+    prefect: Annotated[Literal["auto", "on", "off"], BeforeValidator(on_or_off)] = Field(
         "auto", description="execute the run as a Prefect flow; auto: if a Prefect server answers"
     )
 
@@ -471,13 +465,3 @@ class TrackingSection(Section):
     @classmethod
     def _no_secret(cls, value: str | None) -> str | None:
         return check_address(value, "tracking.uri")
-
-    @field_validator("experiment")
-    @classmethod
-    def _no_path(cls, value: str) -> str:
-        return check_path_part(value)
-
-    @field_validator("prefect", mode="before")
-    @classmethod
-    def _words(cls, value: Any) -> Any:
-        return on_or_off(value)

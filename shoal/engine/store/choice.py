@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from shoal.core.records import BadRecord, record_from_json, record_to_json
-from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
 from shoal.methods.clustering.cluster_number import Tried
 
 MIN_STABILITY = 0.6
@@ -63,25 +60,3 @@ class Choice:
         if self.clusters == self.min_clusters:
             return f"{self.clusters} is the smallest that was tried: the samples may be of one kind"
         return None
-
-
-def write_choice(path: Path, choice: Choice) -> None:
-    """Write a choice to a file; make the folder where it is missing.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_sealed(path, record_to_json(choice))
-
-
-def read_choice(path: Path) -> Choice:
-    """Read a choice from its file.
-
-    Raises:
-        StoreError: the file is missing, damaged, or holds no choice.
-    """
-    try:
-        return record_from_json(Choice, read_sealed(path))
-    except BadRecord as error:
-        raise StoreError(f"{path} is no choice of a number of clusters: {error}") from None

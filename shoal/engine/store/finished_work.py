@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,43 +60,23 @@ class FinishedWork:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the done-file."""
-        return {
-            "client": self.client,
-            "samples": self.samples,
-            "bytes_up": self.bytes_up,
-            "bytes_down": self.bytes_down,
-            "bytes_d2d": self.bytes_d2d,
-            "metrics": dict(self.metrics),
-            "peers": {str(peer): size for peer, size in self.peers.items()},
-            "files": dict(self.files),
-            "sha256": dict(self.sha256),
-            "seconds": self.seconds,
-            **({} if self.norm is None else {"norm": self.norm}),
-        }
+        plain = {**vars(self), "peers": {str(peer): size for peer, size in self.peers.items()}}
+        if self.norm is None:
+            del plain["norm"]
+        return plain
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> FinishedWork:
         """Return the work that a done-file describes.
 
         Raises:
-            KeyError: an entry is missing. ValueError: a file lies elsewhere than among the round's work.
+            KeyError, TypeError: an entry is missing, or unknown. ValueError: a file lies elsewhere than among the
+                round's work.
         """
         for name in (*plain["files"].values(), *plain["sha256"]):
             if not isinstance(name, str) or Path(name).name != name:
                 raise ValueError(f"{shown(name)} is no name of a file")
-        return cls(
-            plain["client"],
-            plain["samples"],
-            plain["bytes_up"],
-            plain["bytes_down"],
-            plain["bytes_d2d"],
-            plain["metrics"],
-            {int(peer): size for peer, size in plain["peers"].items()},
-            plain["files"],
-            plain["sha256"],
-            plain["seconds"],
-            plain.get("norm"),
-        )
+        return cls(**{**plain, "peers": {int(peer): size for peer, size in plain["peers"].items()}})
 
 
 def read_done_file(run: RunFolder, round: int, client: int) -> FinishedWork | None:
@@ -141,3 +121,11 @@ def load_update(run: RunFolder, round: int, done: FinishedWork) -> Update:
     """
     message = load_message(RoundPaths(run.path, round).work / done.update, sha256=done.sha256[done.update])
     return Update(message, metrics=dict(done.metrics), client=done.client)
+
+
+def accepted(run: RunFolder, round: int, done: list[FinishedWork], refused: Container[int]) -> list[FinishedWork]:
+    """Return the work of the clients whose answers are not refused; remove that of the others."""
+    for each in done:
+        if each.client in refused:
+            forget_work(run, round, each)
+    return [each for each in done if each.client not in refused]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -82,13 +81,6 @@ def odd_counts(done: FinishedWork, samples: int) -> str | None:
     return None
 
 
-def as_tabled(value: float) -> float:
-    """Return a metric as tables hold it: older versions took whole numbers that none can, which become infinite."""
-    if isinstance(value, int) and not fits(value):
-        return math.inf if value > 0 else -math.inf
-    return value
-
-
 @dataclass(frozen=True)
 class ClientRow:
     """What a client did in a round.
@@ -124,7 +116,7 @@ class ClientRow:
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> ClientRow:
         """Return what such a row holds."""
-        metrics = {name: as_tabled(value) for name, value in plain.items() if name not in COUNTED}
+        metrics = {name: value for name, value in plain.items() if name not in COUNTED}
         return cls(metrics=metrics, **{name: plain[name] for name in COUNTED})
 
 
@@ -211,21 +203,13 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as JSON."""
-        about: dict[str, Any] = {
-            "round": self.round,
-            "finished_at": self.finished_at,
-            "server_sha256": self.server_sha256,
-            "finished": self.finished,
-            "files": dict(self.files),
-        }
+        about = {name: value for name, value in vars(self).items() if name != "record"}
         if self.record is not None:
             about |= {
-                "metrics": dict(self.record.metrics),
+                **vars(self.record),
                 "clients": [row.to_json() for row in self.record.clients],
                 "links": [row.to_json() for row in self.record.links],
-                "left_out": list(self.record.left_out),
                 "seconds": asdict(self.record.seconds),
-                "refused": list(self.record.refused),
                 "refusals": {str(client): rounds for client, rounds in sorted(self.record.refusals.items())},
             }
         return about
@@ -237,6 +221,7 @@ class Manifest:
         Raises:
             KeyError: an entry is missing.
         """
+        about = {name: plain[name] for name in ("round", "finished_at", "server_sha256", "finished", "files")}
         record = None
         if "clients" in plain:
             record = RoundRecord(
@@ -248,11 +233,4 @@ class Manifest:
                 tuple(plain["refused"]),
                 {int(k): rounds for k, rounds in plain["refusals"].items()},
             )
-        return cls(
-            plain["round"],
-            plain["finished_at"],
-            plain["server_sha256"],
-            record,
-            plain["finished"],
-            plain["files"],
-        )
+        return cls(record=record, **about)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from shoal.core.records import BadRecord, record_from_json, record_to_json
-from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
 from shoal.methods.auto import Facts
 
 
@@ -33,25 +30,3 @@ class MethodChoice:
     data_digest: str
     partition_digest: str
     settings_sha256: str
-
-
-def write_method_choice(path: Path, choice: MethodChoice) -> None:
-    """Write a choice to a file; make the folder where it is missing.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_sealed(path, record_to_json(choice))
-
-
-def read_method_choice(path: Path) -> MethodChoice:
-    """Read a choice from its file.
-
-    Raises:
-        StoreError: the file is missing, damaged, or holds no choice.
-    """
-    try:
-        return record_from_json(MethodChoice, read_sealed(path))
-    except BadRecord as error:
-        raise StoreError(f"{path} is no choice of a method: {error}") from None

@@ -187,7 +187,7 @@ class RunFolder:
         lineage = self.lineage()
         versions: dict[str, DataVersion | PartitionVersion] = {"data": lineage.data, "partition": lineage.partition}
         version = versions[what]
-        return located(version.folder, version.digest, self.path)
+        return located(version.folder, self.path)
 
     def set_lineage(self, **entries: Any) -> None:
         """Replace attributes of the lineage (the MLflow run id is only known later)."""

@@ -30,8 +30,6 @@ MAX_JUDGED = 10_000
 MAX_LEARN = 100_000
 MAX_TEST = 30_000
 """Samples, seeded draws, that kNN and probe learn from and are tested on: kNN compares each with each."""
-BATCH = 512
-"""Samples of a step of the Adam probe."""
 
 
 def evaluate_predictor(

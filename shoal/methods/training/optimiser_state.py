@@ -18,48 +18,45 @@ STEP = "step"
 """The count of steps: the only entry of a parameter's state that is a number, without a row for each client."""
 
 
-def optimiser_tensors(optimiser: torch.optim.Optimizer, prefix: str = OPTIMISER) -> Tensors:
-    """Return a copy of each parameter's state (Adam: both moments and the step count), named `prefix` + number + key.
+def optimiser_tensors(optimiser: torch.optim.Optimizer) -> Tensors:
+    """Return a copy of each parameter's state (Adam: moments and step count), named `OPTIMISER` + number + key.
 
     Parameters are numbered in the optimiser's order. Learning rates and the like are settings, not state.
     """
     return {
-        f"{prefix}{number}.{key}": value.detach().clone(memory_format=torch.contiguous_format)
+        f"{OPTIMISER}{number}.{key}": value.detach().clone(memory_format=torch.contiguous_format)
         for number, state in optimiser.state_dict()["state"].items()
         for key, value in state.items()
         if isinstance(value, Tensor)
     }
 
 
-def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor], prefix: str = OPTIMISER) -> None:
+def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Give a fresh optimiser over the same parameters the state in `tensors`, bit for bit; ignore other tensors."""
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
-        if not name.startswith(prefix):
+        if not name.startswith(OPTIMISER):
             continue
-        number, key = name[len(prefix) :].split(".", 1)
+        number, key = name[len(OPTIMISER) :].split(".", 1)
         parameter = parameters[int(number)]
         state.setdefault(int(number), {})[key] = _with_strides_of(parameter, value)
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
-def restore_rows(
-    optimiser: torch.optim.Optimizer, tensors: Sequence[Mapping[str, Tensor]], prefix: str = OPTIMISER
-) -> None:
+def restore_rows(optimiser: torch.optim.Optimizer, tensors: Sequence[Mapping[str, Tensor]]) -> None:
     """Give a fresh optimiser over stacked parameters the states of several clients' optimisers, row by row.
 
     Args:
         optimiser: over parameters (k, ...).
         tensors: the states of k clients as `optimiser_tensors` returns them, with equal `steps_before`.
-        prefix: of the states' names; other tensors are ignored.
     """
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for name in tensors[0]:
-        if not name.startswith(prefix):
+        if not name.startswith(OPTIMISER):
             continue
-        number, key = name[len(prefix) :].split(".", 1)
+        number, key = name[len(OPTIMISER) :].split(".", 1)
         rows = [each[name] for each in tensors]
         value = rows[0] if key == STEP else torch.stack(rows)
         state.setdefault(int(number), {})[key] = _with_strides_of(parameters[int(number)], value)
@@ -73,10 +70,10 @@ def _with_strides_of(parameter: Tensor, value: Tensor) -> Tensor:
     return torch.empty_like(parameter, dtype=value.dtype).copy_(value).detach()
 
 
-def row_tensors(optimiser: torch.optim.Optimizer, row: int, prefix: str = OPTIMISER) -> Tensors:
+def row_tensors(optimiser: torch.optim.Optimizer, row: int) -> Tensors:
     """Return the state of one client's row of an optimiser over stacked parameters, named as by `optimiser_tensors`."""
     return {
-        f"{prefix}{number}.{key}": (value if key == STEP else value[row])
+        f"{OPTIMISER}{number}.{key}": (value if key == STEP else value[row])
         .detach()
         .clone(memory_format=torch.contiguous_format)
         for number, state in optimiser.state_dict()["state"].items()
@@ -85,16 +82,16 @@ def row_tensors(optimiser: torch.optim.Optimizer, row: int, prefix: str = OPTIMI
     }
 
 
-def steps_before(tensors: Mapping[str, Tensor], prefix: str = OPTIMISER) -> Hashable:
+def steps_before(tensors: Mapping[str, Tensor]) -> Hashable:
     """Return what must be equal for several optimisers to continue as one: names of their state, and step counts."""
     return tuple(
         (name, float(tensor) if name.endswith(f".{STEP}") else None)
         for name, tensor in tensors.items()
-        if name.startswith(prefix)
+        if name.startswith(OPTIMISER)
     )
 
 
-def reset_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor], prefix: str = OPTIMISER) -> None:
+def reset_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Set an optimiser to the state in `tensors`, or to that of a fresh one; its own tensors stay in place.
 
     An optimiser that has taken no step yet has no tensors, and makes them.
@@ -102,16 +99,15 @@ def reset_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tens
     Args:
         optimiser: one whose state may be all zeros before its first step, such as Adam and SGD.
         tensors: a state, as `optimiser_tensors` returns it; empty: the optimiser starts afresh.
-        prefix: of the states' names; other tensors are ignored.
     """
-    restores = any(name.startswith(prefix) for name in tensors)
+    restores = any(name.startswith(OPTIMISER) for name in tensors)
     if not optimiser.state:
         if restores:
-            restore_optimiser(optimiser, tensors, prefix)
+            restore_optimiser(optimiser, tensors)
         return
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     own = {
-        f"{prefix}{number}.{key}": value
+        f"{OPTIMISER}{number}.{key}": value
         for number, parameter in enumerate(parameters)
         for key, value in optimiser.state.get(parameter, {}).items()
         if isinstance(value, Tensor)

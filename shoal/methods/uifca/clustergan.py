@@ -26,8 +26,6 @@ from shoal.methods.scores.assignment import assignment_metrics, assignment_of
 from shoal.methods.training.local import build_optimiser, load, seeded, weights
 from shoal.models.gan import ClusterGANNetwork
 
-FORWARD_IMAGES = 1000
-"""Images in one pass where they are only encoded."""
 PENALTY = 10.0
 """Weight of the critic's gradient penalty (WGAN-GP)."""
 

@@ -30,7 +30,7 @@ PLACES = {
     "tensorboard": "shoal.review.further_logs.tensorboard",
     "wandb": "shoal.review.further_logs.weights_and_biases",
 }
-"""The module of each log, whose function `open_log` opens it."""
+"""The module of each log, whose function `open_log` opens it; log, package and extra have one name."""
 
 
 class RoundLog(Protocol):
@@ -67,7 +67,10 @@ class FurtherLog:
         self._last = 0
         with self._safely():
             module = importlib.import_module(PLACES[name])
-            self._log = module.open_log(run, settings)
+            try:
+                self._log = module.open_log(run, settings)
+            except ImportError as error:
+                raise ShoalError(f"the package {name} is not installed: pip install 'shoal[{name}]'") from error
             self._last = self._log.last
             self._log_up_to(last_round(run))
 

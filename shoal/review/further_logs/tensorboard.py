@@ -7,7 +7,6 @@ from typing import Any
 
 import yaml
 
-from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings
@@ -48,12 +47,10 @@ def open_log(run: RunFolder, settings: Settings) -> TensorBoardLog:
         settings: of the run.
 
     Raises:
-        ShoalError: the package is not installed.
+        ImportError: the package is not installed.
     """
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ShoalError("the package tensorboard is not installed: pip install 'shoal[tensorboard]'") from error
+    from torch.utils.tensorboard import SummaryWriter
+
     writer = SummaryWriter(str(places.home() / FOLDER / run.name), purge_step=0)
     text = masked(yaml.safe_dump(settings.to_json(), sort_keys=False))
     writer.add_text("settings", "\n".join(f"    {line}" for line in text.splitlines()))

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings, flatten
@@ -51,12 +50,10 @@ def open_log(run: RunFolder, settings: Settings) -> WeightsAndBiasesLog:
         settings: of the run.
 
     Raises:
-        ShoalError: the package is not installed.
+        ImportError: the package is not installed.
     """
-    try:
-        import wandb
-    except ImportError as error:
-        raise ShoalError("the package wandb is not installed: pip install 'shoal[wandb]'") from error
+    import wandb
+
     opened = wandb.init(
         project=settings.tracking.experiment,
         id=run.lineage().id,

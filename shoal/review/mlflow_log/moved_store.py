@@ -105,11 +105,6 @@ def _rewrite(opened: sqlite3.Connection, old: Path, store: Path) -> str:
             new = f"file://{quote(new)}"
         opened.execute(f"update {table} set {column} = ? where rowid = ?", (new, row))
         count += 1
-    runs = f"{old.parent / 'runs'}/"
-    opened.execute(
-        "update tags set value = 'runs/' || substr(value, ?) where key = ? and substr(value, 1, ?) = ?",
-        (len(runs) + 1, RUN_FOLDER, len(runs), runs),
-    )
     if not count:
         return ""
     sentence = f"the MLflow store was moved from {old} to {store}: {count} addresses of its files were updated"

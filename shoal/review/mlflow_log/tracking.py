@@ -22,7 +22,6 @@ from shoal.engine.settings.addresses import masked, resolved
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.bookkeeping import bookkeeping, remove_former
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
 from shoal.review.mlflow_log.files import log_files
 from shoal.review.mlflow_log.models import log_models
@@ -200,8 +199,7 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
     client = MlflowClient(tracking_uri=uri)
     found = mlflow_run(client, run, settings, shown, artifact_folder(uri, store))
     run_id = str(found.info.run_id)
-    remove_former(client, run_id, found.data.tags)
-    tags = bookkeeping(found.data.tags)
+    tags = found.data.tags
     log_rounds(client, run_id, tags, run, settings)
     log_quality(client, run_id, tags, run)
     if status != "RUNNING":

@@ -76,7 +76,6 @@ QUALITY = (
     "empty_clusters",
 )
 """Numbers about clusters that need no labels, in the order of tables."""
-WORDS = ("client_name", "file", "label")
 
 
 @dataclass(frozen=True)

@@ -100,58 +100,33 @@ def words_table(figures: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def images_table(figures: Mapping[str, Any]) -> str:
-    """Return, for each set of images, what was measured, what the rule chose, and ACC of that and of the others."""
-    rows = {row.set: row for row in tuning_rows() if row.kind == "image"}
-    lines = [
-        "| images | size | largest class | agreement: pixels, encoder | chosen | pixels | encoder | untrained |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for name, each in figures["images"].items():
-        size = f"{each['samples']:,} of {each['side']} px{'' if each['colours'] == 1 else ', colour'}"
-        acc = " | ".join(f"{each['spaces'][space]['acc']:.3f}" for space in NULL)
-        lines.append(
-            f"| {name} | {size} | {each['ratio']:g} x | {each['pixels']:.2f}, {each['features']:.2f} | "
-            f"{rows[name].method.removeprefix('K-means on ')}{' (behind)' if rows[name].behind else ''} | {acc} |"
-        )
-    behind = sum(row.behind for row in rows.values())
-    lines += [
-        "",
-        f"Pixels are chosen if their agreement is higher by more than {PIXELS_AHEAD:.2f}. "
-        f"{len(rows) - behind} of {len(rows)} are at or above every null baseline less .02.",
-    ]
-    return "\n".join(lines)
+def images_count(figures: Mapping[str, Any]) -> str:
+    """Return the rule for images, and on how many of the sets it holds."""
+    return (
+        f"Pixels are chosen if their agreement is higher by more than {PIXELS_AHEAD:.2f}: "
+        f"{count('image')} image sets are at or above every null baseline less .02."
+    )
 
 
-def columns_table(figures: Mapping[str, Any]) -> str:
-    """Return the same for tables."""
-    rows = {row.set: row for row in tuning_rows() if row.kind == "vector"}
-    lines = [
-        "| table | size | largest class | spread | chosen | raw | standardised | mixture, tied |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for name, each in figures["tables"].items():
-        raw = each["spaces"]["raw"]["acc"]
-        even = each["spaces"]["standardised"]["acc"]
-        chosen = rows[name].method.removeprefix("K-means on ").removesuffix(" columns")
-        lines.append(
-            f"| {name} | {each['samples']:,} x {each['columns']} | {each['ratio']:g} x | {each['spread']:,.1f} | "
-            f"{chosen}{' (behind)' if rows[name].behind else ''} | {raw:.3f} | {even:.3f} | {each['mixture']:.3f} |"
-        )
-    behind = sum(row.behind for row in rows.values())
-    lines += [
-        "",
-        f"Columns are standardised from a spread of {UNEVEN_SPREAD:g} on. {len(rows) - behind} of {len(rows)} are at "
-        "or above K-means on raw columns less .02.",
-    ]
-    return "\n".join(lines)
+def tables_count(figures: Mapping[str, Any]) -> str:
+    """Return the rule for tables, and on how many of the sets it holds."""
+    return (
+        f"Columns are standardised from a spread of {UNEVEN_SPREAD:g} on: "
+        f"{count('vector')} tables are at or above K-means on raw columns less .02."
+    )
+
+
+def count(kind: str) -> str:
+    """Return on how many of the sets of a kind the chosen method is not behind, as `9 of 10`."""
+    rows = [row for row in tuning_rows() if row.kind == kind]
+    return f"{sum(not row.behind for row in rows)} of {len(rows)}"
 
 
 TABLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "ranking": ranking_table,
     "words": words_table,
-    "images": images_table,
-    "tables": columns_table,
+    "images": images_count,
+    "tables": tables_count,
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import html
-import math
 import re
 import threading
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.units import ThreadRunner
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import load_manifest, load_round
-from shoal.engine.store.codec import file_digest, load_message, save_message, write_sealed
+from shoal.engine.store.codec import file_digest, load_message, save_message
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.round_paths import RoundPaths
@@ -152,16 +151,6 @@ def test_what_no_table_could_hold_is_refused(
     go_on(run, Worker())
     assert run.status().state == FINISHED
     assert list(run.table("rounds")["clients"]) == [4, 5]
-
-
-def test_a_round_of_an_older_version_with_such_a_metric_can_be_resumed(home: Path, small: Make) -> None:
-    run = stopped(small(**QUICK, rounds=2), "round_finished", 1)
-    path = RoundPaths(run.path, 1).manifest
-    manifest = load_manifest(run, 1).to_json()
-    manifest["clients"][2]["loss"] = 10**400
-    write_sealed(path, manifest)
-    go_on(run, Worker())
-    assert math.isinf(run.table("clients")["loss"][2])
 
 
 def test_a_memory_that_is_too_large_is_refused(home: Path) -> None:

@@ -12,14 +12,12 @@ from tests.chaos.events import EVENTS
 from tests.chaos.tally import Outcome, markdown, write
 from tests.chaos.trial import chaos_in, methods, settings_of
 
-SHORT = (
-    ("driver and workers killed", "cfcl"),
+SHORT = (  # test_loop.py kills driver and workers, test_moved_home.py moves the home
     ("driver killed, workers go on", "fedavg"),
     ("worker killed", "cfcl"),
     ("worker stopped", "fedavg"),
     ("workers stopped, then SIGTERM", "fedavg"),
     ("disk full", "fedavg"),
-    ("driver and workers killed, home moved", "fedavg"),
     ("two drivers on one run", "kfed"),
 )
 

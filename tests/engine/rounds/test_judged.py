@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from shoal.engine.rounds.evaluate import evaluate_state
 from shoal.engine.store.checkpoint import load_round, newest_valid
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.round_paths import JUDGED, RoundPaths
@@ -21,6 +20,7 @@ from shoal.methods.scores.clustering import accuracy
 from shoal.review.mlflow_log.pyfunc import FederatedModel
 from shoal.review.results.clusters import TABLE, keep_clusters
 from shoal.review.served.predict import Predictor
+from tests.evaluation import evaluate_state
 from tests.runs import straight
 
 PNP: dict[str, Any] = {"method": {"name": "fedpnp"}, "rounds": 2, "data": {"limit": 200}}

@@ -15,7 +15,6 @@ import torch
 
 from shoal.engine.cluster.cluster_work import work
 from shoal.engine.messages.wire import Evaluate, Failed, answer_from_json
-from shoal.engine.rounds.evaluate import evaluate_state
 from shoal.engine.settings.hardware import device_here, memory, resolve, resolve_slots, slots_per_gpu
 from shoal.engine.settings.machine import Resolved
 from shoal.engine.settings.run_settings import SettingsError
@@ -24,6 +23,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import INTERRUPTED
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
+from tests.evaluation import evaluate_state
 from tests.runs import stopped
 
 NO_GPU = r"workers\.device: the run began on a GPU \(cuda\), and torch sees no GPU here: resume it on a machine"

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import ShoalError
-from shoal.engine.rounds.evaluate import evaluate_state
 from shoal.engine.store.checkpoint import load_round, newest_valid
 from shoal.engine.store.codec import StoreError, server_digest
 from shoal.engine.store.kept_state import read_state, read_state_if_any
@@ -18,6 +17,7 @@ from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.warm_start import WarmStart
 from shoal.lifecycle.starting import new_run
 from tests.engine.store.test_damage import edit, flip
+from tests.evaluation import evaluate_state
 from tests.runs import go_on, numbers, stopped, straight
 
 Make = Callable[..., Any]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 
+from shoal.engine.settings import places
+from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
@@ -24,8 +25,9 @@ from shoal.review.mlflow_log.distinctions import (
     shown,
     title,
 )
+from shoal.review.mlflow_log.embedded_store import store_uri
+from tests.conftest import SMALL
 
-Make = Callable[..., Any]
 ON = {"mlflow": True, "model": False}
 
 
@@ -77,19 +79,26 @@ def names_of(client: MlflowClient) -> dict[str, str]:
     return {run.data.tags["shoal.run"]: run.info.run_name for run in found}
 
 
-@pytest.fixture
-def three(home: Path, small: Make) -> list[RunFolder]:
-    """Three runs that differ in rounds, learning rate and number of clusters."""
-    found = []
-    for changes in ({"rounds": 1}, {"rounds": 2}, {"rounds": 1, "local": {"lr": 0.01}}):
-        run = new_run(small(tracking=ON, data={"limit": 80}, **changes))
-        drive(run)
-        found.append(run)
-    return found
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RunFolder]]:
+    """Three runs that differ in rounds and learning rate, in a home of their own that later tests add a run to."""
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("three")
+        patch.setenv("SHOAL_HOME", str(home))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.chdir(home)
+        yield [run_with(**changes) for changes in ({"rounds": 1}, {"rounds": 2}, {"local": {"lr": 0.01}})]
 
 
-def test_runs_can_be_told_apart_by_names_and_columns(home: Path, three: list[RunFolder]) -> None:
-    client = MlflowClient(f"sqlite:///{home}/mlflow/mlflow.db")
+def run_with(**changes: Any) -> RunFolder:
+    fixed = {"tracking": ON, "data": {"limit": 80}, "rounds": 1}
+    run = new_run(make_settings(merge(SMALL, fixed, changes)))
+    drive(run)
+    return run
+
+
+def test_runs_can_be_told_apart_by_names_and_columns(three: list[RunFolder]) -> None:
+    client = MlflowClient(store_uri(places.mlflow_store()))
     first, second, third = (run.name for run in three)
     lr = f"{three[0].settings().local.lr:g}"
     tail = title(three[0].settings())
@@ -120,12 +129,11 @@ def test_runs_can_be_told_apart_by_names_and_columns(home: Path, three: list[Run
     assert tags["mlflow.experiment.primaryMetric.name"] == "score/acc"
 
 
-def test_a_name_that_a_person_gave_stays(home: Path, three: list[RunFolder], small: Make) -> None:
-    client = MlflowClient(f"sqlite:///{home}/mlflow/mlflow.db")
+def test_a_name_that_a_person_gave_stays(three: list[RunFolder]) -> None:
+    client = MlflowClient(store_uri(places.mlflow_store()))
     mine = three[0].lineage().mlflow_run
     client.update_run(mine, name="the good one")
-    run = new_run(small(tracking=ON, data={"limit": 80}, rounds=1, model={"clusters": 7}))
-    drive(run)
+    run = run_with(model={"clusters": 7})
     found = names_of(client)
     assert found[three[0].name] == "the good one"
     lr = f"{three[0].settings().local.lr:g}"

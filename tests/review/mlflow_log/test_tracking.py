@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from typer.testing import CliRunner
 
 from shoal.cli.main import app
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import flatten
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.run_settings import flatten, make_settings
 from shoal.engine.store.checkpoint import load_manifest
 from shoal.engine.store.codec import load_server
 from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.methods.cfl.cfl import CFL
@@ -30,25 +32,32 @@ from shoal.review.mlflow_log.run import NOTE
 from shoal.review.mlflow_log.tracking import sync
 from shoal.review.results.clusters import TABLE, quality
 from shoal.review.results.result import run_result
+from tests.conftest import SMALL
 from tests.runs import straight
 
 Make = Callable[..., Any]
 ON = {"mlflow": True}
 
 
-@pytest.fixture
-def tracked(home: Path, small: Make) -> Any:
-    run = new_run(small(rounds=2, tracking=ON))
-    drive(run)
-    return run
+@pytest.fixture(scope="module")
+def tracked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
+    """A finished run, logged with its model, in a home of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("tracked")
+        patch.setenv("SHOAL_HOME", str(home))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.chdir(home)
+        run = new_run(make_settings(merge(SMALL, {"rounds": 2, "tracking": ON})))
+        drive(run)
+        yield run
 
 
 def client_of(home: Path) -> MlflowClient:
     return MlflowClient(f"sqlite:///{home}/mlflow/mlflow.db")
 
 
-def test_a_run_is_logged_once_with_its_lineage(home: Path, tracked: Any) -> None:
-    client = client_of(home)
+def test_a_run_is_logged_once_with_its_lineage(tracked: RunFolder) -> None:
+    client = client_of(places.home())
     run_id = tracked.lineage().mlflow_run
     for _ in range(2):  # the second time changes nothing
         assert sync(tracked, tracked.settings(), places.mlflow_store()) == run_id
@@ -129,7 +138,7 @@ def test_of_single_clients_updates_mlflow_gets_those_that_enrol(home: Path, smal
         assert (folder / "manifest.json").exists() == told
 
 
-def test_the_model_loads_in_a_fresh_process(home: Path, tracked: Any) -> None:
+def test_the_model_loads_in_a_fresh_process(tracked: RunFolder, tmp_path: Path) -> None:
     code = (
         "import json, sys, numpy as np, mlflow\n"
         "mlflow.set_tracking_uri(sys.argv[2])\n"
@@ -138,8 +147,9 @@ def test_the_model_loads_in_a_fresh_process(home: Path, tracked: Any) -> None:
         "found = model.predict(np.zeros((3, 1, 8, 8), dtype=np.uint8))\n"
         "print(json.dumps([list(found.columns), len(found), sum(found['soft'][0]), len(found['embedding'][0])]))\n"
     )
-    words = (tracked.lineage().mlflow_run, f"sqlite:///{home}/mlflow/mlflow.db")
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=home, check=False)
+    words = (tracked.lineage().mlflow_run, f"sqlite:///{places.home()}/mlflow/mlflow.db")
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     columns, count, total, width = json.loads(done.stdout.splitlines()[-1])
     assert columns == ["cluster", "soft", "embedding"]
@@ -211,8 +221,8 @@ def test_metrics_come_in_sections() -> None:
     assert min(costs) > "score/zzz", "MLflow orders sections by their names: scores come first"
 
 
-def test_a_comparison_is_a_parent_run(home: Path, tracked: Any) -> None:
-    client = client_of(home)
+def test_a_comparison_is_a_parent_run(tracked: RunFolder) -> None:
+    client = client_of(places.home())
     words = ["compare", tracked.name, "latest", "--log", "a pair"]
     for _ in range(2):
         assert CliRunner().invoke(app, words).exit_code == 0
@@ -224,7 +234,7 @@ def test_a_comparison_is_a_parent_run(home: Path, tracked: Any) -> None:
     assert client.get_run(tracked.lineage().mlflow_run).data.tags["mlflow.parentRunId"] == parent.info.run_id
 
 
-def test_report_and_figures_show_the_numbers(home: Path, tracked: Any) -> None:
+def test_report_and_figures_show_the_numbers(tracked: RunFolder) -> None:
     page = (tracked.path / "report.html").read_text()
     assert f"{tracked.table('rounds').iloc[-1]['acc']:.4f}" in page
     assert page.count("data:image/png;base64,") == len(list(tracked.figures.glob("*.png"))) == 4

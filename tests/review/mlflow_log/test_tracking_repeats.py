@@ -18,7 +18,6 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log import rounds as mlflow_rounds
-from shoal.review.mlflow_log.bookkeeping import FORMER
 from shoal.review.mlflow_log.distinctions import title
 from shoal.review.mlflow_log.files import copy_image
 from shoal.review.mlflow_log.models import models_of, ready
@@ -245,19 +244,6 @@ def test_what_a_person_wrote_stays(run: RunFolder, client: MlflowClient) -> None
     assert sync(run, logged(run, "words", clients=True), store) == ours, "found again by its folder"
     assert client.get_run(ours).data.tags[NOTE] == "Looks good."
     assert client.get_experiment_by_name("words").tags[NOTE] == "Ours."
-
-
-def test_tags_of_an_earlier_version_are_read_and_renamed(run: RunFolder, client: MlflowClient) -> None:
-    store = places.mlflow_store()
-    settings = logged(run, "former")
-    run_id = sync(run, settings, store)
-    wanted = everything(client, "former")
-    tags = client.get_run(run_id).data.tags
-    for former, present in FORMER.items():
-        client.set_tag(run_id, former, tags[present])
-        client.delete_tag(run_id, present)
-    assert sync(run, settings, store) == run_id
-    assert everything(client, "former") == wanted, "nothing is logged twice"
 
 
 def test_images_are_called_as_mlflow_calls_them(run: RunFolder, client: MlflowClient, tmp_path: Path) -> None:
