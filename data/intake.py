@@ -88,6 +88,15 @@ class Intake:
         """Note that `name` was taken unchanged, with a remark."""
         self.noted.setdefault(what, {})[name] = detail
 
+    def add(self, other: Intake) -> None:
+        """Add the notes of another addition."""
+        for own, numbers in ((self.seen, other.seen), (self.taken, other.taken), (self.known, other.known)):
+            for unit, count in numbers.items():
+                own[unit] = own.get(unit, 0) + count
+        for (_, own_groups), (_, groups) in zip(self._groups(), other._groups(), strict=True):
+            for kind, names in groups.items():
+                own_groups.setdefault(kind, {}).update(names)
+
     def rows(self, most_names: int = 3) -> list[IntakeRow]:
         """Return the table: totals by unit, then conversions, omissions and remarks, the most frequent first."""
         found: list[IntakeRow] = []

@@ -289,7 +289,7 @@ def _read_table(path: Path, onto: Prepared | None, options: TableOptions, test: 
     if options.missing is not None:
         raise DataError("--missing is for rows that are vectors: in windows a missing value is a gap")
     batch = read_windows(path, onto, options, intake)
-    _refuse_overlap(batch, onto, test)
+    refuse_overlap(batch, onto, test)
     return batch
 
 
@@ -350,8 +350,12 @@ def add_vectors(
     return store_batch(name, store, batch, test, seed, onto)
 
 
-def _refuse_overlap(batch: Batch, onto: Prepared | None, test: float) -> None:
-    """Refuse a test part of windows that share samples with windows of the training part."""
+def refuse_overlap(batch: Batch, onto: Prepared | None, test: float) -> None:
+    """Refuse a test part of windows that share samples with windows of the training part.
+
+    Raises:
+        DataError: says how the windows overlap.
+    """
     rule = record_from_json(WindowRule, batch.extra[WINDOWS]) if onto is None else window_rule(onto.manifest)
     if test and rule.step < rule.length:
         raise DataError(
@@ -391,12 +395,12 @@ def _check_choice(option: str, value: str, allowed: tuple[str, ...]) -> None:
         raise DataError(f"{option} is {value!r}, expected one of {', '.join(allowed)}")
 
 
-def refuse_or_skip(rejected: list[Rejected], action: str, folder: Path, advice: str) -> None:
+def refuse_or_skip(rejected: list[Rejected], action: str, folder: Path, advice: str, what: str = "image") -> None:
     """Raise an error about rejected files if the action is to refuse them.
 
     Raises:
         DataError: lists all rejected files.
     """
     if rejected and action == "refuse":
-        count = "1 image" if len(rejected) == 1 else f"{len(rejected)} images"
+        count = f"1 {what}" if len(rejected) == 1 else f"{len(rejected)} {what}s"
         raise DataError(f"{count} of {folder} cannot be used; {advice}:\n{listing(rejected)}")

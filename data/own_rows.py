@@ -28,6 +28,7 @@ from shoal.data.table_coding import (
     with_fills,
 )
 from shoal.data.table_options import TableOptions
+from shoal.data.table_origin import table_origin
 from shoal.data.tables import client_numbers, find_column, names_of, read_table
 from shoal.data.wording import first_of
 
@@ -74,11 +75,11 @@ def read_rows(
     coding = _coding(table, path, onto, options, notes)
     x, kept = encode(table, coding, path, notes)
     _refuse_bare(names, client[kept], path)
-    extra: dict[str, Any] = {}
+    extra = table_origin(path, onto, client_column, label_column)
     if onto is None:
         kind = kind_of_columns(coding, x)
         note_kind(kind, coding, notes, labelled=label is not None)
-        extra = _extra(table, coding, kind)
+        extra |= _extra(table, coding, kind)
     files = [f"{path.name}:{row}" for row in np.flatnonzero(kept)]
     refuse_known_rows(files, path, onto)
     notes.see("rows", len(kept))

@@ -18,6 +18,7 @@ from shoal.data.own_store import Batch, known_files
 from shoal.data.prepared import Prepared
 from shoal.data.table_coding import COLUMNS, MEASUREMENTS, missing_rows
 from shoal.data.table_options import TableOptions
+from shoal.data.table_origin import table_origin
 from shoal.data.tables import client_numbers, find_column, names_of, numbers_of, read_table
 from shoal.data.windows import (
     MIXED,
@@ -99,7 +100,7 @@ def read_windows(path: Path, onto: Prepared | None, options: TableOptions, intak
         [window_name(found, series, k) for k in kept],
         source=f"series of table {path.name}, {len(owner)} windows of {len(clients)} clients",
         licence=options.licence,
-        extra=_extra(rule) if onto is None else {},
+        extra=table_origin(path, onto, columns[0], label_column) | (_extra(rule) if onto is None else {}),
         intake=notes,
     )
 

@@ -109,7 +109,9 @@ def _written(path: Path) -> float:
         return 0.0
 
 
-def refuse_too_many(left_out: Sequence[Rejected], usable: int, share: float, folder: Path, advice: str) -> None:
+def refuse_too_many(
+    left_out: Sequence[Rejected], usable: int, share: float, folder: Path, advice: str, what: str = "images"
+) -> None:
     """Refuse an addition of which too large a share would be left out; a single file is never too much.
 
     Args:
@@ -118,6 +120,7 @@ def refuse_too_many(left_out: Sequence[Rejected], usable: int, share: float, fol
         share: the largest share of all of them that may be left out.
         folder: where they lie, for the error.
         advice: what to do, for the error.
+        what: the files are, for the error.
 
     Raises:
         DataError: names some of them.
@@ -125,6 +128,6 @@ def refuse_too_many(left_out: Sequence[Rejected], usable: int, share: float, fol
     total = len(left_out) + usable
     if len(left_out) > 1 and len(left_out) > share * total:
         raise DataError(
-            f"{len(left_out)} of {total} new images in {folder} cannot be used, more than {share:.0%}; {advice}. Such "
+            f"{len(left_out)} of {total} new {what} in {folder} cannot be used, more than {share:.0%}; {advice}. Such "
             f"as:\n{listing(list(left_out)[:MAX_NAMED])}"
         )

@@ -37,6 +37,10 @@ NOTED_LOSS = 1e-4
 """A column is noted if float32 changes it by more than this share of its standard deviation."""
 
 
+SUFFIXES = (".parquet", ".pq", ".csv", ".csv.gz")
+"""Ends of the names of tables."""
+
+
 def read_table(path: Path, text: Sequence[str] = (), intake: Intake | None = None) -> pd.DataFrame:
     """Read a Parquet or CSV file with at least one row and no repeated column.
 

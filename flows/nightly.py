@@ -176,7 +176,7 @@ def tell_approval(settings: Settings, log: Any) -> None:
 def tell_left_out(settings: Settings, taken: TakenIn, log: Any) -> None:
     """Tell the user which new files were left out."""
     if taken.left_out:
-        count = counted(len(taken.left_out), "new image")
+        count = counted(len(taken.left_out), "new file")
         tell(f"{settings.data.name}: {count} left out: {'; '.join(taken.left_out[:MAX_NAMED])}", LEFT_OUT, log)
 
 

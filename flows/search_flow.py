@@ -8,10 +8,11 @@ from shoal.tasks.prefect.environment import quiet
 
 quiet()
 
-from prefect import flow  # noqa: E402 (its environment comes first)
+from prefect import flow, get_run_logger  # noqa: E402 (its environment comes first)
 
 from shoal.engine.workers.worker_processes import warm  # noqa: E402
 from shoal.sweeps.search.definition import SearchDefinition, check_search  # noqa: E402
+from shoal.sweeps.search.open_method import with_chosen_method  # noqa: E402
 from shoal.sweeps.search.runner import open_search  # noqa: E402
 from shoal.tasks.prefect.artifacts import search_artifacts  # noqa: E402
 from shoal.tasks.prefect.flow_run_names import search_title  # noqa: E402
@@ -30,6 +31,7 @@ def search(definition: SearchDefinition) -> dict[str, Any]:
         The result of the search (`shoal.sweeps.search.result.SearchResult`), as JSON.
     """
     check_search(definition)
+    definition = with_chosen_method(definition, get_run_logger().info)
     warm()
     with untagged(), open_search(definition) as opened:
         for number in opened.left():

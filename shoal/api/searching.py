@@ -83,6 +83,7 @@ def search(
     >>> shoal.run(found.best, seed=100)  # doctest: +SKIP
     """
     from shoal.sweeps.search.definition import check_search, load_search, make_search
+    from shoal.sweeps.search.open_method import with_chosen_method
     from shoal.sweeps.search.runner import run_search
 
     if isinstance(definition, Mapping):
@@ -91,6 +92,7 @@ def search(
         checked = load_search(Path(definition))
     if trials is not None:
         checked = checked.model_copy(update={"trials": trials})
+    checked = with_chosen_method(checked, print if progress else lambda _: None)
     with contextlib.ExitStack() as shown:
         watch = None
         if progress:

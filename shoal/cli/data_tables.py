@@ -22,6 +22,7 @@ from shoal.data.remedy import EMBEDDED
 from shoal.data.repair import damaged_sets, repair_sets
 from shoal.data.sets import SETS
 from shoal.data.table_coding import CODING
+from shoal.data.table_origin import TABLES, known_tables
 from shoal.data.windows import WINDOWS, window_rule
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import changed_images, embedded_from, is_stale
@@ -118,6 +119,8 @@ def _extra_rows(prepared: Prepared) -> dict[str, str]:
             rows |= _coding_rows(value)
         elif key == WINDOWS:
             rows[key] = window_rule(manifest).words()
+        elif key == TABLES:
+            rows[key] = _first_names(tuple(known_tables(manifest.extra)))
         elif key not in ("files", *LISTS):
             rows[key] = _value_words(value)
     return rows

@@ -2,15 +2,17 @@
 
     data/store/.embedding/NAME/  what is done so far: about.json, and 0003.npy with the vectors of one client
 
-A run that was interrupted goes on with the next client.
+A run that was interrupted goes on with the next client. Where images were appended to a set that was embedded before,
+only batches with new images are embedded.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from shoal.core.durable import write_file
 from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
 from shoal.data.own import check_name
-from shoal.data.own_store import Batch, store_batch
+from shoal.data.own_store import VERSIONS, Batch, store_batch
 from shoal.data.prepare import own_folder, store_folder
 from shoal.data.prepared import Manifest, Prepared, open_prepared, write_prepared
 from shoal.data.remedy import EMBEDDED
@@ -108,10 +110,16 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
             return _tracked(prepared, f"{target!r} is up to date: nothing to embed", stage=stage)
         if not known:
             check_name(target, store, force, append=False)
-        prepared = _embed(images, target, store, origin)
+        earlier = None
+        if changed and before is not None and not force:
+            earlier = _still_valid(target, store, images, before, origin)
+        prepared = _embed(images, target, store, origin, earlier)
     message = f"{prepared.manifest.train + prepared.manifest.test:,} images of {name!r} are vectors in {target!r}"
     if changed:
         message += f"; {origin.images!r} had changed since it was embedded"
+    if earlier is not None:
+        kept = earlier.manifest.train + earlier.manifest.test
+        message += f": {kept:,} have the vectors that they had, the others are new"
     return _tracked(prepared, message, stage=stage)
 
 
@@ -134,16 +142,63 @@ def _before(target: str, store: Path) -> EmbeddedFrom | None:
     return embedded_from(open_prepared(folder).manifest)
 
 
-def _embed(images: Prepared, target: str, store: Path, origin: EmbeddedFrom) -> Prepared:
-    """Embed the images, group by group, and write the set."""
+def _still_valid(
+    target: str, store: Path, images: Prepared, before: EmbeddedFrom, origin: EmbeddedFrom
+) -> Prepared | None:
+    """Return the present set of vectors if the images were only appended to since; None where all are to be embedded.
+
+    Args:
+        target: the name of the set of vectors.
+        store: the store.
+        images: the set of images as it is now.
+        before, origin: what the present vectors, and those to be made, come from.
+    """
+    versions = [version["digest"] for version in images.manifest.extra.get(VERSIONS, [])]
+    if before.digest not in versions or (before.device, before.shape) != (origin.device, origin.shape):
+        return None
+    with contextlib.suppress(DataError):  # a damaged set is made again as a whole
+        return open_verified(store_folder(store, target))
+    return None
+
+
+def _embed(
+    images: Prepared, target: str, store: Path, origin: EmbeddedFrom, earlier: Prepared | None = None
+) -> Prepared:
+    """Embed the images, group by group, and write the set.
+
+    Args:
+        images: the set of images.
+        target: the name of the set of vectors.
+        store: the store.
+        origin: what the vectors come from.
+        earlier: the vectors of the first images of each part; None: there are none.
+    """
     scratch = store / SCRATCH / target
     _begin(scratch, origin)
     network = frozen_encoder(origin.encoder.name, origin.encoder.sha256)
     with steps_shown(f"images of {images.manifest.name}") as watch:
-        vectors = embedded_groups(images, network.to(origin.device), network.features, scratch, watch)
-    prepared = _write(images, target, store, origin, vectors)
+        vectors = embedded_groups(
+            images, network.to(origin.device), network.features, scratch, watch, known=known_vectors(earlier)
+        )
+    prepared = _write(images, target, store, origin, vectors, versions_after(earlier))
     shutil.rmtree(scratch, ignore_errors=True)
     return prepared
+
+
+def known_vectors(earlier: Prepared | None) -> dict[str, np.ndarray]:
+    """Return the vectors of an earlier version by part; nothing where there is none."""
+    if earlier is None:
+        return {}
+    arrays = {"train": earlier.train_x, "test": earlier.test_x}
+    return {part: np.asarray(x) for part, x in arrays.items() if x is not None}
+
+
+def versions_after(earlier: Prepared | None) -> list[dict[str, object]]:
+    """Return the versions of a set that follows an earlier one, the oldest first; nothing where there is none."""
+    if earlier is None:
+        return []
+    about = earlier.manifest
+    return [*about.extra.get(VERSIONS, []), {"digest": about.digest, "train": about.train, "test": about.test}]
 
 
 def _begin(scratch: Path, origin: EmbeddedFrom) -> None:
@@ -156,7 +211,12 @@ def _begin(scratch: Path, origin: EmbeddedFrom) -> None:
 
 
 def embedded_groups(
-    images: Prepared, network: nn.Module, width: int, scratch: Path, watch: Watch
+    images: Prepared,
+    network: nn.Module,
+    width: int,
+    scratch: Path,
+    watch: Watch,
+    known: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
     """Return the vectors float32 (samples, width) of each part; groups that are done are read from `scratch`.
 
@@ -166,6 +226,10 @@ def embedded_groups(
         width: of a vector.
         scratch: a file a group.
         watch: called as images are done.
+        known: vectors of the first images of each part, float32 (fewer samples, width).
+
+    The last bits of a vector may depend on the batch that its image is in. So known vectors are kept by whole batches,
+    and the result has the same bits as without them.
     """
     counts = {"train": images.manifest.train, "test": images.manifest.test}
     found = {part: np.empty((count, width), np.float32) for part, count in counts.items()}
@@ -178,8 +242,10 @@ def embedded_groups(
         if path.is_file():
             vectors = np.load(path, allow_pickle=False)
         else:
-            pieces = []
-            for start in range(0, len(group.rows), BATCH):
+            there = (known or {}).get(group.part, np.empty((0, width), np.float32))
+            kept = kept_count(group.rows, len(there))
+            pieces = [there[group.rows[:kept]]]
+            for start in range(kept, len(group.rows), BATCH):
                 pieces.append(_encoded(network, np.asarray(x[group.rows[start : start + BATCH]])))
                 watch(min(done + start + BATCH, total), total)
             vectors = np.concatenate(pieces)
@@ -188,6 +254,22 @@ def embedded_groups(
         watch(done, total)
         found[group.part][group.rows] = vectors
     return found
+
+
+def kept_count(rows: np.ndarray, known: int) -> int:
+    """Return how many of a group's images keep their vectors: all where none is new, else those of whole batches.
+
+    Args:
+        rows: of the group's images in their part, in order.
+        known: the number of images of the part that have vectors, the first ones.
+
+    >>> kept_count(np.arange(100), 100), kept_count(np.arange(100), 99), kept_count(np.arange(100), 63)
+    (100, 64, 0)
+    """
+    before = int((rows < known).sum())
+    if before == len(rows):
+        return before
+    return before - before % BATCH
 
 
 def groups_of(images: Prepared) -> Iterator[Group]:
@@ -220,13 +302,20 @@ def _save(path: Path, vectors: np.ndarray) -> None:
 
 
 def _write(
-    images: Prepared, target: str, store: Path, origin: EmbeddedFrom, vectors: dict[str, np.ndarray]
+    images: Prepared,
+    target: str,
+    store: Path,
+    origin: EmbeddedFrom,
+    vectors: dict[str, np.ndarray],
+    versions: list[dict[str, object]],
 ) -> Prepared:
     """Write the set of vectors: as an added set where the images have clients, else as a built-in one."""
     about = images.manifest
     width = vectors["train"].shape[1]
     source = f"{origin.encoder.name} on {about.name} ({about.digest[:12]})"
     extra = {EMBEDDED: record_to_json(origin), "features": [f"{PREFIX}{place}" for place in range(width)]}
+    if versions:
+        extra[VERSIONS] = versions
     if "clients" in about.extra:
         extra["clients"] = about.extra["clients"]
     files = sample_files(images)

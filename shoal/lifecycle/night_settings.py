@@ -15,14 +15,16 @@ class NightSettings(Section):
 
     watch: str | None = Field(
         None,
-        description="folder with a sub-folder of images for each client, to be searched for new images; if it has a "
-        ".dvc file beside it, DVC updates it first; none: use the data set as it is",
+        description="folder with a sub-folder of images for each client, to be searched for new images; or with tables "
+        "of new rows, for a set that was made of a table; if it has a .dvc file beside it, DVC updates it first; none: "
+        "use the data set as it is",
     )
     labels: str | None = Field(None, description="CSV file with the columns file and label, for the images in `watch`")
     on_bad: OnBad = Field(
         "skip",
         description="what to do about new images that are unreadable, coloured where the set is grey, or other images "
-        "than those of their names in the set: skip them and tell you, or refuse the night",
+        "than those of their names in the set, and about tables that do not fit it: skip them and tell you, or refuse "
+        "the night",
     )
     on_odd: OnOdd = Field(
         "skip",
@@ -33,20 +35,20 @@ class NightSettings(Section):
         0.2,
         ge=0,
         le=1,
-        description="share of the new images that may be skipped; above it the night is refused; a single image never "
-        "refuses it",
+        description="share of the new images, or tables, that may be skipped; above it the night is refused; a single "
+        "one never refuses it",
     )
     held_out: float = Field(
         0.2,
         gt=0,
         le=0.5,
-        description="share of the new images to hold out, by a hash of each, for the comparison of models",
+        description="share of the new samples to hold out, by a hash of each, for the comparison of models",
     )
     strange: float = Field(
         0.5,
         gt=0,
         le=1,
-        description="share of new images that are unlike all earlier ones (farther from them than 99 % of these are "
+        description="share of new samples that are unlike all earlier ones (farther from them than 99 % of these are "
         "from each other) above which the night is refused; 1: never",
     )
     start: Literal["champion", "scratch"] = Field(

@@ -1,4 +1,9 @@
-"""A set that grows at night: what is new in a watched folder is checked as a whole, then added."""
+"""A set that grows at night: what is new in a watched folder is checked as a whole, then added.
+
+The folder has a sub-folder of images for each client; or, for a set that was made of tables, tables with its columns,
+each with new rows. For a set of vectors that an encoder made of images, the new images are added to the set of images,
+and then embedded.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +15,22 @@ import numpy as np
 from shoal.core.errors import DataError, ShoalError, brief
 from shoal.core.streams import Streams
 from shoal.data.arrivals import NewFiles, arrivals
+from shoal.data.dropped_tables import dropped_tables, tables_in, takes_tables
 from shoal.data.images import Rejected, listing
 from shoal.data.intake import Intake
-from shoal.data.own import check_name, read_folder, refuse_or_skip
+from shoal.data.own import check_name, read_folder, refuse_or_skip, refuse_overlap
 from shoal.data.own_images import WAITING, NothingNew, note_left_out
 from shoal.data.own_store import Batch, check_spelling, store_batch
-from shoal.data.prepare import own_folder, own_pointer, store_folder
-from shoal.data.prepared import Prepared
+from shoal.data.prepare import is_built_in, own_folder, own_pointer, store_folder
+from shoal.data.prepared import Prepared, read_manifest
 from shoal.data.sifting import SKIPPED, Sifted, not_seen_before, refuse_too_many, sift
 from shoal.data.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.settings.yaml_text import read_yaml_file
+from shoal.engine.store.embedded import EmbeddedFrom, embedded_from
 from shoal.lifecycle.dvc_command import dvc
+from shoal.lifecycle.embedding import embed
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.preflight import check_method
 from shoal.lifecycle.preparing import prepare_data
@@ -65,26 +73,124 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
         NightError: settings under which samples would change their clients.
         DataError: new images that are unreadable, do not fit the set, or are unlike all that it has.
     """
+    name = settings.data.name
     if night.watch is None:
         prepared = prepare_data(settings)
         return _taken(prepared, 0, f"{prepared.manifest.name!r} stays as it is: no folder is watched")
     _check(settings)
     folder = places.home() / Path(night.watch).expanduser()
     bring(folder)
-    store = places.store()
-    name = settings.data.name
     check_spelling(name)
-    with writing(own_folder(store, name)):
-        exists = (store_folder(store, name) / "manifest.json").exists() or own_pointer(store, name).exists()
-        return _take_in(settings, night, folder, check_name(name, store, force=False, append=exists))
+    origin = embedded_here(name)
+    if origin is not None:
+        return _take_in_embedded(settings, night, folder, origin)
+    with writing(own_folder(places.store(), name)):
+        onto = present_set(name)
+        if onto is not None:
+            check_method(settings, places.store())
+        if onto is None:
+            refuse_first_table(folder, name)
+        elif onto.manifest.kind != "image":
+            return _take_in_tables(settings, night, folder, onto)
+        return _take_in_images(settings, night, folder, onto, name)
 
 
-def _take_in(settings: Settings, night: NightSettings, folder: Path, onto: Prepared | None) -> TakenIn:
-    """Append what is new in the watched folder to the set; None: there is no set yet."""
+def present_set(name: str) -> Prepared | None:
+    """Return a set of the user's own, checked byte by byte against its manifest; None where there is none yet."""
+    store = places.store()
+    exists = (store_folder(store, name) / "manifest.json").exists() or own_pointer(store, name).exists()
+    return check_name(name, store, force=False, append=exists)
+
+
+def embedded_here(name: str) -> EmbeddedFrom | None:
+    """Return which images and encoder the present set of a name comes from; None where no encoder made it."""
+    folder = store_folder(places.store(), name)
+    if not (folder / "manifest.json").exists():
+        return None
+    return embedded_from(read_manifest(folder))
+
+
+def refuse_first_table(folder: Path, name: str) -> None:
+    """Refuse tables for a set that does not exist yet: nothing says what their columns are.
+
+    Raises:
+        DataError: says how to add the first table.
+    """
+    tables = tables_in(folder) if folder.is_dir() else []
+    if tables:
+        raise DataError(
+            f"there is no data set {name!r} yet, and the watched folder {folder} has tables: add the first one with "
+            f"`shoal data add {tables[0]} --name {name}` and its options; nights append the others"
+        )
+
+
+def _take_in_embedded(settings: Settings, night: NightSettings, folder: Path, origin: EmbeddedFrom) -> TakenIn:
+    """Append new images to the set that a set of vectors was embedded from, and embed them.
+
+    Raises:
+        NightError: the set of images is not here, or a built-in one.
+    """
     store = places.store()
     name = settings.data.name
-    if onto is not None:
-        check_method(settings, store)
+    check_method(settings, store)
+    before = read_manifest(store_folder(store, name))
+    here = store_folder(store, origin.images).exists() or own_pointer(store, origin.images).exists()
+    if is_built_in(origin.images) or not here:
+        raise NightError(
+            f"{name!r} was embedded from {origin.images!r}, which is no set of your own here to which new images could "
+            "be added: leave night.watch out"
+        )
+    with writing(own_folder(store, origin.images)):
+        taken = _take_in_images(settings, night, folder, present_set(origin.images), origin.images)
+    made = embed(origin.images, origin.encoder.name, name)
+    about = made.prepared.manifest
+    message = "; ".join(part for part in (taken.message, made.message, made.warning) if part)
+    new = about.train + about.test - before.train - before.test
+    return replace(_taken(made.prepared, new, message), left_out=taken.left_out)
+
+
+def _take_in_tables(settings: Settings, night: NightSettings, folder: Path, onto: Prepared) -> TakenIn:
+    """Append the rows, or the windows, of new tables in the watched folder to the set.
+
+    Raises:
+        NightError: the set was not made of tables, or `night.labels` is set.
+    """
+    name = onto.manifest.name
+    if not takes_tables(onto):
+        raise NightError(
+            f"{name!r} holds {onto.manifest.kind}s that are not from a table, and a night appends images and tables: "
+            f"append with `shoal data add PATH --name {name} --append`, and leave night.watch out"
+        )
+    if night.labels is not None:
+        raise NightError(f"night.labels is for images, and {name!r} is made of tables, which hold their labels")
+    found = dropped_tables(folder, onto)
+    rejected = list(found.rejected)
+    if night.on_bad == "refuse":
+        refuse_or_skip(rejected, "refuse", folder, "correct them, or set night.on_bad to skip", "table")
+    fresh = not_seen_before(rejected, folder, onto)
+    advice = "correct or remove them, or raise night.bad"
+    refuse_too_many(fresh, len(found.files), night.bad, folder, advice, "tables")
+    told = tuple(f"{each.path}: {each.reason}" for each in fresh)
+    note_left_out(rejected, found.intake)
+    batch = found.batch
+    if batch is None:
+        return replace(_tracked(onto, 0, f"nothing new in {folder}{_also(found.intake)}"), left_out=told)
+    what = "rows"
+    if batch.kind == "series":
+        what = "windows"
+        refuse_overlap(batch, onto, night.held_out)
+    refuse_strange(batch, onto, night.strange, folder, what)
+    batch = replace(batch, extra={**batch.extra, SKIPPED: [[each.path, each.reason] for each in rejected]})
+    prepared = store_batch(name, places.store(), batch, night.held_out, settings.seed, onto, by_hash=True)
+    message = f"{len(batch.x)} new {what} of {len(set(batch.client))} clients in {folder}{_also(found.intake)}"
+    return replace(_tracked(prepared, len(batch.x), message), left_out=told)
+
+
+def _take_in_images(
+    settings: Settings, night: NightSettings, folder: Path, onto: Prepared | None, name: str
+) -> TakenIn:
+    """Append what is new in the watched folder to a set of images; `onto` is None where there is no set yet."""
+    store = places.store()
     found = arrivals(folder, onto)
     if night.on_bad == "refuse":
         refuse_or_skip(list(found.rejected), "refuse", folder, "correct them, or set night.on_bad to skip")
@@ -182,7 +288,7 @@ def _check(settings: Settings) -> None:
         raise NightError("data.limit draws some of the samples, and others when more come: leave it out")
 
 
-def refuse_strange(batch: Batch, onto: Prepared, most: float, folder: Path) -> None:
+def refuse_strange(batch: Batch, onto: Prepared, most: float, folder: Path, what: str = "images") -> None:
     """Refuse new samples if too many of them are unlike all samples of a set; a single one is never too many.
 
     Args:
@@ -190,6 +296,7 @@ def refuse_strange(batch: Batch, onto: Prepared, most: float, folder: Path) -> N
         onto: the set.
         most: the share that may be unlike.
         folder: where they lie, for the error.
+        what: the samples are, for the error.
 
     Raises:
         DataError: names some of them.
@@ -202,7 +309,7 @@ def refuse_strange(batch: Batch, onto: Prepared, most: float, folder: Path) -> N
     if strange.sum() > 1 and strange.mean() > most:
         named = [Rejected(batch.file[k], "unlike all before") for k in np.flatnonzero(strange)[:MAX_NAMED]]
         raise DataError(
-            f"{int(strange.sum())} of {len(batch.x)} new images in {folder} are unlike every image that "
+            f"{int(strange.sum())} of {len(batch.x)} new {what} in {folder} are unlike every {what[:-1]} that "
             f"{onto.manifest.name!r} has; remove them, or, where they are right, set night.strange to 1. Such as:\n"
             f"{listing(named)}"
         )

@@ -129,6 +129,52 @@ def test_nothing_is_done_twice_and_changed_images_are_told(home: Path, images: P
     assert not is_stale(again.prepared)
 
 
+def test_only_batches_with_new_images_are_embedded(
+    home: Path, images: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bits are those of embedding all, also where the last bits of a vector depend on its batch."""
+    monkeypatch.setattr(embedding, "BATCH", 8)
+    monkeypatch.setattr(embedding, "_encoded", by_batch)
+    first = embed("mine", ENCODER, "made").prepared
+    write_new(home / "pictures" / "north", each=2)
+    write_clients(home / "pictures", ("south",))
+    new = write_labels(home, [path for path in (home / "pictures").rglob("*.png") if not in_set(home, path, images)])
+    grown = add_folder(home / "pictures", "mine", places.store(), labels=new, append=True, test=0.2)
+    seen: list[int] = []
+    monkeypatch.setattr(embedding, "_encoded", lambda network, pixels: seen.append(len(pixels)) or by_batch(0, pixels))
+    made = embed("mine", ENCODER, "made")
+    added = grown.manifest.train + grown.manifest.test - images.manifest.train - images.manifest.test
+    assert added <= sum(seen) < added + 2 * embedding.BATCH, "one client of the old ones has grown, in two parts"
+    assert f"{images.manifest.train + images.manifest.test} have the vectors that they had" in made.message
+    whole = embed("mine", ENCODER, "whole").prepared
+    assert made.prepared.manifest.digest == whole.manifest.digest
+    assert made.prepared.manifest.extra["versions"] == [
+        {"digest": first.manifest.digest, "train": images.manifest.train, "test": images.manifest.test}
+    ]
+    forced = len(seen)
+    embed("mine", ENCODER, "made", force=True)
+    assert sum(seen[forced:]) == grown.manifest.train + grown.manifest.test
+
+
+def by_batch(network: Any, pixels: np.ndarray) -> np.ndarray:
+    """Encode images by their values and the number of images in their batch."""
+    x = pixels.reshape(len(pixels), -1)[:, :48].astype(np.float32)
+    return x + np.float32(len(pixels))
+
+
+def in_set(home: Path, path: Path, images: Prepared) -> bool:
+    files = sample_files(images)
+    assert files is not None
+    return path.relative_to(home / "pictures").as_posix() in set(files["file"])
+
+
+def write_labels(home: Path, paths: list[Path]) -> Path:
+    """Write the table of labels of some pictures."""
+    files = [path.relative_to(home / "pictures").as_posix() for path in paths]
+    (home / "new.csv").write_text("\n".join(["file,label", *(f"{file},{kind_of(file)}" for file in files)]))
+    return home / "new.csv"
+
+
 def labels_of_new(home: Path) -> Path:
     files = [path.relative_to(home / "pictures").as_posix() for path in (home / "pictures" / "south").rglob("*.png")]
     (home / "new.csv").write_text("\n".join(["file,label", *(f"{file},{kind_of(file)}" for file in files)]))

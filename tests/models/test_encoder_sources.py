@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import warnings
 from pathlib import Path
@@ -117,7 +118,7 @@ def test_timm_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "timm" else find(name))
     assert is_pretrained("timm:resnet18")
     assert not is_installed("timm:resnet18")
-    with pytest.raises(EncoderError, match="run pip install timm"):
+    with pytest.raises(EncoderError, match=r"run pip install 'shoal\[timm\]'"):
         frozen_encoder("timm:resnet18")
 
 
@@ -138,3 +139,10 @@ def test_timms_weights_and_preprocessing(home: Path, file: str) -> None:
     network.reset_classifier(0)
     x = images()
     torch.testing.assert_close(encoder(x), network(encoder.preprocessing.apply(x)))
+    version = encoder_version(name)
+    assert version.sha256 == hashlib.sha256((home / "encoders" / file).read_bytes()).hexdigest()
+    assert version.package == f"timm {timm.__version__}"
+    other = timm.create_model("resnet18", num_classes=1000 if name == "timm:resnet18" else 5)
+    safetensors.torch.save_file(other.state_dict(), home / "encoders" / file)
+    with pytest.raises(EncoderError, match="are not those that were used before"):
+        frozen_encoder(name, version.sha256)

@@ -45,7 +45,11 @@ REFUSED = [
         {"score": "acc", "settings": {"method": "fedcc", "data": {"name": "unlabelled"}, "model": {"clusters": 2}}},
         "'acc' needs labels",
     ),
-    ({"settings": {"data": {"name": "digits"}}}, "method.name is auto: set settings.method.name to one, or vary it"),
+    (
+        {"settings": {"method": "kmeans", "data": {"name": "digits"}}},
+        "'kmeans', which trains nothing, so that local.lr",
+    ),
+    ({"vary": {"method.name": {"choices": ["fedcc", "auto"]}}}, "vary.method.name: 'auto' is no single method"),
     ({"settings": {"method": "fedavg", "partition": {"validation": 0.2}}}, "method 'fedavg' finds none"),
     ({"settings": {"metod": "fedpnp"}}, "metod: there is no such setting; did you mean method"),
     ({"settings": {"data": {"name": "nope"}}}, "there is no data set 'nope'"),
@@ -82,6 +86,10 @@ def test_a_file_is_read_and_its_settings_are_those_of_runs(home: Path) -> None:
     settings = definition.settings_with({"local.lr": 0.01, "method.name": "fedcc"}, number=2)
     assert (settings.method.name, settings.local.lr, settings.local.batch, settings.seed) == ("fedcc", 0.01, 16, 7)
     assert settings.tracking.register_as == "none"
+    path.write_text("name: toy\nvary:\n  method.name: {choices: [fedpnp, fedcc]}\n")
+    open_method = load_search(path)
+    assert not open_method.leaves_method_open, "each trial names its method"
+    assert open_method.settings_with({"method.name": "fedcc"}).method.name == "fedcc"
     path.write_text("- name: toy\n")
     with pytest.raises(ShoalError, match="holds a list; expected keys and values"):
         load_search(path)

@@ -216,10 +216,14 @@ class Settings(Section):
         return bool(self.method.name == AUTO)
 
     def with_method(self, chosen: Mapping[str, Any]) -> Settings:
-        """Return the same settings with a method that was chosen; what these settings name wins.
+        """Return the same settings with a method that was chosen; arguments and errors as of `raw_with_method`."""
+        return make_settings(self.raw_with_method(chosen))
+
+    def raw_with_method(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
+        """Return nested settings with a method that was chosen, whose own defaults are not filled in.
 
         Args:
-            chosen: nested settings, `method.name` among them.
+            chosen: nested settings, `method.name` among them; what these settings name wins.
 
         Raises:
             SettingsError: these settings name a setting that the chosen method does not have.
@@ -235,7 +239,7 @@ class Settings(Section):
         for key in own:
             if key not in known:
                 raise SettingsError(no_such_setting(key, name))
-        return make_settings(merge(dict(chosen), {"method": own}, values))
+        return merge(dict(chosen), {"method": own}, values)
 
     @property
     def chooses_clusters(self) -> bool:

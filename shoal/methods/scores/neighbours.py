@@ -31,8 +31,8 @@ def reference_features(x: np.ndarray) -> np.ndarray:
     """Return the features by which samples are compared, independent of any model, float32 (n, d).
 
     Args:
-        x: images uint8 (n, channels, height, width), averaged to at most `SIDE` pixels a side; or vectors float32
-            (n, features), each feature standardised over the samples.
+        x: images uint8 (n, channels, height, width), averaged to at most `SIDE` pixels a side; vectors float32
+            (n, features), or windows float32 (n, channels, length), each value standardised over the samples.
 
     Raises:
         ValueError: fewer than two samples, or samples of another kind.
@@ -43,7 +43,8 @@ def reference_features(x: np.ndarray) -> np.ndarray:
         images = torch.from_numpy(np.array(x)).float() / 255
         side = tuple(min(SIDE, length) for length in images.shape[2:])
         return F.adaptive_avg_pool2d(images, side).flatten(1).numpy()  # type: ignore[arg-type]
-    if x.ndim == 2 and x.dtype.kind == "f":
+    if x.ndim in (2, 3) and x.dtype.kind == "f":
+        x = x.reshape(len(x), -1)
         spread = x.std(0, dtype=np.float64)
         result: np.ndarray = ((x - x.mean(0, dtype=np.float64)) / np.where(spread > 0, spread, 1)).astype(np.float32)
         return result

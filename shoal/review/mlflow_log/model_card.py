@@ -129,6 +129,12 @@ def limits_part(run: RunFolder, facts: ClusterFacts | None) -> str:
     if facts is not None:
         shape = " x ".join(map(str, facts.data.shape))
         limits.append(f"It takes samples of kind {facts.data.kind}, of shape {shape}, like those of {facts.data.name}.")
+        if facts.data.embedded is not None:
+            limits.append(
+                f"It also takes images like those of {facts.data.embedded.images}, where the encoder "
+                f"{facts.data.embedded.encoder.name} is installed with the weights that made these vectors (sha256 "
+                f"{facts.data.embedded.encoder.sha256[:12]})."
+            )
     if "epsilon_sent" in run_result(run).metrics:
         limits.append("Updates were private: privacy/epsilon_sent of the run says how far.")
     else:

@@ -13,16 +13,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from mlflow.pyfunc.model import PythonModel
 
 from shoal.core.errors import brief
+from shoal.core.records import record_to_json
 from shoal.core.seal import BrokenSeal, sealed, unsealed
 from shoal.data.prepared import DataSpec, open_prepared
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import Checkpoint
 from shoal.engine.store.codec import StoreError, load_server, save_server, server_digest
+from shoal.engine.store.embedded import EmbeddedFrom, embedded_from
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
@@ -30,7 +33,8 @@ from shoal.methods.contract.base import Server
 from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.registry import METHODS
-from shoal.models.frozen import EncoderVersion, packages_of
+from shoal.models.frozen import EncoderVersion, is_installed, packages_of
+from shoal.review.mlflow_log.pyfunc_images import EncodedInput
 from shoal.review.mlflow_log.pyfunc_input import samples, takes
 
 ROOMS = ("core", "data", "models", "methods", "engine", "review")
@@ -76,6 +80,15 @@ class FederatedModel(PythonModel):
             ),
         )
         self.predictor = method.predictor(read_server(Path(context.artifacts["server"]), about))
+        self.encoded: EncodedInput | None = None
+        if about.get("embedded"):
+            self.encoded = EncodedInput.from_json(self.spec, about["embedded"])
+
+    def stored(self, request: Any) -> np.ndarray:
+        """Return the samples of a request in their stored form; images become vectors where an encoder made those."""
+        if self.encoded is None:
+            return samples(request, self.spec)
+        return self.encoded.samples(request)
 
     # Without annotations: MLflow would read them as a schema instead of the signature.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
@@ -84,7 +97,7 @@ class FederatedModel(PythonModel):
         Raises:
             InputError: the input does not hold samples of the kind and shape that the model was trained on.
         """
-        x = torch.from_numpy(samples(model_input, self.spec).astype("float32"))
+        x = torch.from_numpy(self.stored(model_input).astype("float32"))
         if self.spec.kind == "image":
             x = x / 255
         parts = [self.predictor(part) for part in x.split(512)]
@@ -166,8 +179,11 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
     from mlflow.models import Model
     from mlflow.pyfunc import save_model
 
-    spec = open_prepared(run.folder_of("data")).spec
+    prepared = open_prepared(run.folder_of("data"))
+    spec = prepared.spec
+    embedded = embedded_from(prepared.manifest)
     about = {
+        "embedded": None if embedded is None else record_to_json(embedded),
         "settings": run.settings().to_json(),
         "spec": asdict(spec),
         "server_sha256": server_digest(checkpoint.judged),
@@ -183,7 +199,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
             python_model=str(Path(__file__).with_name("pyfunc_code.py")),  # from code: nothing is pickled
             artifacts={"model": str(scratch / "model.json"), "server": str(scratch / "server.safetensors")},
             code_paths=[str(path) for path in copy_code(scratch / "code")],
-            pip_requirements=requirements(run.lineage().encoder),
+            pip_requirements=requirements(needed_encoder(run, embedded)),
             signature=answers(),
             metadata={"input": takes(spec), "shoal_run": run.name},
             mlflow_model=Model(
@@ -210,6 +226,13 @@ def answers() -> Any:
     return ModelSignature(
         outputs=Schema([ColSpec(DataType.long, "cluster"), ColSpec(numbers, "soft"), ColSpec(numbers, "embedding")])
     )
+
+
+def needed_encoder(run: RunFolder, embedded: EmbeddedFrom | None) -> EncoderVersion | None:
+    """Return the encoder whose packages a model needs; that of embedded images only where it is installed here."""
+    if embedded is not None and is_installed(embedded.encoder.name):
+        return embedded.encoder
+    return run.lineage().encoder
 
 
 def requirements(encoder: EncoderVersion | None = None) -> list[str]:

@@ -49,6 +49,12 @@ def takes(spec: DataSpec) -> str:
     return f"{arrays}, or a column {COLUMN!r} of base64-encoded image files, read as {colour} {_size(spec)}"
 
 
+def are_texts(request: Any) -> bool:
+    """Return whether a request holds encoded images alone: base64 strings."""
+    rows = _rows(request)
+    return len(rows) > 0 and all(isinstance(row, str | bytes) for row in rows)
+
+
 def samples(request: Any, spec: DataSpec) -> np.ndarray:
     """Return the samples of a request.
 

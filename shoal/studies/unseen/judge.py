@@ -17,7 +17,7 @@ from shoal.review.results.clusters import FACTS
 from shoal.studies.definition import Study
 from shoal.studies.result import RunWords
 from shoal.studies.rows import Group, StudyRow, metric_of, study_row
-from shoal.studies.unseen.nulls import RANDOM, kept_nulls
+from shoal.studies.unseen.nulls import RANDOM, best_null, best_null_mean, kept_nulls
 
 CHANCE_FACTOR = 1.5
 """A run whose ACC is below so many times chance must say that its clusters are doubtful or chance."""
@@ -49,8 +49,9 @@ def judge(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]
 def run_facts(run: RunFolder, folder: Path) -> dict[str, float]:
     """Return the numbers of a run that its own metrics do not have.
 
-    `best_null` is the highest null baseline, `chance` the ACC of random labels, and `told` is 1 where the ACC is at
-    least `CHANCE_FACTOR` times chance or the run's verdict warns the user, else 0.
+    `best_null` is the highest null baseline, with a single draw of K-means; `best_null_mean` and `best_null_std` are of
+    the baseline with the highest mean over repeats. `chance` is the ACC of random labels, and `told` is 1 where the
+    ACC is at least `CHANCE_FACTOR` times chance or the run's verdict warns the user, else 0.
 
     Args:
         run: a finished one.
@@ -59,11 +60,14 @@ def run_facts(run: RunFolder, folder: Path) -> dict[str, float]:
     prepared = open_prepared(run.folder_of("data"))
     clusters = int(run.settings().to_json()["model"]["clusters"])
     nulls = kept_nulls(prepared, clusters, folder)
+    mean, deviation = best_null_mean(nulls)
     clear = metric_of(run, "acc") >= CHANCE_FACTOR * nulls[RANDOM]
     warned = verdict_of(run)[0] in WARNINGS
     return {
         **nulls,
-        "best_null": max(nulls.values()),
+        "best_null": best_null(nulls),
+        "best_null_mean": mean,
+        "best_null_std": deviation,
         "chance": nulls[RANDOM],
         "warned": float(warned),
         "told": float(clear or warned),

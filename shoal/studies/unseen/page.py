@@ -8,7 +8,7 @@ from shoal.studies.claims import check
 from shoal.studies.definition import Study
 from shoal.studies.judging import Verdict
 from shoal.studies.kept import Kept
-from shoal.studies.unseen.nulls import PRETRAINED, RANDOM, RAW, STANDARDISED, UNTRAINED
+from shoal.studies.unseen.nulls import K_MEANS, MEAN, PRETRAINED, RANDOM, RAW, STANDARDISED, STD, UNTRAINED
 from shoal.studies.wording import table
 
 NULLS = {RANDOM: "random", RAW: "raw", STANDARDISED: "standardised", UNTRAINED: "untrained", PRETRAINED: "frozen"}
@@ -17,14 +17,14 @@ NULLS = {RANDOM: "random", RAW: "raw", STANDARDISED: "standardised", UNTRAINED: 
 
 def runs_table(study: Study, scale: str, one: Kept) -> str:
     """Return the page's part on a kept result: counts, the table of runs, and the reasons that the runs gave."""
-    parts = [counts(study, scale, one), table(HEAD, body(study, scale, one), SIDES)]
+    parts = [counts(study, scale, one), table(HEAD, body(study, scale, one), SIDES), repeats(study, one)]
     parts += [reasons(study, scale, one, what) for what in ("method", "verdict")]
     return "\n\n".join(part for part in parts if part)
 
 
-HEAD = ["set, sites", "kind", "n", "classes", "ratio", "method", "ACC", "NMI", *NULLS.values()]
-HEAD += ["nulls reached", "verdict", "told", "s"]
-SIDES = "ll" + "r" * 3 + "l" + "r" * (2 + len(NULLS)) + "lllr"
+HEAD = ["set, sites", "kind", "n", "classes", "ratio", "method", "ACC", "NMI", *NULLS.values(), "best mean"]
+HEAD += ["nulls reached", "means reached", "verdict", "told", "s"]
+SIDES = "ll" + "r" * 3 + "l" + "r" * (3 + len(NULLS)) + "llllr"
 
 
 def counts(study: Study, scale: str, one: Kept) -> str:
@@ -74,7 +74,7 @@ def cells(own: dict[str, float], about: dict[str, str], marks: Sequence[str]) ->
     Args:
         own: its numbers by metric.
         about: its words.
-        marks: whether it meets each of the two rules.
+        marks: whether it meets each of the three rules.
     """
     sizes = [f"{own[name]:.0f}" for name in ("samples", "classes", "ratio")]
     scores = [share(own.get(name)) for name in ("acc", "nmi", *NULLS)]
@@ -85,11 +85,43 @@ def cells(own: dict[str, float], about: dict[str, str], marks: Sequence[str]) ->
         *sizes,
         about.get("method", ""),
         *scores,
-        marks[0],
+        with_deviation(own.get("best_null_mean"), own.get("best_null_std")),
+        *marks[:2],
         verdict,
-        marks[1],
+        marks[2],
         f"{own['seconds']:.0f}",
     ]
+
+
+def repeats(study: Study, one: Kept) -> str:
+    """Return the K-means baselines of each set: a single draw, then mean and deviation over repeats; empty without."""
+    own: dict[str, dict[str, float]] = {}
+    for row in one.rows:
+        own.setdefault(row.row, {})[row.metric] = row.values[0]
+    found = []
+    for key in study.rows:
+        values = own.get(key, {})
+        if any(name + MEAN in values for name in K_MEANS):
+            found.append([study.rows[key].caption, *(draw_and_mean(values, name) for name in K_MEANS)])
+    if not found:
+        return ""
+    words = "K-means as a null baseline: the draw of the table above; in brackets mean and deviation over 15 others:"
+    head = ["set", *(NULLS[name] for name in K_MEANS)]
+    return f"{words}\n\n{table(head, found, 'l' + 'r' * len(K_MEANS))}"
+
+
+def draw_and_mean(values: dict[str, float], name: str) -> str:
+    """Return a baseline as a single draw, with mean and deviation over repeats; empty where a set has no such one."""
+    if name not in values:
+        return ""
+    return f"{share(values[name])} ({with_deviation(values.get(name + MEAN), values.get(name + STD))})"
+
+
+def with_deviation(mean: float | None, deviation: float | None) -> str:
+    """Return a mean score with its deviation; empty where there is none."""
+    if mean is None or deviation is None:
+        return ""
+    return f"{mean:.3f} ± {deviation:.3f}"
 
 
 def planned(study: Study, scale: str) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from shoal.core.errors import ShoalError
 from shoal.data.prepare import kind_of
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
-from shoal.engine.settings.run_settings import Settings, load_settings, setting_type, typed_settings
+from shoal.engine.settings.run_settings import AUTO, Settings, load_settings, setting_type, typed_settings
 from shoal.engine.settings.sections import Section
 from shoal.engine.settings.typed_yaml import by_type, type_of_key
 from shoal.engine.settings.wrong_settings import explain, unknown_name
@@ -49,6 +49,7 @@ SAME_FOR_ALL = {
 """Sections of settings that cannot vary, and why."""
 Value: TypeAlias = bool | int | float | str | None
 """A value of a setting that varies."""
+METHOD = "method.name"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$"
 
 
@@ -147,6 +148,11 @@ class SearchDefinition(Section):
     def uses_labels(self) -> bool:
         """Whether the score needs labels."""
         return self.score not in CLUSTER_SCORES and DESCRIBED[self.score].labels
+
+    @property
+    def leaves_method_open(self) -> bool:
+        """Whether the method must still be chosen, once for all trials."""
+        return METHOD not in self.vary and self.settings_with({}).chooses_method
 
     def settings_with(self, values: dict[str, Value], number: int = 0) -> Settings:
         """Return the settings of a run of a trial.
@@ -270,7 +276,8 @@ def check_search(definition: SearchDefinition) -> None:
     """Refuse a search that cannot be executed, before any work.
 
     Each value of a setting is tried with the shared settings. Where two varied settings contradict each other, the
-    trial that draws both fails.
+    trial that draws both fails. Where the method is still to be chosen, what only some methods take is not refused:
+    check the search again once its method is chosen.
 
     Raises:
         SearchError: the score, or a setting that varies, cannot be used. SettingsError, DataError, MethodError: the
@@ -280,6 +287,7 @@ def check_search(definition: SearchDefinition) -> None:
         raise SearchError(unknown_name("score", definition.score, SCORES))
     for path, varied in definition.vary.items():
         check_variation(definition, path, varied)
+        check_effect(definition, path)
     check_run(definition, definition.settings_with({}))
     for path, varied in definition.vary.items():
         for value in varied.ends():
@@ -298,6 +306,8 @@ def check_variation(definition: SearchDefinition, path: str, varied: Varied) -> 
     section = path.split(".")[0]
     if section in SAME_FOR_ALL:
         raise SearchError(f"vary.{path}: {section} cannot vary within a search: {SAME_FOR_ALL[section]}")
+    if path == METHOD and AUTO in varied.ends():
+        raise SearchError("vary.method.name: 'auto' is no single method: give the names of methods")
     if definition.score == NEIGHBOURS and path == "model.clusters":
         raise SearchError(
             "vary.model.clusters: the score 'neighbours' only compares clusterings with the same number of clusters: "
@@ -305,6 +315,22 @@ def check_variation(definition: SearchDefinition, path: str, varied: Varied) -> 
         )
     if definition.sampler == "grid" and varied.choices is None and varied.step is None and not varied.whole:
         raise SearchError(f"vary.{path}: a grid needs single values: give choices, or a step")
+
+
+def check_effect(definition: SearchDefinition, path: str) -> None:
+    """Refuse a setting of local training where the method of all trials trains nothing: all trials would be the same.
+
+    Raises:
+        SearchError: says which setting, and what to do.
+    """
+    method = definition.settings_with({}).method.name
+    if METHOD in definition.vary or method == AUTO or METHODS[method].trains:
+        return
+    if path.split(".")[0] == "local":
+        raise SearchError(
+            f"vary.{path}: all trials have the method {method!r}, which trains nothing, so that {path} has no effect: "
+            "vary another setting, or set settings.method.name to a method that trains"
+        )
 
 
 def check_run(definition: SearchDefinition, settings: Settings) -> None:
@@ -316,10 +342,7 @@ def check_run(definition: SearchDefinition, settings: Settings) -> None:
     check_method(settings, places.store())
     check_validation(settings)
     if settings.chooses_method:
-        raise SearchError(
-            "a search varies the settings of a method, and method.name is auto: set settings.method.name to one, or "
-            "vary it"
-        )
+        return
     method = METHODS[settings.method.name]
     if definition.score in CLUSTER_SCORES and not method.finds_clusters:
         raise SearchError(

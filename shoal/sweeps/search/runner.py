@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from shoal.sweeps.search.definition import SearchDefinition, SearchError, check_search
 from shoal.sweeps.search.importance import Importance
+from shoal.sweeps.search.open_method import with_chosen_method
 from shoal.sweeps.search.proposals import most_trials, propose
 from shoal.sweeps.search.result import SearchResult, TrialRow, result_from_trials
 from shoal.sweeps.search.scores import Scorer
@@ -82,6 +83,7 @@ def open_search(definition: SearchDefinition, watch: Watch | None = None) -> Ite
     Raises:
         ShoalError: the definition cannot be executed, or another process works on the search.
     """
+    definition = with_chosen_method(definition)
     check_search(definition)
     settings = definition.settings_with({})
     key = ("shoal.search", definition.name)
