@@ -16,6 +16,7 @@ from typing import Any
 
 from shoal.engine.settings.defaults import changed_settings
 from shoal.engine.settings.run_settings import Settings
+from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import METRICS
 from shoal.review.mlflow_log.rounds import VERDICT, allowed_name, metric_name
 
@@ -43,6 +44,8 @@ IN_WORDS = {("model.clusters", "0"): "as classes"}
 """Values of settings that mean something else than they say."""
 NOT_COMPUTED = ("tracking.", "checkpoint.", "workers.", "choose.")
 """Sections that say where a run is done and shown, or how a setting was chosen: not what is computed."""
+OF_TRAINING = ("local.", "augment.")
+"""Sections that a method does not read whose clients take no gradient steps."""
 VIEW = "shoal"
 """Key of a saved view of an experiment's page."""
 VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"
@@ -98,12 +101,32 @@ class Distinctions:
         )
 
 
+def is_used(key: str, method: str | None) -> bool:
+    """Return whether a method reads a setting.
+
+    Args:
+        key: of the setting.
+        method: its name; settings of a method that this version does not know all count as used.
+
+    >>> is_used("local.lr", "fedcc"), is_used("local.lr", "fedkmeans"), is_used("rounds", "fedkmeans")
+    (True, False, True)
+    """
+    if method not in METHODS or METHODS[method].trains:
+        return True
+    return not key.startswith(OF_TRAINING)
+
+
 def chosen_settings(settings: Settings) -> dict[str, str]:
-    """Return the settings that a person chose and that the run's title does not say; of a long value its digest."""
+    """Return the settings that a person chose and that the run's title does not say; of a long value its digest.
+
+    Settings that the method does not read are left out.
+    """
     found = {}
     parameter = f"partition.{PARAMETER_OF.get(settings.partition.kind, '')}"
     for key, value in changed_settings(settings).items():
         if key in IN_TITLE or key == parameter or key.startswith(NOT_COMPUTED):
+            continue
+        if not is_used(key, settings.method.name):
             continue
         text = str(value)
         if len(text) > MAX_VALUE_CHARACTERS:
@@ -141,13 +164,15 @@ def run_name(values: Mapping[str, Any], differing: Iterable[str], title: str) ->
 
     Args:
         values: its settings by key, or MLflow's parameters.
-        differing: the settings that differ among the runs of its experiment; the run need not have them all.
+        differing: the settings that differ among the runs of its experiment; the run need not have them all, and those
+            that its method does not read are left out.
         title: of the run.
 
     >>> run_name({"rounds": "5", "local.lr": "0.0010"}, ["local.lr", "rounds"], "fedcc digits iid x5 seed 0")
     'lr 0.001 · rounds 5 · fedcc digits iid x5 seed 0'
     """
-    present = [key for key in differing if key in values]
+    method = values.get("method.name")
+    present = [key for key in differing if key in values and is_used(key, method)]
     last_words = [key.rpartition(".")[2] for key in present]
     parts = []
     for key, word in zip(present, last_words, strict=True):

@@ -42,6 +42,16 @@ def test_what_a_person_chose_is_what_is_compared() -> None:
     assert len(chosen_settings(long)["method.schedule"]) < 30
 
 
+def test_settings_that_a_method_does_not_read_set_no_runs_apart() -> None:
+    local = {"local": {"lr": 0.0004}, "augment": {"recipe": "strong"}}
+    assert chosen_settings(make_settings({"method": "fedkmeans", "rounds": 5, **local})) == {"rounds": "5"}
+    assert set(chosen_settings(make_settings({"method": "fedcc", "rounds": 5, **local}))) >= {"rounds", "local.lr"}
+    values = {"method.name": "fedkmeans", "local.lr": "0.0004", "rounds": "5"}
+    assert run_name(values, ["local.lr", "rounds"], "fedkmeans digits") == "rounds 5 · fedkmeans digits"
+    trained = {**values, "method.name": "fedcc"}
+    assert run_name(trained, ["local.lr", "rounds"], "fedcc digits") == "lr 0.0004 · rounds 5 · fedcc digits"
+
+
 def test_the_order_of_runs_does_not_matter() -> None:
     runs = [{"rounds": "5"}, {"rounds": "5", "local.lr": "0.1"}, {}, {"model.clusters": "8", "rounds": "5"}]
     found = set()
