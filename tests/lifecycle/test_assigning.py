@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
 from mlflow import MlflowClient
+from PIL import Image
 
 from shoal.core.errors import DataError
 from shoal.data.own import add_folder, add_table
@@ -26,6 +28,7 @@ from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log.embedded_store import store_uri
 from shoal.review.results.clusters import cluster_facts
+from shoal.review.results.runs import remove_run
 from shoal.review.results.stable_names import NIGHT
 from shoal.review.served.predict import predict
 from shoal.review.served.promotion import PromotionError
@@ -92,6 +95,35 @@ def put(home: Path, *names: str, seed: int = 0) -> None:
 
 def all_tables(home: Path) -> pd.DataFrame:
     return pd.concat([pd.read_csv(path) for path in sorted(home.glob(f"results/assigned/{MODEL}/[0-9]*/clusters.csv"))])
+
+
+def test_a_served_model_answers_the_numbers_that_tables_keep(place: Path) -> None:
+    """The second model numbers its clusters in another order; its answers have the names of the first one's."""
+    put(place, "dark-1.png", "left-2.png", "right-3.png")
+    first = RunFolder.find("latest", places.runs())
+    settings = make_settings(merge(SMALL, OWN, {"model": {"clusters": 4}, "tracking": {"register_as": "shoal-second"}}))
+    second = new_run(settings)
+    second.event(NIGHT, champion=first.name)
+    drive(second)
+    facts = cluster_facts(second)
+    assert facts is not None
+    assert facts.names is not None
+    assert facts.names.names != (0, 1, 2, 3)
+    images = np.stack([np.asarray(Image.open(path)) for path in sorted((place / "incoming").iterdir())])
+    store = store_uri(places.mlflow_store())
+    before = mlflow.get_tracking_uri()
+    try:
+        mlflow.set_tracking_uri(store)
+        served = mlflow.pyfunc.load_model("models:/shoal-second@newest").predict(images[:, None])
+    finally:
+        mlflow.set_tracking_uri(before)
+    expected = predict(second, place / "incoming").table
+    assert served["cluster"].tolist() == expected["cluster"].tolist()
+    assert served["cluster_id"].tolist() == expected["cluster_id"].tolist()
+    assert served["cluster_id"].tolist() == predict(first, place / "incoming").table["cluster"].tolist()
+    card = MlflowClient(tracking_uri=store).get_model_version("shoal-second", "1").description
+    assert "**`cluster_id`**: the number that the cluster keeps from night to night" in card
+    remove_run(second)
 
 
 def test_each_new_file_is_assigned_once_as_predict_does(place: Path) -> None:

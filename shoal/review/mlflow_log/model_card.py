@@ -16,6 +16,7 @@ from shoal.review.mlflow_log.note import report_link
 from shoal.review.results.baseline_tables import baseline_rows
 from shoal.review.results.clusters import ClusterFacts, cluster_facts
 from shoal.review.results.result import run_result
+from shoal.review.results.stable_names import NAME, NAME_MEANING
 from shoal.review.results.summary import counted, summary_of
 
 MAX_CARD_CHARACTERS = 5000
@@ -37,6 +38,7 @@ def model_card(run: RunFolder, settings: Settings, found: Any) -> str:
         verdict_part(facts),
         f"{summary_of(run).task}",
         listed(origin_rows(run, settings, facts)),
+        answers_part(facts),
         quality_part(run, facts),
         sites_part(run, settings, facts),
         limits_part(run, facts),
@@ -81,6 +83,14 @@ def clusters_in_words(run: RunFolder, facts: ClusterFacts | None) -> str:
     if choice is None:
         return str(facts.clusters)
     return f"{facts.clusters}, chosen among {choice.min_clusters} to {choice.max_clusters}: {choice.rule}"
+
+
+def answers_part(facts: ClusterFacts | None) -> str:
+    """Return what the numbers of clusters in the model's answers mean; empty where it has no clusters."""
+    if facts is None:
+        return ""
+    rows = [(f"`{NAME}`", NAME_MEANING), ("`cluster`", "its number in this model alone")]
+    return f"### What it answers\n\n{listed(rows)}"
 
 
 def quality_part(run: RunFolder, facts: ClusterFacts | None) -> str:

@@ -20,6 +20,10 @@ CHANGED = "cluster_changed"
 """Event of a run: what became of a cluster of the champion."""
 NAME = "cluster_id"
 """The column of cluster tables with these names."""
+NAME_MEANING = (
+    "the number that the cluster keeps from night to night, in clusters.parquet, `shoal predict` and `assign` too"
+)
+"""What the column holds, in words."""
 
 
 @dataclass(frozen=True)
