@@ -27,9 +27,12 @@ from shoal.lifecycle.assigning import AssignError, assign_new
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log.embedded_store import store_uri
-from shoal.review.results.clusters import cluster_facts
+from shoal.review.pages.cluster_sheets import draw_cluster_sheets
+from shoal.review.pages.report import cluster_rows
+from shoal.review.results.clusters import cluster_facts, read_clusters
 from shoal.review.results.runs import remove_run
 from shoal.review.results.stable_names import NIGHT
+from shoal.review.served.explain import explain
 from shoal.review.served.predict import predict
 from shoal.review.served.promotion import PromotionError
 from tests.conftest import SMALL
@@ -97,8 +100,8 @@ def all_tables(home: Path) -> pd.DataFrame:
     return pd.concat([pd.read_csv(path) for path in sorted(home.glob(f"results/assigned/{MODEL}/[0-9]*/clusters.csv"))])
 
 
-def test_a_served_model_answers_the_numbers_that_tables_keep(place: Path) -> None:
-    """The second model numbers its clusters in another order; its answers have the names of the first one's."""
+def test_answers_and_pages_name_clusters_by_the_numbers_that_tables_keep(place: Path) -> None:
+    """The second model numbers its clusters in another order; it answers with the names of the first one's."""
     put(place, "dark-1.png", "left-2.png", "right-3.png")
     first = RunFolder.find("latest", places.runs())
     settings = make_settings(merge(SMALL, OWN, {"model": {"clusters": 4}, "tracking": {"register_as": "shoal-second"}}))
@@ -123,6 +126,13 @@ def test_a_served_model_answers_the_numbers_that_tables_keep(place: Path) -> Non
     assert served["cluster_id"].tolist() == predict(first, place / "incoming").table["cluster"].tolist()
     card = MlflowClient(tracking_uri=store).get_model_version("shoal-second", "1").description
     assert "**`cluster_id`**: the number that the cluster keeps from night to night" in card
+    table = read_clusters(second)
+    assert table is not None
+    sizes = table["cluster_id"].value_counts()
+    assert sizes.to_dict() != table["cluster"].value_counts().to_dict()
+    assert {row["cluster"]: row["samples"] for row in cluster_rows(second)} == {k: f"{n}" for k, n in sizes.items()}
+    assert {int(path.stem.split("-")[1]) for path in draw_cluster_sheets(second)} == set(sizes.index)
+    assert {k: explain(second, k).samples for k in sizes.index} == sizes.to_dict()
     remove_run(second)
 
 

@@ -116,7 +116,7 @@ def sites_part(run: RunFolder, settings: Settings, facts: ClusterFacts | None) -
     if facts is None or facts.sites is None:
         return ""
     if settings.tracking.clients:
-        words = site_sentence(facts.sites, dict(enumerate(client_names(run))))
+        words = site_sentence(facts.sites, dict(enumerate(client_names(run))), facts.numbers)
     else:
         sites = facts.sites
         words = (

@@ -152,6 +152,11 @@ class ClusterFacts:
     verdict: Verdict | None = None
     names: StableNames | None = None
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The number by which people know each cluster: the one that nights keep, else the model's."""
+        return (self.names or first_names(self.clusters)).names
+
 
 @dataclass(frozen=True)
 class FindClusters:

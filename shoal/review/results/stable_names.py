@@ -110,5 +110,15 @@ def with_names(table: pd.DataFrame, names: StableNames) -> pd.DataFrame:
     return table.assign(**{NAME: np.asarray(names.names, dtype=np.int32)[table["cluster"].to_numpy()]})
 
 
+def for_people(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a cluster table whose column `cluster` has the numbers that nights keep, where the table has them.
+
+    All that people read names clusters by these numbers; the model's own numbers stay in files.
+    """
+    if NAME not in table:
+        return table
+    return table.assign(cluster=table[NAME])
+
+
 def _sizes(table: pd.DataFrame, clusters: int) -> tuple[int, ...]:
     return tuple(int(size) for size in np.bincount(table["cluster"].to_numpy(), minlength=clusters))
