@@ -34,7 +34,7 @@ def log_assignment(
         Whether MLflow has it.
     """
     tags = {"shoal.model": model, "shoal.model_version": version, "shoal.assigned_by": champion.name}
-    name = f"assign {counted(len(table), 'sample')} with {model} version {version}"
+    name = f"{counted(len(table), 'sample')} assigned by version {version} of {model}"
     run = ParentRun(champion.settings(), places.mlflow_store(), (TAG, f"{model} {batch}"), name, tags)
     metrics = {"assigned/samples": float(len(table)), "assigned/skipped": float(skipped)}
     if len(table):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from shoal.engine.settings.defaults import changed_settings
@@ -32,6 +32,10 @@ MAX_VALUE_CHARACTERS = 24
 MAX_RENAMED = 200
 """When a further setting begins to differ, at most so many runs get a new name: the newest."""
 COLUMN_PIXELS = 90
+CHARACTER_PIXELS = 7
+MARGIN_PIXELS = 32
+SCORE_CHARACTERS = 18
+"""Characters of a score with all its digits."""
 WIDE_COLUMNS = {"attributes.`Run Name`": 330, "runDateAndNestInfo": 130}
 """Widths of the view's columns; those with the name and the date of a run are wider and come first."""
 MAX_COLUMNS = 8
@@ -46,6 +50,8 @@ NOT_COMPUTED = ("tracking.", "checkpoint.", "workers.", "choose.")
 """Sections that say where a run is done and shown, or how a setting was chosen: not what is computed."""
 OF_TRAINING = ("local.", "augment.")
 """Sections that a method does not read whose clients take no gradient steps."""
+NIGHT_DECISION = "shoal.night.decision"
+"""Tag of a night's run: what became of its model."""
 VIEW = "shoal"
 """Key of a saved view of an experiment's page."""
 VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"
@@ -66,26 +72,29 @@ class Distinctions:
         first: the chosen settings of its first run, by key; None before it has one.
         settings: the settings that differ among its runs, in alphabetical order.
         scores: the scores that its runs are judged by.
+        nights: whether any of its runs is a night's, which has a decision.
     """
 
     first: Mapping[str, str] | None = None
     settings: tuple[str, ...] = ()
     scores: tuple[str, ...] = field(default=())
+    nights: bool = False
 
     @classmethod
     def from_tags(cls, tags: Mapping[str, str]) -> Distinctions:
         """Read the tag of an experiment; a tag that cannot be read counts as none."""
         try:
             found = json.loads(tags[DISTINCTIONS])
-            return cls(dict(found["first"]), tuple(found["settings"]), tuple(found["scores"]))
+            nights = bool(found.get("nights", False))
+            return cls(dict(found["first"]), tuple(found["settings"]), tuple(found["scores"]), nights)
         except (KeyError, TypeError, ValueError):
             return cls()
 
     def to_json(self) -> str:
         """Return the tag's value."""
-        return json.dumps({"first": self.first, "settings": self.settings, "scores": self.scores})
+        return json.dumps(asdict(self))
 
-    def with_run(self, chosen: Mapping[str, str], scores: Iterable[str] = ()) -> Distinctions:
+    def with_run(self, chosen: Mapping[str, str], scores: Iterable[str] = (), *, night: bool = False) -> Distinctions:
         """Return the distinctions after a run was added; adding it again changes nothing.
 
         >>> one = Distinctions().with_run({"rounds": "5"})
@@ -98,6 +107,7 @@ class Distinctions:
             first,
             tuple(sorted({*self.settings, *differing})),
             tuple(dict.fromkeys((*self.scores, *scores))),
+            self.nights or night,
         )
 
 
@@ -203,7 +213,9 @@ def shortened(text: str, characters: int = MAX_NAME_CHARACTERS) -> str:
     return text
 
 
-def distinguish(client: Any, experiment_id: str, settings: Settings, scores: Iterable[str] = ()) -> tuple[str, ...]:
+def distinguish(
+    client: Any, experiment_id: str, settings: Settings, scores: Iterable[str] = (), *, night: bool = False
+) -> tuple[str, ...]:
     """Add a run to what sets the runs of its experiment apart, and bring earlier names and the view up to date.
 
     Args:
@@ -211,13 +223,14 @@ def distinguish(client: Any, experiment_id: str, settings: Settings, scores: Ite
         experiment_id: of the experiment.
         settings: of the run.
         scores: the names of the scores that judge it, as in a run's tables.
+        night: whether a night began it.
 
     Returns:
         The settings that differ among the runs of the experiment.
     """
     experiment_tags = client.get_experiment(experiment_id).tags
     before = Distinctions.from_tags(experiment_tags)
-    now = before.with_run(chosen_settings(settings), scores)
+    now = before.with_run(chosen_settings(settings), scores, night=night)
     if now.settings != before.settings:
         rename_runs(client, experiment_id, now.settings)
     # The names come first: after a kill in between they are given again.
@@ -265,16 +278,30 @@ def rename(client: Any, found: Any, given: str, name: str) -> None:
         client.set_tag(found.info.run_id, NAME, name)
 
 
+def pixels(column: str) -> int:
+    """Return the width of a column that shows its whole heading, and of a score all digits.
+
+    >>> pixels("tags.`verdict`"), pixels("metrics.`score/acc`"), pixels("metrics.`score/neighbour_agreement`")
+    (90, 158, 207)
+    """
+    kind, _, heading = column.partition(".")
+    characters = len(heading.strip("`"))
+    if kind == "metrics":
+        characters = max(characters, SCORE_CHARACTERS)
+    return max(COLUMN_PIXELS, CHARACTER_PIXELS * characters + MARGIN_PIXELS)
+
+
 def view(distinctions: Distinctions) -> str:
     """Return the value of `VIEW_TAG`: columns for the verdict, scores, settings that differ, and those of names."""
     settings = dict.fromkeys((*distinctions.settings[:MAX_COLUMNS], *ALWAYS_SHOWN))
     columns = [
         f"tags.`{VERDICT}`",
+        *([f"tags.`{NIGHT_DECISION}`"] if distinctions.nights else []),
         *(f"metrics.`{metric_name(name)}`" for name in distinctions.scores),
         *(f"params.`{allowed_name(key)}`" for key in settings),
         "attributes.`Dataset`",
     ]
-    widths = {**dict.fromkeys(columns[:-1], COLUMN_PIXELS), **WIDE_COLUMNS}
+    widths = {**{column: pixels(column) for column in columns[:-1]}, **WIDE_COLUMNS}
     state = {
         "selectedColumns": columns,
         "columnOrder": [*WIDE_COLUMNS, *columns],

@@ -23,6 +23,7 @@ from shoal.review.mlflow_log.distinctions import (
     run_name,
     shown,
     title,
+    view,
 )
 
 Make = Callable[..., Any]
@@ -145,8 +146,17 @@ def test_a_name_that_a_person_gave_stays(home: Path, three: list[RunFolder], sma
 
 def test_runs_without_labels_have_columns_of_their_own_scores() -> None:
     seen = Distinctions().with_run({}, ["neighbour_agreement", "silhouette"])
-    from shoal.review.mlflow_log.distinctions import view
-
-    columns = json.loads(json.loads(view(seen))["state"])["selectedColumns"]
+    state = json.loads(json.loads(view(seen))["state"])
+    columns = state["selectedColumns"]
+    assert all(state["columnWidths"][name] >= 6 * len(name.split(".", 1)[1]) for name in columns[1:3])
     assert columns[1:3] == ["metrics.`score/neighbour_agreement`", "metrics.`score/silhouette`"]
     assert "metrics.`score/acc`" not in columns
+
+
+def test_an_experiment_with_nights_shows_what_they_decided() -> None:
+    seen = Distinctions().with_run({}, ["acc"])
+    assert "night" not in view(seen)
+    with_night = seen.with_run({}, ["acc"], night=True).with_run({"rounds": "3"}, ["acc"])
+    columns = json.loads(json.loads(view(with_night))["state"])["selectedColumns"]
+    assert columns[:3] == ["tags.`verdict`", "tags.`shoal.night.decision`", "metrics.`score/acc`"]
+    assert Distinctions.from_tags({DISTINCTIONS: with_night.to_json()}) == with_night
