@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from shoal.data.own import add_folder, add_table
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.store import codec
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle import assigning
 from shoal.lifecycle.assign_settings import AssignSettings
@@ -32,6 +34,7 @@ from shoal.review.pages.report import cluster_rows
 from shoal.review.results.clusters import cluster_facts, read_clusters
 from shoal.review.results.runs import remove_run
 from shoal.review.results.stable_names import NIGHT
+from shoal.review.served import predict as serving
 from shoal.review.served.explain import explain
 from shoal.review.served.predict import predict
 from shoal.review.served.promotion import PromotionError
@@ -205,6 +208,67 @@ def test_a_kill_neither_repeats_nor_loses_a_file(place: Path, monkeypatch: pytes
     runs = logged(MlflowClient(tracking_uri=store_uri(places.mlflow_store())))
     assert sum(run.data.metrics["assigned/samples"] for run in runs) == 3
     assert assign_new(SETTINGS).samples == 0
+
+
+@pytest.mark.parametrize("moment", ["table", "sheet", "facts", "renamed"])
+def test_a_full_disk_loses_nothing(place: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    put(place, "dark-1.png")
+    assign_new(SETTINGS)
+    put(place, "left-2.png", "right-3.png")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        if moment == "table":
+            patch.setattr(serving, "write_csv", full)
+        elif moment == "sheet":
+            patch.setattr(assigning, "predicted_sheet", full)
+        elif moment == "facts":
+            patch.setattr(codec, "write_file", full)
+        else:
+            patch.setattr(Path, "rename", full)
+        with pytest.raises(AssignError, match=r"^the disk is full: .*cannot take the tables of new files\. Free some"):
+            assign_new(SETTINGS)
+        assert not list(place.glob(f"results/assigned/{MODEL}/*.part")), "what was half written takes no space"
+    done = assign_new(SETTINGS)
+    assert (done.samples, Path(done.folder).name) == (2, "0002")
+    assert sorted(all_tables(place)["file"]) == ["dark-1.png", "left-2.png", "right-3.png"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("batch.json", None, "batch.json is missing"),
+        ("batch.json", "{", "batch.json is not JSON"),
+        ("batch.json", '{"model": "other"}', "version"),
+        ("batch.json", "changed", "batch.json cannot be trusted"),
+        ("clusters.csv", "", "clusters.csv cannot be read"),
+    ],
+)
+def test_a_damaged_batch_is_told_and_not_used(
+    place: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str | None, why: str
+) -> None:
+    put(place, "dark-1.png")
+    with monkeypatch.context() as patch:
+        patch.setattr(assigning, "log_assignment", lambda *a: False)
+        path = Path(assign_new(SETTINGS).folder) / name
+    if content is None:
+        path.unlink()
+    elif content == "changed":
+        path.write_text(path.read_text().replace("dark-1.png", "dark-9.png"))
+    else:
+        path.write_text(content)
+    put(place, "left-2.png")
+    with pytest.raises(AssignError, match=rf"^batch 0001 of .* is damaged: .*{why}.*move the folder .* elsewhere"):
+        assign_new(SETTINGS)
+    assert logged(MlflowClient(tracking_uri=store_uri(places.mlflow_store()))) == []
+    path.parent.rename(place / "damaged")
+    try:
+        assign_new(SETTINGS)
+        assert sorted(all_tables(place)["file"])[0] == "dark-1.png"
+    finally:
+        shutil.rmtree(place / "damaged")
 
 
 def test_what_mlflow_lacks_is_logged_the_next_time(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
