@@ -342,8 +342,8 @@ def log_batch(model: str, place: Path) -> bool:
     except (OSError, ValueError, KeyError) as error:
         raise damaged(place, f"{place / TABLE} cannot be read ({brief(error)})") from error
     run = RunFolder.find(batch.run, places.runs())
-    skipped = sum(bool(facts.left_out) for facts in batch.files.values())
-    if not log_assignment(run, model, batch.version, place.name, place, table, skipped):
+    left_out = [f"{name}: {facts.left_out}" for name, facts in batch.files.items() if facts.left_out]
+    if not log_assignment(run, model, batch.version, place.name, place, table, left_out):
         return False
     (place / LOGGED).touch()
     return True

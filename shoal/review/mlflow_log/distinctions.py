@@ -36,7 +36,7 @@ CHARACTER_PIXELS = 7
 MARGIN_PIXELS = 32
 SCORE_CHARACTERS = 18
 """Characters of a score with all its digits."""
-WIDE_COLUMNS = {"attributes.`Run Name`": 330, "runDateAndNestInfo": 130}
+WIDE_COLUMNS = {"attributes.`Run Name`": 330, "runDateAndNestInfo": 150}
 """Widths of the view's columns; those with the name and the date of a run are wider and come first."""
 MAX_COLUMNS = 8
 """Settings that differ, in columns of the view."""

@@ -49,10 +49,10 @@ def model_card(run: RunFolder, settings: Settings, found: Any) -> str:
 
 
 def verdict_part(facts: ClusterFacts | None) -> str:
-    """Return the verdict and its reason; empty where there is none."""
+    """Return the verdict and its reason; empty where there is none. It has no markup: MLflow's list shows it as it is."""
     if facts is None or facts.verdict is None:
         return ""
-    return f"**Verdict: {facts.verdict.word}.** {facts.verdict.reason}"
+    return f"Verdict: {facts.verdict.word}. {facts.verdict.reason}"
 
 
 def origin_rows(run: RunFolder, settings: Settings, facts: ClusterFacts | None) -> list[tuple[str, str]]:
