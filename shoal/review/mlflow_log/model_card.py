@@ -49,7 +49,7 @@ def model_card(run: RunFolder, settings: Settings, found: Any) -> str:
 
 
 def verdict_part(facts: ClusterFacts | None) -> str:
-    """Return the verdict and its reason; empty where there is none. It has no markup: MLflow's list shows it as it is."""
+    """Return the verdict and its reason; empty where there is none; MLflow's list shows no markup."""
     if facts is None or facts.verdict is None:
         return ""
     return f"Verdict: {facts.verdict.word}. {facts.verdict.reason}"

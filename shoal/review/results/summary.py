@@ -83,10 +83,8 @@ def task_sentence(run: RunFolder) -> str:
         if settings.partition.kind != "by_column":  # then each client has its own data
             samples_text += f" ({settings.partition.kind.replace('_', ' ')} partition)"
     labels = "with" if method.learns_from_labels else "without"
-    rounds = counted(settings.rounds, "round")
-    return (
-        f"{settings.method.name} learns from {settings.data.name} {labels} labels, in at most {rounds}{samples_text}."
-    )
+    rounds = f"in at most {counted(settings.rounds, 'round')}"
+    return f"{settings.method.name} learns from {settings.data.name} {labels} labels, {rounds}{samples_text}."
 
 
 def outcome_sentence(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str:

@@ -77,7 +77,8 @@ def links(page: str) -> list[str]:
 def test_it_begins_with_the_task_and_the_outcome(digits_run: RunFolder) -> None:
     summary, last = summary_of(digits_run), digits_run.table("rounds").iloc[-1]
     assert summary.task == (
-        "fedpnp learns from digits without labels, in at most 2 rounds: 300 image samples held by 4 clients (iid partition)."
+        "fedpnp learns from digits without labels, in at most 2 rounds: "
+        "300 image samples held by 4 clients (iid partition)."
     )
     sizes = pd.read_parquet(digits_run.path / TABLE)["cluster"].value_counts()
     names = [number.name for number in summary.numbers]
