@@ -16,6 +16,8 @@ from shoal.methods.scores.cluster_names import ClusterChange, OldClusters, name_
 
 NIGHT = "night_starts"
 """Event of a run: a night began it; the entry `champion` names the run whose clusters give the names."""
+DECIDED = "night_decided"
+"""Event of a run: the decision between it and the champion."""
 CHANGED = "cluster_changed"
 """Event of a run: what became of a cluster of the champion."""
 NAME = "cluster_id"

@@ -30,6 +30,8 @@ from shoal.lifecycle.starting import new_run
 from shoal.models.frozen import frozen_encoder
 from shoal.review.mlflow_log.champions import history
 from shoal.review.results.clusters import keep_clusters
+from shoal.review.results.next_step import next_step
+from shoal.review.results.result import run_result
 from shoal.review.served import judging
 from shoal.review.served.drift import CLUSTERS, UNIFORMITY, find_drift
 from shoal.review.served.judging import Assigned, Decision, HeldOut, JudgingError, compare, encoder_of
@@ -228,9 +230,15 @@ def test_a_challenger_that_waits_keeps_its_alias_until_it_is_approved(pair: tupl
     champion, challenger = pair
     client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
     roll_back(NAME, places.runs())
+    result = run_result(challenger)
+    keep_decision(challenger, replace(decided(pair), promoted=False), [])
+    assert next_step(challenger, result).words.startswith("Nothing: the champion stays in use (acc ")
     waiting = replace(decided(pair), promoted=False, waits=True)
     keep_decision(challenger, waiting, [])
     assert decision_of(challenger) == waiting
+    asked = next_step(challenger, result)
+    assert asked.words.startswith("The night asks for your approval: ")
+    assert asked.command == f"shoal promote {challenger.name} --why REASON"
     execute_decision(challenger)
     assert (champions()["champion"], champions()["challenger"]) == ("1", "2")
     assert client.get_model_version(NAME, "2").tags["shoal.night.decision"] == "waits for approval"
