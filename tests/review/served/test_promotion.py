@@ -168,7 +168,7 @@ def test_a_difference_that_may_be_chance_is_not_enough(pair: tuple[RunFolder, Ru
     few = prepare("digits", places.store())
     samples = HeldOut(few, np.asarray(few.test_x[:12]), np.asarray(few.test_y[:12]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judging, "held_out_samples", lambda prepared: samples)
+        patch.setattr(judging, "held_out_samples", lambda prepared, encoder=None: samples)
         unsure = decided(pair, margin=0.0)
     assert unsure.champion is not None
     assert unsure.challenger.samples == 12
