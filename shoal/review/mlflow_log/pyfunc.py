@@ -245,7 +245,7 @@ def answers() -> Any:
     from mlflow.types.schema import Array
 
     numbers = Array(DataType.double)
-    types = {"cluster": DataType.long, NAME: DataType.long, "soft": numbers, "embedding": numbers}
+    types: dict[str, Any] = {"cluster": DataType.long, NAME: DataType.long, "soft": numbers, "embedding": numbers}
     return ModelSignature(outputs=Schema([ColSpec(types[column], column) for column in COLUMNS]))
 
 
