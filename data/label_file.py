@@ -22,6 +22,8 @@ def read_labels(
     passed_over: Collection[str],
     onto: Prepared | None = None,
     intake: Intake | None = None,
+    *,
+    may_be_ahead: bool = False,
 ) -> list[str]:
     """Return the label of each file.
 
@@ -33,6 +35,7 @@ def read_labels(
         passed_over: paths that may have a label and are not among `files`.
         onto: the set that the images are appended to; its labels keep their spelling.
         intake: notes of files and labels in another spelling.
+        may_be_ahead: labels of files that do not exist (yet, or any more) are noted, and no error.
 
     Raises:
         DataError: a file has no label or two, or a label belongs to a missing file.
@@ -56,7 +59,10 @@ def read_labels(
     if unlabelled:
         raise DataError(f"{path} has no label for {len(unlabelled)} images: {_some(unlabelled)}")
     unknown = sorted(set(label_of) - {*files, *passed_over})
-    if unknown:
+    if may_be_ahead:
+        for name in unknown:
+            notes.note("labels of files that do not exist", name)
+    elif unknown:
         raise DataError(f"{path} labels {len(unknown)} files that do not exist: {_some(unknown)}")
     return [label_of[file] for file in files]
 

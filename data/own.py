@@ -155,7 +155,9 @@ def read_folder(
         passed_over |= {name for group in notes.left_out.values() for name in group}
         if only is not None and onto is not None:
             passed_over |= known_files(onto).keys()
-        label = read_labels(labels, [picture.path for picture in pictures], passed_over, onto, notes)
+        wanted = [picture.path for picture in pictures]
+        # Some files of a folder that grows: its labels may be ahead of its files, and stay when a file is removed.
+        label = read_labels(labels, wanted, passed_over, onto, notes, may_be_ahead=only is not None)
     return _batch(folder, pictures, label, names, target, onto, licence, there, skipped, notes)
 
 

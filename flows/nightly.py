@@ -107,8 +107,8 @@ def nightly(settings: Settings, night: NightSettings = NightSettings()) -> dict[
     fails and everything stays as it was. The next night resumes a night that was cut short.
 
     Args:
-        settings: of the training.
-        night: where new data come from, and how models are judged.
+        settings: Settings of the training: method, data set, rounds and so on.
+        night: Where new data come from, and how models are judged.
 
     Returns:
         The result of the night (`Night`), as JSON.

@@ -36,7 +36,7 @@ def pipeline(settings: Settings, resume: bool = True, again: bool = False) -> di
     A finished run with equal settings, data and code is used again: a new one would come to the same.
 
     Args:
-        settings: of the run; the same model as the settings file and `--set`.
+        settings: Settings of the run, the same as in a settings file and in `--set`.
         resume: resume an unfinished run of the same settings, where there is one.
         again: compute a new run even where a finished one is equal.
 

@@ -27,6 +27,13 @@ class Patches(Means):
         return torch.flatten(nn.functional.adaptive_avg_pool2d(x, 4), 1) * self.factor
 
 
+class Contrasts(Means):
+    """Images to the spread of each colour times a factor, (n, 3)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.std((2, 3)) * self.factor
+
+
 def write_scripted(path: Path, factor: float = 1.0, kind: type[Means] = Means) -> Path:
     """Write the encoder to a file; make its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)

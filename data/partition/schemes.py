@@ -101,10 +101,7 @@ SCHEMES: dict[str, type[PartitionSettings]] = {
 
 @dataclass(frozen=True)
 class Auto(PartitionSettings):
-    """The natural clients of the data where the set names some, else iid.
-
-    This is not a scheme: `settle` chooses one, and a run records that one.
-    """
+    """The natural clients of the data where the set names some, else iid; a run records which scheme that was."""
 
     kind: ClassVar[str] = "auto"
 

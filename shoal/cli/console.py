@@ -93,14 +93,17 @@ def execute(folder: Any) -> RunResult:
 
 def show_result(result: RunResult) -> None:
     """Print a run's result as a table."""
+    from shoal.review.results.number_names import name_of, value_of
     from shoal.review.results.result import shown_metrics
+    from shoal.review.results.summary import counted
 
-    table = Table("metric", "value", title=f"{result.status} after {result.rounds} rounds")
-    for name, value in shown_metrics(result).items():
-        table.add_row(name, f"{value:.4f}")
+    table = Table("number", "value", title=f"{result.status} after {counted(result.rounds, 'round')}")
+    for key, value in shown_metrics(result).items():
+        table.add_row(name_of(key), value_of(key, value))
     for way, count in result.bytes.items():
-        table.add_row(f"bytes {way}", f"{count:,}")
-    table.add_row("seconds", f"{result.seconds:.1f}")
+        if count or way != "d2d":
+            table.add_row(name_of(f"bytes_{way}"), value_of(f"bytes_{way}", count))
+    table.add_row(name_of("seconds"), value_of("seconds", result.seconds))
     out.print(table)
     if result.verdict is not None:
         say(f"verdict: {result.verdict.word}. {result.verdict.reason}")
@@ -113,6 +116,7 @@ def show_result(result: RunResult) -> None:
 def results_table(runs: Sequence[ComparedRun], *, brief: bool = False) -> Table:
     """Return runs side by side: method, scores, bytes, seconds; unless `brief` also the run, its data and state."""
     from shoal.methods.scores.metrics import shown_in
+    from shoal.review.results.number_names import WAYS, name_of
 
     numbers = [{**run.result.metrics, **run.result.quality} for run in runs]
     measured = [metric for metric in shown_in("comparison") if any(metric.name in values for values in numbers)]
@@ -121,14 +125,15 @@ def results_table(runs: Sequence[ComparedRun], *, brief: bool = False) -> Table:
     metrics = [metric.name for metric in measured if metric.labels or not labelled]
     delayed = any(run.delay is not None for run in runs)
     table = Table("method", "rounds") if brief else Table("run", "data", "state", "method", "rounds")
-    for name in (*metrics, "MB up", "MB down", "MB d2d", "seconds", *(["delay, s"] * delayed)):
-        table.add_column(name, justify="right")
+    headings = [*map(name_of, metrics), *(f"MB {words}" for words in WAYS.values()), "seconds"]
+    for heading in (*headings, *(["delay, s"] * delayed)):
+        table.add_column(heading, justify="right")
     for run, values in zip(runs, numbers, strict=True):
         result = run.result
         cells = [] if brief else [Path(result.run).name, run.data, result.status]
         cells += [run.method, str(result.rounds)]
         cells += [shown_number(values.get(name), ".3f") for name in metrics]
-        cells += [f"{result.bytes[way] / 1e6:.1f}" for way in ("up", "down", "d2d")]
+        cells += [f"{result.bytes[way] / 1e6:.1f}" for way in WAYS]
         cells.append(f"{result.seconds:.0f}")
         if run.delay is not None:
             cells.append(f"{run.delay:.0f}")

@@ -72,7 +72,7 @@ def show_runs(found: Sequence[ListedRun]) -> None:
     for run in found:
         score = ""
         if run.score is not None:
-            score = f"{run.score[0]} {run.score[1]:.3f}"
+            score = f"{run.score[0].replace('_', ' ')} {run.score[1]:.3f}"
         numbers = [str(run.rounds), score, f"{run.seconds:.0f}", f"{run.bytes / 1e6:.1f}"]
         if private:
             numbers.append(epsilon_words(run))

@@ -3,12 +3,14 @@
     results/assigned/MODEL/0001/    clusters.csv (a row a sample), sheet.png, batch.json (files and digests), logged
 
 A batch is written beside its place and renamed into it, and MLflow is told afterwards. So a process that is killed
-leaves a whole batch or none, and what batch.json names is what was done. `logged` says that MLflow has the batch.
+leaves a whole batch or none, and what batch.json names is what was done. `logged` says that MLflow has the batch. A
+full disk leaves no batch, and a damaged file of a batch stops the assignment: no file is silently taken for done.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import shutil
@@ -18,14 +20,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from shoal.core.errors import DataError, ShoalError
-from shoal.core.records import record_from_json, record_to_json
+from shoal.core.errors import DataError, ShoalError, brief
+from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.array_files import is_array_file
 from shoal.data.folder_files import find_images, is_system
 from shoal.data.intake import Intake
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.codec import read_sealed, write_sealed
+from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.assign_settings import AssignSettings
 from shoal.lifecycle.taking_in import bring
@@ -42,6 +44,10 @@ LOGGED = "logged"
 """Files of a batch; the last one is there once MLflow has the others."""
 PART = ".part"
 """Suffix of a batch that is being written, or that a kill cut short."""
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of the errors of a full disk."""
 
 
 class AssignError(ShoalError):
@@ -124,8 +130,7 @@ def assign_new(settings: AssignSettings) -> Assignment:
     if not watch.is_dir():
         raise DataError(f"the watched folder {watch} does not exist: make it, and put new files into it")
     folder = places.home() / Path(settings.into).expanduser() / settings.model
-    folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder):
+    with told_if_full(folder), alone(folder):
         champion = _champion(settings)
         unreadable: list[str] = []
         new = new_files(watch, champion, known_files(folder), unreadable)
@@ -137,12 +142,36 @@ def assign_new(settings: AssignSettings) -> Assignment:
 
 
 @contextlib.contextmanager
+def told_if_full(folder: Path) -> Iterator[None]:
+    """Say what to do where the disk is full; nothing of the batch that was being written stays.
+
+    Raises:
+        AssignError: it is.
+    """
+    try:
+        yield
+    except (OSError, ShoalError) as error:
+        cause = error
+        if isinstance(error, ShoalError):
+            cause = error.__context__  # type: ignore[assignment]
+        if not isinstance(cause, OSError) or cause.errno not in FULL:
+            raise
+        for left in folder.glob(f"*{PART}"):
+            shutil.rmtree(left, ignore_errors=True)
+        raise AssignError(
+            f"the disk is full: {folder} cannot take the tables of new files. Free some space; the next time assigns "
+            "these files, and nothing of earlier batches is lost"
+        ) from error
+
+
+@contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Claim a model's batches, and remove what a killed process left half written.
 
     Raises:
         AssignError: another process assigns.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -177,9 +206,20 @@ def read_batch(batch: Path) -> Batch:
     """Read batch.json of a batch.
 
     Raises:
-        StoreError: it is missing or damaged.
+        AssignError: it is missing or damaged.
     """
-    return record_from_json(Batch, read_sealed(batch / FACTS))
+    try:
+        return record_from_json(Batch, read_sealed(batch / FACTS))
+    except (StoreError, BadRecord) as error:
+        raise damaged(batch, str(error)) from error
+
+
+def damaged(batch: Path, why: str) -> AssignError:
+    """Return the error for a batch with a damaged file."""
+    return AssignError(
+        f"batch {batch.name} of {batch.parent} is damaged: {why}. Put the file back from a backup, or move the folder "
+        f"{batch} elsewhere: its files are then assigned again"
+    )
 
 
 def known_files(folder: Path) -> dict[str, FileFacts]:
@@ -297,10 +337,13 @@ def with_cluster_id(table: pd.DataFrame) -> pd.DataFrame:
 def log_batch(model: str, place: Path) -> bool:
     """Log a batch to MLflow; return whether MLflow has it now."""
     batch = read_batch(place)
-    table = pd.read_csv(place / TABLE)
+    try:
+        table = pd.read_csv(place / TABLE)[["file", NAME, "confidence"]]
+    except (OSError, ValueError, KeyError) as error:
+        raise damaged(place, f"{place / TABLE} cannot be read ({brief(error)})") from error
     run = RunFolder.find(batch.run, places.runs())
-    skipped = sum(bool(facts.left_out) for facts in batch.files.values())
-    if not log_assignment(run, model, batch.version, place.name, place, table, skipped):
+    left_out = [f"{name}: {facts.left_out}" for name, facts in batch.files.items() if facts.left_out]
+    if not log_assignment(run, model, batch.version, place.name, place, table, left_out):
         return False
     (place / LOGGED).touch()
     return True

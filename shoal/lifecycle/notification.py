@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +25,8 @@ APPROVAL = "a model waits for approval"
 """Kind of event: a night of `night.promote: ask` found a better model."""
 LEFT_OUT = "files were left out"
 """Kind of event: a night left out new files that it could not use."""
+PREFECTS_WORDS = r"Flow run encountered an exception: (\w+: )?"
+"""What Prefect puts before the sentence of an error."""
 COMMAND_SECONDS = 60
 """Time limit of the program."""
 
@@ -83,7 +86,8 @@ def notify(message: str, kind: str) -> str:
             `tell.yaml`.
     """
     settings = read_tell_settings(places.tell_file())
-    text = f"{kind}: {' '.join(message.split())}"
+    words = " ".join(message.split())
+    text = f"{kind}: {re.sub(PREFECTS_WORDS, '', words)}"
     line = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {text}"
     try:
         append_once(places.home() / Path(settings.file).expanduser(), line, text)

@@ -245,7 +245,7 @@ def register_deployments(
     tell(f"deployments are registered: {names}")
     for name in differing:
         tell(
-            f"{name}: schedules or parameters on Prefect's page differ from prefect.yaml and are differing; "
+            f"{name}: Prefect's page has other schedules or parameters than prefect.yaml, and keeps them; "
             "`shoal serve --reset-schedules` takes those of prefect.yaml"
         )
 

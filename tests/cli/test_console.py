@@ -5,17 +5,20 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.console import NameSafeConsole, cell
+from shoal.cli.console import NameSafeConsole, cell, results_table, show_result
 from shoal.cli.memory import is_out_of_memory, out_of_memory
 from shoal.core.errors import escaped
 from shoal.engine.store.run_events import Event
 from shoal.lifecycle.progress import progress
+from shoal.review.results.comparison import ComparedRun
+from shoal.review.results.result import RunResult
 
 
 def printed(thing: Any, encoding: str = "utf-8") -> str:
@@ -24,6 +27,40 @@ def printed(thing: Any, encoding: str = "utf-8") -> str:
     NameSafeConsole(file=file, width=100).print(thing)
     file.flush()
     return raw.getvalue().decode(encoding)
+
+
+RESULT = RunResult(
+    run="runs/one",
+    status="finished",
+    rounds=1,
+    metrics={"acc": 0.5, "clusters_used": 4.0},
+    quality={"site_nmi": 0.25, "neighbour_agreement_of_pixels": 0.125},
+    bytes={"up": 956624, "down": 1000, "d2d": 0},
+    seconds=3.14,
+    mlflow_run=None,
+    weights_sha256=None,
+)
+
+
+def test_tables_have_names_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    show_result(RESULT)
+    shown = capsys.readouterr().out
+    assert "finished after 1 round " in shown
+    rows = {tuple(word.strip() for word in line.split("│")[1:3]) for line in shown.splitlines() if "│" in line}
+    assert rows == {
+        ("ACC", "0.5000"),
+        ("clusters with samples", "4"),
+        ("NMI of clusters and clients", "0.2500"),
+        ("neighbour agreement of K-means on pixels", "0.1250"),
+        ("sent to the server", "956.6 kB"),
+        ("sent from the server", "1.0 kB"),
+        ("time of training", "3.1 s"),
+    }
+    sent = replace(RESULT, bytes={**RESULT.bytes, "d2d": 5})
+    show_result(sent)
+    assert "sent between clients" in capsys.readouterr().out
+    headings = [str(column.header) for column in results_table([ComparedRun("fedcc", "digits", sent)]).columns]
+    assert headings[5:] == ["ACC", "MB to the server", "MB from the server", "MB between clients", "seconds"]
 
 
 def test_control_characters_of_names_are_escaped() -> None:

@@ -123,7 +123,8 @@ def test_a_failed_night_is_told_by_itself_and_by_an_automation(server: Server, h
             break
     assert both()
     failed = next(message for message in told("a night failed") if "does not exist" in message)
-    assert any(line.endswith(f"a night failed: {' '.join(failed.split())}") for line in lines)
+    assert "encountered an exception: DataError: the watched folder" in failed
+    assert all("): the watched folder" in line for line in lines)
     assert "night of photos (" in failed
     assert not list((home / "runs").glob("*/settings.yaml"))
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
 from mlflow import MlflowClient
+from PIL import Image
 
 from shoal.core.errors import DataError
 from shoal.data.own import add_folder, add_table
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.store import codec
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle import assigning
 from shoal.lifecycle.assign_settings import AssignSettings
@@ -25,8 +29,13 @@ from shoal.lifecycle.assigning import AssignError, assign_new
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log.embedded_store import store_uri
-from shoal.review.results.clusters import cluster_facts
+from shoal.review.pages.cluster_sheets import draw_cluster_sheets
+from shoal.review.pages.report import cluster_rows
+from shoal.review.results.clusters import cluster_facts, read_clusters
+from shoal.review.results.runs import remove_run
 from shoal.review.results.stable_names import NIGHT
+from shoal.review.served import predict as serving
+from shoal.review.served.explain import explain
 from shoal.review.served.predict import predict
 from shoal.review.served.promotion import PromotionError
 from tests.conftest import SMALL
@@ -94,6 +103,42 @@ def all_tables(home: Path) -> pd.DataFrame:
     return pd.concat([pd.read_csv(path) for path in sorted(home.glob(f"results/assigned/{MODEL}/[0-9]*/clusters.csv"))])
 
 
+def test_answers_and_pages_name_clusters_by_the_numbers_that_tables_keep(place: Path) -> None:
+    """The second model numbers its clusters in another order; it answers with the names of the first one's."""
+    put(place, "dark-1.png", "left-2.png", "right-3.png")
+    first = RunFolder.find("latest", places.runs())
+    settings = make_settings(merge(SMALL, OWN, {"model": {"clusters": 4}, "tracking": {"register_as": "shoal-second"}}))
+    second = new_run(settings)
+    second.event(NIGHT, champion=first.name)
+    drive(second)
+    facts = cluster_facts(second)
+    assert facts is not None
+    assert facts.names is not None
+    assert facts.names.names != (0, 1, 2, 3)
+    images = np.stack([np.asarray(Image.open(path)) for path in sorted((place / "incoming").iterdir())])
+    store = store_uri(places.mlflow_store())
+    before = mlflow.get_tracking_uri()
+    try:
+        mlflow.set_tracking_uri(store)
+        served = mlflow.pyfunc.load_model("models:/shoal-second@newest").predict(images[:, None])
+    finally:
+        mlflow.set_tracking_uri(before)
+    expected = predict(second, place / "incoming").table
+    assert served["cluster"].tolist() == expected["cluster"].tolist()
+    assert served["cluster_id"].tolist() == expected["cluster_id"].tolist()
+    assert served["cluster_id"].tolist() == predict(first, place / "incoming").table["cluster"].tolist()
+    card = MlflowClient(tracking_uri=store).get_model_version("shoal-second", "1").description
+    assert "**`cluster_id`**: the number that the cluster keeps from night to night" in card
+    table = read_clusters(second)
+    assert table is not None
+    sizes = table["cluster_id"].value_counts()
+    assert sizes.to_dict() != table["cluster"].value_counts().to_dict()
+    assert {row["cluster"]: row["samples"] for row in cluster_rows(second)} == {k: f"{n}" for k, n in sizes.items()}
+    assert {int(path.stem.split("-")[1]) for path in draw_cluster_sheets(second)} == set(sizes.index)
+    assert {k: explain(second, k).samples for k in sizes.index} == sizes.to_dict()
+    remove_run(second)
+
+
 def test_each_new_file_is_assigned_once_as_predict_does(place: Path) -> None:
     put(place, "dark-1.png", "below/left-2.png", "right-3.png")
     done = assign_new(SETTINGS)
@@ -133,7 +178,11 @@ def test_each_new_file_is_assigned_once_as_predict_does(place: Path) -> None:
     assert sorted(run.data.metrics["assigned/samples"] for run in runs) == [1, 2, 3]
     newest = next(run for run in runs if run.data.metrics["assigned/samples"] == 3)
     assert newest.data.tags["shoal.model_version"] == "1"
-    assert "| cluster | samples | mean confidence |" in newest.data.tags["mlflow.note.content"]
+    note = newest.data.tags["mlflow.note.content"]
+    assert note.startswith(f"3 samples assigned by [version 1 of {MODEL}](#/models/{MODEL}/versions/1). ")
+    assert "| cluster | samples | mean confidence |" in note
+    with_bad = next(run for run in runs if run.data.metrics["assigned/samples"] == 2)
+    assert "Left out:\n\n- broken.png: unreadable" in with_bad.data.tags["mlflow.note.content"]
     assert {"clusters.csv", "sheet.png"} <= {each.path for each in client.list_artifacts(newest.info.run_id)}
 
 
@@ -163,6 +212,67 @@ def test_a_kill_neither_repeats_nor_loses_a_file(place: Path, monkeypatch: pytes
     runs = logged(MlflowClient(tracking_uri=store_uri(places.mlflow_store())))
     assert sum(run.data.metrics["assigned/samples"] for run in runs) == 3
     assert assign_new(SETTINGS).samples == 0
+
+
+@pytest.mark.parametrize("moment", ["table", "sheet", "facts", "renamed"])
+def test_a_full_disk_loses_nothing(place: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    put(place, "dark-1.png")
+    assign_new(SETTINGS)
+    put(place, "left-2.png", "right-3.png")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        if moment == "table":
+            patch.setattr(serving, "write_csv", full)
+        elif moment == "sheet":
+            patch.setattr(assigning, "predicted_sheet", full)
+        elif moment == "facts":
+            patch.setattr(codec, "write_file", full)
+        else:
+            patch.setattr(Path, "rename", full)
+        with pytest.raises(AssignError, match=r"^the disk is full: .*cannot take the tables of new files\. Free some"):
+            assign_new(SETTINGS)
+        assert not list(place.glob(f"results/assigned/{MODEL}/*.part")), "what was half written takes no space"
+    done = assign_new(SETTINGS)
+    assert (done.samples, Path(done.folder).name) == (2, "0002")
+    assert sorted(all_tables(place)["file"]) == ["dark-1.png", "left-2.png", "right-3.png"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("batch.json", None, "batch.json is missing"),
+        ("batch.json", "{", "batch.json is not JSON"),
+        ("batch.json", '{"model": "other"}', "version"),
+        ("batch.json", "changed", "batch.json cannot be trusted"),
+        ("clusters.csv", "", "clusters.csv cannot be read"),
+    ],
+)
+def test_a_damaged_batch_is_told_and_not_used(
+    place: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str | None, why: str
+) -> None:
+    put(place, "dark-1.png")
+    with monkeypatch.context() as patch:
+        patch.setattr(assigning, "log_assignment", lambda *a: False)
+        path = Path(assign_new(SETTINGS).folder) / name
+    if content is None:
+        path.unlink()
+    elif content == "changed":
+        path.write_text(path.read_text().replace("dark-1.png", "dark-9.png"))
+    else:
+        path.write_text(content)
+    put(place, "left-2.png")
+    with pytest.raises(AssignError, match=rf"^batch 0001 of .* is damaged: .*{why}.*move the folder .* elsewhere"):
+        assign_new(SETTINGS)
+    assert logged(MlflowClient(tracking_uri=store_uri(places.mlflow_store()))) == []
+    path.parent.rename(place / "damaged")
+    try:
+        assign_new(SETTINGS)
+        assert sorted(all_tables(place)["file"])[0] == "dark-1.png"
+    finally:
+        shutil.rmtree(place / "damaged")
 
 
 def test_what_mlflow_lacks_is_logged_the_next_time(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,6 +173,22 @@ def test_single_bad_files_are_left_out_and_told_once(home: Path, small: Make) ->
     assert (mended.new, mended.left_out) == (1, ())
 
 
+def test_labels_may_be_ahead_of_the_files(home: Path, small: Make) -> None:
+    settings = small(**PHOTOS)
+    incoming = home / "incoming"
+    write_clients(incoming)
+    files = [path.relative_to(incoming).as_posix() for path in sorted(incoming.rglob("*.png"))]
+    rows = [f"{file},{file.rpartition('/')[2].partition('-')[0]}" for file in (*files, "north/dark-later.png")]
+    (home / "labels.csv").write_text("\n".join(["file,label", *rows]))
+    labelled = NightSettings(watch="incoming", labels="labels.csv")
+    first = take_in(settings, labelled)
+    assert first.new == len(files)
+    assert "1 labels of files that do not exist" in first.message
+    (incoming / files[0]).unlink()
+    Image.new("L", (12, 12), 30).save(incoming / "north" / "dark-later.png")
+    assert take_in(settings, labelled).new == 1
+
+
 def test_the_limit_of_bad_files_is_a_share(home: Path, small: Make) -> None:
     settings, incoming = small(**PHOTOS), home / "incoming"
     write_clients(incoming)

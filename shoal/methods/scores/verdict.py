@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -142,19 +142,20 @@ def _by_neighbours(comparison: Comparison) -> Verdict:
     return Verdict("good", f"{about} ({GOOD_NEIGHBOURS} or more is good), {beside}.")
 
 
-def site_sentence(sites: SiteDependence, names: Mapping[int, str]) -> str:
+def site_sentence(sites: SiteDependence, names: Mapping[int, str], clusters: Sequence[int]) -> str:
     """Return what the dependence of clusters on sites means, in one or two sentences.
 
     Args:
         sites: the dependence.
         names: of the sites, by number; a site without a name is named by its number.
+        clusters: the numbers by which people know the clusters.
     """
     numbers = f"normalised mutual information {sites.nmi:.3f}, by chance up to {sites.by_chance:.3f}"
     if sites.nmi <= sites.by_chance:
         return f"Clusters do not depend on the client ({numbers})."
     sentence = f"Clusters depend on the client ({numbers}), as they do where clients hold different kinds of samples."
     if sites.site_clusters:
-        named = [f"{k} ({names.get(sites.sites[k], sites.sites[k])})" for k in sites.site_clusters]
+        named = [f"{clusters[k]} ({names.get(sites.sites[k], sites.sites[k])})" for k in sites.site_clusters]
         sentence += f" Little but one client is in {_listed('cluster', named)}."
     if sites.closed_sites:
         named = [str(names.get(k, k)) for k in sites.closed_sites]

@@ -11,11 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from shoal.engine.settings.defaults import changed_settings
 from shoal.engine.settings.run_settings import Settings
+from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import METRICS
 from shoal.review.mlflow_log.rounds import VERDICT, allowed_name, metric_name
 
@@ -31,7 +32,11 @@ MAX_VALUE_CHARACTERS = 24
 MAX_RENAMED = 200
 """When a further setting begins to differ, at most so many runs get a new name: the newest."""
 COLUMN_PIXELS = 90
-WIDE_COLUMNS = {"attributes.`Run Name`": 330, "runDateAndNestInfo": 130}
+CHARACTER_PIXELS = 7
+MARGIN_PIXELS = 32
+SCORE_CHARACTERS = 18
+"""Characters of a score with all its digits."""
+WIDE_COLUMNS = {"attributes.`Run Name`": 330, "runDateAndNestInfo": 150}
 """Widths of the view's columns; those with the name and the date of a run are wider and come first."""
 MAX_COLUMNS = 8
 """Settings that differ, in columns of the view."""
@@ -43,6 +48,10 @@ IN_WORDS = {("model.clusters", "0"): "as classes"}
 """Values of settings that mean something else than they say."""
 NOT_COMPUTED = ("tracking.", "checkpoint.", "workers.", "choose.")
 """Sections that say where a run is done and shown, or how a setting was chosen: not what is computed."""
+OF_TRAINING = ("local.", "augment.")
+"""Sections that a method does not read whose clients take no gradient steps."""
+NIGHT_DECISION = "shoal.night.decision"
+"""Tag of a night's run: what became of its model."""
 VIEW = "shoal"
 """Key of a saved view of an experiment's page."""
 VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"
@@ -63,26 +72,29 @@ class Distinctions:
         first: the chosen settings of its first run, by key; None before it has one.
         settings: the settings that differ among its runs, in alphabetical order.
         scores: the scores that its runs are judged by.
+        nights: whether any of its runs is a night's, which has a decision.
     """
 
     first: Mapping[str, str] | None = None
     settings: tuple[str, ...] = ()
     scores: tuple[str, ...] = field(default=())
+    nights: bool = False
 
     @classmethod
     def from_tags(cls, tags: Mapping[str, str]) -> Distinctions:
         """Read the tag of an experiment; a tag that cannot be read counts as none."""
         try:
             found = json.loads(tags[DISTINCTIONS])
-            return cls(dict(found["first"]), tuple(found["settings"]), tuple(found["scores"]))
+            nights = bool(found.get("nights", False))
+            return cls(dict(found["first"]), tuple(found["settings"]), tuple(found["scores"]), nights)
         except (KeyError, TypeError, ValueError):
             return cls()
 
     def to_json(self) -> str:
         """Return the tag's value."""
-        return json.dumps({"first": self.first, "settings": self.settings, "scores": self.scores})
+        return json.dumps(asdict(self))
 
-    def with_run(self, chosen: Mapping[str, str], scores: Iterable[str] = ()) -> Distinctions:
+    def with_run(self, chosen: Mapping[str, str], scores: Iterable[str] = (), *, night: bool = False) -> Distinctions:
         """Return the distinctions after a run was added; adding it again changes nothing.
 
         >>> one = Distinctions().with_run({"rounds": "5"})
@@ -95,15 +107,36 @@ class Distinctions:
             first,
             tuple(sorted({*self.settings, *differing})),
             tuple(dict.fromkeys((*self.scores, *scores))),
+            self.nights or night,
         )
 
 
+def is_used(key: str, method: str | None) -> bool:
+    """Return whether a method reads a setting.
+
+    Args:
+        key: of the setting.
+        method: its name; settings of a method that this version does not know all count as used.
+
+    >>> is_used("local.lr", "fedcc"), is_used("local.lr", "fedkmeans"), is_used("rounds", "fedkmeans")
+    (True, False, True)
+    """
+    if method not in METHODS or METHODS[method].trains:
+        return True
+    return not key.startswith(OF_TRAINING)
+
+
 def chosen_settings(settings: Settings) -> dict[str, str]:
-    """Return the settings that a person chose and that the run's title does not say; of a long value its digest."""
+    """Return the settings that a person chose and that the run's title does not say; of a long value its digest.
+
+    Settings that the method does not read are left out.
+    """
     found = {}
     parameter = f"partition.{PARAMETER_OF.get(settings.partition.kind, '')}"
     for key, value in changed_settings(settings).items():
         if key in IN_TITLE or key == parameter or key.startswith(NOT_COMPUTED):
+            continue
+        if not is_used(key, settings.method.name):
             continue
         text = str(value)
         if len(text) > MAX_VALUE_CHARACTERS:
@@ -141,13 +174,15 @@ def run_name(values: Mapping[str, Any], differing: Iterable[str], title: str) ->
 
     Args:
         values: its settings by key, or MLflow's parameters.
-        differing: the settings that differ among the runs of its experiment; the run need not have them all.
+        differing: the settings that differ among the runs of its experiment; the run need not have them all, and those
+            that its method does not read are left out.
         title: of the run.
 
     >>> run_name({"rounds": "5", "local.lr": "0.0010"}, ["local.lr", "rounds"], "fedcc digits iid x5 seed 0")
     'lr 0.001 · rounds 5 · fedcc digits iid x5 seed 0'
     """
-    present = [key for key in differing if key in values]
+    method = values.get("method.name")
+    present = [key for key in differing if key in values and is_used(key, method)]
     last_words = [key.rpartition(".")[2] for key in present]
     parts = []
     for key, word in zip(present, last_words, strict=True):
@@ -178,7 +213,9 @@ def shortened(text: str, characters: int = MAX_NAME_CHARACTERS) -> str:
     return text
 
 
-def distinguish(client: Any, experiment_id: str, settings: Settings, scores: Iterable[str] = ()) -> tuple[str, ...]:
+def distinguish(
+    client: Any, experiment_id: str, settings: Settings, scores: Iterable[str] = (), *, night: bool = False
+) -> tuple[str, ...]:
     """Add a run to what sets the runs of its experiment apart, and bring earlier names and the view up to date.
 
     Args:
@@ -186,13 +223,14 @@ def distinguish(client: Any, experiment_id: str, settings: Settings, scores: Ite
         experiment_id: of the experiment.
         settings: of the run.
         scores: the names of the scores that judge it, as in a run's tables.
+        night: whether a night began it.
 
     Returns:
         The settings that differ among the runs of the experiment.
     """
     experiment_tags = client.get_experiment(experiment_id).tags
     before = Distinctions.from_tags(experiment_tags)
-    now = before.with_run(chosen_settings(settings), scores)
+    now = before.with_run(chosen_settings(settings), scores, night=night)
     if now.settings != before.settings:
         rename_runs(client, experiment_id, now.settings)
     # The names come first: after a kill in between they are given again.
@@ -240,16 +278,30 @@ def rename(client: Any, found: Any, given: str, name: str) -> None:
         client.set_tag(found.info.run_id, NAME, name)
 
 
+def pixels(column: str) -> int:
+    """Return the width of a column that shows its whole heading, and of a score all digits.
+
+    >>> pixels("tags.`verdict`"), pixels("metrics.`score/acc`"), pixels("metrics.`score/neighbour_agreement`")
+    (90, 158, 207)
+    """
+    kind, _, heading = column.partition(".")
+    characters = len(heading.strip("`"))
+    if kind == "metrics":
+        characters = max(characters, SCORE_CHARACTERS)
+    return max(COLUMN_PIXELS, CHARACTER_PIXELS * characters + MARGIN_PIXELS)
+
+
 def view(distinctions: Distinctions) -> str:
     """Return the value of `VIEW_TAG`: columns for the verdict, scores, settings that differ, and those of names."""
     settings = dict.fromkeys((*distinctions.settings[:MAX_COLUMNS], *ALWAYS_SHOWN))
     columns = [
         f"tags.`{VERDICT}`",
+        *([f"tags.`{NIGHT_DECISION}`"] if distinctions.nights else []),
         *(f"metrics.`{metric_name(name)}`" for name in distinctions.scores),
         *(f"params.`{allowed_name(key)}`" for key in settings),
         "attributes.`Dataset`",
     ]
-    widths = {**dict.fromkeys(columns[:-1], COLUMN_PIXELS), **WIDE_COLUMNS}
+    widths = {**{column: pixels(column) for column in columns[:-1]}, **WIDE_COLUMNS}
     state = {
         "selectedColumns": columns,
         "columnOrder": [*WIDE_COLUMNS, *columns],

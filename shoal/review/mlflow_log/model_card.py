@@ -16,6 +16,7 @@ from shoal.review.mlflow_log.note import report_link
 from shoal.review.results.baseline_tables import baseline_rows
 from shoal.review.results.clusters import ClusterFacts, cluster_facts
 from shoal.review.results.result import run_result
+from shoal.review.results.stable_names import NAME, NAME_MEANING
 from shoal.review.results.summary import counted, summary_of
 
 MAX_CARD_CHARACTERS = 5000
@@ -37,6 +38,7 @@ def model_card(run: RunFolder, settings: Settings, found: Any) -> str:
         verdict_part(facts),
         f"{summary_of(run).task}",
         listed(origin_rows(run, settings, facts)),
+        answers_part(facts),
         quality_part(run, facts),
         sites_part(run, settings, facts),
         limits_part(run, facts),
@@ -47,10 +49,10 @@ def model_card(run: RunFolder, settings: Settings, found: Any) -> str:
 
 
 def verdict_part(facts: ClusterFacts | None) -> str:
-    """Return the verdict and its reason; empty where there is none."""
+    """Return the verdict and its reason; empty where there is none; MLflow's list shows no markup."""
     if facts is None or facts.verdict is None:
         return ""
-    return f"**Verdict: {facts.verdict.word}.** {facts.verdict.reason}"
+    return f"Verdict: {facts.verdict.word}. {facts.verdict.reason}"
 
 
 def origin_rows(run: RunFolder, settings: Settings, facts: ClusterFacts | None) -> list[tuple[str, str]]:
@@ -83,6 +85,14 @@ def clusters_in_words(run: RunFolder, facts: ClusterFacts | None) -> str:
     return f"{facts.clusters}, chosen among {choice.min_clusters} to {choice.max_clusters}: {choice.rule}"
 
 
+def answers_part(facts: ClusterFacts | None) -> str:
+    """Return what the numbers of clusters in the model's answers mean; empty where it has no clusters."""
+    if facts is None:
+        return ""
+    rows = [(f"`{NAME}`", NAME_MEANING), ("`cluster`", "its number in this model alone")]
+    return f"### What it answers\n\n{listed(rows)}"
+
+
 def quality_part(run: RunFolder, facts: ClusterFacts | None) -> str:
     """Return the scores beside null baselines; without baselines the scores alone."""
     if facts is not None and facts.comparison is not None:
@@ -106,7 +116,7 @@ def sites_part(run: RunFolder, settings: Settings, facts: ClusterFacts | None) -
     if facts is None or facts.sites is None:
         return ""
     if settings.tracking.clients:
-        words = site_sentence(facts.sites, dict(enumerate(client_names(run))))
+        words = site_sentence(facts.sites, dict(enumerate(client_names(run))), facts.numbers)
     else:
         sites = facts.sites
         words = (

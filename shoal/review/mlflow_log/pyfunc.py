@@ -1,4 +1,4 @@
-"""The final model as an MLflow pyfunc: images in; cluster, soft assignment and embedding out.
+"""The final model as an MLflow pyfunc: images in; cluster, its stable number, soft assignment and embedding out.
 
 The logged model holds the server state, the settings and the code that it needs, so that it loads in a new process.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -36,6 +37,8 @@ from shoal.methods.registry import METHODS
 from shoal.models.frozen import EncoderVersion, is_installed, packages_of
 from shoal.review.mlflow_log.pyfunc_images import EncodedInput
 from shoal.review.mlflow_log.pyfunc_input import samples, takes
+from shoal.review.results.clusters import cluster_facts
+from shoal.review.results.stable_names import NAME, NAME_MEANING
 
 ROOMS = ("core", "data", "models", "methods", "engine", "review")
 """The rooms whose code a logged model holds."""
@@ -54,19 +57,28 @@ REQUIREMENTS = (
     "pyyaml",
 )
 """The packages that this code imports to load and to predict."""
+COLUMNS = {
+    "cluster": "the number of the sample's cluster in this model alone; -1 of a method without clusters",
+    NAME: NAME_MEANING,
+    "soft": "the probability of each cluster, in the order of `cluster`",
+    "embedding": "the model's features of the sample",
+}
+"""The columns of an answer, and what they are."""
 
 
 class FederatedModel(PythonModel):
     """A trained server state as a pyfunc.
 
     Input: samples in their stored form, or images as base64 strings (`shoal.review.mlflow_log.pyfunc_input.samples`).
-    Output: a frame with `cluster` (int), `soft` (list of c floats) and `embedding` (list of d floats).
+    Output: a frame with `cluster` (int), `cluster_id` (int), `soft` (list of c floats) and `embedding` (list of d
+    floats); `COLUMNS` says what they are.
     """
 
     def load_context(self, context: Any) -> None:
         """Read settings, data manifest and server state from the logged files."""
         about = read_about(Path(context.artifacts["model"]))
         settings = make_settings(about["settings"])
+        self.cluster_ids: list[int] | None = about.get("cluster_ids")
         self.spec = DataSpec(**{**about["spec"], "shape": tuple(about["spec"]["shape"])})
         method = METHODS[settings.method.name](
             settings.dataclass("method"),
@@ -92,7 +104,7 @@ class FederatedModel(PythonModel):
 
     # Without annotations: MLflow would read them as a schema instead of the signature.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
-        """Return cluster, soft assignment and embedding of each sample.
+        """Return the `COLUMNS` of each sample.
 
         Raises:
             InputError: the input does not hold samples of the kind and shape that the model was trained on.
@@ -102,12 +114,29 @@ class FederatedModel(PythonModel):
             x = x / 255
         parts = [self.predictor(part) for part in x.split(512)]
         found = Prediction(*(torch.cat(p).cpu() for p in zip(*parts, strict=True)))
+        cluster = found.cluster.tolist()
         columns = {
-            "cluster": found.cluster.tolist(),
+            "cluster": cluster,
+            NAME: stable_numbers(cluster, self.cluster_ids),
             "soft": found.soft.float().tolist(),
             "embedding": found.embedding.float().tolist(),
         }
         return pd.DataFrame(columns)
+
+
+def stable_numbers(clusters: Sequence[int], cluster_ids: Sequence[int] | None) -> list[int]:
+    """Return the stable numbers of clusters.
+
+    Args:
+        clusters: numbers in the model; -1 where there is no cluster.
+        cluster_ids: the stable number of each cluster of the model; None where they are the model's own.
+
+    >>> stable_numbers([1, 0, -1], [7, 4]), stable_numbers([1, -1], None)
+    ([4, 7, -1], [1, -1])
+    """
+    if cluster_ids is None:
+        return list(clusters)
+    return [cluster_ids[cluster] if cluster >= 0 else cluster for cluster in clusters]
 
 
 def read_about(path: Path) -> dict[str, Any]:
@@ -188,6 +217,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
         "spec": asdict(spec),
         "server_sha256": server_digest(checkpoint.judged),
         "encoder_sha256": run.lineage().encoder_sha256,
+        "cluster_ids": stable_names(run),
     }
     (scratch / "model.json").write_text(json.dumps(sealed(json.loads(json.dumps(about)))))
     # The evaluated state: the served model is the one that the metrics describe.
@@ -201,7 +231,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
             code_paths=[str(path) for path in copy_code(scratch / "code")],
             pip_requirements=requirements(needed_encoder(run, embedded)),
             signature=answers(),
-            metadata={"input": takes(spec), "shoal_run": run.name},
+            metadata={"input": takes(spec), "output": COLUMNS, "shoal_run": run.name},
             mlflow_model=Model(
                 artifact_path=logged.artifact_location,
                 model_uuid=logged.model_id,
@@ -210,6 +240,14 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
             ),
         )
     return scratch / "model"
+
+
+def stable_names(run: RunFolder) -> list[int] | None:
+    """Return the stable number of each cluster of a run's model; None where no night gave them."""
+    facts = cluster_facts(run)
+    if facts is None or facts.names is None:
+        return None
+    return list(facts.names.names)
 
 
 def answers() -> Any:
@@ -223,9 +261,8 @@ def answers() -> Any:
     from mlflow.types.schema import Array
 
     numbers = Array(DataType.double)
-    return ModelSignature(
-        outputs=Schema([ColSpec(DataType.long, "cluster"), ColSpec(numbers, "soft"), ColSpec(numbers, "embedding")])
-    )
+    types: dict[str, Any] = {"cluster": DataType.long, NAME: DataType.long, "soft": numbers, "embedding": numbers}
+    return ModelSignature(outputs=Schema([ColSpec(types[column], column) for column in COLUMNS]))
 
 
 def needed_encoder(run: RunFolder, embedded: EmbeddedFrom | None) -> EncoderVersion | None:

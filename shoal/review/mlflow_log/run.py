@@ -27,6 +27,7 @@ from shoal.review.mlflow_log.moved_store import RUN_FOLDER
 from shoal.review.mlflow_log.rounds import allowed_name, round_stamp
 from shoal.review.mlflow_log.trouble import check_experiment
 from shoal.review.results.result import run_result
+from shoal.review.results.stable_names import NIGHT
 from shoal.review.results.summary import score_names
 
 RUN_ID = "shoal.run_id"
@@ -158,7 +159,9 @@ def give_name(client: Any, found: Any, run: RunFolder, settings: Settings) -> No
         run: the run's folder.
         settings: of the run.
     """
-    differing = distinguish(client, found.info.experiment_id, settings, score_names(run_result(run)))
+    scores = score_names(run_result(run))
+    night = any(event.kind == NIGHT for event in run.events())
+    differing = distinguish(client, found.info.experiment_id, settings, scores, night=night)
     given = found.data.tags.get(NAME, title(settings))
     rename(client, found, given, run_name(parameters(settings), differing, title(settings)))
 

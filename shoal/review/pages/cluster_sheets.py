@@ -19,6 +19,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.review.pages.window_pictures import painter_of
 from shoal.review.results.clusters import TEST, read_clusters
 from shoal.review.results.fonts import drawable, text_length, write
+from shoal.review.results.stable_names import for_people
 
 FOLDER = "clusters"
 """The folder of a run's sheets, below its figures."""
@@ -71,6 +72,8 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
     shutil.rmtree(folder, ignore_errors=True)
     prepared = open_prepared(run.folder_of("data"))
     table = read_clusters(run)
+    if table is not None:
+        table = for_people(table)
     images = images_behind(prepared)
     reason = why_no_images(prepared)
     if reason is not None and all(event.message != reason for event in run.events()):

@@ -20,6 +20,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.review.pages.figures import MARKERS, PALETTE
 from shoal.review.results.clusters import FEATURES, read_cluster_tensors, read_clusters
 from shoal.review.results.fonts import make_drawable
+from shoal.review.results.stable_names import for_people
 
 FILE = "embedding.png"
 PERPLEXITY = 30.0
@@ -51,7 +52,7 @@ def draw_embedding(run: RunFolder) -> list[Path]:
     if points is None:
         return []
     columns = {"cluster": "cluster", "client_name": "client", "label": "label"}
-    table = table.iloc[rows]
+    table = for_people(table.iloc[rows])
     shown = {
         name: table[column].astype("string")
         for column, name in columns.items()

@@ -37,6 +37,7 @@ from shoal.review.results.fonts import missing_letters
 from shoal.review.results.next_step import next_step
 from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, run_result, shown_metrics
+from shoal.review.results.stable_names import for_people
 from shoal.review.results.summary import summary_of
 from shoal.review.results.views import check_figures, keep_report
 
@@ -76,6 +77,7 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
     table = part("clusters", lambda: read_clusters(run))
     about_clusters: dict[str, Any] = {}
     if table is not None:
+        table = for_people(table)
         about_clusters["facts"] = part("quality of clusters", lambda: cluster_facts(run))
         about_clusters["confused"] = part("clusters by labels", lambda: confusion(table))
         about_clusters["crossed"] = part("clusters by clients", lambda: clusters_by_clients(table))
@@ -148,8 +150,8 @@ def about_baselines(run: RunFolder, table: pd.DataFrame) -> dict[str, Any]:
     if facts is not None and facts.sites is not None:
         held = table.dropna(subset=["client"]).drop_duplicates("client")
         names = dict(zip(held["client"].astype(int), held["client_name"], strict=True))
-        found["site_words"] = site_sentence(facts.sites, names)
-        found["sites"] = site_rows(facts.sites, names)
+        found["site_words"] = site_sentence(facts.sites, names, facts.numbers)
+        found["sites"] = site_rows(facts.sites, names, facts.numbers)
     return found
 
 
@@ -222,13 +224,12 @@ def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
     if table is None or facts is None:
         return []
     labelled = "label" in table and table["label"].notna().any()
+    table = for_people(table)
     rows = []
-    for cluster in range(facts.clusters):
+    for cluster in sorted(facts.numbers):
         samples = table[table["cluster"] == cluster]
-        row: dict[str, Any] = {"cluster": cluster}
-        if facts.names is not None:
-            row["name"] = facts.names.names[cluster]
-        row |= {
+        row: dict[str, Any] = {
+            "cluster": cluster,
             "samples": f"{len(samples):,}",
             "share": f"{len(samples) / len(table):.1%}",
             "clients": samples["client_name"].nunique(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from shoal.methods.scores.baselines import Comparison
 from shoal.methods.scores.sites import SiteDependence
@@ -30,12 +30,13 @@ def _row(name: str, acc: float | None, neighbours: float | None, probe: float | 
     return {"": name, **{column: "" if value is None else f"{value:.3f}" for column, value in numbers.items()}}
 
 
-def site_rows(sites: SiteDependence, names: Mapping[int, str]) -> list[dict[str, str]]:
+def site_rows(sites: SiteDependence, names: Mapping[int, str], numbers: Sequence[int]) -> list[dict[str, str]]:
     """Return a row a cluster that has samples: its largest client, that client's share, and the share by chance.
 
     Args:
         sites: how much clients say about clusters.
         names: of the clients, by number.
+        numbers: by which people know the clusters.
     """
     rows = []
     for cluster, share in enumerate(sites.shares):
@@ -43,11 +44,11 @@ def site_rows(sites: SiteDependence, names: Mapping[int, str]) -> list[dict[str,
             continue
         rows.append(
             {
-                "cluster": str(cluster),
+                "cluster": str(numbers[cluster]),
                 "largest client": names.get(sites.sites[cluster], str(sites.sites[cluster])),
                 "share of the cluster": f"{share:.0%}",
                 "by chance up to": f"{sites.shares_by_chance[cluster]:.0%}",
                 "": "little but this client" if cluster in sites.site_clusters else "",
             }
         )
-    return rows[:MAX_ROWS]
+    return sorted(rows, key=lambda row: int(row["cluster"]))[:MAX_ROWS]

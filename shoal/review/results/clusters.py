@@ -151,6 +151,11 @@ class ClusterFacts:
     verdict: Verdict | None = None
     names: StableNames | None = None
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The number by which people know each cluster: the one that nights keep, else the model's."""
+        return (self.names or first_names(self.clusters)).names
+
 
 @dataclass(frozen=True)
 class FindClusters:
@@ -492,7 +497,11 @@ def origins(run: RunFolder, prepared: Prepared) -> pd.DataFrame | None:
 
 
 def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> np.ndarray | None:
-    """Return the label of each row of the table in words; None where the set has no labels."""
+    """Return the label of each row of the table in words; None where the set has no labels.
+
+    Raises:
+        DataError: a sample has a label that is no class of the set.
+    """
     if prepared.train_y is None:
         return None
     y = np.asarray(prepared.train_y)[partition.sample[order]]
@@ -504,6 +513,12 @@ def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> 
     test = np.full(prepared.spec.test, -1) if prepared.test_y is None else np.asarray(prepared.test_y)
     known = np.concatenate([y, test])
     words = prepared.manifest.class_names or [str(k) for k in range(int(known.max(initial=0)) + 1)]
+    largest = int(known.max(initial=0))
+    if largest >= len(words):
+        raise DataError(
+            f"{prepared.manifest.name!r} has samples with label {largest}, and names for {len(words)} classes: prepare "
+            "or add the set again"
+        )
     found = np.full(len(known), None, dtype=object)
     labelled = known >= 0
     found[labelled] = np.array(words, dtype=object)[known[labelled]]

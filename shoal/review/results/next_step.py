@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
@@ -14,6 +15,7 @@ from shoal.methods.scores.baselines import CENTRED, Comparison
 from shoal.methods.scores.verdict import MARGIN, in_words
 from shoal.review.results.clusters import ClusterFacts, cluster_facts
 from shoal.review.results.result import RunResult
+from shoal.review.results.stable_names import DECIDED
 from shoal.review.results.summary import counted
 
 MORE_ROUNDS = 4
@@ -49,6 +51,9 @@ def next_step(run: RunFolder, result: RunResult) -> NextStep:
             f"The run is {result.status}: continue it, and it ends as if nothing had happened.",
             f"shoal run --resume {run.name}",
         )
+    decided = next((event for event in reversed(run.whole_events()) if event.kind == DECIDED), None)
+    if decided is not None and not decided.facts.get("promoted"):
+        return after_night(run, decided.facts)
     settings = run.settings()
     facts = cluster_facts(run)
     if result.verdict is None:
@@ -56,6 +61,23 @@ def next_step(run: RunFolder, result: RunResult) -> NextStep:
     if result.verdict.word == "good":
         return after_good(run, settings)
     return after_doubt(settings, facts)
+
+
+def after_night(run: RunFolder, decision: Mapping[str, Any]) -> NextStep:
+    """Return what to do with the model of a night that is not the champion.
+
+    Args:
+        run: the night's run.
+        decision: facts of its event `DECIDED`.
+    """
+    why = decision.get("why", "")
+    if decision.get("waits"):
+        return NextStep(
+            f"The night asks for your approval: this model is better than the champion ({why}). Look at the samples of "
+            "each cluster below. If these are the groups that you want, make it the champion.",
+            f"shoal promote {run.name} --why REASON",
+        )
+    return NextStep(f"Nothing: the champion stays in use ({why}).")
 
 
 def after_good(run: RunFolder, settings: Settings) -> NextStep:

@@ -16,10 +16,16 @@ from shoal.methods.scores.cluster_names import ClusterChange, OldClusters, name_
 
 NIGHT = "night_starts"
 """Event of a run: a night began it; the entry `champion` names the run whose clusters give the names."""
+DECIDED = "night_decided"
+"""Event of a run: the decision between it and the champion."""
 CHANGED = "cluster_changed"
 """Event of a run: what became of a cluster of the champion."""
 NAME = "cluster_id"
 """The column of cluster tables with these names."""
+NAME_MEANING = (
+    "the number that the cluster keeps from night to night, in clusters.parquet, `shoal predict` and `assign` too"
+)
+"""What the column holds, in words."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,16 @@ def shared_samples(old: pd.DataFrame, new: pd.DataFrame, old_clusters: int, new_
 def with_names(table: pd.DataFrame, names: StableNames) -> pd.DataFrame:
     """Return a cluster table with the names of its clusters in the column `NAME`."""
     return table.assign(**{NAME: np.asarray(names.names, dtype=np.int32)[table["cluster"].to_numpy()]})
+
+
+def for_people(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a cluster table whose column `cluster` has the numbers that nights keep, where the table has them.
+
+    All that people read names clusters by these numbers; the model's own numbers stay in files.
+    """
+    if NAME not in table:
+        return table
+    return table.assign(cluster=table[NAME])
 
 
 def _sizes(table: pd.DataFrame, clusters: int) -> tuple[int, ...]:

@@ -79,11 +79,12 @@ def task_sentence(run: RunFolder) -> str:
         prepared, partition = data
         samples = counted(len(partition.sample), f"{prepared.manifest.kind} sample")
         verb = "pooled from" if method.pooled else "held by"
-        scheme = settings.partition.kind.replace("_", " ")
-        samples_text = f": {samples} {verb} {counted(partition.clients, 'client')} ({scheme} partition)"
+        samples_text = f": {samples} {verb} {counted(partition.clients, 'client')}"
+        if settings.partition.kind != "by_column":  # then each client has its own data
+            samples_text += f" ({settings.partition.kind.replace('_', ' ')} partition)"
     labels = "with" if method.learns_from_labels else "without"
-    rounds = counted(settings.rounds, "round")
-    return f"{settings.method.name} learns from {settings.data.name} {labels} labels, in {rounds}{samples_text}."
+    rounds = f"in at most {counted(settings.rounds, 'round')}"
+    return f"{settings.method.name} learns from {settings.data.name} {labels} labels, {rounds}{samples_text}."
 
 
 def outcome_sentence(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str:

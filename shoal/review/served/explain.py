@@ -25,6 +25,7 @@ from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.review.pages.cluster_sheets import about, images_of, shortened, thumbnail
 from shoal.review.results.clusters import cluster_facts, read_clusters
 from shoal.review.results.fonts import write
+from shoal.review.results.stable_names import for_people
 from shoal.review.results.summary import counted
 
 MAX_CERTAIN = 8
@@ -149,7 +150,7 @@ def explain(run: RunFolder, cluster: int) -> Explained:
 
     Args:
         run: a finished run with a cluster table.
-        cluster: the number of one of its clusters.
+        cluster: the number of one of its clusters, as in its report.
 
     Raises:
         RunError: the run has no cluster table, no such cluster, or nothing in it. StoreError: the table is damaged.
@@ -161,9 +162,13 @@ def explain(run: RunFolder, cluster: int) -> Explained:
             f"run {run.name} has no cluster table: `shoal run --resume {run.name}` writes it where the method gives "
             "samples clusters"
         )
+    table = for_people(table)
     rows = table[table["cluster"] == cluster]
-    if not 0 <= cluster < facts.clusters:
-        raise RunError(f"run {run.name} has no cluster {cluster}: its clusters are 0 to {facts.clusters - 1}")
+    if cluster not in facts.numbers:
+        listed = f"0 to {facts.clusters - 1}"
+        if sorted(facts.numbers) != list(range(facts.clusters)):
+            listed = ", ".join(map(str, sorted(facts.numbers)))
+        raise RunError(f"run {run.name} has no cluster {cluster}: its clusters are {listed}")
     if not len(rows):
         raise RunError(f"cluster {cluster} of run {run.name} is empty: choose another one")
     names = table["client_name"].fillna(TEST_PART).astype(str)

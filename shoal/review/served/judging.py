@@ -3,7 +3,9 @@
 The held-out samples are the present test part of the set. Neither model was trained on them, since
 `shoal.data.held_out` chooses them as the set grows. Two kinds of scores are comparable between models: `neighbours`,
 which needs no labels and only uses clusters (`shoal.methods.scores.neighbours`); and, where the part has labels, `acc`
-and `nmi`. Scores of a model's own features, such as its silhouette, are not comparable: each model has its own scale.
+and `nmi`. Samples are neighbours by pixels or columns; for models that see images through a pretrained encoder by
+pixels and its features side by side. Scores of a model's own features, such as its silhouette, are not comparable:
+each model has its own scale.
 
 The challenger is better where two things hold: its score is above the champion's by the margin, which says how much a
 change of model must be worth; and the interval of that difference lies above 0, which says that other held-out samples
@@ -19,14 +21,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from shoal.core.errors import ShoalError
 from shoal.core.streams import Streams
 from shoal.data.prepared import Prepared, open_prepared
 from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.workers.null_baselines import encoded
+from shoal.methods.registry import METHODS
+from shoal.methods.scores.baselines import side_by_side
 from shoal.methods.scores.clustering import accuracy, nmi
 from shoal.methods.scores.neighbours import nearest_samples, neighbour_information, reference_features
 from shoal.methods.scores.resampling import bootstrap_interval
+from shoal.models.frozen import FrozenEncoder, frozen_encoder, is_pretrained
 from shoal.review.served.predict import Predictor
 
 ScoreName = Literal["neighbours", "acc", "nmi"]
@@ -134,16 +141,22 @@ class HeldOut:
         prepared: the set.
         x: samples (n, *shape).
         y: their labels, int64 (n,); None without labels.
+        encoder: the pretrained encoder through which the models see images; None where they learn their own features.
     """
 
     prepared: Prepared
     x: np.ndarray
     y: np.ndarray | None
+    encoder: FrozenEncoder | None = None
 
     @cached_property
     def neighbours(self) -> np.ndarray:
         """The samples that look most alike to each, int64 (n, k)."""
-        return nearest_samples(reference_features(self.x))
+        features = reference_features(self.x)
+        if self.encoder is not None:
+            images = torch.from_numpy(np.array(self.x)).float().div_(255)
+            features = side_by_side(features, encoded(self.encoder, images))
+        return nearest_samples(features)
 
     def score(self, name: str, found: Assigned, rows: np.ndarray | None = None) -> float:
         """Return a score of a model's clusters, of all samples or of those in some rows, int64 (m,)."""
@@ -211,8 +224,12 @@ def check_held_out(prepared: Prepared) -> None:
         )
 
 
-def held_out_samples(prepared: Prepared) -> HeldOut:
+def held_out_samples(prepared: Prepared, encoder: FrozenEncoder | None = None) -> HeldOut:
     """Return the held-out samples of a set.
+
+    Args:
+        prepared: the set.
+        encoder: as of `HeldOut`.
 
     Raises:
         JudgingError: there are too few.
@@ -226,7 +243,17 @@ def held_out_samples(prepared: Prepared) -> HeldOut:
     y = None
     if prepared.test_y is not None:
         y = np.asarray(prepared.test_y[rows])
-    return HeldOut(prepared, np.asarray(prepared.test_x[rows]), y)
+    return HeldOut(prepared, np.asarray(prepared.test_x[rows]), y, encoder)
+
+
+def encoder_of(run: RunFolder) -> FrozenEncoder | None:
+    """Return the pretrained encoder through which a run's model sees images and which no client trains."""
+    settings = run.settings()
+    method = METHODS[settings.method.name]
+    name = settings.model.encoder
+    if method.trains_encoder or not name or not is_pretrained(name):
+        return None
+    return frozen_encoder(name, run.lineage().encoder_sha256)
 
 
 def compare(
@@ -250,7 +277,11 @@ def compare(
     Raises:
         JudgingError: too few samples are held out, or the score needs labels and they have none.
     """
-    samples = held_out_samples(open_prepared(data))
+    prepared = open_prepared(data)
+    encoder = None
+    if prepared.spec.kind == "image":
+        encoder = encoder_of(challenger)
+    samples = held_out_samples(prepared, encoder)
     new = assigned(challenger, samples)
     judged = new.judged(samples)
     if champion is None:

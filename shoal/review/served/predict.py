@@ -39,7 +39,7 @@ from shoal.methods.scores.assignment import nearest_centres
 from shoal.models.frozen import FrozenEncoder, frozen_encoder
 from shoal.review.pages.cluster_sheets import MAX_SIDE, Block, by_certainty, draw_sheet, thumbnail
 from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_tensors
-from shoal.review.results.stable_names import NAME
+from shoal.review.results.stable_names import NAME, for_people
 from shoal.review.served.new_images import MADE_GREY, fitted, note_changes, one_file, resized_to
 
 OddSize = Literal["as-set", "skip", "resize"]
@@ -460,7 +460,7 @@ def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
     if source.is_file():
         root = source.parent
     blocks = []
-    for cluster, rows in found.table.groupby("cluster"):
+    for cluster, rows in for_people(found.table).groupby("cluster"):
         certain, unsure = by_certainty(rows)
         shown = pd.concat([certain, unsure[::-1]])
         images = [_small(decode(root / file)) for file in shown["file"]]

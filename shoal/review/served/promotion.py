@@ -30,19 +30,19 @@ from shoal.review.mlflow_log.champions import (
     note_move_by_hand,
     return_to_previous,
 )
+from shoal.review.mlflow_log.distinctions import NIGHT_DECISION
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
 from shoal.review.mlflow_log.model_registry import CHALLENGER, CHAMPION, registered_name
 from shoal.review.mlflow_log.tracking import shown_uri, tracking_uri
 from shoal.review.mlflow_log.trouble import check_installed, is_no_answer
+from shoal.review.results.stable_names import DECIDED
 from shoal.review.served.drift import Drift
 from shoal.review.served.judging import WAITS, Decision
 
-DECIDED = "night_decided"
 DRIFTED = "drift"
 MOVED = "champion_moved"
-"""Events of a run: the decision between it and the champion; drift of new samples; and that it became the champion by
-approval or a rollback."""
-DECISION = "shoal.night.decision"
+"""Events of a run: drift of new samples; and that it became the champion by approval or a rollback."""
+DECISION = NIGHT_DECISION
 """Tag of a version and its run: what a night decided about it."""
 NO_REASON = "no reason was given"
 

@@ -24,6 +24,7 @@ from shoal.review.mlflow_log.distinctions import (
     run_name,
     shown,
     title,
+    view,
 )
 from shoal.review.mlflow_log.embedded_store import store_uri
 from tests.conftest import SMALL
@@ -42,6 +43,16 @@ def test_what_a_person_chose_is_what_is_compared() -> None:
     other = make_settings({"method": {"name": "cfl", "criterion": "schedule", "schedule": list(range(1, 301))}})
     assert chosen_settings(long)["method.schedule"] != chosen_settings(other)["method.schedule"]
     assert len(chosen_settings(long)["method.schedule"]) < 30
+
+
+def test_settings_that_a_method_does_not_read_set_no_runs_apart() -> None:
+    local = {"local": {"lr": 0.0004}, "augment": {"recipe": "strong"}}
+    assert chosen_settings(make_settings({"method": "fedkmeans", "rounds": 5, **local})) == {"rounds": "5"}
+    assert set(chosen_settings(make_settings({"method": "fedcc", "rounds": 5, **local}))) >= {"rounds", "local.lr"}
+    values = {"method.name": "fedkmeans", "local.lr": "0.0004", "rounds": "5"}
+    assert run_name(values, ["local.lr", "rounds"], "fedkmeans digits") == "rounds 5 · fedkmeans digits"
+    trained = {**values, "method.name": "fedcc"}
+    assert run_name(trained, ["local.lr", "rounds"], "fedcc digits") == "lr 0.0004 · rounds 5 · fedcc digits"
 
 
 def test_the_order_of_runs_does_not_matter() -> None:
@@ -143,8 +154,17 @@ def test_a_name_that_a_person_gave_stays(three: list[RunFolder]) -> None:
 
 def test_runs_without_labels_have_columns_of_their_own_scores() -> None:
     seen = Distinctions().with_run({}, ["neighbour_agreement", "silhouette"])
-    from shoal.review.mlflow_log.distinctions import view
-
-    columns = json.loads(json.loads(view(seen))["state"])["selectedColumns"]
+    state = json.loads(json.loads(view(seen))["state"])
+    columns = state["selectedColumns"]
+    assert all(state["columnWidths"][name] >= 6 * len(name.split(".", 1)[1]) for name in columns[1:3])
     assert columns[1:3] == ["metrics.`score/neighbour_agreement`", "metrics.`score/silhouette`"]
     assert "metrics.`score/acc`" not in columns
+
+
+def test_an_experiment_with_nights_shows_what_they_decided() -> None:
+    seen = Distinctions().with_run({}, ["acc"])
+    assert "night" not in view(seen)
+    with_night = seen.with_run({}, ["acc"], night=True).with_run({"rounds": "3"}, ["acc"])
+    columns = json.loads(json.loads(view(with_night))["state"])["selectedColumns"]
+    assert columns[:3] == ["tags.`verdict`", "tags.`shoal.night.decision`", "metrics.`score/acc`"]
+    assert Distinctions.from_tags({DISTINCTIONS: with_night.to_json()}) == with_night

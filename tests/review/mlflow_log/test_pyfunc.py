@@ -218,7 +218,14 @@ def test_what_does_not_fit_is_answered_in_a_sentence(tracked: RunFolder, server:
 def test_the_signature_says_what_a_prediction_holds(tracked: RunFolder) -> None:
     about = mlflow.models.Model.load(logged(tracked))
     columns = {column.name: str(column.type) for column in about.signature.outputs}
-    assert columns == {"cluster": "DataType.long", "soft": "Array(double)", "embedding": "Array(double)"}
+    assert columns == {
+        "cluster": "DataType.long",
+        "cluster_id": "DataType.long",
+        "soft": "Array(double)",
+        "embedding": "Array(double)",
+    }
+    assert about.metadata["output"].keys() == columns.keys()
+    assert "from night to night" in about.metadata["output"]["cluster_id"]
     assert about.metadata["input"].startswith("arrays uint8 (n, 1, 8, 8), or a column 'image' of base64")
 
 

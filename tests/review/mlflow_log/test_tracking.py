@@ -152,7 +152,7 @@ def test_the_model_loads_in_a_fresh_process(tracked: RunFolder, tmp_path: Path) 
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     columns, count, total, width = json.loads(done.stdout.splitlines()[-1])
-    assert columns == ["cluster", "soft", "embedding"]
+    assert columns == ["cluster", "cluster_id", "soft", "embedding"]
     assert count == 3
     assert total == pytest.approx(1, abs=1e-5)
     assert width == 128

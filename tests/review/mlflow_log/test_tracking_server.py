@@ -170,7 +170,7 @@ def test_mlflow_alone_answers_what_a_reviewer_asks(asked: dict[str, RunFolder]) 
     assert f"{best.info.run_id}/artifacts/Report.html)" in best.data.tags["mlflow.note.content"]
     (version,) = client.search_model_versions(f"run_id = '{best.info.run_id}'")
     for part in (
-        f"**Verdict: {verdict}.**",
+        f"Verdict: {verdict}. ",
         f"sha256 {lineage.data.digest}, DVC {lineage.data.dvc}",
         f"sha256 {lineage.partition.digest}, DVC {lineage.partition.dvc}",
         "- **sites**: 3\n",

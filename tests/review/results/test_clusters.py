@@ -17,7 +17,8 @@ from PIL import Image
 from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
 from shoal.data.own import add_folder, add_table
-from shoal.data.prepared import open_prepared
+from shoal.data.partition.table import load_partition
+from shoal.data.prepared import Prepared, open_prepared
 from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.settings import places
 from shoal.engine.store.codec import StoreError
@@ -25,11 +26,21 @@ from shoal.engine.store.run_events import Event, is_warning
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
+from shoal.lifecycle.starting import new_run
 from shoal.methods.scores.clustering import ari, cluster_balance, cluster_scores
 from shoal.review.pages import report
 from shoal.review.pages.cluster_sheets import MAX_CERTAIN, MAX_UNSURE, by_certainty, draw_cluster_sheets, thumbnail
 from shoal.review.pages.report import write_report
-from shoal.review.results.clusters import CENTRES, FACTS, QUALITY, TABLE, cluster_facts, keep_clusters, quality
+from shoal.review.results.clusters import (
+    CENTRES,
+    FACTS,
+    QUALITY,
+    TABLE,
+    cluster_facts,
+    keep_clusters,
+    label_names,
+    quality,
+)
 from shoal.review.results.result import run_result, shown_metrics
 from shoal.review.served.predict import predict, predicted_sheet, write_table
 from tests.planted_images import KINDS, draw, kind_of, write_clients, write_new
@@ -100,6 +111,22 @@ def test_a_set_without_file_names_has_labels_and_numbers(home: Path, small: Make
     scores = cluster_scores(table["label"].astype(int).to_numpy(), table["cluster"].to_numpy())
     assert scores == pytest.approx({name: last[name] for name in scores})
     assert cluster_balance(table["cluster"].to_numpy(), 10) == pytest.approx(last["balance"])
+
+
+def test_a_label_beyond_the_names_of_the_classes_is_an_error(home: Path, small: Make) -> None:
+    run = new_run(small(method={"name": "fedcc"}))
+    prepared = open_prepared(run.folder_of("data"))
+    partition = load_partition(run.folder_of("partition"))
+    order = np.arange(len(partition.sample))
+
+    def with_names(*names: str) -> Prepared:
+        return replace(prepared, manifest=replace(prepared.manifest, class_names=names))
+
+    found = label_names(with_names(*"abcdefghij"), partition, order)
+    assert found is not None
+    assert set(found) == set("abcdefghij")
+    with pytest.raises(DataError, match="'digits' has samples with label 9, and names for 9 classes"):
+        label_names(with_names(*"abcdefghi"), partition, order)
 
 
 def test_planted_label_maps_and_rotations_count(home: Path, small: Make) -> None:

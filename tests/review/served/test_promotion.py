@@ -19,6 +19,7 @@ from shoal.cli.rollback import rollback
 from shoal.data.own import read_folder
 from shoal.data.own_store import store_batch
 from shoal.data.prepare import prepare
+from shoal.data.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
@@ -26,11 +27,14 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
+from shoal.models.frozen import frozen_encoder
 from shoal.review.mlflow_log.champions import history
 from shoal.review.results.clusters import keep_clusters
+from shoal.review.results.next_step import next_step
+from shoal.review.results.result import run_result
 from shoal.review.served import judging
 from shoal.review.served.drift import CLUSTERS, UNIFORMITY, find_drift
-from shoal.review.served.judging import Decision, HeldOut, JudgingError, compare
+from shoal.review.served.judging import Assigned, Decision, HeldOut, JudgingError, compare, encoder_of
 from shoal.review.served.promotion import (
     PromotionError,
     champion_run,
@@ -43,6 +47,7 @@ from shoal.review.served.promotion import (
 from tests.conftest import SMALL
 from tests.planted_images import draw, write_clients
 from tests.runs import straight
+from tests.scripted_encoder import Contrasts, write_scripted
 
 Make = Callable[..., Any]
 NAME = "shoal-fedpnp-digits"
@@ -82,6 +87,27 @@ def test_the_score_without_labels_agrees_with_accuracy(pair: tuple[RunFolder, Ru
     other_way = compare(pair[0], pair[1], prepare("digits", places.store()).folder, "neighbours", 0.0)
     assert not other_way.promoted
     assert "not better" in other_way.why
+
+
+def test_models_of_a_pretrained_encoder_are_judged_by_its_features_too(home: Path) -> None:
+    """Pixels, averaged over 2 x 2, do not show a fine pattern; the encoder does."""
+    rng = np.random.default_rng(0)
+    patterned = rng.integers(0, 2, 80)
+    colour = rng.integers(60, 196, (80, 3, 1, 1))
+    checks = 60 * (np.indices((32, 32)).sum(0) % 2 * 2 - 1)
+    x = (colour + patterned[:, None, None, None] * checks).astype(np.uint8)
+    encoder = frozen_encoder(f"file:{write_scripted(home / 'contrasts.pt', 1.0, Contrasts)}")
+    found = Assigned("a run", patterned, 2)
+    data = open_prepared(prepare("digits", places.store()).folder)
+    assert HeldOut(data, x, None).score("neighbours", found) < 0.2
+    assert HeldOut(data, x, None, encoder).score("neighbours", found) > 0.6
+
+
+def test_the_encoder_of_a_model_that_no_client_trains_judges(home: Path, small: Make) -> None:
+    frozen = new_run(small(method={"name": "fedkmeans"}, model={"encoder": "efficientnet-lite0"}))
+    assert encoder_of(frozen) is not None
+    assert encoder_of(new_run(small(method={"name": "fedcc"}))) is None
+    assert encoder_of(new_run(small(method={"name": "kmeans"}))) is None
 
 
 def test_the_margin_decides(pair: tuple[RunFolder, RunFolder]) -> None:
@@ -142,7 +168,7 @@ def test_a_difference_that_may_be_chance_is_not_enough(pair: tuple[RunFolder, Ru
     few = prepare("digits", places.store())
     samples = HeldOut(few, np.asarray(few.test_x[:12]), np.asarray(few.test_y[:12]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judging, "held_out_samples", lambda prepared: samples)
+        patch.setattr(judging, "held_out_samples", lambda prepared, encoder=None: samples)
         unsure = decided(pair, margin=0.0)
     assert unsure.champion is not None
     assert unsure.challenger.samples == 12
@@ -204,9 +230,15 @@ def test_a_challenger_that_waits_keeps_its_alias_until_it_is_approved(pair: tupl
     champion, challenger = pair
     client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
     roll_back(NAME, places.runs())
+    result = run_result(challenger)
+    keep_decision(challenger, replace(decided(pair), promoted=False), [])
+    assert next_step(challenger, result).words.startswith("Nothing: the champion stays in use (acc ")
     waiting = replace(decided(pair), promoted=False, waits=True)
     keep_decision(challenger, waiting, [])
     assert decision_of(challenger) == waiting
+    asked = next_step(challenger, result)
+    assert asked.words.startswith("The night asks for your approval: ")
+    assert asked.command == f"shoal promote {challenger.name} --why REASON"
     execute_decision(challenger)
     assert (champions()["champion"], champions()["challenger"]) == ("1", "2")
     assert client.get_model_version(NAME, "2").tags["shoal.night.decision"] == "waits for approval"
