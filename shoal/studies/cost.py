@@ -14,6 +14,7 @@ from typing import Any
 from shoal.studies.cells import Cell, cells
 from shoal.studies.definition import Claim, Study, load_study, study_names
 from shoal.studies.kept import DOCS, load_kept
+from shoal.studies.provenance import NO_GPU
 
 H100_SECONDS_PER_IMAGE = {
     "fedpnp": 8.3e-3 / 128,
@@ -94,14 +95,14 @@ def network_of(study: Study, settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 @functools.cache
 def core_rates(docs: Path = DOCS) -> dict[tuple[str, ...], float]:
-    """Return the seconds of an image on the processors that made the kept results, by network and data."""
+    """Return the seconds of an image on the processors that made kept results without a GPU, by network and data."""
     seconds: dict[tuple[str, ...], float] = {}
     passes: dict[tuple[str, ...], float] = {}
     for name in study_names():
         study = load_study(name)
         for scale in study.scales:
             kept = load_kept(name, scale, docs)
-            if kept is None or not kept.provenance.seconds:
+            if kept is None or not kept.provenance.seconds or NO_GPU not in kept.provenance.machine:
                 continue
             runs = measured_cells(study, scale, {f"{row.row}/{row.column}": len(row.seeds) for row in kept.rows})
             networks = {network_of(study, cell.settings) for cell, _ in runs}

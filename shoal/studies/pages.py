@@ -98,12 +98,13 @@ def system_page(page: str, studies: Sequence[Study], docs: Path) -> str:
     missing = []
     for study in studies:
         found = entries(study, docs)
-        for scale in study.scales:
+        kept = {scale: load_kept(study.name, scale, docs) for scale in study.scales}
+        largest = [scale for scale, one in kept.items() if one is not None][-1:]
+        for scale, one in kept.items():
             own = [entry for entry in found if entry.scale == scale]
-            one = load_kept(study.name, scale, docs)
             if one is None:
                 missing.append(missing_words(study, scale, own))
-            else:
+            elif own or scale in largest:  # where no claim stands at a scale, a larger one has the table
                 parts += study_parts(study, scale, one, docs)
                 if own and not study.table:
                     parts.append(claims_tables(own))

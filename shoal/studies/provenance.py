@@ -13,6 +13,8 @@ from shoal.review.results.result import run_result
 
 UNKNOWN = "unknown"
 """In place of a commit, outside of a repository."""
+NO_GPU = "no GPU"
+"""Of a machine, where others have the names of their GPUs."""
 CHANGED = "+"
 """After a commit whose work tree differed."""
 
@@ -86,7 +88,7 @@ def commit(git: GitState) -> str:
 
 def machine(hardware: Machine) -> str:
     """Return a machine in one line, without its name."""
-    gpus = ", ".join(dict.fromkeys(hardware.gpus)) or "no GPU"
+    gpus = ", ".join(dict.fromkeys(hardware.gpus)) or NO_GPU
     system = hardware.system.split()[0]
     return f"{hardware.cores} cores {hardware.machine}, {gpus}, {system}, Python {hardware.python}"
 
