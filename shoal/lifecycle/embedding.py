@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -313,7 +314,10 @@ def _write(
     about = images.manifest
     width = vectors["train"].shape[1]
     source = f"{origin.encoder.name} on {about.name} ({about.digest[:12]})"
-    extra = {EMBEDDED: record_to_json(origin), "features": [f"{PREFIX}{place}" for place in range(width)]}
+    extra: dict[str, Any] = {
+        EMBEDDED: record_to_json(origin),
+        "features": [f"{PREFIX}{place}" for place in range(width)],
+    }
     if versions:
         extra[VERSIONS] = versions
     if "clients" in about.extra:

@@ -73,7 +73,7 @@ def test_five_nights(server: Server, home: Path) -> None:
     assert {"south", ""} <= {event.get("client") for event in fifth["events"] if event["event"] == "drift"}
     assert not any(line["night"]["drift"] for line in (first, second, third))
     page = (home / "runs" / fifth["night"]["run"] / "report.html").read_text()
-    assert "night_decided" in page
+    assert "night decided" in page
     assert "cluster shares of client south differ" in page
 
     tables = [each for each in server.find("artifacts", limit=100) if each["key"] == "night-photos"]
