@@ -16,7 +16,7 @@ NIGHT_FAILED = "a night failed"
 """The kind of event; the automation of prefect.yaml writes the same words."""
 
 
-@flow(name="tell", retries=2, retry_delay_seconds=5)
+@flow(name="tell", flow_run_name="tell: {what}", retries=2, retry_delay_seconds=5)
 def tell(message: str, what: str = "told") -> str:
     """Append a line to a file and run a program with it, for instance one that sends mail; `tell.yaml` names both.
 

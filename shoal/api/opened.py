@@ -90,6 +90,8 @@ class Run:
     def clusters(self) -> pd.DataFrame:
         """A row a sample: client, file, label where there are any, cluster, confidence, distance.
 
+        Of a night's run also `cluster_id`, the number that clusters keep and that pages and `explain` use.
+
         Raises:
             ShoalError: the run has none: it is not finished, or its method gives samples no cluster.
         """

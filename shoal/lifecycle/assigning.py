@@ -44,8 +44,6 @@ LOGGED = "logged"
 """Files of a batch; the last one is there once MLflow has the others."""
 PART = ".part"
 """Suffix of a batch that is being written, or that a kill cut short."""
-
-
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Numbers of the errors of a full disk."""
 
@@ -143,7 +141,7 @@ def assign_new(settings: AssignSettings) -> Assignment:
 
 @contextlib.contextmanager
 def told_if_full(folder: Path) -> Iterator[None]:
-    """Say what to do where the disk is full; nothing of the batch that was being written stays.
+    """Say what to do where the disk is full.
 
     Raises:
         AssignError: it is.
@@ -156,8 +154,6 @@ def told_if_full(folder: Path) -> Iterator[None]:
             cause = error.__context__  # type: ignore[assignment]
         if not isinstance(cause, OSError) or cause.errno not in FULL:
             raise
-        for left in folder.glob(f"*{PART}"):
-            shutil.rmtree(left, ignore_errors=True)
         raise AssignError(
             f"the disk is full: {folder} cannot take the tables of new files. Free some space; the next time assigns "
             "these files, and nothing of earlier batches is lost"
@@ -289,13 +285,17 @@ def write_batch(
     numbers = [int(path.name) for path in batches(folder)]
     place = folder / f"{max(numbers, default=0) + 1:04d}"
     part = place.with_name(place.name + PART)
-    part.mkdir()
     table = with_cluster_id(found.table)
-    write_table(table, part / TABLE)
-    if settings.sheet and len(table) and "file" in found.table and champion.predictor.takes_images(watch):
-        predicted_sheet(found, watch, part / SHEET)
-    write_sealed(part / FACTS, record_to_json(Batch(settings.model, champion.version, champion.run.name, files)))
-    part.rename(place)
+    try:
+        part.mkdir()
+        write_table(table, part / TABLE)
+        if settings.sheet and len(table) and "file" in found.table and champion.predictor.takes_images(watch):
+            predicted_sheet(found, watch, part / SHEET)
+        write_sealed(part / FACTS, record_to_json(Batch(settings.model, champion.version, champion.run.name, files)))
+        part.rename(place)
+    except (OSError, ShoalError):
+        shutil.rmtree(part, ignore_errors=True)  # where the disk is full, it takes the room of other things
+        raise
     message = (
         f"{counted(len(table), 'sample')} of {counted(len(new), 'new file')} assigned by {settings.model} version "
     )

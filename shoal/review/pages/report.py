@@ -74,10 +74,9 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
     def part(what: str, make: Callable[[], Made]) -> Made | None:
         return attempted(run, what, make, but=StoreError)
 
-    table = part("clusters", lambda: read_clusters(run))
+    table = part("clusters", lambda: cluster_table(run))
     about_clusters: dict[str, Any] = {}
     if table is not None:
-        table = for_people(table)
         about_clusters["facts"] = part("quality of clusters", lambda: cluster_facts(run))
         about_clusters["confused"] = part("clusters by labels", lambda: confusion(table))
         about_clusters["crossed"] = part("clusters by clients", lambda: clusters_by_clients(table))
@@ -217,14 +216,21 @@ def missed_rows(missed: dict[int, list[int]], names: Sequence[str]) -> list[dict
     return rows
 
 
+def cluster_table(run: RunFolder) -> pd.DataFrame | None:
+    """Return the cluster table of a run with the numbers by which people know clusters; None where it has none."""
+    table = read_clusters(run)
+    if table is None:
+        return None
+    return for_people(table)
+
+
 def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
     """Return a row a cluster, empty ones too: size, share, clients, mean confidence, and its most frequent label."""
-    table = read_clusters(run)
+    table = cluster_table(run)
     facts = cluster_facts(run)
     if table is None or facts is None:
         return []
     labelled = "label" in table and table["label"].notna().any()
-    table = for_people(table)
     rows = []
     for cluster in sorted(facts.numbers):
         samples = table[table["cluster"] == cluster]

@@ -154,8 +154,9 @@ class HeldOut:
         """The samples that look most alike to each, int64 (n, k)."""
         features = reference_features(self.x)
         if self.encoder is not None:
-            images = torch.from_numpy(np.array(self.x)).float().div_(255)
-            features = side_by_side(features, encoded(self.encoder, images))
+            batches = torch.from_numpy(np.array(self.x)).split(BATCH)
+            seen = [encoded(self.encoder, batch.float().div_(255)) for batch in batches]
+            features = side_by_side(features, np.concatenate(seen))
         return nearest_samples(features)
 
     def score(self, name: str, found: Assigned, rows: np.ndarray | None = None) -> float:
