@@ -2,12 +2,14 @@
 
     python -m benchmarks.gpu_day --minutes 9
 
-First whether the device computes rightly and how near to its kernels it is kept (`benchmarks.gpu_probe`), and how long
-FedPNP's paper run takes there; then the cells of the papers' tables at the papers' scale on which most claims wait: one
-seed of each, further speeds, then the other seeds. No part gets more than three minutes of a call. What is finished is
-kept for the page of claims (shoal/studies/results); what is still to do stands at the end, and in
-results/gpu-day/state.json. A study is stopped as Ctrl-C does it, so that no work of a client is done twice. To try the
-day itself out, cut it down; its results are then kept in its own folder:
+First whether the device computes rightly and how near to its kernels it is kept (`benchmarks.gpu_probe`); then whole
+tables with small networks, whose runs share the GPU (in minutes with NVIDIA's multi-process service, which
+`nvidia-cuda-mps-control -d` starts); then how long FedPNP's paper run takes, and the cells of the papers' tables at the
+papers' scale on which most claims wait: one seed of each, further speeds, then the other seeds.
+No part gets more than three minutes of a call. What is finished is kept for the page of claims
+(shoal/studies/results); what is still to do stands at the end, and in results/gpu-day/state.json. A study is stopped as
+Ctrl-C does it, so that no work of a client is done twice. To try the day itself out, cut it down; its results are then
+kept in its own folder:
 
     python -m benchmarks.gpu_day --out trial --shrink 50 --set data.name=digits --set model.encoder=tiny-conv
 """
@@ -37,6 +39,8 @@ GRACE = 40.0
 """Seconds in which what is stopped must have ended."""
 LEAST = 20.0
 """A part is not begun with fewer seconds left."""
+AT_ONCE = max(1, min(14, (os.cpu_count() or 1) - 2))
+"""Runs of small networks side by side: with one at a time the GPU waits for the host."""
 ROOT = Path(__file__).resolve().parent.parent
 DONE, STOPPED, FAILED = "done", "stopped", "failed"
 
@@ -88,18 +92,23 @@ class Trial:
     changed: tuple[str, ...] = ()
 
 
-def study(
-    why: str, name: str, seeds: int, rows: Sequence[str], columns: Sequence[str], trial: Trial | None = None
-) -> Part:
-    """Some cells of a study at the paper's scale."""
+def study(why: str, name: str, scale: str, options: Sequence[str], end: str, trial: Trial | None = None) -> Part:
+    """Some cells of a study.
+
+    Args:
+        why: what they are for, in one line.
+        name, scale: of the study.
+        options: of `shoal study`: which cells, and how many at once.
+        end: of the name of the part, after that of the study.
+        trial: how the day is cut down.
+    """
     shoal = (sys.executable, "-m", "shoal.cli.main")
-    chosen = [word for row in rows for word in ("--row", row)] + [word for c in columns for word in ("--column", c)]
-    command = (*shoal, "study", name, "--scale", "paper", "--seeds", str(seeds), *chosen)
-    keep = (*shoal, "claims", "--keep", name, "--scale", "paper")
+    command = (*shoal, "study", name, "--scale", scale, *options)
+    keep = (*shoal, "claims", "--keep", name, "--scale", scale)
     if trial is not None:
         command += tuple(word for change in trial.changed for word in ("--set", change))
         keep += ("--docs", str(trial.docs))
-    return Part(f"{name}-{seeds}", why, command, keep)
+    return Part(f"{name}-{end}", why, command, keep)
 
 
 def parts(device: str, trial: Trial | None = None) -> list[Part]:
@@ -119,16 +128,31 @@ def parts(device: str, trial: Trial | None = None) -> list[Part]:
         Part(f"device-{number}", f"speed: {case.name}", (*bench, "--cases", str(number)))
         for number, case in enumerate(CASES)
     ]
+    together = ("--processes", str(AT_ONCE), "--set", "workers.slots=1")
+    small = [
+        study("SSD, its parts and its peers on CIFAR-10, small network", "ssd-table", "cpu", together, "cpu", trial),
+        study("FedPNP and its baselines on MNIST, small network", "fedpnp-table1", "large", together, "large", trial),
+    ]
     cells = (
         ("FedPNP above FedCC, CIFAR-10 dealt evenly", "fedpnp-table1", ["fedcc", "fedpnp"], ["iid"]),
         ("SSD above FedAlignUniform, silo", "ssd-table", ["fedalignuniform", "ssd"], ["silo"]),
         ("CF-CL above uniform pull", "cfcl-convergence", ["uniform", "cfcl"], []),
     )
     studies = [
-        [study(why, name, seeds, rows, columns, trial) for why, name, rows, columns in cells] for seeds in (1, 3)
+        [
+            study(why, name, "paper", chosen(seeds, rows, columns), str(seeds), trial)
+            for why, name, rows, columns in cells
+        ]
+        for seeds in (1, 3)
     ]
     # A first seed of every cell says more than how fast the GPU is; further seeds say less.
-    return [*found, speed[-1], *studies[0], *speed[:-1], *studies[1]]
+    return [*found, *small, speed[-1], *studies[0], *speed[:-1], *studies[1]]
+
+
+def chosen(seeds: int, rows: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """Return options of `shoal study` that choose cells."""
+    named = [word for row in rows for word in ("--row", row)] + [word for c in columns for word in ("--column", c)]
+    return ("--seeds", str(seeds), *named)
 
 
 def heed_interrupts() -> None:

@@ -95,12 +95,12 @@ def test_nothing_is_begun_without_time_for_it(steps: Path, tmp_path: Path) -> No
 def test_every_part_is_there() -> None:
     """Rows, columns and scales that the commands name are those of the studies."""
     found = parts("cuda")
-    assert len({part.name for part in found}) == len(found) == 1 + len(CASES) + 6
+    assert len({part.name for part in found}) == len(found) == 1 + 2 + len(CASES) + 6
     assert found[0].name == "probe"
     for part in (part for part in found if "study" in part.command):
         words = part.command
         study = load_study(words[words.index("study") + 1])
-        assert "paper" in study.scales
+        assert words[words.index("--scale") + 1] in study.scales
         for kind, known in (("--row", study.rows), ("--column", study.columns)):
             given = [words[place + 1] for place, word in enumerate(words) if word == kind]
             assert set(given) <= set(known), part.name

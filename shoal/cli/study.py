@@ -32,6 +32,10 @@ def study(
     gather: Annotated[
         bool, typer.Option("--gather", help="run nothing, and make the table from the runs that have ended")
     ] = False,
+    processes: Annotated[
+        int,
+        typer.Option(min=1, help="runs at once, each in a process: for small networks on a GPU, with workers.slots=1"),
+    ] = 1,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
@@ -55,7 +59,8 @@ def study(
         if here().git.dirty and not gather:
             err.print("the work tree differs from its commit: this result cannot be kept (shoal claims --keep)")
         changes = nested(overrides or ())
-        result = run_study(name, scale, seeds, changes, watch, rows=row or (), columns=column or (), gather=gather)
+        chosen = {"rows": row or (), "columns": column or ()}
+        result = run_study(name, scale, seeds, changes, watch, **chosen, gather=gather, processes=processes)
     if as_json:
         print(json.dumps(result.to_json()))
     else:

@@ -36,6 +36,7 @@ from shoal.studies.result import CellRun, FailedRun, RunWords, StudyResult, stud
 from shoal.studies.rows import Derive, Group, Measured, measured_rows
 from shoal.studies.rule_stamp import stamp_rules, stamped_rules
 from shoal.studies.sequential import STAGES, next_stage
+from shoal.studies.side_by_side import complete_side_by_side
 from shoal.studies.simulation import plan, simulate_cells
 from shoal.studies.tracking import log_result
 from shoal.sweeps.sweep import RunFailed, open_sweep, parent_run, unregistered
@@ -56,6 +57,7 @@ def run_study(
     rows: Sequence[str] = (),
     columns: Sequence[str] = (),
     gather: bool = False,
+    processes: int = 1,
 ) -> StudyResult:
     """Execute the missing runs of a study, and make its table.
 
@@ -69,6 +71,7 @@ def run_study(
         watch: makes the observer of a run.
         rows, columns: keys or captions of the ones to compute; by default all.
         gather: run nothing, and make the table from the runs that have ended.
+        processes: that do runs side by side.
 
     Raises:
         StudyError: the study, its scale, a row or a column is unknown; the study's file is wrong; or no run has ended
@@ -83,7 +86,7 @@ def run_study(
     stamp_rules(study, scale, cells_with_runs(study, scale, overrides))
     while True:
         planned = cells(study, scale, seeds, rows, columns, staged)
-        result = run_stage(study, scale, planned, overrides, watch, gather=gather)
+        result = run_stage(study, scale, planned, overrides, watch, gather=gather, processes=processes)
         more = next_cells(study, scale, result, staged)
         if gather or seeds or more == staged:
             return result
@@ -144,6 +147,7 @@ def run_stage(
     watch: Watch | None,
     *,
     gather: bool,
+    processes: int = 1,
 ) -> StudyResult:
     """Execute the missing runs of planned cells, and make the table; arguments as of `run_study`."""
     study = study.at(scale)
@@ -165,7 +169,7 @@ def run_stage(
             for _, run in runs:
                 parent.adopt(run)
         else:
-            runs = execute(planned, settings, watch, parent)
+            runs = execute(planned, settings, watch, parent, processes)
         result = make_result(study, scale, runs, overrides)
         write_study_page(study, result)
     log_result(parent, study, result)
@@ -204,7 +208,7 @@ def nothing_ended(name: str, scale: str) -> StudyError:
 
 
 def execute(
-    planned: Sequence[Cell], settings: Sequence[Settings], watch: Watch | None, parent: ParentRun
+    planned: Sequence[Cell], settings: Sequence[Settings], watch: Watch | None, parent: ParentRun, processes: int = 1
 ) -> list[RunOfCell]:
     """Return the runs of planned cells, completed on the same workers; a run that fails leaves its cell without number.
 
@@ -213,8 +217,12 @@ def execute(
         settings: of the run of each cell.
         watch: makes the observer of a run.
         parent: the run in MLflow that the runs are nested under.
+        processes: that do runs side by side; what they leave undone is done here.
     """
     found: list[RunOfCell] = []
+    if processes > 1:
+        runs = [find_like(wanted) or new_run(wanted) for wanted in settings]
+        complete_side_by_side([(cell.label, run) for cell, run in zip(planned, runs, strict=True)], processes)
     with open_sweep(settings[0], watch) as sweep:
         for number, (cell, wanted) in enumerate(zip(planned, settings, strict=True), 1):
             run = find_like(wanted) or new_run(wanted)

@@ -1,6 +1,7 @@
 """Planning, running and simulating studies, and their claims."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from shoal.studies.kept import keep, load_kept
 from shoal.studies.pages import study_parts
 from shoal.studies.result import rule_of, study_folder
 from shoal.studies.runner import run_study
+from shoal.sweeps.sweep import Sweep
 
 TOY = {
     "name": "toy",
@@ -290,6 +292,28 @@ def test_a_study_of_runs_uses_finished_runs_again(home, known):
     assert first.provenance is not None
     assert first.provenance.seconds > 0
     assert first.provenance.versions["shoal"]
+
+
+def test_runs_side_by_side_are_the_same_runs(home, known, monkeypatch):
+    changes = {"rounds": 1, "tracking": {"mlflow": False}, "data": {"name": "digits", "limit": 200}}
+    small = {**changes, "local": {"epochs": 1}, "partition": {"clients": 2}, "model": {"encoder": "tiny-conv"}}
+    study = toy(
+        metrics=["acc"],
+        settings={**small, "method": "fedcc", "workers": {"slots": 1}},
+        scales={"cpu": {"about": "a test", "seeds": 2}},
+        rows={"fedcc": {"caption": "FedCC"}, "wild": {"caption": "Wild", "settings": {"local": {"lr": 1e38}}}},
+    )
+    known(study)
+
+    states = []
+    with monkeypatch.context() as patched:  # which the processes do not have
+        patched.setattr(Sweep, "complete", lambda sweep, run, label: states.append(run.status().state))
+        together = run_study("toy", "cpu", processes=2)
+    assert states == ["finished", "finished", "failed", "failed"], "nothing is left to this process"
+    assert {(run.row, run.seed) for run in together.failed} == {("wild", 0), ("wild", 1)}
+    shutil.rmtree(home / "runs")
+    alone = run_study("toy", "cpu")
+    assert [row.values for row in together.rows] == [row.values for row in alone.rows]
 
 
 def test_rows_that_a_scale_skips_are_refused_by_themselves():

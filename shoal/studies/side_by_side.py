@@ -1,0 +1,77 @@
+"""Runs of a study side by side, in processes of their own: for a GPU that one small run leaves idle.
+
+Each process takes the next run that nobody has taken, and keeps its workers and their captured steps from run to run.
+A run is the same in every process, and one that is cut short is resumed as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import queue
+from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from shoal.engine.store.run_folder import RunFolder
+from shoal.sweeps.sweep import RunFailed, open_sweep
+
+
+def complete_side_by_side(runs: Sequence[tuple[str, RunFolder]], processes: int) -> None:
+    """Do what is still to do of some runs; what a process could not do is left undone.
+
+    Args:
+        runs: each with a label for its progress.
+        processes: how many there are at once.
+    """
+    # Fresh processes: torch's threads do not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    waiting = context.Queue()
+    for number, (label, run) in enumerate(runs, 1):
+        waiting.put((f"[{number}/{len(runs)}] {label}", str(run.path)))
+    started: list[BaseProcess] = []
+    try:
+        for _ in range(min(processes, len(runs))):
+            started.append(context.Process(target=complete_waiting, args=(waiting,)))
+            started[-1].start()
+        for process in started:
+            process.join()
+    finally:  # after an interrupt nobody takes another run; those in hand end, or have had the interrupt too
+        while take(waiting, seconds=0.1) is not None:
+            pass
+        for process in started:
+            process.join()
+
+
+def complete_waiting(waiting: Any) -> None:
+    """Complete runs from a queue of labels and folders until it is empty."""
+    with contextlib.suppress(KeyboardInterrupt):
+        complete_all(waiting)
+
+
+def complete_all(waiting: Any) -> None:
+    """Complete runs from a queue with the same workers.
+
+    Raises:
+        KeyboardInterrupt: the run in hand can be resumed.
+    """
+    taken = take(waiting)
+    if taken is None:
+        return
+    with open_sweep(RunFolder(Path(taken[1])).settings()) as sweep:
+        while taken is not None:
+            label, folder = taken
+            with contextlib.suppress(RunFailed):
+                sweep.complete(RunFolder(Path(folder)), label)
+            print(f"{label}: done", flush=True)
+            taken = take(waiting)
+
+
+def take(waiting: Any, seconds: float = 1.0) -> tuple[str, str] | None:
+    """Return the next label and folder of a queue; None where it stays empty for some seconds."""
+    try:
+        found: tuple[str, str] = waiting.get(timeout=seconds)
+    except queue.Empty:
+        return None
+    return found
