@@ -5,14 +5,15 @@ Shapes: n samples, p projection dimensions.
 
 from __future__ import annotations
 
-import copy
 from collections import OrderedDict
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from shoal.methods.training.network_copies import copy_network
 from shoal.models.heads import ByolClusterNet, ByolNet
 
 
@@ -33,8 +34,8 @@ def byol_loss(predictions: Tensor, targets: Tensor) -> Tensor:
 
 def make_target(network: ByolNet | ByolClusterNet) -> nn.Sequential:
     """Return a copy of encoder and instance head without gradient: images in, projections (n, p) out."""
-    parts = OrderedDict(encoder=copy.deepcopy(network.encoder), instance=copy.deepcopy(network.instance))
-    return nn.Sequential(parts).requires_grad_(False).train()
+    parts = OrderedDict(encoder=network.encoder, instance=network.instance)
+    return cast("nn.Sequential", copy_network(nn.Sequential(parts))).requires_grad_(False).train()
 
 
 def update_target(target: Mapping[str, Tensor], online: Mapping[str, Tensor], momentum: float) -> None:

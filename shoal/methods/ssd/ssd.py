@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shoal.core.setting import setting
-from shoal.methods.contract.base import Client, Federation, Server, Update
+from shoal.methods.contract.base import Client, Federation, Server
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.losses.align_uniform import align_loss, uniform_loss
@@ -35,7 +35,7 @@ from shoal.methods.ssd.losses import (
     subspace_dimensions,
 )
 from shoal.methods.ssd.self_supervised import SelfSupervised
-from shoal.methods.training.local_steps import LocalSteps, TakenSteps
+from shoal.methods.training.local_steps import LocalSteps, Preparation
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.models.heads import ProjectionNet
 
@@ -85,6 +85,7 @@ class SSD(SelfSupervised):
 
     def __init__(self, settings: SSDSettings, context: Any) -> None:
         super().__init__(settings, context)
+        self._subspaces: dict[int, Tensor] = {}
         if settings.form == "hard" and settings.gamma:
             raise MethodError(
                 f"method.gamma is {settings.gamma:g}, and with method.form=hard there is no DSR to weigh: set "
@@ -131,12 +132,17 @@ class SSD(SelfSupervised):
 
     def prepare(self, message: Message, client: Client) -> dict[str, Tensor]:
         """Return the client's dimensions in the basis: `inside` (d,) bool, `scale` d_k (d,), `basis` Q (d, d)."""
-        context = self.context
-        inside = torch.zeros(self.width, dtype=torch.bool)
+        inside = torch.zeros(self.width, dtype=torch.bool, device=self.context.device)
         if self.has_subspaces:
-            inside[subspace_dimensions(self.width, message.facts["clients"], context.seed)[client.id]] = True
-        scale = torch.where(inside, self.settings.alpha, 1.0)
-        return {"inside": inside.to(context.device), "scale": scale.to(context.device), "basis": self.basis}
+            inside.index_fill_(0, self.subspaces(message.facts["clients"])[client.id], True)
+        return {"inside": inside, "scale": torch.where(inside, self.settings.alpha, 1.0), "basis": self.basis}
+
+    def subspaces(self, clients: int) -> Tensor:
+        """Return each client's dimensions, on the device: computed, and copied there, once."""
+        if clients not in self._subspaces:
+            found = subspace_dimensions(self.width, clients, self.context.seed)
+            self._subspaces[clients] = found.to(self.context.device)
+        return self._subspaces[clients]
 
     def directions(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
         """Return projections (n, d) as unit vectors for a client's loss; with `form: hard` in its own subspace."""
@@ -149,25 +155,25 @@ class SSD(SelfSupervised):
         steps = super().local_steps(message, client)
         if not self.regularised:
             return steps
+        batches = list(steps.batches)
 
-        def finish(taken: TakenSteps) -> Update:
-            update = steps.finish(taken)
-            return replace(update, metrics={**update.metrics, "dsr_gradient_share": self.dsr_share(message, client)})
+        def work(model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> dict[str, Tensor]:
+            return {"dsr_gradient_share": self.dsr_share(model, parameters, steps.inputs(batch), extra)}
 
-        return replace(steps, finish=finish)
+        preparation = Preparation(lambda: steps.select(batches[0]), work, restores=True)
+        return replace(steps, batches=batches, preparation=preparation)
 
-    def dsr_share(self, message: Message, client: Client) -> float:
+    def dsr_share(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> Tensor:
         """Return how strongly DSR pulls: the norm of the gradient of gamma DSR over that of align + beta uniform.
 
         The gradients are over all parameters, at the broadcast weights, on the client's first batch of the round.
         """
-        steps = super().local_steps(message, client)  # repeats the round's draws on another network
         with self.context.autocast():
-            out = steps.network(*steps.batch(next(iter(steps.batches))))
-        z_a, z_b = self.directions(out.z, steps.extra).chunk(2)
+            out = model(*batch)
+        z_a, z_b = self.directions(out.z, extra).chunk(2)
         baseline = align_loss(z_a, z_b) + self.settings.beta * (uniform_loss(z_a) + uniform_loss(z_b)) / 2
-        dsr = self.settings.gamma * self.regularisation(z_a, z_b, steps.extra)
-        return gradient_share(dsr, baseline, list(steps.network.parameters()))
+        dsr = self.settings.gamma * self.regularisation(z_a, z_b, extra)
+        return gradient_share(dsr, baseline, list(parameters.values()))
 
     @property
     def regularised(self) -> bool:
