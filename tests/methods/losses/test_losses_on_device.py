@@ -43,7 +43,7 @@ def test_contrast(pools: str, decoupled: bool) -> None:
         found = loss(DEVICE)
         launches = sum(ledger.launches.values())
     torch.testing.assert_close(found, expected)
-    assert decoupled or launches < 50
+    assert decoupled or launches < 30
 
 
 def test_pools() -> None:
@@ -56,4 +56,4 @@ def test_pools() -> None:
         found = past_negatives(y_a.to(DEVICE), y_b.to(DEVICE), mu)
         shares = {name: value.cpu() for name, value in pool_shares(found, classes.to(DEVICE)).items()}
         assert all(torch.equal(one.cpu(), other) for one, other in zip(found, expected, strict=True))
-    assert shares == pool_shares(expected, classes)
+    torch.testing.assert_close(shares, pool_shares(expected, classes))
