@@ -199,7 +199,8 @@ class KeptSteps:
         if steps.preparation is None:
             return {}
         rows = steps.preparation.select()
-        kept = self._kept_preparation(steps.preparation, rows)
+        states = [generator.get_state() for generator in self.own.generators]
+        kept = self._kept_preparation(rows)
         copy_all(kept.batch, rows)
         _set_states(kept.own.generators, steps.preparation.generators)
         if kept.replay is None and kept.taken >= WARM_UP_STEPS:
@@ -212,13 +213,15 @@ class KeptSteps:
             self.side.do(lambda: self._do_preparation(kept))
             kept.taken += 1
         # The first step draws what was drawn here.
-        _set_states(self.own.generators, steps.generators)
+        for generator, state in zip(self.own.generators, states, strict=True):
+            generator.set_state(state)
         return dict(zip(kept.names, kept.row.unbind(), strict=True))
 
-    def _kept_preparation(self, preparation: Preparation, rows: Batch) -> KeptPreparation:
+    def _kept_preparation(self, rows: Batch) -> KeptPreparation:
         key = tuple(each.shape for each in rows)
         if key not in self.preparations:
-            self.preparations[key] = KeptPreparation(preparation, tuple(torch.empty_like(each) for each in rows))
+            assert self.own.preparation is not None
+            self.preparations[key] = KeptPreparation(self.own.preparation, tuple(map(torch.empty_like, rows)))
         self.preparations.move_to_end(key)
         while len(self.preparations) > MAX_SHAPES:
             self.preparations.popitem(last=False)
@@ -344,5 +347,6 @@ def _kind(steps: LocalSteps, rules: StepRules) -> Hashable:
         tuple((tensor.shape, tensor.dtype) for tensor in _tensors(steps)),
         tuple(sorted(steps.extra)),
         len(steps.generators),
+        steps.preparation is None,
         steps.alike,
     )
