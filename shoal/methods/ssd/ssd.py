@@ -15,14 +15,14 @@ from functools import cached_property
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Federation, Server
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.losses.align_uniform import align_loss, uniform_loss
+from shoal.methods.losses.align_uniform import align_loss, uniform_loss_of_views
+from shoal.methods.losses.unit_rows import unit_rows
 from shoal.methods.ssd.gradients import gradient_share
 from shoal.methods.ssd.losses import (
     Basis,
@@ -31,6 +31,7 @@ from shoal.methods.ssd.losses import (
     confined,
     distill_loss,
     dsr_loss,
+    dsr_loss_of_views,
     subspace_basis,
     subspace_dimensions,
 )
@@ -148,7 +149,7 @@ class SSD(SelfSupervised):
         """Return projections (n, d) as unit vectors for a client's loss; with `form: hard` in its own subspace."""
         if self.settings.form == "hard":
             return confined(z, extra["inside"], extra["basis"])
-        return F.normalize(z, dim=1)
+        return unit_rows(z)
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Return local epochs; with DSR their metrics include `dsr_gradient_share`."""
@@ -170,9 +171,9 @@ class SSD(SelfSupervised):
         """
         with self.context.autocast():
             out = model(*batch)
-        z_a, z_b = self.directions(out.z, extra).chunk(2)
-        baseline = align_loss(z_a, z_b) + self.settings.beta * (uniform_loss(z_a) + uniform_loss(z_b)) / 2
-        dsr = self.settings.gamma * self.regularisation(z_a, z_b, extra)
+        z = self.directions(out.z, extra)
+        baseline = align_loss(*z.chunk(2)) + self.settings.beta * uniform_loss_of_views(z)
+        dsr = self.settings.gamma * self.regularisation(z, extra)
         return gradient_share(dsr, baseline, list(parameters.values()))
 
     @property
@@ -180,23 +181,25 @@ class SSD(SelfSupervised):
         """Whether DSR is part of the loss."""
         return self.settings.gamma > 0
 
-    def regularisation(self, z_a: Tensor, z_b: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
-        """Return DSR, the mean over both views."""
+    def regularisation(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
+        """Return DSR, the mean over both views of unit projections (2n, d)."""
         form = self.settings.form
-        return cast(Tensor, sum(dsr_loss(part, extra["scale"], extra["basis"], form) for part in (z_a, z_b)) / 2)
+        if z.device.type != "cpu":
+            return dsr_loss_of_views(z, extra["scale"], extra["basis"], form)
+        return cast(Tensor, sum(dsr_loss(part, extra["scale"], extra["basis"], form) for part in z.chunk(2)) / 2)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Return L = align + beta uniform + gamma DSR + delta distill, and its terms."""
         s = self.settings
         with self.context.autocast():
             out = model(*batch)
-        z_a, z_b = self.directions(out.z, extra).chunk(2)
-        align = align_loss(z_a, z_b)
-        uniform = (uniform_loss(z_a) + uniform_loss(z_b)) / 2
+        z = self.directions(out.z, extra)
+        align = align_loss(*z.chunk(2))
+        uniform = uniform_loss_of_views(z)
         total = align + s.beta * uniform
         numbers = {"loss_align": align, "loss_uniform": uniform}
         if self.regularised:
-            dsr = self.regularisation(z_a, z_b, extra)
+            dsr = self.regularisation(z, extra)
             total = total + s.gamma * dsr
             numbers["loss_dsr"] = dsr
         if s.delta:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,9 +10,12 @@ import torch
 from torch import Tensor
 
 from shoal.methods.fedpnp.pool import past_look_alikes, past_negatives
+from shoal.methods.losses.align_uniform import uniform_loss_of_views
+from shoal.methods.losses.byol import byol_loss
 from shoal.methods.losses.contrastive import cluster_contrastive, contrastive
 from shoal.methods.losses.unit_rows import unit_rows
 from shoal.methods.scores.pool_quality import pool_shares
+from shoal.methods.ssd.losses import Form, dsr_loss, dsr_loss_of_views
 from tests.pretend_gpu.device import DEVICE, pretending
 
 
@@ -80,6 +84,36 @@ def test_contrast_of_clusters(over_federation: bool) -> None:
     with pretending():
         found = loss(DEVICE)
     torch.testing.assert_close(found, expected)
+
+
+LOSSES_OF_VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "uniformity": lambda z: uniform_loss_of_views(unit_rows(z)),
+    "byol": lambda z: byol_loss(z, z.detach().square() - 0.5),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES_OF_VIEWS)
+def test_losses_of_views(name: str) -> None:
+    def loss(place: Any) -> tuple[Tensor, Tensor]:
+        z = drawn(14, 5).to(place).requires_grad_()
+        found = LOSSES_OF_VIEWS[name](z)
+        found.backward()
+        assert z.grad is not None
+        return found.detach().cpu(), z.grad.cpu()
+
+    expected = loss("cpu")
+    with pretending():
+        found = loss(DEVICE)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("form", ["code", "poster"])
+def test_regularisation_of_both_views(form: Form) -> None:
+    z = unit_rows(drawn(14, 5))
+    scale = torch.tensor([1.0, 7.0, 1.0, 7.0, 1.0])
+    basis = torch.linalg.qr(drawn(5, 5, seed=1))[0]
+    each = [dsr_loss(part, scale, basis, form) for part in z.chunk(2)]
+    torch.testing.assert_close(dsr_loss_of_views(z, scale, basis, form), (each[0] + each[1]) / 2)
 
 
 @pytest.mark.parametrize("mu", [0.9, 0.99995, 2.0])
