@@ -11,7 +11,7 @@ docs/methods.md lists where this departs from the paper.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -156,7 +156,7 @@ class FedPNP(ClusterMethod):
             return None
         past = self.network()
         load(past, {**state_of(past), **client.memory})
-        return cast("ClusterNet", past.eval().requires_grad_(False))
+        return past.eval().requires_grad_(False)
 
     def _settling(self, client: Client) -> Preparation:
         """Return the work that gives the past model BatchNorm's statistics of the client's own views.

@@ -91,7 +91,7 @@ def settle(network: nn.Module, parties: Sequence[Party], context: Context) -> Te
 
 def fits_in_one_pass(network: nn.Module, x: Tensor, context: Context) -> bool:
     """Return whether inputs x (n, ...) may pass the network at once when it is settled."""
-    layers = [module for module in network.modules() if _keeps_statistics(module)]
+    layers = [module for module in network.modules() if isinstance(module, _BatchNorm) and _keeps_statistics(module)]
     return not layers or _order(network, layers, [Party(1.0, [lambda: x])], context)[1] <= _available(context)
 
 
@@ -99,8 +99,8 @@ def fits_in_one_pass(network: nn.Module, x: Tensor, context: Context) -> bool:
 def settle_in_one_pass(network: nn.Module, x: Tensor, context: Context) -> None:
     """Do what `settle` does for one party with one batch x (n, ...) that fits; no value is looked at."""
     network.eval()
-    layers = [module for module in network.modules() if _keeps_statistics(module)]
-    _settle_in_one_pass(network, layers, [Party(1.0, [lambda: x])], context)  # type: ignore[arg-type]
+    layers = [module for module in network.modules() if isinstance(module, _BatchNorm) and _keeps_statistics(module)]
+    _settle_in_one_pass(network, layers, [Party(1.0, [lambda: x])], context)
 
 
 def combine(parts: Sequence[Moments]) -> Moments:

@@ -155,6 +155,7 @@ class KeptSteps:
         self.launches = SharedLaunches([own.network, *own.companions.values()], self.rules.context)
         self.side = SideStream(self.rules.device)
         self.sums = torch.empty(0)
+        self.one = torch.ones((), dtype=torch.float64)
 
     def take(self, steps: LocalSteps) -> tuple[dict[str, Tensor], int, dict[str, Tensor]]:
         """Take a client's steps.
@@ -287,11 +288,14 @@ class KeptSteps:
             loss, metrics = self.rules.loss(self.model, self.parameters, own.inputs(batch), own.extra)
         for parameter in self.parameters.values():
             parameter.grad = None
-        loss.backward()
+        if self.one.dtype != loss.dtype or self.one.device != loss.device:
+            self.one = torch.ones_like(loss)  # in the first step: a captured one finds it
+        loss.backward(self.one)
         self.optimiser.step()
         self.rules.after(self.parameters, self.companions)
         values = {"loss": loss, **metrics}
-        row = torch.stack([value.detach().float() for value in values.values()])
+        parts = [value.detach().float() for value in values.values()]
+        row = parts[0].view(1) if len(parts) == 1 else torch.stack(parts)
         if not self.names:
             self.names = tuple(values)
             self.sums = torch.zeros_like(row)
