@@ -40,8 +40,8 @@ class _Uniformity(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> Tensor:
         unit, parts, means = ctx.saved_tensors
         # Each pair counts twice, and 4 cos has the factor 4.
-        found = torch.baddbmm(unit[:, :, :1], parts, unit, beta=0, alpha=8 / len(unit))
-        return found * (gradient / means)
+        factors: Tensor = gradient / means
+        return torch.baddbmm(unit[:, :, :1], parts, unit, beta=0, alpha=8 / len(unit)) * factors
 
 
 def fused_uniformity(unit: Tensor) -> Tensor:
