@@ -335,7 +335,8 @@ def _blur(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
 
 def normalise(x: Tensor) -> Tensor:
     """Scale images from [0, 1] to about unit scale by constants: no statistic of the data is needed."""
-    return (x - 0.5) / 0.25
+    # (x - 0.5) / 0.25 in one pass over x, with the same bits: the factor is a power of two.
+    return torch.rsub(x, -2.0, alpha=-4.0)
 
 
 def unnormalise(x: Tensor) -> Tensor:

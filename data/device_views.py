@@ -46,6 +46,7 @@ class DeviceViews:
         y = torch.linspace(-1, 1, height, device=device) * ((height - 1) / height)
         places = torch.stack(torch.meshgrid(y, x, indexing="ij")[::-1], -1).view(-1, 2)
         self.base = torch.cat((places, torch.ones_like(places[:, :1])), 1)
+        self.turned_against = -self.signs
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """Draw views a, then views b, (2n, channels, height, width) in [0, 1], of images (n, ...) in [0, 1]."""
@@ -71,13 +72,20 @@ class DeviceViews:
         return (x * self.grey).sum(1, keepdim=True)
 
     def _resampled(self, x: Tensor, drawn: Tensor) -> Tensor:
-        grid = torch.bmm(self.base.expand(len(x), -1, -1), self._theta(drawn).permute(2, 0, 1))
+        sides, shift = self._window(drawn)
+        if self.recipe.rotate or self.recipe.shear:
+            theta = torch.stack((*self._turned(sides, drawn), shift))
+            grid = torch.bmm(self.base.expand(len(x), -1, -1), theta.permute(2, 0, 1))
+        else:
+            if self.recipe.flip:
+                sides[0].copysign_(drawn[self.row["flip"]])
+            grid = torch.addcmul(shift.T[:, None], self.base[:, :2], sides.T[:, None])
         return F.grid_sample(
             x, grid.view(len(x), *self.size, 2), mode="bilinear", padding_mode="zeros", align_corners=False
         )
 
-    def _theta(self, drawn: Tensor) -> Tensor:
-        """Return where each view takes its pixels from: (3, 2, n), by columns of affine matrices."""
+    def _window(self, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sides of the part that each view shows, and how far its middle is from the image's, (2, n)."""
         recipe = self.recipe
         row = self.row
         if recipe.crop[0] < 1.0:
@@ -85,7 +93,8 @@ class DeviceViews:
             if self.size[0] != self.size[1]:
                 sides.mul_(self.aspects)
             sides.sqrt_().clamp_(max=1.0)
-            shift = (1 - sides).mul_(drawn[row["right"] : row["right"] + 2])
+            place = drawn[row["right"] : row["right"] + 2]
+            shift = torch.addcmul(place, sides, place, value=-1)
         else:
             sides = torch.ones_like(drawn[:2])
             shift = torch.zeros_like(sides)
@@ -93,16 +102,22 @@ class DeviceViews:
             at = row["wider"]
             sides = sides * drawn[at : at + 2].exp()
             shift = torch.add(shift, drawn[at + 2 : at + 4], alpha=2)
+        return sides, shift
+
+    def _turned(self, sides: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the other two columns of affine matrices, (2, n): how far a pixel to the right, and one down, is."""
+        recipe = self.recipe
+        row = self.row
         turn = (drawn[row["turn"]] + self.phases).sin_() if recipe.rotate else self.upright
         # [[w cos, w sin], [h cos, h sin]]: the first and the last are of the horizontal, the others of the vertical.
         parts = (sides[:, None] * turn[None]).view(4, -1)
         across = parts[::3]
-        along = parts[1:3] * -self.signs
+        along = parts[1:3] * self.turned_against
         if recipe.flip:
             across = torch.copysign(across, across * drawn[row["flip"]])
         if recipe.shear:
             along = torch.cat((along[:1] + drawn[row["shear"]], along[1:]))
-        return torch.stack((across, along, shift))
+        return across, along
 
     def _jittered(self, x: Tensor, drawn: Tensor) -> Tensor:
         y = (x * self._of(drawn, "bright")).clamp_(0, 1)

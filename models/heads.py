@@ -47,6 +47,11 @@ class ClusterNet(nn.Module):
         z = F.normalize(self.instance(h).float(), dim=1)
         return Views(h.float(), z, self.cluster(h).float().softmax(dim=1))
 
+    def labels(self, x: Tensor) -> Tensor:
+        """Return the cluster output y (n, c) alone: the instance head computes nothing."""
+        y: Tensor = self.cluster(self.encoder(x)).float().softmax(dim=1)
+        return y
+
 
 class PredictedViews(NamedTuple):
     """Outputs of `ByolClusterNet` for n images: `Views`, and the prediction (n, p) of the target's instance output.

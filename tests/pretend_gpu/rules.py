@@ -44,6 +44,8 @@ ALLOCATIONS = {
     aten.new_empty.default,
     aten.new_empty_strided.default,
 }
+HIDDEN_VIEWS = {aten._unsafe_view.default, aten.alias.default}
+"""Views whose schema does not say so."""
 MASKS = (torch.bool, torch.uint8)
 
 IsOurs = Callable[[Any], bool]
@@ -77,7 +79,7 @@ def forbidden(func: Any, args: Sequence[Any], tensors: Sequence[Tensor], ours: I
 
 def launches(func: Any) -> bool:
     """Whether an operation has a kernel launched: it makes no view, and does not only set memory aside."""
-    if func in ALLOCATIONS:
+    if func in ALLOCATIONS or func in HIDDEN_VIEWS:
         return False
     returned = func._schema.returns
     view = returned and all(each.alias_info is not None and not each.alias_info.is_write for each in returned)

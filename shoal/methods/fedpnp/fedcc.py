@@ -13,7 +13,7 @@ from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.fedpnp.cluster_method import ClusterMethod, ContrastiveClusteringSettings
-from shoal.methods.losses.contrastive import contrastive
+from shoal.methods.losses.contrastive import view_contrast
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 
@@ -47,9 +47,8 @@ class FedCC(ClusterMethod):
         s = self.settings
         with self.context.autocast():
             now = model(*batch)
-        z_a, z_b = now.z.chunk(2)
         y_a, y_b = now.y.chunk(2)
-        instance = contrastive(z_a, z_b, s.tau_instance, decoupled=s.decoupled)
+        instance = view_contrast(now.z, s.tau_instance, is_unit=True, decoupled=s.decoupled)
         cluster, shares = self.cluster_loss(y_a, y_b, s.tau_cluster, extra, decoupled=s.decoupled)
         return instance + s.alpha * cluster, {
             "loss_instance": instance,

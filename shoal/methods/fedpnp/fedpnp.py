@@ -11,22 +11,21 @@ docs/methods.md lists where this departs from the paper.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.fedpnp.cluster_method import ClusterMethod, ContrastiveClusteringSettings
-from shoal.methods.fedpnp.pool import check_threshold, past_negatives
-from shoal.methods.losses.contrastive import contrastive
-from shoal.methods.scores.pool_quality import pool_quality, pool_shares
-from shoal.methods.training.batch_statistics import Party, settle
-from shoal.methods.training.local import as_input, load, weights
-from shoal.methods.training.local_steps import LocalSteps, TakenSteps
+from shoal.methods.fedpnp.pool import check_threshold, past_look_alikes, past_negatives
+from shoal.methods.losses.contrastive import contrastive, view_contrast
+from shoal.methods.scores.pool_quality import left_out_shares, pool_quality, pool_shares
+from shoal.methods.training.batch_statistics import Party, fits_in_one_pass, settle, settle_in_one_pass
+from shoal.methods.training.local import as_low_input, load, weights
+from shoal.methods.training.local_steps import LocalSteps, Preparation, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.methods.training.network_copies import state_of
 from shoal.models.heads import ClusterNet
@@ -61,6 +60,7 @@ class FedPNP(ClusterMethod):
 
     def __init__(self, settings: FedPNPSettings, context: Any) -> None:
         super().__init__(settings, context)
+        self._in_one_pass: dict[torch.Size, bool] = {}
         check_threshold(settings.mu)
 
     @classmethod
@@ -92,10 +92,12 @@ class FedPNP(ClusterMethod):
             return Update(message_up, memory=memory, metrics=pool_quality(metrics))
 
         companions = {} if past is None else {PAST: past}
-        alpha = torch.tensor(float(message.facts["alpha"]), device=self.context.device)
+        alpha = torch.full((), float(message.facts["alpha"]), device=self.context.device)
         steps = self.view_steps(
             client, network, finish, companions=companions, extra={"alpha": alpha, **self.extra(message, client)}
         )
+        if past is not None:
+            steps = replace(steps, preparation=self._settling(client))
         if client.train.data.train_y is None:
             return steps
 
@@ -116,34 +118,69 @@ class FedPNP(ClusterMethod):
         with self.context.autocast():
             now = model(x)
             # Round 1 has no past: the current soft labels stand in.
-            labels = model.ask(PAST, x).y if PAST in model.companions else now.y.detach()
-        z_a, z_b = now.z.chunk(2)
+            labels = self._past_labels(model, x) if PAST in model.companions else now.y.detach()
+        truth = classes[0] if classes else None
+        instance, pool_metrics = self._instance_loss(now.z, labels, truth)
         y_a, y_b = now.y.chunk(2)
-        past_a, past_b = labels.chunk(2)
-        pools = past_negatives(past_a, past_b, s.mu)
-        instance = contrastive(z_a, z_b, s.tau_instance, pools, decoupled=s.decoupled)
         cluster, shares = self.cluster_loss(y_a, y_b, s.tau_cluster, extra, decoupled=s.decoupled)
         return instance + extra["alpha"] * cluster, {
             "loss_instance": instance,
             "loss_cluster": cluster,
-            **pool_shares(pools, classes[0] if classes else None),
-            "confidence": labels.max(1).values.mean(),
+            **pool_metrics,
+            "confidence": labels.amax(1).mean(),
             **shares,
         }
+
+    def _past_labels(self, model: LocalModel, x: Tensor) -> Tensor:
+        """Return the past model's soft labels (2n, c). What is compiled is a whole pass."""
+        if self.context.compile != "off":
+            result: Tensor = model.ask(PAST, x).y
+        else:
+            result = model.ask(PAST, x, part="labels")
+        return result
+
+    def _instance_loss(self, z: Tensor, labels: Tensor, truth: Tensor | None) -> StepResult:
+        """Return the instance-level loss of both views' projections (2n, p), and the shares that judge the pools."""
+        s = self.settings
+        if z.device.type != "cpu":
+            left_out = past_look_alikes(labels, s.mu)
+            loss = view_contrast(z, s.tau_instance, left_out, is_unit=True, decoupled=s.decoupled)
+            return loss, left_out_shares(left_out, truth)
+        z_a, z_b = z.chunk(2)
+        past_a, past_b = labels.chunk(2)
+        pools = past_negatives(past_a, past_b, s.mu)
+        return contrastive(z_a, z_b, s.tau_instance, pools, decoupled=s.decoupled), pool_shares(pools, truth)
 
     def _past(self, client: Client) -> ClusterNet | None:
         if not client.memory:
             return None
         past = self.network()
         load(past, {**state_of(past), **client.memory})
-        past.eval().requires_grad_(False)
-        # The statistics that its training left have not settled where a round has few steps.
-        settle(past, [Party(1.0, [partial(self._settling_views, client)])], self.context)
-        return past
+        return past.eval().requires_grad_(False)
 
-    def _settling_views(self, client: Client) -> Tensor:
-        """Return views of some of the client's samples, like those that the past model will label."""
-        order = torch.randperm(len(client.train), generator=client.streams.torch("past samples"))[:SETTLING_SAMPLES]
+    def _settling(self, client: Client) -> Preparation:
+        """Return the work that gives the past model BatchNorm's statistics of the client's own views.
+
+        Those that its training left have not settled where a round has few steps. The views are of some of the client's
+        samples, like those that the past model will label.
+        """
         generator = client.streams.torch("past views", self.context.device)
-        x = client.train.x(order.to(client.train.index.device))
-        return as_input(self.make_views(x, generator))
+
+        def select() -> Batch:
+            order = torch.randperm(len(client.train), generator=client.streams.torch("past samples"))
+            return (client.train.raw(order[:SETTLING_SAMPLES].to(client.train.index.device)),)
+
+        def work(model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> Tensors:
+            x = as_low_input(self.make_views(client.train.data.computable(batch[0]), generator), self.context)
+            self._settle(model.companions[PAST], x)
+            return {}
+
+        return Preparation(select, work, (generator,))
+
+    def _settle(self, past: nn.Module, x: Tensor) -> None:
+        if x.shape not in self._in_one_pass:
+            self._in_one_pass[x.shape] = fits_in_one_pass(past, x, self.context)
+        if self._in_one_pass[x.shape]:
+            settle_in_one_pass(past, x, self.context)
+        else:
+            settle(past, [Party(1.0, [lambda: x])], self.context)

@@ -42,7 +42,7 @@ def federation_shares(message: Message, client: Client, device: torch.device) ->
     """Return what a client's loss uses: the shares (c,) that were broadcast, and its own part of all samples ()."""
     shares = message.tensors[SHARES].to(device).clamp_min(0)
     part = min(1.0, len(client.train) / float(message.facts[SAMPLES]))
-    return {OTHERS: shares / shares.sum().clamp_min(1e-8), PART: torch.tensor(part, device=device)}
+    return {OTHERS: shares / shares.sum().clamp_min(1e-8), PART: torch.full((), part, device=device)}
 
 
 def share_metrics(y_a: Tensor, y_b: Tensor) -> dict[str, Tensor]:

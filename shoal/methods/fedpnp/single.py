@@ -18,7 +18,7 @@ from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.declared import MessageForm, forms_like
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.losses.contrastive import contrastive
+from shoal.methods.losses.contrastive import view_contrast
 from shoal.methods.scores.evaluation import evaluate_features
 from shoal.methods.training.local import as_input, load, seeded, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
@@ -86,8 +86,8 @@ class Single(TwoViewMethod):
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Return the contrastive loss of the projections."""
         with self.context.autocast():
-            z_a, z_b = model(*batch).z.chunk(2)
-        return contrastive(z_a, z_b, self.settings.tau), {}
+            z = model(*batch).z
+        return view_contrast(z, self.settings.tau), {}
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Count the round."""

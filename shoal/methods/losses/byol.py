@@ -5,14 +5,16 @@ Shapes: n samples, p projection dimensions.
 
 from __future__ import annotations
 
-import copy
 from collections import OrderedDict
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from shoal.methods.losses.unit_rows import unit_rows
+from shoal.methods.training.network_copies import copy_network
 from shoal.models.heads import ByolClusterNet, ByolNet
 
 
@@ -26,6 +28,9 @@ def byol_loss(predictions: Tensor, targets: Tensor) -> Tensor:
     Returns:
         A scalar from 0 (all agree) to 8.
     """
+    if predictions.device.type != "cpu":
+        others = unit_rows(targets.detach()).view(2, len(targets) // 2, -1).flip(0).flatten(0, 1)
+        return F.mse_loss(unit_rows(predictions), others, reduction="sum") / (len(targets) // 2)
     q_a, q_b = F.normalize(predictions, dim=1).chunk(2)
     z_a, z_b = F.normalize(targets.detach(), dim=1).chunk(2)
     return (q_a - z_b).pow(2).sum(1).mean() + (q_b - z_a).pow(2).sum(1).mean()
@@ -33,8 +38,8 @@ def byol_loss(predictions: Tensor, targets: Tensor) -> Tensor:
 
 def make_target(network: ByolNet | ByolClusterNet) -> nn.Sequential:
     """Return a copy of encoder and instance head without gradient: images in, projections (n, p) out."""
-    parts = OrderedDict(encoder=copy.deepcopy(network.encoder), instance=copy.deepcopy(network.instance))
-    return nn.Sequential(parts).requires_grad_(False).train()
+    parts = OrderedDict(encoder=network.encoder, instance=network.instance)
+    return cast("nn.Sequential", copy_network(nn.Sequential(parts))).requires_grad_(False).train()
 
 
 def update_target(target: Mapping[str, Tensor], online: Mapping[str, Tensor], momentum: float) -> None:

@@ -9,6 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from shoal.methods.losses.fused_contrast import fused_contrast, negative_entropies
+from shoal.methods.losses.unit_rows import unit_rows
+
+EPSILON = 1e-8
+"""Added to shares before their logarithm."""
+
 
 def contrastive(
     a: Tensor, b: Tensor, tau: float, negatives: tuple[Tensor, Tensor] | None = None, *, decoupled: bool = False
@@ -31,7 +37,8 @@ def contrastive(
         A scalar; 0 where no anchor counts.
     """
     if a.device.type != "cpu" and not decoupled:
-        return _both_ways(a, b, tau, negatives)
+        left_out = None if negatives is None else ~torch.stack(negatives)
+        return fused_contrast(unit_rows(torch.cat((a, b))), tau, left_out)
     a = F.normalize(a, dim=1)
     b = F.normalize(b, dim=1)
     across = a @ b.T / tau
@@ -45,22 +52,27 @@ def contrastive(
     return (terms[0] + terms[1]) / 2
 
 
-def _both_ways(a: Tensor, b: Tensor, tau: float, negatives: tuple[Tensor, Tensor] | None) -> Tensor:
-    """Return NT-Xent as a classification of 2n anchors, each by its positive: a third of the launches."""
-    z = F.normalize(torch.cat((a, b)), dim=1)
-    count = len(a)
-    logits = z @ z.T / tau
-    lowest = torch.finfo(logits.dtype).min
-    if negatives is None:
-        itself = torch.eye(2 * count, dtype=torch.bool, device=a.device)
-        pairs = torch.arange(2 * count, device=a.device).roll(count)
-        return F.cross_entropy(logits.masked_fill(itself, lowest), pairs)
-    positive = torch.cat((logits.diagonal(count), logits.diagonal(-count)))
-    others = ~torch.cat(negatives)
-    masked = logits.view(2 * count, 2, count).masked_fill(others[:, None], lowest).flatten(1)
-    # The positive's own place is masked: no sample is its own negative.
-    first = torch.zeros(2 * count, dtype=torch.int64, device=a.device)
-    return F.cross_entropy(torch.cat((positive[:, None], masked), 1), first)
+def view_contrast(
+    z: Tensor, tau: float, left_out: Tensor | None = None, *, is_unit: bool = False, decoupled: bool = False
+) -> Tensor:
+    """Return `contrastive` of views that lie in one tensor, which takes fewer launches on a device.
+
+    Args:
+        z: (2n, p), views a, then views b.
+        tau: temperature.
+        left_out: boolean (2, n, n): row i of each view marks the samples that are no negatives of anchor i, itself
+            among them. None: no other is left out.
+        is_unit: rows of z are unit vectors.
+        decoupled: see `contrastive`.
+    """
+    if z.device.type != "cpu" and not decoupled:
+        return fused_contrast(z if is_unit else unit_rows(z), tau, left_out)
+    a, b = z.chunk(2)
+    pools = None
+    if left_out is not None:
+        of_a, of_b = ~left_out
+        pools = (of_a, of_b)
+    return contrastive(a, b, tau, pools, decoupled=decoupled)
 
 
 def _one_way(within: Tensor, across: Tensor, negatives: Tensor, decoupled: bool) -> Tensor:
@@ -74,12 +86,12 @@ def _one_way(within: Tensor, across: Tensor, negatives: Tensor, decoupled: bool)
     return losses.sum() / counted.sum().clamp(min=1)
 
 
-def assignment_entropy(y: Tensor, eps: float = 1e-8) -> Tensor:
+def assignment_entropy(y: Tensor, eps: float = EPSILON) -> Tensor:
     """Return the entropy (nats) of the mean assignment of y (n, c): log c for equally full clusters, 0 for one."""
     return entropy(y.mean(0), eps)
 
 
-def entropy(p: Tensor, eps: float = 1e-8) -> Tensor:
+def entropy(p: Tensor, eps: float = EPSILON) -> Tensor:
     """Return the entropy (nats) of shares p (c,) that sum to 1."""
     return -(p * (p + eps).log()).sum()
 
@@ -115,6 +127,11 @@ def cluster_contrastive(
         decoupled: leave the positive out of the denominator, as FedPNP's eq. 4 prints it.
         others, part: arguments of `entropy_among_others`; None: the entropies are those of y_a and y_b alone.
     """
+    alone = others is None or part is None
+    if alone and y_a.device.type != "cpu" and not decoupled:
+        rows = torch.stack((y_a, y_b))
+        columns = unit_rows(rows.transpose(1, 2).flatten(0, 1))
+        return fused_contrast(columns, tau) + negative_entropies(rows, EPSILON)
     contrast = contrastive(y_a.T, y_b.T, tau, decoupled=decoupled)
     if others is None or part is None:
         return contrast - assignment_entropy(y_a) - assignment_entropy(y_b)

@@ -34,6 +34,8 @@ def pool_shares(pools: tuple[Tensor, Tensor], classes: Tensor | None) -> dict[st
     Returns:
         `DROPPED`; with labels also `SAME` and `DROPPED_SAME`.
     """
+    if pools[0].device.type != "cpu":
+        return left_out_shares(~torch.stack(pools), classes)
     others = distinct(pools[0])
     dropped = others & ~torch.stack(pools)
     pairs = 2 * len(others) * (len(others) - 1)
@@ -42,6 +44,24 @@ def pool_shares(pools: tuple[Tensor, Tensor], classes: Tensor | None) -> dict[st
         same = others & (classes[:, None] == classes[None, :])
         shares |= {SAME: 2 * same.sum() / pairs, DROPPED_SAME: (dropped & same).sum() / pairs}
     return shares
+
+
+def left_out_shares(left_out: Tensor, classes: Tensor | None) -> dict[str, Tensor]:
+    """Return `pool_shares` in fewer launches, which counts each sample and itself as a pair, and subtracts these.
+
+    Args:
+        left_out: masks (2, n, n) of the pairs that the pools of both views leave out, those of a sample with itself
+            among them.
+        classes: true labels (n,); None where there are none.
+    """
+    count = left_out.shape[1]
+    pairs = 2 * count * (count - 1)
+    counts = [left_out.sum()]
+    if classes is not None:
+        same = classes[:, None] == classes
+        counts += [same.sum() * 2, (left_out & same).sum()]
+    shares = torch.stack(counts).sub(2 * count).div(pairs).unbind()
+    return dict(zip((DROPPED, SAME, DROPPED_SAME), shares, strict=False))
 
 
 def pool_quality(means: Mapping[str, float]) -> dict[str, float]:

@@ -59,6 +59,21 @@ def divergence(network: nn.Module, broadcast: Tensors, own: Tensors) -> torch.Te
     return torch.stack(squares).sum().sqrt()
 
 
+def mixture(broadcast: Tensors, own: Tensors, mu: torch.Tensor) -> Tensors:
+    """Return mu own + (1 - mu) broadcast of all floating-point tensors by name; mu is a scalar float64."""
+    names = [name for name, tensor in broadcast.items() if tensor.is_floating_point()]
+    theirs = [broadcast[name] for name in names]
+    ours = [own[name] for name in names]
+    # On a device its value is not looked at: the host would wait for it.
+    if mu.device.type != "cpu":
+        mixed = torch._foreach_mul(ours, mu.float())
+        torch._foreach_add_(mixed, torch._foreach_mul(theirs, (1 - mu).float()))
+    else:
+        mixed = torch._foreach_mul(ours, float(mu))
+        torch._foreach_add_(mixed, torch._foreach_mul(theirs, 1 - float(mu)))
+    return dict(zip(names, mixed, strict=True))
+
+
 class FedEMA(FedBYOL):
     """FedEMA as a method: a client remembers its online network, its target, and its lambda."""
 
@@ -80,11 +95,7 @@ class FedEMA(FedBYOL):
         distance = divergence(network, message.tensors, own)
         if scale is None:
             scale = self.settings.tau / distance.clamp(min=1e-12)
-        mu = float((scale * distance).clamp(max=1.0))
-        names = [name for name, tensor in message.tensors.items() if tensor.is_floating_point()]
-        mixed = torch._foreach_mul([own[name] for name in names], mu)
-        torch._foreach_add_(mixed, torch._foreach_mul([message.tensors[name] for name in names], 1 - mu))
-        load(network, {**message.tensors, **dict(zip(names, mixed, strict=True))})
+        load(network, {**message.tensors, **mixture(message.tensors, own, (scale * distance).clamp(max=1.0))})
         return memory | {"lambda": scale.reshape(()).double(), "divergence": distance.reshape(())}
 
     def mixes(self, client: Client) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from shoal.core.setting import setting
 from shoal.methods.contract.message import Tensors
-from shoal.methods.losses.contrastive import contrastive
+from shoal.methods.losses.contrastive import view_contrast
 from shoal.methods.ssd.self_supervised import SelfSupervised
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 
@@ -28,5 +28,5 @@ class FedSimCLR(SelfSupervised):
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Return NT-Xent of the projections."""
         with self.context.autocast():
-            z_a, z_b = model(*batch).z.chunk(2)
-        return contrastive(z_a, z_b, self.settings.tau), {}
+            z = model(*batch).z
+        return view_contrast(z, self.settings.tau), {}

@@ -16,10 +16,14 @@ def gradient_norm(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         parameters: a parameter that the loss does not depend on counts as 0.
     """
     found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-    norms = [gradient.norm() for gradient in found if gradient is not None]
+    gradients = [gradient for gradient in found if gradient is not None]
+    if loss.device.type != "cpu" and gradients:
+        norms = list(torch._foreach_norm(gradients))
+    else:
+        norms = [gradient.norm() for gradient in gradients]
     return torch.stack(norms).norm() if norms else loss.new_zeros(())
 
 
-def gradient_share(part: Tensor, other: Tensor, parameters: Sequence[Tensor]) -> float:
-    """Return the norm of the gradient of `part` over that of `other`; 0 if `part` has no gradient."""
-    return float(gradient_norm(part, parameters) / gradient_norm(other, parameters).clamp(min=1e-12))
+def gradient_share(part: Tensor, other: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    """Return the norm of the gradient of `part` over that of `other`, a scalar; 0 if `part` has no gradient."""
+    return gradient_norm(part, parameters) / gradient_norm(other, parameters).clamp(min=1e-12)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.streams import Streams
+from shoal.methods.losses.unit_rows import unit_rows
 
 Form = Literal["code", "poster", "hard"]
 Basis = Literal["random", "axis"]
@@ -53,6 +54,17 @@ def dsr_loss(z: Tensor, scale: Tensor, basis: Tensor, form: Form) -> Tensor:
         # The norm has no gradient at zero.
         return (turned - target).pow(2).sum().clamp(min=1e-24).sqrt() / len(z)
     return (turned - target).pow(2).sum(1).mean()
+
+
+def dsr_loss_of_views(z: Tensor, scale: Tensor, basis: Tensor, form: Form) -> Tensor:
+    """Return the mean of `dsr_loss` over both views of z (2n, d), in half of the launches."""
+    count = len(z) // 2
+    turned = z @ basis
+    away = turned - unit_rows(turned.detach() * scale)
+    if form == "code":
+        squares = away.view(2, -1).square().sum(1)
+        return squares.clamp(min=1e-24).sqrt().sum() / (2 * count)
+    return away.square().sum() / (2 * count)
 
 
 def confined(z: Tensor, inside: Tensor, basis: Tensor) -> Tensor:

@@ -15,14 +15,14 @@ from functools import cached_property
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shoal.core.setting import setting
-from shoal.methods.contract.base import Client, Federation, Server, Update
+from shoal.methods.contract.base import Client, Federation, Server
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.losses.align_uniform import align_loss, uniform_loss
+from shoal.methods.losses.align_uniform import align_loss, uniform_loss_of_views
+from shoal.methods.losses.unit_rows import unit_rows
 from shoal.methods.ssd.gradients import gradient_share
 from shoal.methods.ssd.losses import (
     Basis,
@@ -31,11 +31,12 @@ from shoal.methods.ssd.losses import (
     confined,
     distill_loss,
     dsr_loss,
+    dsr_loss_of_views,
     subspace_basis,
     subspace_dimensions,
 )
 from shoal.methods.ssd.self_supervised import SelfSupervised
-from shoal.methods.training.local_steps import LocalSteps, TakenSteps
+from shoal.methods.training.local_steps import LocalSteps, Preparation
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.models.heads import ProjectionNet
 
@@ -85,6 +86,7 @@ class SSD(SelfSupervised):
 
     def __init__(self, settings: SSDSettings, context: Any) -> None:
         super().__init__(settings, context)
+        self._subspaces: dict[int, Tensor] = {}
         if settings.form == "hard" and settings.gamma:
             raise MethodError(
                 f"method.gamma is {settings.gamma:g}, and with method.form=hard there is no DSR to weigh: set "
@@ -131,66 +133,73 @@ class SSD(SelfSupervised):
 
     def prepare(self, message: Message, client: Client) -> dict[str, Tensor]:
         """Return the client's dimensions in the basis: `inside` (d,) bool, `scale` d_k (d,), `basis` Q (d, d)."""
-        context = self.context
-        inside = torch.zeros(self.width, dtype=torch.bool)
+        inside = torch.zeros(self.width, dtype=torch.bool, device=self.context.device)
         if self.has_subspaces:
-            inside[subspace_dimensions(self.width, message.facts["clients"], context.seed)[client.id]] = True
-        scale = torch.where(inside, self.settings.alpha, 1.0)
-        return {"inside": inside.to(context.device), "scale": scale.to(context.device), "basis": self.basis}
+            inside.index_fill_(0, self.subspaces(message.facts["clients"])[client.id], True)
+        return {"inside": inside, "scale": torch.where(inside, self.settings.alpha, 1.0), "basis": self.basis}
+
+    def subspaces(self, clients: int) -> Tensor:
+        """Return each client's dimensions, on the device: computed, and copied there, once."""
+        if clients not in self._subspaces:
+            found = subspace_dimensions(self.width, clients, self.context.seed)
+            self._subspaces[clients] = found.to(self.context.device)
+        return self._subspaces[clients]
 
     def directions(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
         """Return projections (n, d) as unit vectors for a client's loss; with `form: hard` in its own subspace."""
         if self.settings.form == "hard":
             return confined(z, extra["inside"], extra["basis"])
-        return F.normalize(z, dim=1)
+        return unit_rows(z)
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Return local epochs; with DSR their metrics include `dsr_gradient_share`."""
         steps = super().local_steps(message, client)
         if not self.regularised:
             return steps
+        batches = list(steps.batches)
 
-        def finish(taken: TakenSteps) -> Update:
-            update = steps.finish(taken)
-            return replace(update, metrics={**update.metrics, "dsr_gradient_share": self.dsr_share(message, client)})
+        def work(model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> dict[str, Tensor]:
+            return {"dsr_gradient_share": self.dsr_share(model, parameters, steps.inputs(batch), extra)}
 
-        return replace(steps, finish=finish)
+        preparation = Preparation(lambda: steps.select(batches[0]), work, restores=True)
+        return replace(steps, batches=batches, preparation=preparation)
 
-    def dsr_share(self, message: Message, client: Client) -> float:
+    def dsr_share(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> Tensor:
         """Return how strongly DSR pulls: the norm of the gradient of gamma DSR over that of align + beta uniform.
 
         The gradients are over all parameters, at the broadcast weights, on the client's first batch of the round.
         """
-        steps = super().local_steps(message, client)  # repeats the round's draws on another network
         with self.context.autocast():
-            out = steps.network(*steps.batch(next(iter(steps.batches))))
-        z_a, z_b = self.directions(out.z, steps.extra).chunk(2)
-        baseline = align_loss(z_a, z_b) + self.settings.beta * (uniform_loss(z_a) + uniform_loss(z_b)) / 2
-        dsr = self.settings.gamma * self.regularisation(z_a, z_b, steps.extra)
-        return gradient_share(dsr, baseline, list(steps.network.parameters()))
+            out = model(*batch)
+        z = self.directions(out.z, extra)
+        baseline = align_loss(*z.chunk(2)) + self.settings.beta * uniform_loss_of_views(z)
+        dsr = self.settings.gamma * self.regularisation(z, extra)
+        return gradient_share(dsr, baseline, list(parameters.values()))
 
     @property
     def regularised(self) -> bool:
         """Whether DSR is part of the loss."""
         return self.settings.gamma > 0
 
-    def regularisation(self, z_a: Tensor, z_b: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
-        """Return DSR, the mean over both views."""
+    def regularisation(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
+        """Return DSR, the mean over both views of unit projections (2n, d)."""
         form = self.settings.form
-        return cast(Tensor, sum(dsr_loss(part, extra["scale"], extra["basis"], form) for part in (z_a, z_b)) / 2)
+        if z.device.type != "cpu":
+            return dsr_loss_of_views(z, extra["scale"], extra["basis"], form)
+        return cast(Tensor, sum(dsr_loss(part, extra["scale"], extra["basis"], form) for part in z.chunk(2)) / 2)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Return L = align + beta uniform + gamma DSR + delta distill, and its terms."""
         s = self.settings
         with self.context.autocast():
             out = model(*batch)
-        z_a, z_b = self.directions(out.z, extra).chunk(2)
-        align = align_loss(z_a, z_b)
-        uniform = (uniform_loss(z_a) + uniform_loss(z_b)) / 2
+        z = self.directions(out.z, extra)
+        align = align_loss(*z.chunk(2))
+        uniform = uniform_loss_of_views(z)
         total = align + s.beta * uniform
         numbers = {"loss_align": align, "loss_uniform": uniform}
         if self.regularised:
-            dsr = self.regularisation(z_a, z_b, extra)
+            dsr = self.regularisation(z, extra)
             total = total + s.gamma * dsr
             numbers["loss_dsr"] = dsr
         if s.delta:

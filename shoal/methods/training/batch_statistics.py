@@ -77,7 +77,7 @@ def settle(network: nn.Module, parties: Sequence[Party], context: Context) -> Te
         return {}
     measured = [party for party in parties if party.batches]
     layers, needed = _order(network, list(names), measured, context)
-    if needed <= MOST_BYTES.get(context.device.type, MOST_BYTES["cpu"]):
+    if needed <= _available(context):
         _settle_in_one_pass(network, layers, measured, context)
     else:
         for layer in layers:
@@ -89,6 +89,20 @@ def settle(network: nn.Module, parties: Sequence[Party], context: Context) -> Te
     return statistics
 
 
+def fits_in_one_pass(network: nn.Module, x: Tensor, context: Context) -> bool:
+    """Return whether inputs x (n, ...) may pass the network at once when it is settled."""
+    layers = [module for module in network.modules() if isinstance(module, _BatchNorm) and _keeps_statistics(module)]
+    return not layers or _order(network, layers, [Party(1.0, [lambda: x])], context)[1] <= _available(context)
+
+
+@torch.no_grad()
+def settle_in_one_pass(network: nn.Module, x: Tensor, context: Context) -> None:
+    """Do what `settle` does for one party with one batch x (n, ...) that fits; no value is looked at."""
+    network.eval()
+    layers = [module for module in network.modules() if isinstance(module, _BatchNorm) and _keeps_statistics(module)]
+    _settle_in_one_pass(network, layers, [Party(1.0, [lambda: x])], context)
+
+
 def combine(parts: Sequence[Moments]) -> Moments:
     """Return the moments of the whole from those of its parts: the law of total variance, weighted.
 
@@ -97,6 +111,8 @@ def combine(parts: Sequence[Moments]) -> Moments:
     >>> whole.mean.tolist(), whole.variance.tolist()
     ([1.0], [3.0])
     """
+    if len(parts) == 1:
+        return parts[0]
     weight = sum(part.weight for part in parts)
     mean = torch.stack([part.mean * (part.weight / weight) for part in parts]).sum(0)
     spread = [(part.variance + (part.mean - mean).square()) * (part.weight / weight) for part in parts]
@@ -105,6 +121,10 @@ def combine(parts: Sequence[Moments]) -> Moments:
 
 def _keeps_statistics(module: nn.Module) -> bool:
     return isinstance(module, _BatchNorm) and module.running_mean is not None
+
+
+def _available(context: Context) -> int:
+    return MOST_BYTES.get(context.device.type, MOST_BYTES["cpu"])
 
 
 class _Reached(Exception):
@@ -137,7 +157,8 @@ def _settle_in_one_pass(
     try:
         # `forward`, not a call: a compiled network would not stop for hooks.
         with context.autocast():
-            network.forward(torch.cat([batch for own in batches for batch in own]))
+            all_batches = [batch for own in batches for batch in own]
+            network.forward(torch.cat(all_batches) if len(all_batches) > 1 else all_batches[0])
     finally:
         for hook in hooks:
             hook.remove()

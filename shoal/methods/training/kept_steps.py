@@ -13,19 +13,21 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 
 import torch
 from torch import Tensor, nn
 
 from shoal.methods.contract.base import Update
-from shoal.methods.contract.context import MethodError
+from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.contract.message import Tensors
 from shoal.methods.training.graphs import GraphPool, SideStream, Work, capture
-from shoal.methods.training.local_steps import LocalSteps, TakenSteps
+from shoal.methods.training.local_steps import LocalSteps, Preparation, TakenSteps, prepared
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
-from shoal.methods.training.network_copies import copy_all, copy_network
+from shoal.methods.training.network_copies import copy_all, copy_network, tensors_of
 from shoal.methods.training.optimiser_state import reset_optimiser
+from shoal.methods.training.shared_launches import SharedLaunches
 
 WARM_UP_STEPS = 3
 """Steps of a shape taken without capturing before one is captured: the optimiser and libraries set themselves up."""
@@ -50,6 +52,7 @@ class StepRules:
         device: the device of the steps.
         required: whether a step that cannot be captured is an error; otherwise it is taken without capturing.
         pool: the memory that all graphs share.
+        context: of the run; None: every layer launches its own work (see `SharedLaunches`).
     """
 
     loss: Callable[[LocalModel, Tensors, Batch, Tensors], StepResult]
@@ -58,6 +61,14 @@ class StepRules:
     device: torch.device
     required: bool = False
     pool: GraphPool = field(default_factory=GraphPool)
+    context: Context | None = None
+
+    @cached_property
+    def groups(self) -> tuple[tuple[str, str], ...]:
+        """The optimiser's settings, by name."""
+        probe = nn.Parameter(torch.zeros(1, device=self.device))
+        settings = [item for group in self.optimiser([probe]).param_groups for item in group.items()]
+        return tuple(sorted((name, repr(value)) for name, value in settings if name != "params"))
 
 
 @dataclass
@@ -85,6 +96,27 @@ class Shape:
 
 
 @dataclass
+class KeptPreparation:
+    """Work before the first step, on tensors of one shape.
+
+    Attributes:
+        own: the first client's.
+        batch: the tensors on which it computes.
+        names: of its metrics.
+        row: their values.
+        taken: number of times that it was done without capturing.
+        replay: does it; None: it was not captured.
+    """
+
+    own: Preparation
+    batch: Batch
+    names: tuple[str, ...] = ()
+    row: Tensor = field(default_factory=lambda: torch.empty(0))
+    taken: int = 0
+    replay: Work | None = None
+
+
+@dataclass
 class KeptSteps:
     """One kind of step, with the tensors on which it computes.
 
@@ -97,6 +129,7 @@ class KeptSteps:
     rules: StepRules
     names: tuple[str, ...] = ()
     shapes: OrderedDict[torch.Size, Shape] = field(default_factory=OrderedDict)
+    preparations: OrderedDict[Hashable, KeptPreparation] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
         first = self.own
@@ -119,24 +152,27 @@ class KeptSteps:
         self.optimiser = self.rules.optimiser(own.network.parameters())
         self.tensors = _tensors(own)
         self.changing = len(self.tensors) - len(own.extra)
+        self.launches = SharedLaunches([own.network, *own.companions.values()], self.rules.context)
         self.side = SideStream(self.rules.device)
         self.sums = torch.empty(0)
+        self.one = torch.ones((), dtype=torch.float64)
 
-    def take(self, steps: LocalSteps) -> tuple[dict[str, Tensor], int]:
+    def take(self, steps: LocalSteps) -> tuple[dict[str, Tensor], int, dict[str, Tensor]]:
         """Take a client's steps.
 
         Returns:
-            The sums of the loss and of the metrics over the steps, scalars, and the number of steps. The optimiser
-            keeps the state of the last step until the next client's steps.
+            The sums of the loss and of the metrics over the steps, scalars, the number of steps, and the metrics of
+            the preparation. The optimiser keeps the state of the last step until the next client's steps.
 
         Raises:
             MethodError: a step cannot be captured, and `rules.required` says that it must be.
         """
         batches = list(steps.batches)
         if not batches:
-            return {}, 0
+            return {}, 0, {}
         tensors = _tensors(steps)
         self._begin(steps, tensors)
+        once = self._prepare(steps)
         shapes: set[torch.Size] = set()
         for size, group in groupby(batches, key=lambda batch: batch.shape):
             same = list(group)
@@ -146,20 +182,61 @@ class KeptSteps:
             for start in range(0, len(same), shape.capacity):
                 self._stretch(steps, shape, same[start : start + shape.capacity], len(same) - start)
         self._end(steps, tensors)
-        return dict(zip(self.names, self.sums.unbind(), strict=True)), len(batches)
+        return dict(zip(self.names, self.sums.unbind(), strict=True)), len(batches), once
 
     def _begin(self, steps: LocalSteps, tensors: Sequence[Tensor]) -> None:
         copy_all(self.tensors, tensors)
-        for kept, own in zip(self.own.generators, steps.generators, strict=True):
-            kept.set_state(own.get_state())
+        _set_states(self.own.generators, steps.generators)
         reset_optimiser(self.optimiser, steps.optimiser or {})
         if self.names:
             self.sums.zero_()
 
     def _end(self, steps: LocalSteps, tensors: Sequence[Tensor]) -> None:
         copy_all(tensors[: self.changing], self.tensors[: self.changing])
-        for kept, own in zip(self.own.generators, steps.generators, strict=True):
-            own.set_state(kept.get_state())
+        _set_states(steps.generators, self.own.generators)
+
+    def _prepare(self, steps: LocalSteps) -> dict[str, Tensor]:
+        """Do what comes before the client's first step, and return its metrics."""
+        if steps.preparation is None:
+            return {}
+        rows = steps.preparation.select()
+        states = [generator.get_state() for generator in self.own.generators]
+        kept = self._kept_preparation(rows)
+        copy_all(kept.batch, rows)
+        _set_states(kept.own.generators, steps.preparation.generators)
+        if kept.replay is None and kept.taken >= WARM_UP_STEPS:
+            kept.replay = self._captured(
+                lambda: self._do_preparation(kept), (*self.own.generators, *kept.own.generators)
+            )
+        if kept.replay is not None:
+            kept.replay()
+        else:
+            self.side.do(lambda: self._do_preparation(kept))
+            kept.taken += 1
+        # The first step draws what was drawn here.
+        for generator, state in zip(self.own.generators, states, strict=True):
+            generator.set_state(state)
+        return dict(zip(kept.names, kept.row.unbind(), strict=True))
+
+    def _kept_preparation(self, rows: Batch) -> KeptPreparation:
+        key = tuple(each.shape for each in rows)
+        if key not in self.preparations:
+            assert self.own.preparation is not None
+            self.preparations[key] = KeptPreparation(self.own.preparation, tuple(map(torch.empty_like, rows)))
+        self.preparations.move_to_end(key)
+        while len(self.preparations) > MAX_SHAPES:
+            self.preparations.popitem(last=False)
+        return self.preparations[key]
+
+    def _do_preparation(self, kept: KeptPreparation) -> None:
+        found = prepared(kept.own, self.model, kept.batch, self.own.extra, self.launches)
+        if not found:
+            return
+        row = torch.stack([value.detach().float() for value in found.values()])
+        if not kept.names:
+            kept.names = tuple(found)
+            kept.row = torch.empty_like(row)
+        kept.row.copy_(row)
 
     def _shape(self, steps: LocalSteps, size: torch.Size, positions: Tensor) -> Shape:
         if size not in self.shapes:
@@ -181,7 +258,7 @@ class KeptSteps:
         shape.place.zero_()
         for number in range(len(batches)):
             if shape.replay is None and self._worth_capturing(shape, remaining - number):
-                shape.replay = self._captured(shape)
+                shape.replay = self._captured(lambda: self._step(shape), self.own.generators)
             if shape.replay is not None:
                 shape.replay()
             else:
@@ -193,31 +270,32 @@ class KeptSteps:
             return False
         return self.rules.required or shape.clients > 1 or remaining >= MIN_STEPS_TO_CAPTURE
 
-    def _captured(self, shape: Shape) -> Work:
-        def step() -> None:
-            self._step(shape)
-
+    def _captured(self, work: Work, generators: Sequence[torch.Generator]) -> Work:
         try:
-            return capture(step, self.own.generators, self.rules.device, self.rules.pool)
+            return capture(work, generators, self.rules.device, self.rules.pool)
         except MethodError as error:
             if self.rules.required:
                 raise
             warnings.warn(f"{error}: steps are taken without it, which is slower", RuntimeWarning, stacklevel=2)
-            return step
+            return work
 
     def _step(self, shape: Shape) -> None:
         """Take the next step of those in the buffers."""
         own = self.own
         batch = tuple(buffer.index_select(0, shape.place).squeeze(0) for buffer in shape.buffers)
         shape.place.add_(1)
-        loss, metrics = self.rules.loss(self.model, self.parameters, own.inputs(batch), own.extra)
+        with self.launches.together():
+            loss, metrics = self.rules.loss(self.model, self.parameters, own.inputs(batch), own.extra)
         for parameter in self.parameters.values():
             parameter.grad = None
-        loss.backward()
+        if self.one.dtype != loss.dtype or self.one.device != loss.device:
+            self.one = torch.ones_like(loss)  # in the first step: a captured one finds it
+        loss.backward(self.one)
         self.optimiser.step()
         self.rules.after(self.parameters, self.companions)
         values = {"loss": loss, **metrics}
-        row = torch.stack([value.detach().float() for value in values.values()])
+        parts = [value.detach().float() for value in values.values()]
+        row = parts[0].view(1) if len(parts) == 1 else torch.stack(parts)
         if not self.names:
             self.names = tuple(values)
             self.sums = torch.zeros_like(row)
@@ -229,12 +307,14 @@ class StepKeeper:
 
     Attributes:
         lock: acquired while a client's steps are taken and their results are read: threads share the kept tensors.
+        rules: of the last round, by its number.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._kinds: OrderedDict[Hashable, KeptSteps] = OrderedDict()
         self.pool = GraphPool()
+        self.rules: dict[int, StepRules] = {}
 
     def kept(self, steps: LocalSteps, rules: StepRules) -> KeptSteps:
         """Return the kept steps of a client's kind, made by these rules where there are none yet."""
@@ -251,22 +331,26 @@ def _finished(taken: TakenSteps) -> Update:
     raise AssertionError("kept steps belong to no client")
 
 
+def _set_states(generators: Sequence[torch.Generator], source: Sequence[torch.Generator]) -> None:
+    for generator, other in zip(generators, source, strict=True):
+        generator.set_state(other.get_state())
+
+
 def _tensors(steps: LocalSteps) -> list[Tensor]:
     """Return all tensors that steps read and write, without the optimiser's and the samples."""
     networks = [steps.network, *(steps.companions[name] for name in sorted(steps.companions))]
-    tensors = [tensor for network in networks for tensor in (*network.parameters(), *network.buffers())]
+    tensors = [tensor for network in networks for tensor in tensors_of(network)]
     return [*tensors, *(steps.extra[name] for name in sorted(steps.extra))]
 
 
 def _kind(steps: LocalSteps, rules: StepRules) -> Hashable:
     """Return what must be equal for a step to be the same computation on other numbers."""
-    probe = nn.Parameter(torch.zeros(1, device=rules.device))
-    groups = rules.optimiser([probe]).param_groups
     return (
-        tuple(sorted((name, repr(value)) for group in groups for name, value in group.items() if name != "params")),
+        rules.groups,
         tuple(sorted((name, network.training) for name, network in steps.companions.items())),
         tuple((tensor.shape, tensor.dtype) for tensor in _tensors(steps)),
         tuple(sorted(steps.extra)),
         len(steps.generators),
+        steps.preparation is None,
         steps.alike,
     )

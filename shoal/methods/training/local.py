@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import threading
@@ -154,9 +155,25 @@ def as_input(x: Tensor) -> Tensor:
     return normalise(x).contiguous(memory_format=torch.channels_last)
 
 
+def as_low_input(x: Tensor, context: Context) -> Tensor:
+    """Return `as_input(x)`, on a device in the precision in which the first layer casts it: two launches fewer.
+
+    Only for networks that are called under `Context.autocast`.
+    """
+    if x.dim() < 4 or x.device.type == "cpu" or context.precision != "bf16":
+        return as_input(x)
+    result = torch.empty_like(x, dtype=torch.bfloat16, memory_format=torch.channels_last)
+    return torch.add(_minus_two(x.device), x, alpha=4, out=result)
+
+
+@functools.cache
+def _minus_two(device: torch.device) -> Tensor:
+    return torch.full((), -2.0, device=device)
+
+
 def weights(network: nn.Module, prefix: str = "") -> Tensors:
     """Return a contiguous copy of the network's parameters and buffers, with `prefix` before their names."""
-    state = network.state_dict()
+    state = state_of(network)
     copies = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in state.values()]
     copy_all(copies, list(state.values()))
     return {prefix + name: copy for name, copy in zip(state, copies, strict=True)}

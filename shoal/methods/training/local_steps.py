@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Tensors
-from shoal.methods.training.model_stack import Batch
+from shoal.methods.training.model_stack import Batch, LocalModel
+from shoal.methods.training.network_copies import copy_all
+from shoal.methods.training.shared_launches import SharedLaunches
 
 
 @dataclass(frozen=True)
@@ -18,12 +20,31 @@ class TakenSteps:
     """The result of a client's steps.
 
     Attributes:
-        metrics: means over the steps of the loss and of its metrics.
+        metrics: means over the steps of the loss and of its metrics, then those of the preparation.
         optimiser: the optimiser's state as tensors, where it is kept over rounds; otherwise empty.
     """
 
     metrics: dict[str, float]
     optimiser: Tensors
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Work that is done once for a client, before its first step.
+
+    Attributes:
+        select: returns tensors of the client that the work needs, such as some of its samples.
+        work: does it, given arguments as of `GradientMethod.step_loss`; returns metrics of the round, float32 scalars.
+            Like `LocalSteps.inputs` it may be called with other clients' tensors, and draws from generators on the
+            device alone. What it draws from `LocalSteps.generators`, the first step draws again.
+        generators: all others that it draws from.
+        restores: the trained network's buffers are afterwards as before.
+    """
+
+    select: Callable[[], Batch]
+    work: Callable[[LocalModel, Tensors, Batch, Tensors], Mapping[str, Tensor]]
+    generators: tuple[torch.Generator, ...] = ()
+    restores: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +68,7 @@ class LocalSteps:
         alike: clients are computed together only where this value is equal: whatever else decides which tensors
             `inputs` returns.
         generators: all generators that `inputs` draws from on the device.
+        preparation: what is done before the first step.
     """
 
     client: Client
@@ -60,7 +82,32 @@ class LocalSteps:
     optimiser: Mapping[str, Tensor] | None = None
     alike: Hashable = None
     generators: tuple[torch.Generator, ...] = ()
+    preparation: Preparation | None = None
 
     def batch(self, positions: Tensor) -> Batch:
         """Return the tensors that the loss of a step takes."""
         return self.inputs(self.select(positions))
+
+    def prepare(self, model: LocalModel, launches: SharedLaunches) -> Mapping[str, Tensor]:
+        """Do what comes before the first step on this client's networks; return its metrics."""
+        if self.preparation is None:
+            return {}
+        states = [generator.get_state() for generator in self.generators]
+        found = prepared(self.preparation, model, self.preparation.select(), self.extra, launches)
+        for generator, state in zip(self.generators, states, strict=True):
+            generator.set_state(state)
+        return found
+
+
+def prepared(
+    preparation: Preparation, model: LocalModel, batch: Batch, extra: Tensors, launches: SharedLaunches
+) -> Mapping[str, Tensor]:
+    """Do the work of a preparation, and return its metrics."""
+    own = list(model.network.buffers()) if preparation.restores else []
+    before = [torch.empty_like(tensor) for tensor in own]
+    copy_all(before, own)
+    parameters: Tensors = dict(model.network.named_parameters())
+    with launches.together():
+        found = preparation.work(model, parameters, batch, extra)
+    copy_all(own, before)
+    return found

@@ -63,10 +63,10 @@ class LocalModel(nn.Module):
         finally:
             self._kept = None
 
-    def ask(self, companion: str, *x: Tensor) -> Any:
-        """Return the output of a companion, without gradient."""
+    def ask(self, companion: str, *x: Tensor, part: str = "__call__") -> Any:
+        """Return the output of a companion, or of the method `part` of it, without gradient."""
         with torch.no_grad():
-            return self.companions[companion](*x)
+            return getattr(self.companions[companion], part)(*x)
 
 
 class _InPlaceOf(nn.Module):

@@ -36,6 +36,7 @@ from shoal.methods.training.optimiser_state import (
     steps_before,
 )
 from shoal.methods.training.proximal import anchors, squared_distance
+from shoal.methods.training.shared_launches import SharedLaunches
 
 
 class GradientMethod(Method):
@@ -149,31 +150,44 @@ class GradientMethod(Method):
         if steps.optimiser:
             restore_optimiser(optimiser, steps.optimiser)
 
+        launches = SharedLaunches([steps.network, *steps.companions.values()], self.context)
+
         def step(positions: Tensor) -> StepResult:
-            return self.whole_loss(model, parameters, steps.batch(positions), steps.extra)
+            with launches.together():
+                return self.whole_loss(model, parameters, steps.batch(positions), steps.extra)
 
         def after() -> None:
             self.after_step(parameters, companions)
 
-        metrics = run_steps(steps.client, steps.batches, optimiser, step, after)
+        once = steps.prepare(model, launches)
+        metrics = run_steps(steps.client, steps.batches, optimiser, step, after, once)
         return steps.finish(TakenSteps(metrics, _kept_state(steps, optimiser)))
 
     def _take_captured(self, steps: LocalSteps) -> Update:
         """Take a client's steps by one that was captured for this or for an earlier client."""
-        round = steps.client.streams.round
-        rules = StepRules(
-            self.whole_loss,
-            self.after_step,
-            lambda parameters: self.optimiser(parameters, round),
-            self.context.device,
-            required=self.context.graphs == "on",
-            pool=self.keeper.pool,
-        )
+        rules = self._rules(steps.client.streams.round)
         with self.keeper.lock:
             kept = self.keeper.kept(steps, rules)
-            sums, count = kept.take(steps)
-            metrics = finite_means(steps.client, sums, count)
+            sums, count, once = kept.take(steps)
+            metrics = finite_means(steps.client, sums, count, once)
             return steps.finish(TakenSteps(metrics, _kept_state(steps, kept.optimiser)))
+
+    def _rules(self, round: int) -> StepRules:
+        """Return the rules of a round's steps, which all its clients share."""
+        keeper = self.keeper
+        last = keeper.rules.get(round)
+        if last is None:
+            last = StepRules(
+                self.whole_loss,
+                self.after_step,
+                lambda parameters: self.optimiser(parameters, round),
+                self.context.device,
+                required=self.context.graphs == "on",
+                pool=keeper.pool,
+                context=self.context,
+            )
+            keeper.rules = {round: last}
+        return last
 
     def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
         """Take the steps of several clients; those whose steps are of one kind are computed together."""
@@ -215,7 +229,10 @@ class GradientMethod(Method):
         """Take the steps of clients sorted by their number of steps, largest first; return each client's outcome."""
         steps = [work.steps for work in group]
         round = steps[0].client.streams.round
-        stack = ModelStack([LocalModel(each.network, each.companions) for each in steps])
+        models = [LocalModel(each.network, each.companions) for each in steps]
+        alone = SharedLaunches([], None)
+        once = [each.prepare(model, alone) for each, model in zip(steps, models, strict=True)]
+        stack = ModelStack(models)
         optimiser = self.optimiser(stack.rows(), round)
         if steps[0].optimiser:
             restore_rows(optimiser, [each.optimiser or {} for each in steps])
@@ -247,7 +264,7 @@ class GradientMethod(Method):
             self.after_step(stack.parameters, stack.companions)
             _add_rows(sums, {"loss": losses, **metrics})
         shrink(0)
-        return [_taken(*each) for each in zip(group, sums, states, strict=True)]
+        return [_taken(*each) for each in zip(group, sums, states, once, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -266,9 +283,11 @@ def _add_rows(sums: Sequence[dict[str, Tensor]], values: Mapping[str, Tensor]) -
             total[name] = total[name] + value if name in total else value
 
 
-def _taken(work: _Work, sums: Mapping[str, Tensor], state: Tensors) -> TakenSteps | ClientError:
+def _taken(
+    work: _Work, sums: Mapping[str, Tensor], state: Tensors, once: Mapping[str, Tensor]
+) -> TakenSteps | ClientError:
     try:
-        return TakenSteps(finite_means(work.steps.client, sums, len(work.batches)), state)
+        return TakenSteps(finite_means(work.steps.client, sums, len(work.batches), once), state)
     except ClientError as error:
         return error
 
@@ -299,6 +318,7 @@ def run_steps(
     optimiser: torch.optim.Optimizer,
     step: Callable[[Tensor], tuple[Tensor, Mapping[str, Tensor]]],
     after: Callable[[], None] | None = None,
+    once: Mapping[str, Tensor] | None = None,
 ) -> dict[str, float]:
     """Minimise `step(positions) -> (loss, metrics)` over the batches; return the means of loss and metrics.
 
@@ -308,6 +328,7 @@ def run_steps(
         optimiser: over the parameters to train.
         step: returns the loss of one batch.
         after: called after each optimiser step, to move a momentum target after its network.
+        once: metrics of the round, returned as they are.
 
     Raises:
         ClientError: the loss is not finite.
@@ -329,20 +350,24 @@ def run_steps(
         sums = sums.add_(row) if count else row
         names = tuple(values)
         count += 1
-    return finite_means(client, dict(zip(names, sums.unbind(), strict=True)), count)
+    return finite_means(client, dict(zip(names, sums.unbind(), strict=True)), count, once)
 
 
-def finite_means(client: Client, sums: Mapping[str, Tensor], count: int) -> dict[str, float]:
-    """Return the means of a client's metrics, from their sums over `count` steps.
+def finite_means(
+    client: Client, sums: Mapping[str, Tensor], count: int, once: Mapping[str, Tensor] | None = None
+) -> dict[str, float]:
+    """Return the means of a client's metrics, from their sums over `count` steps, and metrics `once` as they are.
 
     Raises:
-        ClientError: one is not finite.
+        ClientError: a mean is not finite.
     """
-    totals = torch.stack(list(sums.values())).tolist() if sums else []
-    means = {name: total / count for name, total in zip(sums, totals, strict=True)}
+    once = once or {}
+    values = [*sums.values(), *once.values()]
+    numbers = torch.stack(values).tolist() if values else []
+    means = {name: total / count for name, total in zip(sums, numbers, strict=False)}
     if not all(map(math.isfinite, means.values())):
         raise ClientError(
             f"client {client.id}: the loss is not finite in round {client.streams.round} ({means}); lower local.lr "
             "or check its data"
         )
-    return means
+    return means | dict(zip(once, numbers[len(sums) :], strict=True))

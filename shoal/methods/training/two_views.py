@@ -13,7 +13,7 @@ from shoal.data.augment import AnyRecipe, Recipe, two_views
 from shoal.data.device_views import DeviceViews
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.training.local import as_input, batches, load, view_recipe, weights
+from shoal.methods.training.local import as_low_input, batches, load, view_recipe, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch
 from shoal.methods.training.steps import GradientMethod
@@ -91,7 +91,7 @@ class TwoViewMethod(GradientMethod):
             return (client.train.raw(positions),)
 
         def inputs(batch: Batch) -> Batch:
-            return (as_input(make_views(client.train.data.computable(batch[0]), generator)),)
+            return (as_low_input(make_views(client.train.data.computable(batch[0]), generator), self.context),)
 
         return LocalSteps(
             client,

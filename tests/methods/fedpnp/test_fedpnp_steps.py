@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from shoal.data.augment import choose_recipe, normalise, two_views
+from shoal.methods.fedpnp.fedpnp import PAST
 from shoal.methods.fedpnp.pool import past_negatives
+from shoal.methods.training.model_stack import LocalModel
 from tests.methods.one_step import (
     assert_trained,
     byol,
@@ -38,6 +40,14 @@ def pools_by_definition(y_a, y_b, mu):
     )
 
 
+def settled_past(method, client):
+    """The client's past model with the statistics of its own views."""
+    past = method._past(client)
+    preparation = method._settling(client)
+    preparation.work(LocalModel(past, {PAST: past}), {}, preparation.select(), {})
+    return past
+
+
 @pytest.mark.parametrize("mu", [0.6, 0.8, 0.9])
 def test_the_pools_of_both_views_are_by_definition(mu):
     g = torch.Generator().manual_seed(3)
@@ -61,7 +71,7 @@ def test_fedpnp(world, round, decoupled):
     x = views(method, done.client)
     network = network_of(method, done.message.tensors)
     now = network(x)
-    labels = now.y.detach() if round == 1 else method._past(done.client)(x).y
+    labels = now.y.detach() if round == 1 else settled_past(method, done.client)(x).y
     pools = pools_by_definition(*labels.chunk(2), mu)
     n = len(done.client.train)
     share = float(pools[0].sum() + pools[1].sum()) / (2 * n * (n - 1))
@@ -92,7 +102,7 @@ def test_the_past_model_has_statistics_of_the_clients_own_views(world):
     client, recipe = done.client, choose_recipe(method.context.augment, world.spec.name, world.spec.shape)
     drawn = client.train.x(torch.randperm(12, generator=client.streams.torch("past samples")))
     seen = normalise(two_views(drawn, recipe, client.streams.torch("past views")))
-    past = method._past(client)
+    past = settled_past(method, client)
     torch.testing.assert_close(past(seen).y, network_of(method, own)(seen).y, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(past(seen).y, network_of(method, own).eval()(seen).y, atol=0.05)
     found = float(past(views(method, client)).y.max(1).values.mean())

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from shoal.methods.fedpnp.pool import past_negatives
-from shoal.methods.losses.contrastive import contrastive
+from shoal.methods.fedpnp.pool import past_look_alikes, past_negatives
+from shoal.methods.losses.align_uniform import uniform_loss_of_views
+from shoal.methods.losses.byol import byol_loss
+from shoal.methods.losses.contrastive import cluster_contrastive, contrastive
+from shoal.methods.losses.unit_rows import unit_rows
 from shoal.methods.scores.pool_quality import pool_shares
+from shoal.methods.ssd.losses import Form, dsr_loss, dsr_loss_of_views
 from tests.pretend_gpu.device import DEVICE, pretending
 
 
@@ -43,7 +48,81 @@ def test_contrast(pools: str, decoupled: bool) -> None:
         found = loss(DEVICE)
         launches = sum(ledger.launches.values())
     torch.testing.assert_close(found, expected)
-    assert decoupled or launches < 50
+    assert decoupled or launches < 30
+
+
+def test_unit_rows() -> None:
+    def gradient(place: Any) -> tuple[Tensor, Tensor]:
+        x = drawn(6, 5).to(place).requires_grad_()
+        found = unit_rows(x)
+        (found * drawn(6, 5, seed=1).to(place)).sum().backward()
+        assert x.grad is not None
+        return found.detach().cpu(), x.grad.cpu()
+
+    expected = gradient("cpu")
+    with pretending() as ledger:
+        found = gradient(DEVICE)
+        launches = sum(ledger.launches.values())
+    torch.testing.assert_close(found, expected)
+    assert launches <= 15
+    torch.testing.assert_close(expected[0].norm(dim=1), torch.ones(6))
+
+
+@pytest.mark.parametrize("over_federation", [False, True])
+def test_contrast_of_clusters(over_federation: bool) -> None:
+    def loss(place: Any) -> tuple[Tensor, Tensor]:
+        raw = drawn(9, 4).to(place).requires_grad_()
+        y_b = drawn(9, 4, seed=1).softmax(1).to(place)
+        others = torch.tensor([0.1, 0.2, 0.3, 0.4]).to(place) if over_federation else None
+        part = torch.tensor(0.25).to(place) if over_federation else None
+        found = cluster_contrastive(raw.softmax(1), y_b, 0.8, others=others, part=part)
+        found.backward()
+        assert raw.grad is not None
+        return found.detach().cpu(), raw.grad.cpu()
+
+    expected = loss("cpu")
+    with pretending():
+        found = loss(DEVICE)
+    torch.testing.assert_close(found, expected)
+
+
+LOSSES_OF_VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "uniformity": lambda z: uniform_loss_of_views(unit_rows(z)),
+    "byol": lambda z: byol_loss(z, z.detach().square() - 0.5),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES_OF_VIEWS)
+def test_losses_of_views(name: str) -> None:
+    def loss(place: Any) -> tuple[Tensor, Tensor]:
+        z = drawn(14, 5).to(place).requires_grad_()
+        found = LOSSES_OF_VIEWS[name](z)
+        found.backward()
+        assert z.grad is not None
+        return found.detach().cpu(), z.grad.cpu()
+
+    expected = loss("cpu")
+    with pretending():
+        found = loss(DEVICE)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("form", ["code", "poster"])
+def test_regularisation_of_both_views(form: Form) -> None:
+    z = unit_rows(drawn(14, 5))
+    scale = torch.tensor([1.0, 7.0, 1.0, 7.0, 1.0])
+    basis = torch.linalg.qr(drawn(5, 5, seed=1))[0]
+    each = [dsr_loss(part, scale, basis, form) for part in z.chunk(2)]
+    torch.testing.assert_close(dsr_loss_of_views(z, scale, basis, form), (each[0] + each[1]) / 2)
+
+
+@pytest.mark.parametrize("mu", [0.9, 0.99995, 2.0])
+def test_a_sample_is_left_out_of_its_own_pool(mu: float) -> None:
+    labels = drawn(12, 4).softmax(1)
+    left_out = past_look_alikes(labels, mu)
+    pools = past_negatives(*labels.chunk(2), mu)
+    assert all(torch.equal(~one, other) for one, other in zip(left_out, pools, strict=True))
+    assert left_out.diagonal(dim1=1, dim2=2).all()
 
 
 def test_pools() -> None:
@@ -56,4 +135,4 @@ def test_pools() -> None:
         found = past_negatives(y_a.to(DEVICE), y_b.to(DEVICE), mu)
         shares = {name: value.cpu() for name, value in pool_shares(found, classes.to(DEVICE)).items()}
         assert all(torch.equal(one.cpu(), other) for one, other in zip(found, expected, strict=True))
-    assert shares == pool_shares(expected, classes)
+    torch.testing.assert_close(shares, pool_shares(expected, classes))

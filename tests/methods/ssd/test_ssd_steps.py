@@ -113,7 +113,7 @@ def test_the_share_is_that_of_the_weights_broadcast_and_grows_with_gamma(world):
 
 def test_measuring_the_share_changes_nothing_of_the_training(world, monkeypatch):
     trained = [one_step(method_of_one_step(world, "ssd"), world).update.message.tensors]
-    monkeypatch.setattr(SSD, "dsr_share", lambda self, message, client: 0.0)
+    monkeypatch.setattr(SSD, "dsr_share", lambda self, *_: torch.zeros(()))
     trained.append(one_step(method_of_one_step(world, "ssd"), world).update.message.tensors)
     assert all(torch.equal(tensor, trained[1][name]) for name, tensor in trained[0].items())
 

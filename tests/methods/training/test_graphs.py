@@ -153,7 +153,7 @@ class Fixture:
 
 
 def taken(kept: KeptSteps, steps: LocalSteps) -> tuple[float, float]:
-    sums, _ = kept.take(steps)
+    sums, _, _ = kept.take(steps)
     return float(sums["loss"]), float(steps.network.weight.detach())
 
 
@@ -269,9 +269,9 @@ def test_the_recording_refuses_what_a_graph_would(recorder: Recorder, looks: boo
 def test_a_client_without_steps_has_no_numbers() -> None:
     fixture = Fixture()
     kept = KeptSteps(fixture.steps(1.0, []), fixture.rules)
-    assert kept.take(fixture.steps(1.0, [])) == ({}, 0)
+    assert kept.take(fixture.steps(1.0, [])) == ({}, 0, {})
     kept.take(fixture.steps(1.0, [[1]]))
-    assert kept.take(fixture.steps(1.0, [])) == ({}, 0)
+    assert kept.take(fixture.steps(1.0, [])) == ({}, 0, {})
 
 
 def test_kinds_are_kept_apart_and_the_oldest_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
