@@ -35,9 +35,9 @@ def test_from_own_files_to_the_clusters_of_new_ones(tmp_path: Path) -> None:
     options = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
     done = shoal(tmp_path, "run", *options)
     assert done.returncode == 0, done.stderr
-    lines = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("│")]
-    shown = lines[: lines.index("balance") + 1]
-    assert {"smallest_cluster", "largest_cluster", "empty_clusters"} <= set(shown)
+    lines = [line.split("│")[1].strip() for line in done.stdout.splitlines() if line.startswith("│")]
+    shown = lines[: lines.index("balance of cluster sizes") + 1]
+    assert {"share of the smallest cluster", "share of the largest cluster", "empty clusters"} <= set(shown)
     assert "silhouette" in shown
     (run,) = (tmp_path / "runs").glob("[!.]*")
     table = pd.read_parquet(run / "clusters.parquet")
