@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.store.codec import StoreError
-from shoal.engine.store.method_choice import MethodChoice, read_method_choice, write_method_choice
+from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
+from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle.choosing_method import choose_method
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_scheme
 from shoal.sweeps.search.definition import SearchDefinition, check_search
@@ -45,7 +46,8 @@ def with_chosen_method(definition: SearchDefinition, tell: Callable[[str], None]
         tell(sentence)
     check_search(chosen)
     if kept is None or not (folder / DATABASE).exists():
-        write_method_choice(folder / FILE, choice)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_sealed(folder / FILE, record_to_json(choice))
     return chosen
 
 
@@ -63,8 +65,8 @@ def kept_choice(folder: Path) -> MethodChoice | None:
         folder: of the search.
     """
     try:
-        return read_method_choice(folder / FILE)
-    except StoreError:
+        return record_from_json(MethodChoice, read_sealed(folder / FILE))
+    except (StoreError, BadRecord):
         return None
 
 
