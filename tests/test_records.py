@@ -37,6 +37,7 @@ REASONS: dict[str, tuple[str, ...]] = {
         "engine.settings.run_settings.nested",
         "engine.settings.run_settings.setting_type",
         "engine.settings.run_settings.typed_settings",
+        "engine.settings.run_settings.Settings.raw_with_method",
         "engine.settings.run_settings.Settings.with_method",
         "engine.settings.sections.DataSection.options",
         "engine.settings.typed_yaml.settings_within",
@@ -80,6 +81,7 @@ REASONS: dict[str, tuple[str, ...]] = {
         "data.own_store.Batch.extra",
         "data.sets.Loaded.extra",
         "data.prepared.Manifest.extra",
+        "data.table_origin.known_tables",
         "data.partition.table.Partition.settings",
     ),
 }

@@ -66,8 +66,9 @@ def test_a_run_there_gives_the_numbers_of_the_cpu(run_of: RunOf, name: str) -> N
     assert not [event.message for event in run.events() if "failed" in event.kind]
     settings = settings_of(name)
     cpu = straight(settings)
-    if "text" in name or settings.workers.batched > 1 or issubclass(METHODS[of_method(name)], TwoViewMethod):
-        # A device has other operations for LSTMs, stacks and views: the same up to rounding.
+    two_views = name == "ncc" or issubclass(METHODS[of_method(name)], TwoViewMethod)
+    if "text" in name or settings.workers.batched > 1 or two_views:
+        # A device has other operations for LSTMs, stacks, views and losses of two views: the same up to rounding.
         for table in ("rounds", "clients"):
             there, here = (each.table(table).filter(like="loss") for each in (run, cpu))
             assert there.columns.tolist() == here.columns.tolist()

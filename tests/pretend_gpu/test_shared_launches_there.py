@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.device import Case, world
-from shoal.methods.training.network_copies import copy_network
 from shoal.methods.training.shared_launches import SharedLaunches
+from shoal.models.network_copies import copy_network
 from tests.pretend_gpu.device import DEVICE, pretending
 
 CASE = Case("shared", "fedsimclr", "tiny-conv", (1, 8, 8), 1, 8, 1, 4)

@@ -27,8 +27,8 @@ from shoal.methods.training.batch_statistics import Party, fits_in_one_pass, set
 from shoal.methods.training.local import as_low_input, load, weights
 from shoal.methods.training.local_steps import LocalSteps, Preparation, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
-from shoal.methods.training.network_copies import state_of
 from shoal.models.heads import ClusterNet
+from shoal.models.network_copies import state_of
 
 PAST = "past"
 """The companion of a client that has taken part before: its own network as its previous round left it."""

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shoal.methods.losses.unit_rows import unit_rows
-from shoal.methods.training.network_copies import copy_network
 from shoal.models.heads import ByolClusterNet, ByolNet
+from shoal.models.network_copies import copy_network
 
 
 def byol_loss(predictions: Tensor, targets: Tensor) -> Tensor:

@@ -25,9 +25,9 @@ from shoal.methods.contract.message import Tensors
 from shoal.methods.training.graphs import GraphPool, SideStream, Work, capture
 from shoal.methods.training.local_steps import LocalSteps, Preparation, TakenSteps, prepared
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
-from shoal.methods.training.network_copies import copy_all, copy_network, tensors_of
 from shoal.methods.training.optimiser_state import reset_optimiser
 from shoal.methods.training.shared_launches import SharedLaunches
+from shoal.models.network_copies import copy_all, copy_network, tensors_of
 
 WARM_UP_STEPS = 3
 """Steps of a shape taken without capturing before one is captured: the optimiser and libraries set themselves up."""

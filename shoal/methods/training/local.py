@@ -17,7 +17,7 @@ from shoal.data.view import Samples
 from shoal.methods.contract.base import Client, ClientError
 from shoal.methods.contract.context import Context, LocalSettings, MethodError
 from shoal.methods.contract.message import Tensors
-from shoal.methods.training.network_copies import copy_all, copy_network, state_of
+from shoal.models.network_copies import copy_all, copy_network, state_of
 
 _GLOBAL_GENERATOR = threading.Lock()
 """Layers draw their initial weights from torch's one global generator: two threads must not do so at once."""

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Tensors
 from shoal.methods.training.model_stack import Batch, LocalModel
-from shoal.methods.training.network_copies import copy_all
 from shoal.methods.training.shared_launches import SharedLaunches
+from shoal.models.network_copies import copy_all
 
 
 @dataclass(frozen=True)

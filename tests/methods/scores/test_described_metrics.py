@@ -23,8 +23,8 @@ def test_names_are_those_that_evaluations_give() -> None:
 @pytest.mark.parametrize(
     ("metrics", "shown"),
     [
-        ({"ari": 0.1, "acc": 0.5, "odd": 1.0}, ["acc", "ari"]),
-        ({"odd": 1.0}, ["neighbour_agreement", "silhouette"]),
+        ({"ari": 0.1, "acc": 0.5, "odd": 1.0}, ["ACC", "ARI"]),
+        ({"odd": 1.0}, ["neighbour agreement", "silhouette"]),
         ({"perplexity": 40.0}, ["perplexity"]),
     ],
 )

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.methods.training.network_copies import copy_network
 from shoal.models.encoders import ENCODERS, build_encoder
 from shoal.models.heads import ClusterNet
+from shoal.models.network_copies import copy_network
 from shoal.models.normalising_flows import build_flow
 
 
