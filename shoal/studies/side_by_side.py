@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import queue
+import sys
 from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -62,9 +63,12 @@ def complete_all(waiting: Any) -> None:
     with open_sweep(RunFolder(Path(taken[1])).settings()) as sweep:
         while taken is not None:
             label, folder = taken
-            with contextlib.suppress(RunFailed):
+            ended = "done"
+            try:
                 sweep.complete(RunFolder(Path(folder)), label)
-            print(f"{label}: done", flush=True)
+            except RunFailed:
+                ended = "failed"
+            print(f"{label}: {ended}", file=sys.stderr, flush=True)  # standard output may be for JSON alone
             taken = take(waiting)
 
 

@@ -294,7 +294,7 @@ def test_a_study_of_runs_uses_finished_runs_again(home, known):
     assert first.provenance.versions["shoal"]
 
 
-def test_runs_side_by_side_are_the_same_runs(home, known, monkeypatch):
+def test_runs_side_by_side_are_the_same_runs(home, known, monkeypatch, capfd):
     changes = {"rounds": 1, "tracking": {"mlflow": False}, "data": {"name": "digits", "limit": 200}}
     small = {**changes, "local": {"epochs": 1}, "partition": {"clients": 2}, "model": {"encoder": "tiny-conv"}}
     study = toy(
@@ -310,6 +310,10 @@ def test_runs_side_by_side_are_the_same_runs(home, known, monkeypatch):
         patched.setattr(Sweep, "complete", lambda sweep, run, label: states.append(run.status().state))
         together = run_study("toy", "cpu", processes=2)
     assert states == ["finished", "finished", "failed", "failed"], "nothing is left to this process"
+    told = capfd.readouterr()
+    assert told.out == "", "standard output is for the result"
+    assert told.err.count(": done") == 2
+    assert told.err.count(": failed") == 2
     assert {(run.row, run.seed) for run in together.failed} == {("wild", 0), ("wild", 1)}
     shutil.rmtree(home / "runs")
     alone = run_study("toy", "cpu")
