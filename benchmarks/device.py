@@ -58,9 +58,7 @@ PAPER_EPOCHS = 100 * 5 * 5
 """Local epochs of 10,000 images in FedPNP's CIFAR-10 run: 100 rounds, 5 clients, 5 epochs each."""
 
 
-def world(
-    case: Case, device: str, precision: str, compile: str = "off", graphs: str = "off"
-) -> tuple[Any, list[tuple[Message, Client]]]:
+def world(case: Case, device: str, precision: str, graphs: str = "off") -> tuple[Any, list[tuple[Message, Client]]]:
     """The method, and its clients with their messages."""
     rng = np.random.default_rng(0)
     count = case.clients * case.samples
@@ -74,7 +72,7 @@ def world(
     local = LocalSettings(epochs=case.epochs, batch=case.batch, optimiser="sgd", lr=0.01, momentum=0.0)
     model = ModelSettings(case.encoder)
     place = torch.device(device)
-    context = Context(data.spec, model, local, AugmentSettings(), 0, 10, 1.0, place, precision, compile, graphs=graphs)
+    context = Context(data.spec, model, local, AugmentSettings(), 0, 10, 1.0, place, precision, graphs=graphs)
     method = kind(kind.Settings(), context)
     server = method.init_server(Federation(data.spec, (case.samples,) * case.clients, Streams(0)))
     cohort = []
@@ -138,7 +136,7 @@ def alone(method: Any, cohort: Sequence[tuple[Message, Client]]) -> None:
 
 
 def ways_to_train(
-    case: Case, device: str, precision: str, sizes: Sequence[int], modes: Sequence[str], *, graphs: bool
+    case: Case, device: str, precision: str, sizes: Sequence[int], *, graphs: bool
 ) -> dict[str, Callable[[], None]]:
     """Return the ways to train the clients of a case, by name; the others are compared with the first.
 
@@ -147,7 +145,6 @@ def ways_to_train(
         device: torch's name of the device.
         precision: `fp32` or `bf16`.
         sizes: numbers of clients in one computation; those above the case's clients are passed over.
-        modes: modes of torch.compile.
         graphs: also with steps as CUDA graphs, where torch can capture them.
     """
     method, cohort = world(case, device, precision)
@@ -156,9 +153,6 @@ def ways_to_train(
     if case.method == "fedavg":
         ways["by hand"] = by_hand(case, method, cohort)
     ways["one by one"] = partial(alone, method, cohort)
-    for mode in modes:
-        compiled, work = world(case, device, precision, mode)
-        ways[f"one by one, compiled ({mode})"] = partial(alone, compiled, next_round(compiled, work))
     if graphs:
         captured, work = world(case, device, precision, graphs="on")
         try:
@@ -204,13 +198,12 @@ def measure(
     device: str,
     precision: str,
     sizes: Sequence[int],
-    modes: Sequence[str],
     repeats: int,
     *,
     graphs: bool = False,
 ) -> None:
     """Time every way to train a case, and print a row for each; see `ways_to_train`."""
-    found = timings(ways_to_train(case, device, precision, sizes, modes, graphs=graphs), device, repeats)
+    found = timings(ways_to_train(case, device, precision, sizes, graphs=graphs), device, repeats)
     first = statistics.median(next(iter(found.values())))
     for name, took in found.items():
         print_row(case, name, took, first)
@@ -228,7 +221,6 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", default=None, help="fp32 or bf16; by default bf16 on a GPU")
     parser.add_argument("--together", nargs="*", type=int, default=[5, 20, 100], help="clients in one computation")
-    parser.add_argument("--compile", action="store_true", help="also networks by torch.compile; always so on a GPU")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
         "--cases", nargs="*", type=int, help="numbers of cases, from 0; by default all on a GPU, else 0"
@@ -240,14 +232,13 @@ def main() -> None:
     kind = torch.device(given.device).type
     if kind == "cpu":
         torch.set_num_threads(1)
-    modes = ["default"] if given.compile or kind == "cuda" else []
     precision = given.precision or ("fp32" if kind == "cpu" else "bf16")
     print("| work | clients | s | clients/s | images/s | speed over the first way | runs |")
     print("|---|---|---|---|---|---|---|")
     sizes = sorted({max(2, size // given.shrink) for size in given.together})
     for number in given.cases or ([0] if kind == "cpu" else range(len(CASES))):
         case = shrunk(CASES[number], given.shrink)
-        measure(case, given.device, precision, sizes, modes, given.repeats, graphs=kind != "cpu")
+        measure(case, given.device, precision, sizes, given.repeats, graphs=kind != "cpu")
     name = {"cpu": "cpu, 1 thread", "cuda": ""}.get(kind, given.device) or torch.cuda.get_device_name()
     print(json.dumps({"device": name, "precision": precision, "torch": torch.__version__}))
 

@@ -23,7 +23,7 @@ EMPTIED = frozenset((dict, set, OrderedDict))
 def copy_network(network: nn.Module) -> nn.Module:
     """Return a network with the same values that shares no tensor with the first, like `copy.deepcopy`.
 
-    A parameter with several names stays one parameter. Hooks are shared; compiled code is not copied.
+    A parameter with several names stays one parameter. Hooks are shared.
     """
     copies = _Copies()
     made = copies.module(network)
@@ -69,8 +69,6 @@ class _Copies:
             return type(value)((k, v if v is None else self.module(v)) for k, v in value.items())
         if name in ("_parameters", "_buffers"):
             return type(value)((k, v if v is None else self._tensor(v)) for k, v in value.items())
-        if name == "_compiled_call_impl":
-            return None
         if name.startswith("_") and isinstance(value, CONTAINERS):
             return value.copy()
         return copy.deepcopy(value, self._seen)

@@ -53,11 +53,7 @@ def make_partition(
     labels = None if prepared.train_y is None else np.asarray(prepared.train_y)[samples]
     changes = group_transformations(settings, prepared.manifest, streams.numpy("partition transformations"))
     listed, numbers = numbered(changes)
-    planted = settings.transform != "none"
-    group = None
-    if planted and settings.per_sample:  # groups are even and random, before any sample has a client
-        group = deal.deal_iid(labels, len(samples), len(changes), streams.numpy("partition groups"))
-    owner, about = _deal(settings, _Samples(prepared, samples, labels, group), streams)
+    owner, about = _deal(settings, _Samples(prepared, samples, labels), streams)
     if isinstance(settings, ByColumn):
         owner, about = _without_small(owner, about, settings.validation)
     names: tuple[str, ...] = about.pop("names", ())
@@ -69,9 +65,7 @@ def make_partition(
     client = owner[rows]
     strata = _strata(labels, rows, prepared.manifest.name) if settings.stratified else None
     transformation = np.zeros(len(rows), dtype=np.int64)
-    if group is not None:
-        transformation = numbers[group[rows]]
-    elif planted:
+    if settings.transform != "none":
         truth = tuple(client_groups(settings, clients).tolist())
         transformation = numbers[np.array(truth)[client]]
     return Partition(
@@ -97,13 +91,11 @@ class _Samples:
         prepared: their set.
         indices: theirs in the set, ascending, int64 (n,).
         labels: int64 (n,); None without labels.
-        group: the planted group of each, int64 (n,); None without groups per sample.
     """
 
     prepared: Prepared
     indices: np.ndarray
     labels: np.ndarray | None
-    group: np.ndarray | None
 
 
 def _check_clients(clients: int, samples: int, limit: int | None) -> None:
@@ -169,9 +161,9 @@ def _by_labels(settings: LabelsPerClient, samples: _Samples, draw: np.random.Gen
 
 def _by_majority(settings: Majority, samples: _Samples, draw: np.random.Generator) -> Dealt:
     clients = settings.clients
-    clusters = _need_labels(samples, settings) if samples.group is None else samples.group
-    values = np.unique(clusters)
-    owner = deal.deal_majority(clusters, values, clients, settings.p, draw)
+    labels = _need_labels(samples, settings)
+    values = np.unique(labels)
+    owner = deal.deal_majority(labels, values, clients, settings.p, draw)
     about: dict[str, Any] = {}
     left = int((owner == deal.NOBODY).sum())
     if left:

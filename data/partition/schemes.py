@@ -27,11 +27,12 @@ class PartitionSettings:
         False, "stratify each client's validation split by label, as closely as its counts allow"
     )
     transform: TransformName = setting(
-        "none", "transformation planted on groups of clients, or of samples, as ground truth for clustering clients"
+        "none", "transformation planted on groups of clients, as ground truth for clustering clients"
     )
-    groups: int = setting(2, "number of planted groups; has no effect without a transformation", ge=1)
-    per_sample: bool = setting(
-        False, "assign each sample to a group at random, instead of assigning client k to group k * groups // clients"
+    groups: int = setting(
+        2,
+        "number of planted groups, client k in group k * groups // clients; has no effect without a transformation",
+        ge=1,
     )
 
 
@@ -75,8 +76,7 @@ class LabelsPerClient(PartitionSettings):
 class Majority(PartitionSettings):
     """The first floor(p n_k) samples of client k come from one cluster of its own, the rest from what remains.
 
-    The cluster of client k is label k modulo the number of labels; with `per_sample`, planted group k modulo `groups`.
-    Source: the heterogeneity p of UIFCA.
+    The cluster of client k is label k modulo the number of labels. Source: the heterogeneity p of UIFCA.
     """
 
     kind: ClassVar[str] = "majority"
@@ -118,7 +118,7 @@ def settle(auto: Auto, own_clients: bool) -> PartitionSettings:
         own_clients: whether the data set names its clients.
 
     >>> settle(Auto(clients=3), own_clients=False)
-    IID(clients=3, validation=0.0, stratified=False, transform='none', groups=2, per_sample=False)
+    IID(clients=3, validation=0.0, stratified=False, transform='none', groups=2)
     >>> settle(Auto(), own_clients=True).kind
     'by_column'
     """

@@ -1,4 +1,4 @@
-"""Planted transformations: rotations and label maps, one per group of clients or of samples."""
+"""Planted transformations: rotations and label maps, one per group of clients."""
 
 from __future__ import annotations
 

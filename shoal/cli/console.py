@@ -113,8 +113,8 @@ def show_result(result: RunResult) -> None:
         say(f"clusters: {result.run}/clusters.parquet")
 
 
-def results_table(runs: Sequence[ComparedRun], *, brief: bool = False) -> Table:
-    """Return runs side by side: method, scores, bytes, seconds; unless `brief` also the run, its data and state."""
+def results_table(runs: Sequence[ComparedRun]) -> Table:
+    """Return runs side by side: the run, its data, state and method, scores, bytes, seconds."""
     from shoal.methods.scores.metrics import shown_in
     from shoal.review.results.number_names import WAYS, name_of
 
@@ -124,14 +124,13 @@ def results_table(runs: Sequence[ComparedRun], *, brief: bool = False) -> Table:
     labelled = any(metric.labels for metric in measured)
     metrics = [metric.name for metric in measured if metric.labels or not labelled]
     delayed = any(run.delay is not None for run in runs)
-    table = Table("method", "rounds") if brief else Table("run", "data", "state", "method", "rounds")
+    table = Table("run", "data", "state", "method", "rounds")
     headings = [*map(name_of, metrics), *(f"MB {words}" for words in WAYS.values()), "seconds"]
     for heading in (*headings, *(["delay, s"] * delayed)):
         table.add_column(heading, justify="right")
     for run, values in zip(runs, numbers, strict=True):
         result = run.result
-        cells = [] if brief else [Path(result.run).name, run.data, result.status]
-        cells += [run.method, str(result.rounds)]
+        cells = [Path(result.run).name, run.data, result.status, run.method, str(result.rounds)]
         cells += [shown_number(values.get(name), ".3f") for name in metrics]
         cells += [f"{result.bytes[way] / 1e6:.1f}" for way in WAYS]
         cells.append(f"{result.seconds:.0f}")

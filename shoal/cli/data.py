@@ -83,9 +83,6 @@ Limit = Annotated[int | None, typer.Option(help="use a random subset of at most 
 Validation = Annotated[float, typer.Option(help="share of each client's samples that is held out, below 1")]
 Stratified = Annotated[bool, typer.Option("--stratified", help="hold out the same share of every label of a client")]
 Transform = Annotated[TransformName, typer.Option(help="transformation that is planted on groups of clients")]
-PerSample = Annotated[
-    bool, typer.Option("--per-sample", help="plant the transformation on groups of samples instead of clients")
-]
 
 
 @app.command("partition", epilog="Example: shoal data partition mnist --kind dirichlet --beta 0.1 --clients 10")
@@ -104,7 +101,6 @@ def partition_set(
     stratified: Stratified = False,
     transform: Transform = "none",
     groups: Annotated[int, typer.Option(help="number of planted groups")] = 2,
-    per_sample: PerSample = False,
     out: Annotated[Path | None, typer.Option(help="folder to write (default: a folder in the store)")] = None,
 ) -> None:
     """Divide the training samples of a data set among clients.
@@ -124,13 +120,7 @@ def partition_set(
     settings = _settings(
         kind or ("by_column" if has_clients(name, store) else "iid"),
         {"clients": clients, "beta": beta, "minimum": minimum, "labels": labels, "p": p, "column": column},
-        {
-            "validation": validation,
-            "stratified": stratified,
-            "transform": transform,
-            "groups": groups,
-            "per_sample": per_sample,
-        },
+        {"validation": validation, "stratified": stratified, "transform": transform, "groups": groups},
     )
     prepared = prepare_shown(name)
     partition = ensure_partition(store, prepared, settings, limit=limit, seed=seed)

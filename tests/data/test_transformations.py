@@ -4,7 +4,7 @@ import torch
 
 from shoal.core.errors import PartitionError
 from shoal.data.partition.make import make_partition
-from shoal.data.partition.schemes import IID, Dirichlet, Majority
+from shoal.data.partition.schemes import IID
 from shoal.data.view import DeviceData, all_samples, client_samples
 
 
@@ -62,37 +62,13 @@ def test_each_group_swaps_a_pair_of_its_own(digits, on_device):
         assert not np.array_equal(given, original)
 
 
-def test_groups_of_samples(digits, on_device):
-    settings = Majority(clients=4, p=0.75, transform="rotation", groups=4, per_sample=True)
-    partition = make_partition(settings, digits)
-    for client in range(4):
-        groups = partition.transformation[partition.client == client]
-        counts = np.bincount(groups, minlength=4)
-        assert counts.argmax() == client
-        assert counts[client] >= int(0.75 * counts.sum())
-    assert partition.truth == (0, 1, 2, 3)
+def test_samples_of_clients_of_several_groups_are_turned_by_their_own(digits, on_device):
+    partition = make_partition(IID(clients=4, transform="rotation", groups=4), digits)
     samples = all_samples(on_device, partition)
     positions = torch.arange(0, len(samples), 7)
     assert torch.equal(samples.raw()[positions], samples.raw(positions))
-    turns = samples.transformation[5]
-    assert torch.equal(samples.raw()[5], torch.rot90(on_device.train_x[samples.index[5]], int(turns), dims=(-2, -1)))
-
-
-def test_groups_of_samples_are_even_in_other_schemes(digits):
-    for scheme in (IID, Dirichlet):
-        partition = make_partition(scheme(transform="rotation", groups=4, per_sample=True), digits)
-        assert np.ptp(np.bincount(partition.transformation)) <= 1
-        assert partition.truth == ()
-
-
-def test_no_group_of_samples_at_p_zero(digits):
-    partition = make_partition(Majority(clients=4, p=0, transform="rotation", groups=4, per_sample=True), digits)
-    assert partition.truth == ()
-
-
-def test_two_groups_of_samples_are_the_clusters_of_majority(digits):
-    partition = make_partition(Majority(clients=2, p=1, transform="rotation", groups=2, per_sample=True), digits)
-    assert {partition.transformations[t].degrees for t in partition.transformation[partition.client == 1]} == {180}
+    turned = torch.nonzero(samples.transformation == 3)[5]
+    assert torch.equal(samples.raw()[turned], torch.rot90(on_device.train_x[samples.index[turned]], 3, dims=(-2, -1)))
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def run(images: Prepared, small: Make) -> RunFolder:
     embed("mine", ENCODER, "made")
     settings = small(
         data={"name": "made", "limit": None},
-        method={"name": "fedkmeans", "starts": 5},
+        method={"name": "fedkmeans"},
         partition={"kind": "auto", "clients": None},
         model={"clusters": 3, "encoder": None},
         rounds=12,
@@ -237,7 +237,7 @@ def test_a_run_on_vectors_shows_and_takes_images(home: Path, run: RunFolder) -> 
 def test_a_run_with_an_encoder_goes_on_only_with_its_weights(home: Path, images: Prepared, small: Make) -> None:
     settings = small(
         data={"name": "mine", "limit": None},
-        method={"name": "fedkmeans", "starts": 2},
+        method={"name": "fedkmeans"},
         partition={"kind": "auto", "clients": None},
         model={"encoder": ENCODER},
         rounds=3,

@@ -81,7 +81,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fedx": {"method": {"name": "fedx"}},
     "fedu2": {"method": {"name": "fedu2"}},
     "fedbyol": {"method": {"name": "fedbyol"}},
-    "fedema": {"method": {"name": "fedema", "stale": "mix"}, "rounds": 3},
+    "fedema": {"method": {"name": "fedema"}, "rounds": 3},
     "cfl": {
         "method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0, "similarity": "both"},
         "partition": SWAPPED,

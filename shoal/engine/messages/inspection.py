@@ -35,6 +35,8 @@ from shoal.methods.contract.message import Message, Tensors
 TO_SERVER = "message to the server"
 MIN_COMPARED_ANSWERS = 3
 """With fewer answers in a round their median does not show what is usual."""
+MAX_UPDATE_RATIO = 100.0
+"""Largest accepted change of the model, as a multiple of the round's median change."""
 MAX_ABS_VALUE = 1e12
 """Largest absolute value in a client's tensors for which the method declares no bound of its own."""
 MAX_MEMORY_BYTES = 4096e6
@@ -205,28 +207,27 @@ class Change:
     start: Callable[[], float]
 
 
-def too_large_changes(changes: Mapping[int, Change], max_update_ratio: float) -> dict[int, str]:
+def too_large_changes(changes: Mapping[int, Change]) -> dict[int, str]:
     """Return the clients that change the model far more than the others do, and why each is refused.
 
-    A change may be `max_update_ratio` times the median of the round; for a client with more samples than the median
+    A change may be `MAX_UPDATE_RATIO` times the median of the round; for a client with more samples than the median
     client the bound grows in proportion, since it takes more steps. A change shorter than the norm of the model from
     which the client began is never too large: if most clients have converged, one that still learns may be honest.
 
     Args:
         changes: of the clients of a round.
-        max_update_ratio: multiple of the median; 0: no bound.
     """
-    if not max_update_ratio or len(changes) < MIN_COMPARED_ANSWERS:
+    if len(changes) < MIN_COMPARED_ANSWERS:
         return {}
     median = statistics.median(change.norm for change in changes.values())
     samples = statistics.median(change.samples for change in changes.values())
     found = {}
     for client, change in changes.items():
-        bound = max_update_ratio * median * max(1.0, change.samples / max(1.0, samples))
+        bound = MAX_UPDATE_RATIO * median * max(1.0, change.samples / max(1.0, samples))
         if median and change.norm > bound and change.norm > change.start():
             found[client] = (
                 f"it changes the model by {change.norm:.3g}, and the median of the round is {median:.3g}: expected at "
-                f"most {bound:.3g} (participation.max_update_ratio)"
+                f"most {bound:.3g}"
             )
     return found
 
@@ -299,8 +300,7 @@ class RoundInspection:
         before = len(self.refused)
         if not self._measured:
             self._measured = True
-            max_update_ratio = self.opened.settings.participation.max_update_ratio
-            for client, why in too_large_changes(self._changes, max_update_ratio).items():
+            for client, why in too_large_changes(self._changes).items():
                 sentence = self._inspection.sentence(client, TO_SERVER, why)
                 self.refused[client] = Failed(sentence, FailureCause.MESSAGE_REFUSED)
         self.done = accepted(self.run, self.server.round + 1, self.done, self.refused)

@@ -109,7 +109,7 @@ class SumsInspection:
     def __post_init__(self) -> None:
         inspection = Inspection.from_opened(self.opened, self.server)
         changes = {each.client: change for each in self.done if (change := self._change(each)) is not None}
-        too_large = too_large_changes(changes, self.opened.settings.participation.max_update_ratio)
+        too_large = too_large_changes(changes)
         wrong = {client: inspection.sentence(client, TO_SERVER, why) for client, why in too_large.items()}
         for each in self.done:
             try:

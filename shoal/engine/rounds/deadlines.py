@@ -19,8 +19,6 @@ MIN_DEADLINE_SECONDS = 300.0
 """No work is late before; a worker that uses no core for so long counts as stopped."""
 FIRST_DEADLINE_SECONDS = 21600.0
 """Seconds for each client before any work of its kind was measured, and for the last evaluation."""
-COMPILE_SECONDS = 1800.0
-"""Additional seconds for compiled networks: a new process may compile them for each shape of batch."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +39,7 @@ class Limits:
     def from_settings(cls, workers: WorkersSection) -> Limits:
         """Return the limits of a run: the constants above, times `workers.timeout_factor`."""
         scale = workers.timeout_factor
-        extra = COMPILE_SECONDS if workers.compile != "off" else 0.0
-        return cls(
-            LONGEST_TIME_FACTOR * scale,
-            MIN_DEADLINE_SECONDS * scale + extra,
-            FIRST_DEADLINE_SECONDS * scale + extra,
-        )
+        return cls(LONGEST_TIME_FACTOR * scale, MIN_DEADLINE_SECONDS * scale, FIRST_DEADLINE_SECONDS * scale)
 
     def seconds(self, longest: float | None, clients: int = 1) -> float:
         """Return the limit of work whose longest measured time is `longest` seconds, or None: not yet measured."""

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import os
 import platform
-import shutil
 import sys
 from pathlib import Path
 
@@ -110,20 +109,6 @@ def expected_slots(workers: WorkersSection, device: str) -> int:
     return resolve_slots(workers.slots, device)
 
 
-def check_compiler(wanted: str) -> None:
-    """Check that `workers.compile` finds a compiler: it generates C++ (on a GPU a launcher in C).
-
-    Raises:
-        SettingsError: the settings ask for it, and there is no compiler.
-    """
-    names = [os.environ.get("CXX") or "g++", "clang++"]
-    if wanted != "off" and not any(map(shutil.which, names)):
-        raise SettingsError(
-            f"workers.compile is {wanted}, which needs a C++ compiler, and neither {names[0]} nor {names[1]} is on "
-            "the PATH: install one, or set workers.compile to off"
-        )
-
-
 def resolve(settings: Settings) -> Resolved:
     """Return device and precision, which are stored with the run, so that a resumed run computes as before.
 
@@ -131,7 +116,6 @@ def resolve(settings: Settings) -> Resolved:
         SettingsError: this machine lacks what the settings ask for.
     """
     device = resolve_device(settings.workers)
-    check_compiler(settings.workers.compile)
     return Resolved(device, resolve_precision(settings.workers.precision, device))
 
 

@@ -188,11 +188,10 @@ class Settings(Section):
         # Where they are left out, runs on images from before these settings are still found as like.
         views = {k: v for k, v in decisive["augment"].items() if v is not None or k not in OF_ARRAYS}
         decisive["augment"] = views
-        # Batched clients, sums of groups and compiled networks agree with single clients only up to rounding.
+        # Batched clients and sums of groups agree with single clients only up to rounding.
         bits_depend_on = {
             "batched": self.workers.batched > 1,
             "summed": self.workers.summed > 1,
-            "compile": self.workers.compile != "off",
             "deterministic": self.workers.deterministic,
         }
         named = ("precision", "device", *(name for name, used in bits_depend_on.items() if used))

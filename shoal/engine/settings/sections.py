@@ -242,13 +242,6 @@ class ParticipationSection(Section):
         description="simulated time: standard deviation, over clients, of the logarithm of the time for the same work; "
         "0 without a buffer: no time is simulated",
     )
-    max_update_ratio: float = Field(
-        100.0,
-        ge=0,
-        description="largest change of the model that the server accepts from a client, as a multiple of the round's "
-        "median change; changes shorter than the model's norm are always accepted, and the bound grows with a client's "
-        "samples; 0: no bound",
-    )
 
 
 class PrivacySection(Section):
@@ -364,9 +357,6 @@ class WorkersSection(Section):
         description="number of clients whose messages a worker sums before it sends them, where the method averages: "
         "for large models, and for hosts without a shared file system",
     )
-    compile: Literal["off", "default"] = Field(
-        "off", description="mode of torch.compile for the networks; off: networks are not compiled"
-    )
     graphs: Annotated[Literal["auto", "off", "on"], BeforeValidator(on_or_off)] = Field(
         "auto",
         description="capture local gradient steps as CUDA graphs and replay them, with the same bits; auto: on GPUs, "
@@ -421,11 +411,8 @@ class WorkersSection(Section):
                 f"workers.summed is {self.summed} and workers.batched is {self.batched}: set workers.summed to 1 or to "
                 "a multiple of workers.batched"
             )
-        if self.compile != "off" and self.batched > 1:
-            raise ValueError("workers.compile and workers.batched exclude each other: set only one of them")
-        other = "compile" if self.compile != "off" else "batched"
-        if self.graphs == "on" and (self.compile != "off" or self.batched > 1):
-            raise ValueError(f"workers.graphs=on and workers.{other} exclude each other: set only one of them")
+        if self.graphs == "on" and self.batched > 1:
+            raise ValueError("workers.graphs=on and workers.batched exclude each other: set only one of them")
         return self
 
 

@@ -68,7 +68,7 @@ class OpenedRun:
         """How this process captures steps as CUDA graphs: off, on, or (on GPUs only) auto."""
         workers = self.settings.workers
         no_gpu = workers.graphs == "auto" and self.device.type != "cuda"
-        if not self.working or no_gpu or workers.compile != "off":
+        if not self.working or no_gpu:
             return "off"
         return workers.graphs
 
@@ -86,7 +86,6 @@ class OpenedRun:
             s.participation.fraction,
             self.device,
             self.precision,
-            s.workers.compile if self.working else "off",
             s.dataclass("aggregation"),
             self.graphs,
             self.lineage.encoder_sha256,

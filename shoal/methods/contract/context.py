@@ -126,7 +126,6 @@ class Context:
         fraction: share of the clients that take part in a round.
         device: where tensors live.
         precision: fp32, tf32 (which the worker switches on) or bf16 (autocast).
-        compile: torch.compile of networks: off, or its mode.
         aggregation: how the server makes one model of the clients' models.
         graphs: local steps as CUDA graphs: off, on, or auto (where they can be captured and are taken often enough).
         encoder_sha256: digest that the weights of a pretrained encoder must have; empty: any.
@@ -141,7 +140,6 @@ class Context:
     fraction: float = 1.0
     device: torch.device = torch.device("cpu")  # noqa: RUF009 (a device is immutable)
     precision: str = "fp32"
-    compile: str = "off"
     aggregation: AggregationSettings = field(default_factory=AggregationSettings)
     graphs: str = "off"
     encoder_sha256: str = ""

@@ -55,6 +55,8 @@ FEATURES = "features"
 """In a client's memory: (n, d) float32, what the frozen encoder makes of its images."""
 SITE_MEAN = "site_mean"
 """In a client's memory: (d,) float64, the mean of its vectors."""
+STARTS = 30
+"""K-means starts that run side by side at first; fewer where their centres have too many values."""
 RACE_ITERATIONS = 5
 """Iterations for which all starts go on side by side."""
 RACE_SAMPLES = 4096
@@ -122,12 +124,6 @@ class SpaceVectors(LazyArray):
 class FeatureSettings(SpaceSettings):
     """Hyper-parameters of a federated clustering of vectors."""
 
-    starts: int = setting(
-        30,
-        "number of K-means starts that run side by side at first, fewer where their centres have more than 524,288 "
-        "values together; the one of the least cost goes on",
-        ge=1,
-    )
     min_points: int = setting(
         2,
         "smallest number of a client's samples behind a centre, a sum or a moment that it sends; smaller groups would "
@@ -332,7 +328,7 @@ class FeatureClustering(Method):
             found = [(each["centres"], each["counts"]) for each in answers]  # a few vectors each
             local, counts = (torch.cat(parts) for parts in zip(*found, strict=True))
             rng = Streams(self.context.seed).numpy("kmeans server")
-            starts = min(self.settings.starts, max(1, MAX_RACE_VALUES // (self.context.clusters * local.shape[1])))
+            starts = min(STARTS, max(1, MAX_RACE_VALUES // (self.context.clusters * local.shape[1])))
             centres = starting_centres(local, counts, self.context.clusters, starts, rng)
             return server.next({**server.model, CENTRES: centres})
         return self.moved(server, summed(answers))

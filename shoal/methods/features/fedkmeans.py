@@ -36,6 +36,8 @@ from shoal.methods.features.feature_clustering import (
 
 PRICES = "prices"
 """Among the server's tensors, with evenness once the race is decided: (1, c) float64, in squared distances."""
+SOFTNESS = 0.1
+"""How softly samples belong to clusters with prices, in mean squared distances."""
 UNIT = "unit"
 """Among the server's facts, with prices: the mean squared distance to the nearest centre at the end of the race."""
 
@@ -49,9 +51,6 @@ class FedKMeansSettings(FeatureSettings):
         "weight of clusters of one size over the federation, in mean squared distances to the nearest centre; 0: "
         "clusters of any size. Set it (0.5, say) only where you know that classes are about equally frequent",
         ge=0,
-    )
-    softness: float = setting(
-        0.1, "with evenness: how softly samples belong to clusters, in mean squared distances", gt=0
     )
 
 
@@ -71,7 +70,7 @@ class FedKMeans(FeatureClustering):
 
     def softness(self, server: Server) -> float:
         """How softly samples belong to clusters, in squared distances."""
-        return float(self.settings.softness * server.facts[UNIT])
+        return float(SOFTNESS * server.facts[UNIT])
 
     def broadcast(self, server: Server, client: int) -> Message:
         """Return the space and the centres, with prices also the softness."""

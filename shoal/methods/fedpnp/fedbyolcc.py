@@ -2,13 +2,13 @@
 
 Miao and Koyuncu 2024, section 3.1, name it in one sentence: BYOL's mean squared error (Grill et al. 2020) takes the
 place of the instance loss, and the cluster-level loss is that of contrastive clustering (Li et al. 2021). The momentum,
-the heads and the target's start in a round are our choices.
+the heads and the target's start in each round, the broadcast weights, are our choices.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Update
@@ -16,14 +16,10 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.fedpnp.cluster_method import ClusterMethod
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
 from shoal.methods.losses.contrastive import cluster_contrastive
-from shoal.methods.training.local import compiled, load, seeded, weights
+from shoal.methods.training.local import load, seeded, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.models.heads import ByolClusterNet
-
-TargetStart = Literal["restart", "keep"]
-TARGET = "target."
-"""Prefix of the momentum target's tensors in a client's memory."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +29,12 @@ class FedBYOLCCSettings:
     momentum: float = setting(
         0.99, "momentum of the target network: the share of its weights that it keeps in each step", ge=0, le=1
     )
-    target: TargetStart = setting(
-        "restart", "target network at the start of a round: restarted from the broadcast weights, or kept by the client"
-    )
     tau_cluster: float = setting(1.0, "temperature of the cluster-level contrastive loss", gt=0)
     alpha: float = setting(1.0, "weight of the cluster-level loss", ge=0)
 
 
 class FedBYOLCC(ClusterMethod):
-    """FedBYOLCC as a method: server state is one `ByolClusterNet`; with `keep`, a client remembers its target."""
+    """FedBYOLCC as a method: server state is one `ByolClusterNet`; clients keep nothing."""
 
     name = "fedbyolcc"
     Settings = FedBYOLCCSettings
@@ -58,16 +51,12 @@ class FedBYOLCC(ClusterMethod):
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Take local epochs from the broadcast weights, with the momentum target beside them."""
-        keep = self.settings.target == "keep"
         network = self.network()
         load(network, message.tensors)
-        target = compiled(make_target(network), self.context.compile)
-        if keep and client.memory:
-            load(target, client.memory, TARGET)
+        target = make_target(network)
 
         def finish(taken: TakenSteps) -> Update:
-            memory = weights(target, TARGET) if keep else None
-            return Update(Message(weights(network), {"n": len(client.train)}), memory=memory, metrics=taken.metrics)
+            return Update(Message(weights(network), {"n": len(client.train)}), metrics=taken.metrics)
 
         return self.view_steps(client, network, finish, companions={"target": target})
 

@@ -118,7 +118,7 @@ class FedPNP(ClusterMethod):
         with self.context.autocast():
             now = model(x)
             # Round 1 has no past: the current soft labels stand in.
-            labels = self._past_labels(model, x) if PAST in model.companions else now.y.detach()
+            labels = model.ask(PAST, x, part="labels") if PAST in model.companions else now.y.detach()
         truth = classes[0] if classes else None
         instance, pool_metrics = self._instance_loss(now.z, labels, truth)
         y_a, y_b = now.y.chunk(2)
@@ -130,14 +130,6 @@ class FedPNP(ClusterMethod):
             "confidence": labels.amax(1).mean(),
             **shares,
         }
-
-    def _past_labels(self, model: LocalModel, x: Tensor) -> Tensor:
-        """Return the past model's soft labels (2n, c). What is compiled is a whole pass."""
-        if self.context.compile != "off":
-            result: Tensor = model.ask(PAST, x).y
-        else:
-            result = model.ask(PAST, x, part="labels")
-        return result
 
     def _instance_loss(self, z: Tensor, labels: Tensor, truth: Tensor | None) -> StepResult:
         """Return the instance-level loss of both views' projections (2n, p), and the shares that judge the pools."""

@@ -230,7 +230,7 @@ class _Training:
         self.online = dict(self.network.named_parameters())
         self.slow = dict(self.target.named_parameters())
         body = [*self.network.encoder.parameters(), *self.network.instance.parameters()]
-        self.optimiser = build_optimiser(body, context.local, client.streams.round, context.device)
+        self.optimiser = build_optimiser(body, context.local, client.streams.round)
         self.optimiser.add_param_group({"params": list(self.network.predictor.parameters())})
         self.labels = torch.zeros(len(client.train), dtype=torch.int64, device=context.device)
         if client.memory:

@@ -1,12 +1,12 @@
 """FedBYOL: BYOL (Grill et al. 2020) with federated averaging of online network and predictor.
 
-A client keeps its momentum target between rounds, or begins each round with a copy of what was broadcast.
+A client keeps its momentum target between rounds; its first one is a copy of what was broadcast.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 import torch
 
@@ -15,7 +15,7 @@ from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
 from shoal.methods.ssd.self_supervised import HIDDEN_FACTOR, SelfSupervised
-from shoal.methods.training.local import compiled, load, weights
+from shoal.methods.training.local import load, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.models.heads import ByolNet
@@ -29,9 +29,6 @@ class FedBYOLSettings:
 
     momentum: float = setting(
         0.99, "momentum of the target network: the share of its weights that it keeps in each step", ge=0, le=1
-    )
-    target: Literal["restart", "keep"] = setting(
-        "keep", "target network at the start of a round: restarted from the broadcast weights, or kept by the client"
     )
 
 
@@ -55,25 +52,23 @@ class FedBYOL(SelfSupervised):
 
     def keeps_target(self, client: Client) -> bool:
         """Return whether the client continues with the target of its last round."""
-        return self.settings.target == "keep" and bool(client.memory)
+        return bool(client.memory)
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Return local epochs with the momentum target beside the network."""
         network = cast(ByolNet, self.network())
         remembered = self.begin(network, message, client)
-        target = compiled(make_target(network), self.context.compile)
+        target = make_target(network)
         if self.keeps_target(client):
             load(target, client.memory, TARGET)
 
         def finish(taken: TakenSteps) -> Update:
-            memory = remembered | self.remember(network)
-            if self.settings.target == "keep":
-                memory |= weights(target, TARGET)
+            memory = remembered | self.remember(network) | weights(target, TARGET)
             names = [name for name in ("lambda", "divergence") if name in memory]
             values = torch.stack([memory[name] for name in names]).tolist() if names else []
             numbers = dict(zip(names, values, strict=True))
             message_up = Message(weights(network), {"n": len(client.train)})
-            return Update(message_up, memory=memory or None, metrics=taken.metrics | numbers)
+            return Update(message_up, memory=memory, metrics=taken.metrics | numbers)
 
         keep_last = self.keeps_last_batch(message)
         return self.view_steps(client, network, finish, companions={"target": target}, keep_last=keep_last)

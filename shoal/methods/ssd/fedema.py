@@ -7,7 +7,6 @@ drifted apart, the more it keeps of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import nn
@@ -31,11 +30,6 @@ class FedEMASettings(FedBYOLSettings):
         "autoscaling: share of its own weights that a client keeps when it first mixes them with the global model",
         gt=0,
         le=1,
-    )
-    stale: Literal["restart", "mix"] = setting(
-        "restart",
-        "start of a client that missed the previous round: restart from the broadcast weights, as in the authors' "
-        "code, or mix them with its own",
     )
 
 
@@ -99,14 +93,12 @@ class FedEMA(FedBYOL):
         return memory | {"lambda": scale.reshape(()).double(), "divergence": distance.reshape(())}
 
     def mixes(self, client: Client) -> bool:
-        """Return whether the client has weights to mix: of the previous round, or of any round with `stale: mix`."""
-        if not client.memory:
-            return False
-        return self.settings.stale == "mix" or int(client.memory["round"]) == client.streams.round - 1
+        """Return whether the client has weights to mix: those of the previous round, as in the authors' code."""
+        return bool(client.memory) and int(client.memory["round"]) == client.streams.round - 1
 
     def keeps_target(self, client: Client) -> bool:
-        """Return FedBYOL's answer for a client that mixes; a client that restarts also restarts its target."""
-        return super().keeps_target(client) and self.mixes(client)
+        """Return whether the client mixes: one that restarts also restarts its target."""
+        return self.mixes(client)
 
     def remember(self, network: ByolNet) -> Tensors:
         """Return the trained online network."""

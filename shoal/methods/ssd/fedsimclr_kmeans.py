@@ -80,6 +80,11 @@ FORWARD_ROWS = 512
 """Samples in one forward pass."""
 Step = Literal["train", "measure", "start", "move"]
 """Purpose of a round: learn features, measure them, start K-means, or take one iteration of it."""
+SOFTNESS = 0.05
+"""How softly samples belong to clusters with prices, in squared distances.
+
+Where two clusters differ by this much, a sample belongs to the dearer one by 1/e as much as to the other.
+"""
 UNEVEN_SIZES = 0.1
 """Standard deviation of the logarithms of the clusters' sizes above which prices do not fit the data.
 
@@ -124,12 +129,6 @@ class FedSimCLRKMeansSettings(FedSimCLRSettings):
         "draws samples by 0.7 times this; dropped where the sizes stay uneven all the same; 0: plain K-means with "
         "clusters of any size",
         ge=0,
-    )
-    softness: float = setting(
-        0.05,
-        "with evenness: how softly samples belong to clusters, in squared distances; where two clusters differ by this "
-        "much, a sample belongs to the dearer one by 1/e as much as to the other",
-        gt=0,
     )
     starts: int = setting(
         30,
@@ -270,7 +269,7 @@ class FedSimCLRKMeans(FedSimCLR):
         """Return the bounds of a client's score under each start; None where features are not of unit length."""
         if PROJECTION not in server.model:
             return None
-        return score_bounds(server.model[CENTRES], server.model.get(PRICES), self.settings.softness, samples)
+        return score_bounds(server.model[CENTRES], server.model.get(PRICES), SOFTNESS, samples)
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Run FedSimCLR's local epochs, or send moments, local centres, or the sums of one K-means iteration."""
@@ -323,7 +322,7 @@ class FedSimCLRKMeans(FedSimCLR):
         least = self.settings.min_points
         if PRICES not in tensors:
             return cluster_sums(x, tensors[CENTRES], least=least)._asdict()
-        return soft_sums(x, tensors[CENTRES], tensors[PRICES], self.settings.softness, least=least)._asdict()
+        return soft_sums(x, tensors[CENTRES], tensors[PRICES], SOFTNESS, least=least)._asdict()
 
     def features(self, message: Message, client: Client) -> tuple[Tensor, Tensors | None]:
         """Return the features (n, d) of the client's samples under the fixed encoder, and the memory where it is new.
@@ -389,7 +388,7 @@ class FedSimCLRKMeans(FedSimCLR):
             counts = total["counts"]
             evenness = self.settings.evenness
             costs = cost(total["value"], prices, counts, evenness)
-            moved[PRICES] = moved_prices(prices, counts, total["products"], self.settings.softness, evenness)
+            moved[PRICES] = moved_prices(prices, counts, total["products"], SOFTNESS, evenness)
         else:
             costs = total["inertia"]
         best = int(costs.argmin())

@@ -20,7 +20,7 @@ from shoal.methods.losses.byol import make_target
 from shoal.methods.losses.contrastive import contrastive
 from shoal.methods.losses.relational import relational
 from shoal.methods.ssd.self_supervised import SelfSupervised
-from shoal.methods.training.local import compiled, load, weights
+from shoal.methods.training.local import load, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.models.heads import ByolNet
@@ -37,8 +37,6 @@ class FedXSettings:
 
     tau: float = setting(0.1, "temperature of all losses", gt=0)
     tau_target: float = setting(0.1, "temperature of the target of the relational losses", gt=0)
-    relational: float = setting(1.0, "weight of the relational losses; 0 leaves them out", ge=0)
-    distilled: float = setting(1.0, "weight of the losses that learn from the global model; 0 leaves them out", ge=0)
 
 
 class FedX(SelfSupervised):
@@ -56,7 +54,7 @@ class FedX(SelfSupervised):
         """Return local epochs with the global model beside the network, and other samples beside each batch."""
         network = cast(ByolNet, self.network())
         load(network, message.tensors)
-        sent = compiled(make_target(network).eval(), self.context.compile)
+        sent = make_target(network).eval()
 
         def finish(taken: TakenSteps) -> Update:
             return Update(Message(weights(network), {"n": len(client.train)}), metrics=taken.metrics)
@@ -85,8 +83,7 @@ class FedX(SelfSupervised):
         contrast_sent = contrastive(p_a, sent_b, s.tau)
         relation = relational(z_a, z_b, z_others, s.tau, s.tau_target)
         relation_sent = relational(p_a, p_b, sent_others, s.tau, s.tau_target)
-        loss = contrast + s.relational * relation + s.distilled * (contrast_sent + s.relational * relation_sent)
-        return loss, {
+        return contrast + relation + (contrast_sent + relation_sent), {
             "loss_local": contrast,
             "loss_global": contrast_sent,
             "loss_relation_local": relation,

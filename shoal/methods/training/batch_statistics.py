@@ -155,10 +155,9 @@ def _settle_in_one_pass(
 
     hooks = [layer.register_forward_pre_hook(settle_first) for layer in layers]
     try:
-        # `forward`, not a call: a compiled network would not stop for hooks.
         with context.autocast():
             all_batches = [batch for own in batches for batch in own]
-            network.forward(torch.cat(all_batches) if len(all_batches) > 1 else all_batches[0])
+            network(torch.cat(all_batches) if len(all_batches) > 1 else all_batches[0])
     finally:
         for hook in hooks:
             hook.remove()
@@ -189,9 +188,8 @@ def _order(
     batch = parties[0].batches[0]()
     hooks = [layer.register_forward_pre_hook(record) for layer in layers]
     try:
-        # `forward`, not a call: a compiled network would not stop for hooks.
         with context.autocast():
-            network.forward(batch[:2])
+            network(batch[:2])
     finally:
         for hook in hooks:
             hook.remove()
@@ -224,7 +222,7 @@ def _moments(network: nn.Module, layer: _BatchNorm, party: Party, context: Conte
         for batch in party.batches:
             try:
                 with context.autocast():
-                    network.forward(batch())
+                    network(batch())
             except _Reached:
                 pass
     finally:

@@ -36,7 +36,7 @@ def seeded(
     purpose: str = "init",
     cache: MutableMapping[str, nn.Module] | None = None,
 ) -> nn.Module:
-    """Return a network on the run's device whose initial weights depend on (seed, purpose) alone, compiled if set.
+    """Return a network on the run's device whose initial weights depend on (seed, purpose) alone.
 
     Args:
         build: makes the network, from torch's global generator.
@@ -52,29 +52,11 @@ def seeded(
         network = network.to(context.device).to(memory_format=torch.channels_last)
         if cache is not None:
             cache[purpose] = copy_network(network)
-    return compiled(network, context.compile)
-
-
-def compiled(network: nn.Module, mode: str) -> nn.Module:
-    """Return the network, set to be compiled at its first call by torch.compile in this mode; `off`: as it is.
-
-    All networks of one kind in a process share the code that was compiled for the first of them.
-    """
-    if mode != "off":
-        # Every shape has its own code, however many there are: results must not depend on the shapes that came before.
-        torch._dynamo.config.recompile_limit = 10_000
-        torch._dynamo.config.accumulated_recompile_limit = 10_000
-        network.compile(mode=mode, dynamic=False)
     return network
 
 
 def build_optimiser(
-    parameters: Iterable[nn.Parameter],
-    local: LocalSettings,
-    round: int,
-    device: torch.device,
-    *,
-    capturable: bool = False,
+    parameters: Iterable[nn.Parameter], local: LocalSettings, round: int, *, capturable: bool = False
 ) -> torch.optim.Optimizer:
     """Return Adam or SGD by the settings, at the learning rate of round `round` (1-based).
 

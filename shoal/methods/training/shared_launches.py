@@ -68,15 +68,14 @@ class SharedLaunches:
 
     Args:
         networks: the trained network and its companions.
-        context: gives device and precision. On a CPU, where networks are compiled, and without a context, every layer
-            works on its own.
+        context: gives device and precision. On a CPU and without a context every layer works on its own.
     """
 
     def __init__(self, networks: Iterable[nn.Module], context: Context | None) -> None:
         self._norms: list[_BatchNorm] = []
         self._trained: list[tuple[dict[str, Any], str]] = []
         self._fixed: list[tuple[dict[str, Any], str]] = []
-        self._active = context is not None and context.device.type != "cpu" and context.compile == "off"
+        self._active = context is not None and context.device.type != "cpu"
         if context is None or not self._active:
             return
         modules = {module: None for network in networks for module in network.modules()}

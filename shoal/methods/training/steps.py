@@ -40,7 +40,7 @@ from shoal.methods.training.shared_launches import SharedLaunches
 
 
 class GradientMethod(Method):
-    """A method whose local work is gradient steps with one loss for all clients, which can be compiled and batched.
+    """A method whose local work is gradient steps with one loss for all clients, which can be batched.
 
     A subclass implements `local_steps` and `step_loss`. It overrides `after_step` where companions follow the network,
     `optimiser` where the section `local` does not choose it, and `stackable` where the networks of several clients
@@ -115,7 +115,7 @@ class GradientMethod(Method):
     def optimiser(self, parameters: Iterable[nn.Parameter], round: int) -> torch.optim.Optimizer:
         """Return a fresh optimiser for round `round` (1-based), by default that of the section `local`."""
         c = self.context
-        return build_optimiser(parameters, c.local, round, c.device, capturable=self.captures)
+        return build_optimiser(parameters, c.local, round, capturable=self.captures)
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Take the steps of one client."""

@@ -116,7 +116,7 @@ class ClusterGAN(Method):
 
     def optimiser(self, parameters: Iterable[Parameter], client: Client) -> torch.optim.Optimizer:
         """Build the optimiser of the settings; Adam has the moments 0.5 and 0.9 that are usual for such games."""
-        built = build_optimiser(parameters, self.context.local, client.streams.round, self.context.device)
+        built = build_optimiser(parameters, self.context.local, client.streams.round)
         for group in built.param_groups:
             if "betas" in group:
                 group["betas"] = (0.5, 0.9)

@@ -121,7 +121,7 @@ class FlowMethod(Method):
         vectors.load(flow, start)
         draws = minibatches(client.streams, k, len(positions), self.settings.steps, local.batch).to(positions.device)
         points = self.points(client.train, client.streams, f"flow noise {k}")
-        optimiser = build_optimiser(flow.parameters(), local, round, self.context.device)
+        optimiser = build_optimiser(flow.parameters(), local, round)
         total = torch.zeros((), dtype=torch.float64, device=positions.device)
         for rows in draws:
             loss = -flow.log_prob(points(positions[rows])).mean()
@@ -153,7 +153,7 @@ class FlowMethod(Method):
             f"flow.{name}": part.reshape(-1, *p.shape).clone().requires_grad_()
             for (name, p), part in zip(flow.named_parameters(), starts[ks].split(sizes, 1), strict=True)
         }
-        optimiser = build_optimiser(cast("Iterable[nn.Parameter]", stacked.values()), local, round, self.context.device)
+        optimiser = build_optimiser(cast("Iterable[nn.Parameter]", stacked.values()), local, round)
         log_prob = torch.func.vmap(lambda weights, x: torch.func.functional_call(_Density(flow), weights, (x,)))
         draws = [
             minibatches(client.streams, k, len(positions[k]), self.settings.steps, local.batch).to(positions[k].device)

@@ -27,12 +27,14 @@ from shoal.methods.contract.prediction import Assignment, Prediction
 from shoal.methods.scores.assignment import assign_samples, assignment_metrics, nearest_centres
 from shoal.methods.uifca.declared import beyond_centres, centres_form, memory_form
 
+STARTS = 10
+"""Number of starts of K-means on clients and on the server; the best one counts."""
+
 
 @dataclass(frozen=True)
 class KFedSettings:
     """Hyper-parameters of k-FED."""
 
-    starts: int = setting(10, "number of starts of K-means on clients and on the server; the best one counts", ge=1)
     min_points: int = setting(
         2,
         "smallest number of points whose mean a centre is: smaller clusters are joined to the nearest; with 1 a client "
@@ -41,14 +43,12 @@ class KFedSettings:
     )
 
 
-def local_clustering(
-    x: np.ndarray, clusters: int, rng: np.random.Generator, starts: int, min_points: int
-) -> Clustering:
+def local_clustering(x: np.ndarray, clusters: int, rng: np.random.Generator, min_points: int) -> Clustering:
     """Return K-means of one client's points (n, d); clusters below `min_points` points are joined to the nearest."""
-    return join_small(x, kmeans(x, min(clusters, len(x)), rng, starts=starts), min_points)
+    return join_small(x, kmeans(x, min(clusters, len(x)), rng, starts=STARTS), min_points)
 
 
-def local_centres(client: Client, clusters: int, starts: int, min_points: int) -> tuple[Tensor, Tensor]:
+def local_centres(client: Client, clusters: int, min_points: int) -> tuple[Tensor, Tensor]:
     """Return a client's centres float32 (k, d), k <= clusters, and the local cluster of each point, int64 (n,).
 
     Raises:
@@ -64,17 +64,15 @@ def local_centres(client: Client, clusters: int, starts: int, min_points: int) -
         )
     if not np.isfinite(x).all():
         raise ClientError(f"client {client.id} holds values that are not finite")
-    found = local_clustering(x, clusters, client.streams.numpy("kfed"), starts, min_points)
+    found = local_clustering(x, clusters, client.streams.numpy("kfed"), min_points)
     return torch.from_numpy(found.centres).float(), torch.from_numpy(found.cluster)
 
 
-def gather_centres(
-    updates: Iterable[Update], clusters: int, starts: int, rng: np.random.Generator
-) -> tuple[Tensor, Tensors]:
+def gather_centres(updates: Iterable[Update], clusters: int, rng: np.random.Generator) -> tuple[Tensor, Tensors]:
     """Return the server's K-means over all local centres: centres (clusters, d), and `labels/I` for each client I."""
     rows = [(update.client, update.message.tensors["centres"]) for update in updates]
     every = torch.cat([centres for _, centres in rows]).cpu()
-    found = kmeans(every.numpy(), clusters, rng, starts=starts)
+    found = kmeans(every.numpy(), clusters, rng, starts=STARTS)
     labels = torch.from_numpy(found.cluster).split([len(centres) for _, centres in rows])
     by_client = {f"labels/{client}": part.clone() for (client, _), part in zip(rows, labels, strict=True)}
     return torch.from_numpy(found.centres).float(), by_client
@@ -111,14 +109,13 @@ class KFed(Method):
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Send local centres, and remember the local clusters."""
-        s = self.settings
-        centres, local = local_centres(client, self.context.clusters, s.starts, s.min_points)
+        centres, local = local_centres(client, self.context.clusters, self.settings.min_points)
         return Update(Message({"centres": centres}), memory={"local": local})
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Cluster the centres; the run is finished."""
         rng = Streams(self.context.seed).numpy("kfed server")
-        centres, labels = gather_centres(updates, self.context.clusters, self.settings.starts, rng)
+        centres, labels = gather_centres(updates, self.context.clusters, rng)
         return server.next({"centres": centres}, state=labels, finished=True)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:

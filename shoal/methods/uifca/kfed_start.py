@@ -17,9 +17,6 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.uifca.kfed import gather_centres, local_centres
 from shoal.methods.uifca.state import UIFCAState
 
-STARTS = 10
-"""Number of starts of K-means on clients and server; the best counts."""
-
 
 def send_centres(client: Client, clusters: int, min_points: int) -> Update:
     """Send a client's local centres, each of `min_points` points or more; the client keeps its local clusters.
@@ -27,13 +24,13 @@ def send_centres(client: Client, clusters: int, min_points: int) -> Update:
     Raises:
         ClientError: the client has fewer than `min_points` points, or values that are not finite.
     """
-    centres, local = local_centres(client, clusters, STARTS, min_points)
+    centres, local = local_centres(client, clusters, min_points)
     return Update(Message({"centres": centres}), memory={"local": local})
 
 
 def labels_of(updates: Iterable[Update], clusters: int, seed: int) -> Tensors:
     """Cluster all local centres: `labels/I` holds a cluster for each local cluster of client I, int64."""
-    _, labels = gather_centres(updates, clusters, STARTS, Streams(seed).numpy("kfed server"))
+    _, labels = gather_centres(updates, clusters, Streams(seed).numpy("kfed server"))
     return labels
 
 

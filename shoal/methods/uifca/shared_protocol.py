@@ -23,6 +23,8 @@ from shoal.methods.uifca.latent_mixture import LOG_DEVIATIONS, MEANS
 
 OFFSETS = "offsets"
 """Tensor of the model (K,), subtracted from scaled log-densities."""
+BALANCE = 0.5
+"""How far the server evens out the sizes of the clusters over all clients in a round."""
 MIN_DEVIATION = 1e-2
 """Added to the deviations that the Gaussians begin with."""
 Phase = Literal["centres", "moments", "learn"]
@@ -108,19 +110,18 @@ def gaussians(updates: Iterable[Update]) -> Tensors:
     return {MEANS: mean.float(), LOG_DEVIATIONS: (variance.sqrt() + MIN_DEVIATION).log().float()}
 
 
-def moved_offsets(offsets: Tensor, fullness: Tensor, balance: float) -> Tensor:
-    """Return offsets (K,) moved by `balance` times the log of a cluster's size over an even share.
+def moved_offsets(offsets: Tensor, fullness: Tensor) -> Tensor:
+    """Return offsets (K,) moved by `BALANCE` times the log of a cluster's size over an even share.
 
     Args:
         offsets: so far.
         fullness: summed posteriors over the points of all clients of the round, (K,).
-        balance: with 1 the sizes are even at once if clusters do not interact; with 0 nothing changes.
 
-    >>> moved_offsets(torch.zeros(2), torch.tensor([3.0, 1.0]), 1.0).exp()
-    tensor([1.5000, 0.5000])
+    >>> moved_offsets(torch.zeros(2), torch.tensor([3.0, 1.0])).exp()
+    tensor([1.2247, 0.7071])
     """
     share = fullness.double() / fullness.double().sum().clamp_min(1e-12)
-    return (offsets.double() + balance * (share * len(share)).clamp_min(1e-3).log()).float()
+    return (offsets.double() + BALANCE * (share * len(share)).clamp_min(1e-3).log()).float()
 
 
 def _check_point_number(message: Message) -> str | None:

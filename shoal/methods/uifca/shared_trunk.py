@@ -5,7 +5,7 @@ comparison of their densities says little about the cluster. Here the flows are 
 in IFCA's weight sharing (Ghosh et al. 2020, section 5), and a Gaussian of each cluster in its latent space. Moreover:
 
 - Every client has its own mixing proportions, the shares of the clusters among its points. It trains with them, and it
-  assigns with their power `proportions`.
+  assigns with their square root.
 - The loss adds to the likelihood the contrast of a point's cluster with the others (cross-entropy of the posteriors),
   on views.
 - A point goes to the cluster that is likeliest on average over several views of it.
@@ -51,6 +51,12 @@ MIN_SHARE = 1e-30
 """Share, in training, of a cluster of which a client has no point: its Gaussian does not move then."""
 MAX_PIXEL = 255.999
 """Largest value of a pixel in the input of flows."""
+TEMPERATURE = 0.15
+"""Nats per dimension by which log-densities are divided in posteriors: the larger, the softer."""
+PROPORTIONS_POWER = 0.5
+"""Power of a client's own mixing proportions where it assigns its points."""
+VIEWS = 4
+"""Number of views of an image whose posteriors are averaged where it is assigned."""
 FIRST_FACTOR = 2
 """The first cluster round, which learns k-FED's clusters, has so many times as many communication rounds as others."""
 
@@ -73,25 +79,6 @@ class SharedUIFCASettings:
     width: int = setting(
         16, "number of filters in the flow's networks; for tabular and dense flows a quarter of the hidden width", ge=1
     )
-    contrast: float = setting(
-        1.0,
-        "weight of the contrast of a point's cluster with the others, beside the nats per dimension, where a client "
-        "has all clusters in equal shares; it falls with the number of the client's clusters",
-        ge=0,
-    )
-    temperature: float = setting(
-        0.15, "nats per dimension by which log-densities are divided in posteriors: the larger, the softer", gt=0
-    )
-    proportions: float = setting(
-        0.5,
-        "power of a client's own mixing proportions where it assigns its points; 0: all clusters are equally likely",
-        ge=0,
-        le=1,
-    )
-    balance: float = setting(
-        0.5, "how far the server evens out the sizes of the clusters over all clients in a round; 0: not", ge=0, le=1
-    )
-    views: int = setting(4, "number of views of an image whose posteriors are averaged where it is assigned", ge=1)
     min_points: int = setting(2, "smallest number of points whose mean a centre of k-FED is; see method kfed", ge=1)
 
 
@@ -220,7 +207,7 @@ class SharedUIFCA(Method):
             before = kfed_start.kfed_assignment(message, client)
         of_round = int(client.memory["cluster_round"]) if "cluster_round" in client.memory else 0
         due = before is None or of_round < state.cluster_round
-        views = self.settings.views if due and self.context.spec.kind == "image" else 1
+        views = VIEWS if due and self.context.spec.kind == "image" else 1
         soft = self.posteriors(network, message.tensors[OFFSETS], client, before, views)
         after = soft.argmax(1) if before is None or due else before.to(soft.device)
         changed = len(after) if before is None else int((after != before.to(after.device)).sum())
@@ -242,7 +229,7 @@ class SharedUIFCA(Method):
         prior = -offsets.to(device)
         if cluster is not None:
             counts = torch.bincount(cluster.to(device), minlength=len(prior)).float() + 1
-            prior = prior + self.settings.proportions * (counts / counts.sum()).log()
+            prior = prior + PROPORTIONS_POWER * (counts / counts.sum()).log()
         generator = client.streams.torch("assignment", device)
         parts = []
         with torch.no_grad():
@@ -253,7 +240,7 @@ class SharedUIFCA(Method):
 
     def scaled(self, log_density: Tensor) -> Tensor:
         """Return log-densities in units of the temperature, of which posteriors are the softmax."""
-        return log_density / (self.settings.temperature * math.prod(self.context.spec.shape))
+        return log_density / (TEMPERATURE * math.prod(self.context.spec.shape))
 
     def positions(self, client: Client) -> Tensor:
         """Return the positions of all points of a client, int64 (n,)."""
@@ -270,20 +257,20 @@ class SharedUIFCA(Method):
 
     def learn(self, network: LatentMixture, client: Client, assigned: Assigned, state: State) -> Update:
         """Take minibatch steps on the nats per dimension of points in their clusters, and on the contrast."""
-        s = self.settings
         local = self.context.local
         clusters = self.context.clusters
         dimensions = math.prod(self.context.spec.shape)
         counts = torch.bincount(assigned.cluster, minlength=clusters)
         share = (counts / len(client.train)).clamp_min(MIN_SHARE).log()
-        weight = s.contrast * breadth(share) / clusters
+        # Where a client has all clusters in equal shares, the contrast counts as much as the nats per dimension.
+        weight = breadth(share) / clusters
         network.train()
-        round = client.streams.round
-        optimiser = build_optimiser(network.flow.parameters(), local, round, self.context.device)
+        optimiser = build_optimiser(network.flow.parameters(), local, client.streams.round)
         rate = GAUSSIAN_RATE * optimiser.param_groups[0]["lr"]
         optimiser.add_param_group({"params": [network.means, network.log_deviations], "lr": rate})
         generator = client.streams.torch("views", self.context.device)
-        draws = minibatches(client.streams, 0, len(client.train), s.steps, local.batch).to(assigned.cluster.device)
+        draws = minibatches(client.streams, 0, len(client.train), self.settings.steps, local.batch)
+        draws = draws.to(assigned.cluster.device)
 
         def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
             density = network(self.points(client, positions, generator, view=True))
@@ -336,7 +323,7 @@ class SharedUIFCA(Method):
             fullness += sent["fullness"].double()
         rows = [mean.mean() if mean.weight else start for mean, start in zip(own, gaussian, strict=True)]
         tensors = shared.mean() | {name: torch.stack([row[name] for row in rows]) for name in GAUSSIAN}
-        tensors[OFFSETS] = moved_offsets(server.model[OFFSETS], fullness, self.settings.balance)
+        tensors[OFFSETS] = moved_offsets(server.model[OFFSETS], fullness)
         return tensors
 
     # --- what is found --------------------------------------------------------------------------------------------
@@ -348,7 +335,7 @@ class SharedUIFCA(Method):
         """
         network = self.loaded(server.model)
         offsets = server.model[OFFSETS]
-        views = self.settings.views if self.context.spec.kind == "image" else 1
+        views = VIEWS if self.context.spec.kind == "image" else 1
         index = []
         cluster = []
         truth = []

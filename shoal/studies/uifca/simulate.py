@@ -102,7 +102,7 @@ def kfed_clusters(x: Tensor, clusters: int, seed: int) -> np.ndarray:
     local = []
     centres = []
     for i, points in enumerate(x.numpy()):
-        found = local_clustering(points, clusters, Streams(seed, 1, i).numpy("kfed"), starts=10, min_points=2)
+        found = local_clustering(points, clusters, Streams(seed, 1, i).numpy("kfed"), min_points=2)
         local.append(found.cluster)
         centres.append(found.centres)
     labels = kmeans(np.concatenate(centres), clusters, Streams(seed).numpy("kfed server")).cluster

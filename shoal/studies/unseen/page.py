@@ -18,7 +18,7 @@ NULLS = {RANDOM: "random", RAW: "raw", STANDARDISED: "standardised", UNTRAINED: 
 def runs_table(study: Study, scale: str, one: Kept) -> str:
     """Return the page's part on a kept result: counts, the table of runs, and the reasons that the runs gave."""
     parts = [counts(study, scale, one), table(HEAD, body(study, scale, one), SIDES), repeats(study, one)]
-    parts += [reasons(study, scale, one, what) for what in ("method", "verdict")]
+    parts += [reasons(study, one, what) for what in ("method", "verdict")]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -140,11 +140,11 @@ def yes_or_no(met: bool) -> str:
     return "yes" if met else "**no**"
 
 
-def reasons(study: Study, scale: str, one: Kept, what: str) -> str:
+def reasons(study: Study, one: Kept, what: str) -> str:
     """Return the distinct reasons that runs gave for their method or verdict, with their sets; empty where none did.
 
     Args:
-        study, scale, one: as of `runs_table`.
+        study, one: as of `runs_table`.
         what: method or verdict.
     """
     sets: dict[tuple[str, str], list[str]] = {}

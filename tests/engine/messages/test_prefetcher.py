@@ -228,8 +228,6 @@ def test_of_an_answer_done_twice_the_last_counts(
     home: Path, small: Make, all_early: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An aggregation that is done once more reads every message that is left again."""
-    monkeypatch.setattr(
-        inspection, "too_large_changes", lambda changes, max_update_ratio: {2: "of no use"} if 2 in changes else {}
-    )
+    monkeypatch.setattr(inspection, "too_large_changes", lambda changes: {2: "of no use"} if 2 in changes else {})
     run = straight(small(**ROUNDS))
     assert {(e.round, e.client) for e in run.events() if e.kind == "client_refused"} == {(1, 2), (2, 2)}

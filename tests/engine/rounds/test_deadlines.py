@@ -17,7 +17,7 @@ import pytest
 
 from shoal.engine.messages.wire import Answer, Request, Train
 from shoal.engine.rounds import deadlines, dispatch
-from shoal.engine.rounds.deadlines import COMPILE_SECONDS, Deadline, Limits, WorkTimes
+from shoal.engine.rounds.deadlines import Deadline, Limits, WorkTimes
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.store.run_events import Event
 from shoal.engine.workers import worker_processes
@@ -136,14 +136,11 @@ def test_evaluations_are_measured_and_the_last_one_is_another() -> None:
     assert known.evaluation(3, final=True).reason(999.0, 0.0) is None
 
 
-def test_deadlines_can_be_switched_off_and_leave_time_to_compile(small: Make) -> None:
+def test_deadlines_can_be_switched_off_and_doubled(small: Make) -> None:
     off = Limits.from_settings(small(workers={"timeout_factor": 0}).workers)
     assert Deadline(off, "this").reason(1e9, 1e9) is None
     double = Limits.from_settings(small(workers={"timeout_factor": 2}).workers)
     assert double == Limits(20.0, 600.0, 43200.0)
-    compiled = Limits.from_settings(small(workers={"compile": "default"}).workers)
-    plain = Limits.from_settings(small().workers)
-    assert compiled.min_seconds == plain.min_seconds + COMPILE_SECONDS
 
 
 def test_methods_whose_rounds_differ_say_what_comes(small: Make, home: Path) -> None:

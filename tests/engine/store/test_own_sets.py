@@ -33,7 +33,7 @@ def mine(home: Path) -> Prepared:
 def settings(rounds: int = 3):
     return make_settings(
         {
-            "method": {"name": "fedkmeans", "starts": 2},
+            "method": {"name": "fedkmeans"},
             "data": {"name": "mine"},
             "model": {"clusters": 3},
             "rounds": rounds,

@@ -15,7 +15,7 @@ from table_federation import Rows, uneven_owners
 
 from shoal.methods.contract.base import ClientError
 from shoal.methods.contract.context import MethodError
-from shoal.methods.features.feature_clustering import CENTRES, RACE_ITERATIONS, SITE_MEAN
+from shoal.methods.features.feature_clustering import CENTRES, RACE_ITERATIONS, SITE_MEAN, STARTS
 from shoal.methods.features.fedkmeans import PRICES
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.methods.scores.clustering import accuracy
@@ -154,8 +154,8 @@ def test_groups_below_min_points_send_nothing(tmp_path: Path) -> None:
 def test_the_race_leaves_one_start(tmp_path: Path) -> None:
     x, y = load_digits(return_X_y=True)
     rows = Rows(tmp_path, x, y, np.arange(len(x)) % 3)
-    method = rows.method("fedkmeans", starts=4)
-    assert len(rows.run(method, rounds=2).model[CENTRES]) == 4
+    method = rows.method("fedkmeans")
+    assert len(rows.run(method, rounds=2).model[CENTRES]) == STARTS
     assert len(rows.run(method, rounds=6).model[CENTRES]) == 1
 
 

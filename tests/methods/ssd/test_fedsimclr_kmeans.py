@@ -150,7 +150,7 @@ def test_without_components_features_are_clustered_as_they_are(world):
     assert torch.equal(clustered(h, states[3].tensors), h.double())
 
 
-PRICED = {"kmeans_rounds": 24, "components": 3, "whitening": 1.0, "starts": 10, "evenness": 0.5, "softness": 0.1}
+PRICED = {"kmeans_rounds": 24, "components": 3, "whitening": 1.0, "starts": 10, "evenness": 0.5}
 
 
 @pytest.fixture
@@ -277,7 +277,7 @@ def test_what_starts_cost_lies_within_bounds_that_the_centres_give(world, evenne
             server = server.with_model({PRICES: prices})
         form = method.declared(server, 0, 20)
         if evenness:
-            sums = soft_sums(x, centres, prices, method.settings.softness)._asdict()
+            sums = soft_sums(x, centres, prices, fedsimclr_kmeans.SOFTNESS)._asdict()
         else:
             sums = cluster_sums(x, centres)._asdict()
         assert fault(Message(sums), form) is None

@@ -127,13 +127,6 @@ def test_training_with_a_kept_last_batch_of_two(world):
     assert all(torch.isfinite(tensor).all() for tensor in update.message.tensors.values())
 
 
-def test_fedbyol_keeps_or_restarts_its_target(world):
-    keep, restart = (world.method("fedbyol", epochs=1, target=t) for t in ("keep", "restart"))
-    client = world.client()
-    assert keep.client_update(keep.broadcast(start(keep, 1), 0), client).memory
-    assert restart.client_update(restart.broadcast(start(restart, 1), 0), client).memory is None
-
-
 def test_few_labels_are_balanced():
     y = torch.tensor([0] * 100 + [1] * 50 + [2] * 3)
     rows = few_labels(y, 0.1, torch.Generator().manual_seed(0))

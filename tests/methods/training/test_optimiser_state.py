@@ -31,18 +31,17 @@ def train(net, optimiser, batches):
 def test_interrupted_training_is_uninterrupted_training(local):
     g = torch.Generator().manual_seed(1)
     batches = [torch.randn(5, 3, 8, 8, generator=g) for _ in range(6)]
-    device = torch.device("cpu")
     straight = network()
-    train(straight, build_optimiser(straight.parameters(), local, 1, device), batches)
+    train(straight, build_optimiser(straight.parameters(), local, 1), batches)
 
     first = network()
-    optimiser = build_optimiser(first.parameters(), local, 1, device)
+    optimiser = build_optimiser(first.parameters(), local, 1)
     train(first, optimiser, batches[:3])
     stored = weights(first, "network.") | optimiser_tensors(optimiser)
     train(first, optimiser, batches[3:])
     # What was stored is a copy.
     second = network()
-    resumed = build_optimiser(second.parameters(), local, 1, device)
+    resumed = build_optimiser(second.parameters(), local, 1)
     load(second, stored, "network.")
     restore_optimiser(resumed, stored)
     train(second, resumed, batches[3:])
@@ -55,6 +54,6 @@ def test_interrupted_training_is_uninterrupted_training(local):
 
 def test_nothing_stored_is_a_fresh_optimiser():
     net = network()
-    optimiser = build_optimiser(net.parameters(), LocalSettings(), 1, torch.device("cpu"))
+    optimiser = build_optimiser(net.parameters(), LocalSettings(), 1)
     restore_optimiser(optimiser, {"network.0.weight": torch.ones(1)})
     assert optimiser_tensors(optimiser) == {}

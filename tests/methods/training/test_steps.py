@@ -29,8 +29,6 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("fedpnp", {"decoupled": True, "mu": 0.9}),
     ("fedpnp", {"entropy_over": "federation"}),
     ("fedcc", {"entropy_over": "federation"}),
-    ("fedbyolcc", {"target": "keep"}),
-    ("fedbyol", {"target": "restart"}),
     ("single", ADAM),
     ("cfcl", {**ADAM, "loss": "simclr"}),
     ("cfcl", {"loss": "fedcc"}),

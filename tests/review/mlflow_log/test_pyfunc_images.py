@@ -35,7 +35,7 @@ from tests.scripted_encoder import Patches, write_scripted
 ENCODER = "file:parts.pt"
 SETTINGS: dict[str, Any] = {
     "data": {"name": "made", "limit": None},
-    "method": {"name": "fedkmeans", "starts": 3},
+    "method": {"name": "fedkmeans"},
     "partition": {"kind": "auto", "clients": None},
     "model": {"clusters": 3, "encoder": None},
     "rounds": 8,
