@@ -78,11 +78,11 @@ def test_what_is_beside_training_is_counted_from_end_to_end() -> None:
 
 
 def test_a_device_is_measured_in_every_way(capsys: pytest.CaptureFixture[str]) -> None:
-    measure(Case("tiny", "fedavg", "plain-conv", (1, 8, 8), 3, 20, 1, 10), "cpu", "fp32", [2, 9], [], 1)
+    measure(Case("tiny", "fedavg", "plain-conv", (1, 8, 8), 3, 20, 1, 10), "cpu", "fp32", [2, 9], 1)
     rows = [line.split("|") for line in capsys.readouterr().out.splitlines()]
     assert [row[2].strip() for row in rows] == ["by hand", "one by one", "2 together"], "nine of three are not tried"
     assert all(float(row[4]) > 0 for row in rows)
-    measure(Case("tiny", "fedpnp", "tiny-conv", (1, 8, 8), 1, 20, 1, 10), "cpu", "fp32", [], [], 1)
+    measure(Case("tiny", "fedpnp", "tiny-conv", (1, 8, 8), 1, 20, 1, 10), "cpu", "fp32", [], 1)
     assert "local epochs of 10,000 images" in capsys.readouterr().out
 
 
