@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks import cfcl_control, gpu_probe, large_vectors, many_clients
+from benchmarks import cfcl_control, gpu_probe, large_vectors, many_clients, steps
 from benchmarks.device import Case, measure, next_round, world
 from benchmarks.engines import batched, plain
 from benchmarks.file_creation import costs
@@ -84,6 +84,18 @@ def test_a_device_is_measured_in_every_way(capsys: pytest.CaptureFixture[str]) -
     assert all(float(row[4]) > 0 for row in rows)
     measure(Case("tiny", "fedpnp", "tiny-conv", (1, 8, 8), 1, 20, 1, 10), "cpu", "fp32", [], [], 1)
     assert "local epochs of 10,000 images" in capsys.readouterr().out
+
+
+def test_steps_are_timed_beside_loops_by_hand(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(steps, "SAMPLES", 64)
+    monkeypatch.setattr(steps, "BATCH", 32)
+    monkeypatch.setattr(steps, "SETTLING_SAMPLES", 32)
+    steps.main(["--repeats", "1", "--encoder", "tiny-conv"])
+    rows = [line.split("|") for line in capsys.readouterr().out.splitlines()[2:4]]
+    assert [row[1].strip() for row in rows] == ["fedpnp", "ssd"]
+    assert all(float(cell) > 0 for row in rows for cell in row[2:5])
 
 
 def test_the_profile_finds_every_part_of_a_step() -> None:
