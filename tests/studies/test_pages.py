@@ -434,8 +434,9 @@ def waiting(study: Study, words: str, scale: str = "paper") -> Entry:
 
 def test_claims_that_differ_in_a_case_and_a_number_share_a_line() -> None:
     study = toy()
-    words = ["IID: within 3 of the paper's 66.5", "uneven: within 3 of the paper's 4.1", "A is above B", "IID: C", "all: C"]
-    assert cases_of_rules([waiting(study, each) for each in words]) == [
+    numbered = ["IID: within 3 of the paper's 66.5", "uneven: within 3 of the paper's 4.1"]
+    found = [waiting(study, words) for words in (*numbered, "A is above B", "IID: C", "all: C")]
+    assert cases_of_rules(found) == [
         "  - within 3 of the paper's 66.5 (IID), 4.1 (uneven)",
         "  - A is above B",
         "  - C: IID; all",
