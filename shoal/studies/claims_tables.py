@@ -15,6 +15,10 @@ NUMBER = re.compile(r"(.* )\d+(?:\.\d+)?")
 """A case that ends in a number."""
 INTERVAL = re.compile(r"(.*) \(([^()]*\])\)")
 """Why a control fails, and the interval that shows it."""
+SEEDS = re.compile(r"(\d+ of (?:up to )?\d+) seeds")
+"""A note that some seeds are missing."""
+LATE = "†"
+"""The mark of a verdict by a rule that was written after the run."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ def claims_tables(found: Sequence[Entry], known: str = "") -> str:
     cells = [cells_of(entry) for entry in found]
     seeds = {each.seeds for each in cells}
     looked_for = {each.looked_for for each in cells if each.looked_for}
-    words = []
+    words = ["Claims"]
     if len(seeds) == 1:
         words.append(plural(cells[0].seeds, "seed"))
     if len(looked_for) == 1:
@@ -56,12 +60,9 @@ def claims_tables(found: Sequence[Entry], known: str = "") -> str:
     if len(cells) > 1 and (verdict := verdict_of_all(cells)):
         words.append(f"all {verdict}")
         cells = [replace(each, verdict="") for each in cells]
-    parts = []
-    reasons = regime_words(found)
-    if reasons and reasons != known:
-        parts.append(f"Out of regime: {reasons}.")
-    if words:
-        parts.append(f"{', '.join(['Claims', *words])}:")
+    parts = notes_above(found, known)
+    if len(words) > 1:
+        parts.append(f"{', '.join(words)}:")
     in_grid = grid_cells(cells)
     others = [each for each in cells if each not in in_grid]
     if in_grid:
@@ -69,6 +70,21 @@ def claims_tables(found: Sequence[Entry], known: str = "") -> str:
     if others:
         parts.append(rows(others, len(seeds) > 1, len(looked_for) > 1))
     return "\n\n".join(parts)
+
+
+def notes_above(found: Sequence[Entry], known: str) -> list[str]:
+    """Return why claims are out of regime, and what the mark of late rules means, where this is to be said.
+
+    Args:
+        found, known: as of `claims_tables`.
+    """
+    parts = []
+    reasons = regime_words(found)
+    if reasons and reasons != known:
+        parts.append(f"Out of regime: {reasons}.")
+    if any(is_late(entry) for entry in found):
+        parts.append(f"{LATE} The rule was written after the run.")
+    return parts
 
 
 def regime_words(found: Sequence[Entry]) -> str:
@@ -153,7 +169,9 @@ def in_order(cases: list[str]) -> list[str]:
 
 
 def rows(cells: Sequence[ClaimCells], seeds: bool, looked_for: bool) -> str:
-    """Return a table with a row for each claim; the arguments are those of `grid`."""
+    """Return a table with a row for each claim, or a line where there is one; the arguments are those of `grid`."""
+    if len(cells) == 1:
+        return line(cells[0], seeds, looked_for)
     verdicts = any(each.verdict for each in cells)
     body = []
     for each in cells:
@@ -163,6 +181,17 @@ def rows(cells: Sequence[ClaimCells], seeds: bool, looked_for: bool) -> str:
     head = ["claim", *["verdict"] * verdicts, "ours", *["seeds"] * seeds, *["looks for"] * looked_for]
     left = 1 + verdicts
     return table(head, body, "l" * left + "r" * (len(head) - left))
+
+
+def line(cell: ClaimCells, seeds: bool, looked_for: bool) -> str:
+    """Return a claim as a line; the arguments are those of `grid`."""
+    claim = f"{cell.case}: {cell.claim}" if cell.case else cell.claim
+    words = [": ".join(filter(None, (claim, cell.verdict, cell.ours)))]
+    if seeds:
+        words.append(plural(cell.seeds, "seed"))
+    if looked_for and cell.looked_for:
+        words.append(f"looks for {cell.looked_for}")
+    return f"- {', '.join(words)}."
 
 
 def cells_of(entry: Entry) -> ClaimCells:
@@ -180,7 +209,7 @@ def cells_of(entry: Entry) -> ClaimCells:
         claim if colon else case,
         verdict_words(entry),
         ours,
-        seeds_words(len(checked.of_seeds), checked.seeds),
+        seeds_words(entry),
         as_written(checked.looked_for) if checked.looked_for is not None and not checked.every_seed else "",
     )
 
@@ -203,29 +232,40 @@ def is_noted_above(entry: Entry) -> bool:
     return entry.verdict is Verdict.REGIME or holds_on_every_seed(entry)
 
 
+def is_late(entry: Entry) -> bool:
+    """Return whether a verdict follows from a rule that was written after the run."""
+    return entry.later and entry.verdict is not Verdict.MISSING
+
+
 def verdict_words(entry: Entry) -> str:
-    """Return the verdict, and what limits it."""
+    """Return the verdict, and what limits it; missing seeds stand in another column."""
     checked = entry.checked
     there = checked.interval
     if entry.verdict is Verdict.MISSING and there is None:
         return "not measured yet"
     verdict = f"**{entry.verdict}**"
+    if is_late(entry):
+        verdict += f" {LATE}"
     by_interval = entry.verdict is Verdict.UNDECIDED and not checked.every_seed
     if by_interval and there is not None and there.visible is not None:
         verdict += f" (sees {number(there.visible)})"
+    said = is_noted_above(entry) or SEEDS.fullmatch(checked.note)
     marks = [
-        checked.note if there is not None and not is_noted_above(entry) else "",
+        checked.note if there is not None and not said else "",
         "settings have changed since" if entry.stale else "",
-        "the rule was written after the run" if entry.later and entry.verdict is not Verdict.MISSING else "",
     ]
     return "; ".join(filter(None, (verdict, *marks)))
 
 
-def seeds_words(there: int, planned: int) -> str:
+def seeds_words(entry: Entry) -> str:
     """Return how many seeds there are, and how many the rule has where it has others."""
-    if there < planned:
-        return f"{there} of {planned}"
-    return str(there) if there == planned else f"{there}, {planned} planned"
+    checked = entry.checked
+    there = len(checked.of_seeds)
+    if found := SEEDS.fullmatch(checked.note):
+        return found[1]
+    if there < checked.seeds:
+        return f"{there} of {checked.seeds}"
+    return str(there) if there == checked.seeds else f"{there}, {checked.seeds} planned"
 
 
 def plural(count: str, noun: str) -> str:

@@ -39,7 +39,7 @@ MARK = "<!-- What follows is made by `make results` from shoal/studies/results. 
 
 READING = (
     "Tables show means ± deviations over seeds, and the paper's values in brackets; a number without a deviation is "
-    "the same on every seed. [How claims are judged](../results.md#claims-and-verdicts)."
+    "the same on every seed, to its digits. [How claims are judged](../results.md#claims-and-verdicts)."
 )
 NUMBER_AT_END = re.compile(r"(?<= )[\d.]+$")
 """The number in which rules such as `within 3 points of the paper's 66.5` may differ."""
@@ -199,7 +199,7 @@ def rule_words(rule: str, found: Sequence[Entry]) -> str:
     cases = []
     for entry in found:
         case, whole = case_and_rule(entry)
-        cases.append(f"{whole.removeprefix(rule)} ({case})")
+        cases.append(f"{whole.removeprefix(rule)} ({case})".removesuffix(" ()"))
     return f"{rule}{', '.join(cases)}"
 
 
@@ -288,7 +288,9 @@ def values_cells(study: Study, scale: str, rows: Sequence[StudyRow]) -> tuple[li
     columns = [column for key, column in study.columns_at(scale).items() if key in filled]
     if len(columns) == 1 or len(shown) > len(columns):
         head = ["", *shown]
-        lines = lines_of_metrics(study, columns, shown, len(study.columns_at(scale)) > 1)
+        if len(columns) == 1 < len(study.columns_at(scale)):
+            head[0] = columns[0].caption
+        lines = lines_of_metrics(study, columns, shown)
     else:
         head = [shown[0] if len(shown) == 1 else "", *(column.caption for column in columns)]
         lines = lines_of_columns(study, columns, shown)
@@ -305,18 +307,12 @@ Place = tuple[str, str, str]
 
 
 def lines_of_metrics(
-    study: Study, columns: Sequence[Column], metrics: Sequence[str], named: bool
+    study: Study, columns: Sequence[Column], metrics: Sequence[str]
 ) -> Iterator[tuple[str, list[Place]]]:
-    """Yield the label and the numbers of a line for each row in each column, with metrics across.
-
-    Args:
-        study: with the rows.
-        columns, metrics: of the table.
-        named: whether a label names the column.
-    """
+    """Yield the label and the numbers of a line for each row in each column, with metrics across."""
     for column in columns:
         for key, row in study.rows.items():
-            label = f"{column.caption}: {row.caption}" if named else row.caption
+            label = f"{column.caption}: {row.caption}" if len(columns) > 1 else row.caption
             yield label, [(key, column.key, metric) for metric in metrics]
 
 
@@ -367,11 +363,9 @@ def counts(rows: Sequence[StudyRow | None]) -> str:
 
 
 def lent_words(study: Study, scale: str, docs: Path) -> str:
-    """Return which cells other studies have measured, in a sentence."""
-    lent = lenders(study, scale, docs)
-    parts = [f"{', '.join(places)} of `{name}`" for name, places in lent.items()]
-    if parts:
-        return f" Cells of other studies: {'; '.join(parts)}."
+    """Return which other studies have measured cells of a table, in a sentence."""
+    if lent := lenders(study, scale, docs):
+        return f" Other cells are of {', '.join(f'`{name}`' for name in lent)}."
     return ""
 
 

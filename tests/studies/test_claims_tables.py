@@ -13,6 +13,7 @@ from shoal.studies.claims_tables import (
     in_order,
     regime_words,
     rows,
+    seeds_words,
     verdict_words,
 )
 from shoal.studies.judging import Verdict
@@ -38,7 +39,7 @@ def test_claims_of_several_cases_are_a_grid() -> None:
     assert [each.claim for each in found] == ["A is above B"] * 2
     assert grid(found, seeds=True, looked_for=False).splitlines() == [
         "| claim | verdict | IID | Dirichlet | seeds |",
-        "| --- | --- | ---: | ---: | ---: |",
+        "|---|---|---:|---:|---:|",
         "| A is above B | **reproduced** | +1 [0, 2] (+3) | +1 [0, 2] (+3) | 3 or 10 |",
     ]
 
@@ -69,6 +70,15 @@ def test_other_claims_have_a_row_with_their_case() -> None:
     ]
 
 
+def test_one_claim_is_a_line() -> None:
+    assert rows(CLAIMS[4:], seeds=False, looked_for=False) == "- IID: alone: **reproduced**: +1 [0, 2] (+3)."
+    line = "- IID: alone: **reproduced**: +1 [0, 2] (+3), 3 seeds, looks for 1."
+    assert rows(CLAIMS[4:], seeds=True, looked_for=True) == line
+    assert rows([replace(CLAIMS[4], verdict="not measured yet", ours="")], False, False).endswith(
+        "alone: not measured yet."
+    )
+
+
 def test_cases_that_differ_in_a_number_are_in_its_order() -> None:
     assert in_order(["p = 0.25", "p = 10", "p = 9", "p = 0"]) == ["p = 0", "p = 0.25", "p = 9", "p = 10"]
     assert in_order(["b = 2", "a = 1"]) == ["b = 2", "a = 1"]
@@ -85,6 +95,17 @@ def test_why_claims_are_out_of_regime_stands_once_above_the_table() -> None:
     assert shown.count("training has flattened") == 1
     assert "Claims, 4 seeds, all **out of regime**:\n\n| claim | ours |\n" in shown
     assert shown.count(" | +1.00 [+0.87, +1.13] |") == 2
+
+
+def test_a_rule_that_was_written_after_the_run_has_a_mark_that_is_explained_once() -> None:
+    toy = study()
+    checked = check(toy, "cpu", toy.claims[0], [row("a", ONE), row("b", [9.0, 10.1, 10.9, 12.0])])
+    late = Entry(toy, toy.claims[0], "cpu", checked, stale=False, later=True)
+    shown = claims_tables([late, replace(late, later=False)])
+    assert shown.startswith("† The rule was written after the run.\n\nClaims, 4 seeds:\n")
+    assert shown.count("†") == 2
+    assert "| **reproduced** † | +1.00" in shown
+    assert "†" not in claims_tables([replace(late, later=False)])
 
 
 def test_a_control_that_fails_in_several_columns_is_named_once() -> None:
@@ -107,5 +128,5 @@ def test_what_a_claim_on_every_seed_sees_is_not_said() -> None:
         checked = check(toy, "cpu", toy.claims[0], [row("a", ONE[:3])])
         shown = verdict_words(Entry(toy, toy.claims[0], "cpu", checked, stale=False, later=False))
         assert shown.startswith(f"**undecided**{words}")
-        assert "3 of up to 20 seeds" in shown
+        assert seeds_words(Entry(toy, toy.claims[0], "cpu", checked, stale=False, later=False)) == "3 of up to 20"
         assert ("sees" in shown) == bool(words)

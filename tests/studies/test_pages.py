@@ -214,7 +214,9 @@ def test_a_rule_that_was_written_after_the_run_is_marked(measured: Callable[...,
     later = toy(claims=[{"claim": "apart pulls", **sides, "margin": 0.2}, {"claim": "reworded", **sides}])
     found = by_claim(later, docs)
     assert (found["apart pulls"].later, found["reworded"].later) == (True, False)
-    assert system_page("cfl", [later], docs).count("the rule was written after the run") == 1
+    page = system_page("cfl", [later], docs)
+    assert page.count("The rule was written after the run") == 1
+    assert page.count("**reproduced** †") == 1
 
 
 def test_seeds_are_part_of_the_rule(measured: Callable[..., Path], docs: Path) -> None:
@@ -228,8 +230,8 @@ def test_seeds_are_part_of_the_rule(measured: Callable[..., Path], docs: Path) -
     assert by_claim(fewer, docs)["apart pulls"].later
     more = toy(scales={**scales, "cpu": {"about": "200 steps", "seeds": 4}})
     page = system_page("cfl", [more], docs)
-    assert "a difference of 0.1, all **not measured**; 3 of 4 seeds:\n" in page, "no rule was written after the run"
-    assert "Claims, 3 of 4 seeds, looking for" in page
+    assert "Claims, 3 of 4 seeds, looking for a difference of 0.1, all **not measured**:\n" in page
+    assert "written after the run" not in page
 
 
 def test_keeping_some_cells_leaves_the_others(measured: Callable[..., Path], docs: Path) -> None:
@@ -419,6 +421,9 @@ def test_metrics_stand_across_where_there_are_more_of_them_than_columns() -> Non
     rows += [table_row(row, column, "mean_norm", 3.0, std=0.0001) for row, column in there]
     head, body = values_cells(study, "cpu", rows)
     assert head == ["", "max_norm", "mean_norm", "split", "seeds"]
+    alone, lines = values_cells(study, "cpu", [row for row in rows if row.column_key == "one"])
+    assert alone == ["ONE", *head[1:]]
+    assert [line[0] for line in lines] == ["Apart", "Close"]
     cells = ["2.000 ± 0.100", "3.000", "2.000 ± 0.100", "3"]
     assert body == [["ONE: Apart", *cells], ["ONE: Close", *cells], ["TWO: Apart", *cells]]
     head, body = values_cells(toy(columns=columns, shown=["max_norm"], paper_values={}, claims=[]), "cpu", rows)
@@ -435,9 +440,11 @@ def waiting(study: Study, words: str, scale: str = "paper") -> Entry:
 def test_claims_that_differ_in_a_case_and_a_number_share_a_line() -> None:
     study = toy()
     numbered = ["IID: within 3 of the paper's 66.5", "uneven: within 3 of the paper's 4.1"]
-    found = [waiting(study, words) for words in (*numbered, "A is above B", "IID: C", "all: C")]
+    found = [
+        waiting(study, words) for words in (*numbered, "within 3 of the paper's 5", "A is above B", "IID: C", "all: C")
+    ]
     assert cases_of_rules(found) == [
-        "  - within 3 of the paper's 66.5 (IID), 4.1 (uneven)",
+        "  - within 3 of the paper's 66.5 (IID), 4.1 (uneven), 5",
         "  - A is above B",
         "  - C: IID; all",
     ]
