@@ -38,8 +38,8 @@ MARK = "<!-- What follows is made by `make results` from shoal/studies/results. 
 """The line between the text of a page and what is made."""
 
 READING = (
-    "Tables show means ± deviations over seeds, and the paper's values in brackets; a number without a deviation is "
-    "the same on every seed, to its digits. [How claims are judged](../results.md#claims-and-verdicts)."
+    "Means ± deviations over seeds, and the paper's values in brackets: "
+    "[how to read the tables](../results.md#claims-and-verdicts)."
 )
 NUMBER_AT_END = re.compile(r"(?<= )[\d.]+$")
 """The number in which rules such as `within 3 points of the paper's 66.5` may differ."""

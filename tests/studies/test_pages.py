@@ -399,7 +399,7 @@ def test_a_page_that_is_missing_or_has_no_mark_is_refused(docs: Path, monkeypatc
     page.write_text(f"Words.\n\n{pages.MARK}\n\nA table of yesterday.\n")
     assert len(write_pages(docs)) == len(pages.PAGES) + 1
     assert write_pages(docs) == [], "nothing has changed"
-    assert page.read_text().startswith(f"Words.\n\n{pages.MARK}\n\nTables show")
+    assert page.read_text().startswith(f"Words.\n\n{pages.MARK}\n\nMeans ±")
     assert "yesterday" not in page.read_text()
     monkeypatch.setattr(pages, "load_study", lambda name: toy(page="elsewhere"))
     with pytest.raises(StudyError, match="names the page 'elsewhere'; expected one of fedpnp"):
