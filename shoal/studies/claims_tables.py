@@ -103,14 +103,19 @@ def regime_words(found: Sequence[Entry]) -> str:
 
 
 def grid_cells(cells: Sequence[ClaimCells]) -> list[ClaimCells]:
-    """Return the claims that are made for several cases each; empty where a grid of them would be half empty."""
+    """Return the claims that are made for several cases each; empty where a grid of them would be half empty.
+
+    One claim whose cases are longer than it is no grid either.
+    """
     cases: dict[str, set[str]] = {}
     for each in cells:
         if each.case:
             cases.setdefault(each.claim, set()).add(each.case)
     found = [each for each in cells if len(cases.get(each.claim, ())) > 1 and each.case]
-    places = len({each.claim for each in found}) * len({each.case for each in found})
-    return found if 2 * len(found) >= places else []
+    claims_found = {each.claim for each in found}
+    places = len(claims_found) * len({each.case for each in found})
+    long_heads = len(claims_found) == 1 and all(len(each.case) > len(each.claim) for each in found)
+    return found if 2 * len(found) >= places and not long_heads else []
 
 
 def grid(cells: Sequence[ClaimCells], seeds: bool, looked_for: bool) -> str:

@@ -365,7 +365,7 @@ def counts(rows: Sequence[StudyRow | None]) -> str:
 def lent_words(study: Study, scale: str, docs: Path) -> str:
     """Return which other studies have measured cells of a table, in a sentence."""
     if lent := lenders(study, scale, docs):
-        return f" Other cells are of {', '.join(f'`{name}`' for name in lent)}."
+        return f" With cells of {', '.join(f'`{name}`' for name in lent)}."
     return ""
 
 

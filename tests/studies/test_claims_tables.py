@@ -63,6 +63,12 @@ def test_a_grid_that_would_be_half_empty_is_none() -> None:
     assert grid_cells([*cases, claim("f", "z")]) == []
 
 
+def test_one_claim_of_long_cases_is_no_grid() -> None:
+    long = [claim("the median holds against zeros", "it is better"), claim("Krum holds against noise", "it is better")]
+    assert grid_cells(long) == []
+    assert grid_cells([*long, claim("IID", "it is better")]) != [], "a short head is fine"
+
+
 def test_other_claims_have_a_row_with_their_case() -> None:
     assert rows(CLAIMS[3:], seeds=False, looked_for=True).splitlines()[2:] == [
         "| A falls | **reproduced** | +1 [0, 2] (+3) | 1 |",
