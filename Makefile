@@ -69,7 +69,7 @@ types: setup
 serve: setup
 	$(BIN)/shoal serve
 
-# The pages of results, from shoal/studies/results and docs/results/text.
+# The tables and claims on the pages of results, from shoal/studies/results.
 results: setup
 	$(BIN)/shoal claims --write > /dev/null
 

@@ -295,17 +295,18 @@ def measure(family: Family, data: Images, stops: Sequence[int]) -> dict[str, Any
 
 def table(measured: Sequence[dict[str, Any]]) -> str:
     """Return for each family its best setting after the last step, in Markdown: means over seeds."""
-    lines = ["| loss and views | margin, temperature or weight | rate | steps | untrained | trained |"]
-    lines.append("|---|---:|---:|---:|---:|---:|")
-    for one in measured:
-        curve = {int(step): values for step, values in one["curve"].items()}
+    curves = [{int(step): values for step, values in one["curve"].items()} for one in measured]
+    untrained = " or ".join(dict.fromkeys(f"{np.mean(curve[0]):.3f}" for curve in curves))
+    lines = [f"| loss and views | margin, temperature or weight | rate | steps | trained (untrained: {untrained}) |"]
+    lines.append("|---|---:|---:|---:|---:|")
+    for one, curve in zip(measured, curves, strict=True):
         last = max(curve)
         ends: dict[tuple[float, float], list[float]] = {}
         for (rate, value, _), end in zip(one["models"], curve[last], strict=True):
             ends.setdefault((rate, value), []).append(end)
         rate, value = max(ends, key=lambda setting: float(np.mean(ends[setting])))
-        scores = f"{np.mean(curve[0]):.3f} | {np.mean(ends[rate, value]):.3f}"
-        lines.append(f"| {one['family']} | {value:g} | {rate:g} | {last:,} | {scores} |")
+        trained = np.mean(ends[rate, value])
+        lines.append(f"| {one['family']} | {value:g} | {rate:g} | {last:,} | {trained:.3f} |")
     return "\n".join(lines)
 
 

@@ -213,7 +213,8 @@ def section_of(name: str, sent: Sent) -> str:
     for way in (DOWN, UP, PEER):
         for (of, what), part in sorted(sent.parts.items()):
             if of == way:
-                ways.setdefault(f"`{what}` {part.bytes:,}", []).append(way)
+                size = "" if part.bytes == FACT_BYTES else f" {part.bytes:,}"
+                ways.setdefault(f"`{what}`{size}", []).append(way)
     by_way: dict[str, list[str]] = {}
     for words, found in ways.items():
         by_way.setdefault(" and ".join(found), []).append(words)

@@ -44,7 +44,9 @@ def profile(encoder: str, repeats: int) -> tuple[dict[str, float], float]:
     method, client, message = setting("fedpnp", encoder, images("cpu"), "fp32")
     parts = [
         (two_views, "two_views", "augmentation: two views of every sample"),
-        (type(method.network()), "__call__", "forward passes of the own and of the past model"),
+        (type(method.network()), "__call__", "forward pass of the own model"),
+        (type(method.network()), "labels", "forward pass of the past model"),
+        (type(method), "_settle", "BatchNorm's statistics of the past model, once a round"),
         (torch.Tensor, "backward", "backward pass"),
         (torch.optim.SGD, "step", "optimiser"),
         (fedpnp, "past_negatives", "pools of past negatives"),

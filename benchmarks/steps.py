@@ -24,17 +24,19 @@ from torch import Tensor, nn
 from benchmarks.meter import seconds
 from benchmarks.peers import versions
 from shoal.core.streams import Streams
-from shoal.data.augment import AugmentSettings, normalise, two_views
+from shoal.data.augment import AugmentSettings, two_views
 from shoal.data.partition.table import Transformation
 from shoal.data.prepared import Manifest, open_prepared, write_prepared
 from shoal.data.view import DeviceData, Samples
 from shoal.methods.contract.base import Client, Context, Federation, LocalSettings, Message, ModelSettings
+from shoal.methods.fedpnp.fedpnp import SETTLING_SAMPLES
 from shoal.methods.fedpnp.pool import past_negatives
 from shoal.methods.losses.align_uniform import align_loss, uniform_loss
 from shoal.methods.losses.contrastive import cluster_contrastive, contrastive
 from shoal.methods.registry import METHODS
 from shoal.methods.ssd.losses import distill_loss, dsr_loss
-from shoal.methods.training.local import view_recipe
+from shoal.methods.training.local import as_input, view_recipe
+from shoal.methods.training.model_stack import LocalModel
 
 SAMPLES, BATCH = 1280, 128
 
@@ -73,6 +75,9 @@ def plain_fedpnp(method: Any, client: Client, data: DeviceData) -> Callable[[], 
     def once() -> None:
         nonlocal past
         past = method._past(client)
+        generator = torch.Generator(data.device).manual_seed(0)
+        some = data.train_x[torch.randperm(SAMPLES)[:SETTLING_SAMPLES].to(data.device)].float().div_(255)
+        method._settle(past, as_input(two_views(some, recipe, generator)))
 
     def loss(x: Tensor) -> Tensor:
         with method.context.autocast():
@@ -103,8 +108,12 @@ def plain_ssd(method: Any, client: Client, data: DeviceData) -> Callable[[], Non
         total = total + s.gamma * (spread[0] + spread[1]) / 2
         return total + s.delta * distill_loss(h, z, s.temperature, s.direction, stop=s.stop)
 
-    whole = Message(dict(network.state_dict()), message.facts)
-    return epoch(network, loss, method.recipe(), data, lambda: method.dsr_share(whole, client))
+    def once() -> None:
+        first = data.train_x[:BATCH].float().div_(255)
+        x = as_input(two_views(first, method.recipe(), torch.Generator(data.device).manual_seed(0)))
+        method.dsr_share(LocalModel(network, {}), dict(network.named_parameters()), (x,), extra)
+
+    return epoch(network, loss, method.recipe(), data, once)
 
 
 def epoch(
@@ -124,8 +133,7 @@ def epoch(
         optimiser = torch.optim.SGD(network.parameters(), 0.01, momentum=0.9, fused=True)
         generator = torch.Generator(data.device).manual_seed(0)
         for rows in torch.randperm(SAMPLES).to(data.device).split(BATCH):
-            x = normalise(two_views(data.train_x[rows].float().div_(255), recipe, generator))
-            value = loss(x.contiguous(memory_format=torch.channels_last))
+            value = loss(as_input(two_views(data.train_x[rows].float().div_(255), recipe, generator)))
             optimiser.zero_grad(set_to_none=True)
             value.backward()
             optimiser.step()
@@ -134,14 +142,14 @@ def epoch(
     return run
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Both methods, in turn with their loops."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--encoder", default="small-conv")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="fp32")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     torch.set_num_threads(1)
     data = images(given.device)
     steps = SAMPLES // BATCH

@@ -25,7 +25,7 @@ def claims(
         str, typer.Option("--keep", metavar="STUDY", help="keep the newest result of this study, for docs/results")
     ] = "",
     scale: Scale = "cpu",
-    write: Annotated[bool, typer.Option("--write", help="write docs/results.md and its pages")] = False,
+    write: Annotated[bool, typer.Option("--write", help="write the tables of docs/results.md and its pages")] = False,
     docs: Annotated[
         Path | None, typer.Option(help="folder of kept results and pages; by default those of this installation")
     ] = None,

@@ -1,18 +1,20 @@
-"""The pages of docs/results, made from the results that are kept and from hand-written text.
+"""The pages of docs/results: hand-written text, and below a mark what is made from the results that are kept.
 
-`docs/results.md` is the overview: a row for each system. `docs/results/SYSTEM.md` has the tables, claims and figures of
-its studies under the text of `docs/results/text/SYSTEM.md`. A test compares the pages with what this module makes.
+`docs/results.md` is the overview, with a row of verdicts for each page. `docs/results/SYSTEM.md` has the tables, claims
+and figures of the studies of a system. A test compares the pages with what this module makes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from shoal.engine.store.codec import write_atomic
-from shoal.studies.claims_tables import claims_tables, paper_value, plural
+from shoal.studies.claims_tables import claims_tables, paper_value, plural, regime_words
 from shoal.studies.cost import cost_words
-from shoal.studies.definition import Study, StudyError, function, load_study, study_names
+from shoal.studies.definition import Column, Study, StudyError, function, load_study, study_names
 from shoal.studies.kept import DOCS, Kept, image_file, load_kept
 from shoal.studies.result import FailedRun
 from shoal.studies.rows import StudyRow
@@ -23,21 +25,24 @@ from shoal.studies.wording import table
 from shoal.sweeps.set_options import set_options
 
 PAGES = {
-    "fedpnp": "FedPNP: clustering with a past negatives pool",
-    "cfcl": "CF-CL: contrastive learning with exchange between devices",
-    "uifca": "UIFCA: clustering by generative flows",
-    "cfl": "CFL: clustered federated learning",
-    "ssd": "SSD: soft separation and distillation",
+    "fedpnp": "FedPNP",
+    "cfcl": "CF-CL",
+    "uifca": "UIFCA",
+    "cfl": "CFL",
+    "ssd": "SSD",
     "beyond": "Beyond the papers",
     "unseen": "Data that no default was chosen on",
 }
-"""Titles of the pages, in their order."""
-HEADER = "<!-- Made by `make results` from shoal/studies/results and docs/results/text: edit those. -->"
+"""The pages in their order, with the names that the overview gives them."""
+MARK = "<!-- What follows is made by `make results` from shoal/studies/results. -->"
+"""The line between the text of a page and what is made."""
 
 READING = (
-    "Tables show means ± deviations over seeds, and the paper's values in brackets. "
-    "[How claims are judged](../results.md#claims-and-verdicts)."
+    "Means ± deviations over seeds, and the paper's values in brackets: "
+    "[how to read the tables](../results.md#claims-and-verdicts)."
 )
+NUMBER_AT_END = re.compile(r"(?<= )[\d.]+$")
+"""The number in which rules such as `within 3 points of the paper's 66.5` may differ."""
 
 
 def page_of(study: Study) -> str:
@@ -49,7 +54,7 @@ def make_pages(docs: Path = DOCS) -> dict[Path, str]:
     """The content of every page, by file.
 
     Raises:
-        StudyError: a study names a page that is not there, or the text of a page is missing.
+        StudyError: a study names a page that is not there, or a page or its mark is missing.
     """
     studies = [load_study(name) for name in study_names()]
     for study in studies:
@@ -68,63 +73,88 @@ def write_pages(docs: Path = DOCS) -> list[Path]:
     """Write every page; returns those that changed."""
     changed = []
     for path, content in make_pages(docs).items():
-        if not path.exists() or path.read_text() != content:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        if path.read_text() != content:
             write_atomic(path, content.encode())
             changed.append(path)
     return changed
 
 
-def text(name: str, docs: Path) -> str:
-    """A hand-written part."""
-    path = docs / "results" / "text" / f"{name}.md"
+def text(path: Path) -> str:
+    """Return the hand-written part of a page, with the mark."""
     if not path.is_file():
-        raise StudyError(f"the text {path} is missing: write it, or restore it from the repository")
-    return path.read_text().strip()
+        raise StudyError(f"the page {path} is missing: write its text, or restore it from the repository")
+    written, mark, _ = path.read_text().partition(MARK)
+    if not mark:
+        raise StudyError(f"the page {path} lacks the line {MARK!r}, below which tables are written: add it")
+    return written + mark
 
 
 def overview(by_page: dict[str, list[Study]], docs: Path) -> str:
-    """Return the overview: a hand-written answer for each system, and how its claims came out."""
+    """Return the overview: its text, and how the claims of each page came out."""
     own = {}
     for page, studies in by_page.items():
-        name = PAGES[page].partition(":")[0]
-        own[f"[{name}](results/{page}.md)"] = [entry for study in studies for entry in entries(study, docs)]
-    return "\n\n".join([HEADER, "# Results", text("overview", docs), counts_tables(own)]) + "\n"
+        own[f"[{PAGES[page]}](results/{page}.md)"] = [entry for study in studies for entry in entries(study, docs)]
+    return "\n\n".join([text(docs / "results.md"), counts_tables(own)]) + "\n"
 
 
 def system_page(page: str, studies: Sequence[Study], docs: Path) -> str:
     """Return the page of a system: its text, then tables, claims and figures of each study that was measured."""
-    parts = [HEADER, f"# {PAGES[page]}", text(page, docs), READING]
-    missing = []
+    judged = {study.name: entries(study, docs) for study in studies}
+    shared = shared_reasons(judged.values())
+    parts = [text(docs / "results" / f"{page}.md"), READING]
+    if shared:
+        parts.append(f"Claims are out of regime for this reason, unless their table gives another: {shared}.")
+    missing: list[tuple[Study, str, list[Entry]]] = []
     for study in studies:
-        found = entries(study, docs)
         kept = {scale: load_kept(study.name, scale, docs) for scale in study.scales}
         largest = [scale for scale, one in kept.items() if one is not None][-1:]
         for scale, one in kept.items():
-            own = [entry for entry in found if entry.scale == scale]
+            own = [entry for entry in judged[study.name] if entry.scale == scale]
             if one is None:
-                missing.append(missing_words(study, scale, own))
+                missing.append((study, scale, own))
             elif own or scale in largest:  # where no claim stands at a scale, a larger one has the table
                 parts += study_parts(study, scale, one, docs)
                 if own and not study.table:
-                    parts.append(claims_tables(own))
+                    parts.append(claims_tables(own, shared))
     if missing:
-        parts += ["## Not measured yet", "\n".join(missing)]
+        parts += ["## Not measured yet", *missing_parts(missing)]
     return "\n\n".join(parts) + "\n"
+
+
+def shared_reasons(judged: Iterable[Sequence[Entry]]) -> str:
+    """Return why claims are out of regime in the most studies of a page; empty where no two give the same reasons."""
+    reasons = Counter(filter(None, map(regime_words, judged)))
+    if not reasons:
+        return ""
+    words, studies = reasons.most_common(1)[0]
+    if studies == 1:
+        return ""
+    return words
+
+
+def missing_parts(missing: Sequence[tuple[Study, str, list[Entry]]]) -> Iterator[str]:
+    """Return what claims wait for, as commands, and then the studies at scales that no claim waits for.
+
+    Args:
+        missing: study, scale, and the claims that the scale would decide.
+    """
+    if waited_for := [missing_words(study, scale, found) for study, scale, found in missing if found]:
+        yield "\n".join(waited_for)
+    others: dict[str, list[str]] = {}
+    for study, scale, found in missing:
+        if not found:
+            others.setdefault(scale, []).append(f"`{study.name}`")
+    if others:
+        scales = [f"scale {scale} of {', '.join(names)}" for scale, names in others.items()]
+        yield f"No claim waits for {'; '.join(scales)}."
 
 
 def missing_words(study: Study, scale: str, found: Sequence[Entry]) -> str:
     """Return the command that measures a study at a scale, and the claims that it would decide."""
-    command = f"- `shoal study {study.name} --scale {scale}`"
-    if not found:
-        return command
-    if study.table:
-        claims = cases_of_rules(found)
-    else:
-        claims = [f"  - {entry.claim.claim}{paper_words(entry)}" for entry in found]
     verdicts = " or ".join(sorted({str(entry.verdict) for entry in found}))
     cost = cost_words(study, scale, [entry.claim for entry in found])
-    return "\n".join([f"{command}: {verdicts}: {cost}, {planned_words(found)}", *claims])
+    command = f"- `shoal study {study.name} --scale {scale}`: {verdicts}: {cost}, {planned_words(found)}"
+    return "\n".join([command, *cases_of_rules(found)])
 
 
 def paper_words(entry: Entry) -> str:
@@ -136,12 +166,41 @@ def paper_words(entry: Entry) -> str:
 
 
 def cases_of_rules(found: Sequence[Entry]) -> list[str]:
-    """Return a line for each rule of claims `case: rule`, with its cases."""
-    cases: dict[str, list[str]] = {}
+    """Return a line for each rule of claims `case: rule`, with its cases; rules may differ in a number at their end.
+
+    `IID: ACC is within 3 points of the paper's 66.5`, and the same at Dirichlet 0.5 of 49.5, are one line: `ACC is
+    within 3 points of the paper's 66.5 (IID), 49.5 (Dirichlet 0.5)`.
+    """
+    rules: dict[str, list[Entry]] = {}
     for entry in found:
-        case, _, rule = entry.claim.claim.partition(": ")
-        cases.setdefault(rule, []).append(case)
-    return [f"  - {rule}: {'; '.join(own)}" for rule, own in cases.items()]
+        rules.setdefault(NUMBER_AT_END.sub("", case_and_rule(entry)[1]), []).append(entry)
+    return [f"  - {rule_words(rule, own)}" for rule, own in rules.items()]
+
+
+def case_and_rule(entry: Entry) -> tuple[str, str]:
+    """Return the two parts of a claim `case: rule`; the case is empty where the claim names none."""
+    case, colon, rule = entry.claim.claim.partition(": ")
+    if colon:
+        return case, rule
+    return "", case
+
+
+def rule_words(rule: str, found: Sequence[Entry]) -> str:
+    """Return a rule with its cases in words.
+
+    Args:
+        rule: without the number at its end.
+        found: the claims of this rule.
+    """
+    if len(found) == 1:
+        return f"{found[0].claim.claim}{paper_words(found[0])}"
+    if rule == case_and_rule(found[0])[1]:
+        return f"{rule}: {'; '.join(f'{case_and_rule(entry)[0]}{paper_words(entry)}' for entry in found)}"
+    cases = []
+    for entry in found:
+        case, whole = case_and_rule(entry)
+        cases.append(f"{whole.removeprefix(rule)} ({case})".removesuffix(" ()"))
+    return f"{rule}{', '.join(cases)}"
 
 
 def planned_words(found: Sequence[Entry]) -> str:
@@ -213,7 +272,7 @@ def values_table(study: Study, scale: str, rows: Sequence[StudyRow]) -> str:
 
 
 def values_cells(study: Study, scale: str, rows: Sequence[StudyRow]) -> tuple[list[str], list[list[str]]]:
-    """Ours beside the paper's: metrics as columns where the study has one column, else its columns.
+    """Return ours beside the paper's: metrics across where the study has fewer columns than metrics, else its columns.
 
     Args:
         study, scale: of the result.
@@ -222,27 +281,58 @@ def values_cells(study: Study, scale: str, rows: Sequence[StudyRow]) -> tuple[li
     Returns:
         The heads of the columns, and the rows.
     """
-    columns = list(study.columns_at(scale).values())
-    there = {row.metric for row in rows}
-    shown = [metric for metric in study.shown or study.metrics[: 5 if len(columns) == 1 else 1] if metric in there]
-    digits = {metric: digits_of(study, metric, rows) for metric in shown}
     by_place = {(row.row_key, row.column_key, row.metric): row for row in rows}
-    body = []
-    if len(columns) == 1:
-        head = ["", *shown, "seeds"]
-        for key, row in study.rows.items():
-            found = [by_place.get((key, columns[0].key, metric)) for metric in shown]
-            if any(found):
-                body.append([row.caption, *(cell(one, digits) for one in found), counts(found)])
+    shown = shown_metrics(study, scale, rows)
+    digits = {metric: digits_of(study, metric, rows) for metric in shown}
+    filled = {row.column_key for row in rows if row.metric in shown}
+    columns = [column for key, column in study.columns_at(scale).items() if key in filled]
+    if len(columns) == 1 or len(shown) > len(columns):
+        head = ["", *shown]
+        if len(columns) == 1 < len(study.columns_at(scale)):
+            head[0] = columns[0].caption
+        lines = lines_of_metrics(study, columns, shown)
     else:
-        head = [shown[0] if len(shown) == 1 else "", *(column.caption for column in columns), "seeds"]
+        head = [shown[0] if len(shown) == 1 else "", *(column.caption for column in columns)]
+        lines = lines_of_columns(study, columns, shown)
+    body = []
+    for label, places in lines:
+        found = [by_place.get(place) for place in places]
+        if any(found):
+            body.append([label, *(cell(one, digits) for one in found), counts(found)])
+    return [*head, "seeds"], body
+
+
+Place = tuple[str, str, str]
+"""Row, column and metric of a number."""
+
+
+def lines_of_metrics(
+    study: Study, columns: Sequence[Column], metrics: Sequence[str]
+) -> Iterator[tuple[str, list[Place]]]:
+    """Yield the label and the numbers of a line for each row in each column, with metrics across."""
+    for column in columns:
         for key, row in study.rows.items():
-            for metric in shown:
-                found = [by_place.get((key, column.key, metric)) for column in columns]
-                if any(found):
-                    label = f"{row.caption}, {metric}" if len(shown) > 1 else row.caption
-                    body.append([label, *(cell(one, digits) for one in found), counts(found)])
-    return head, body
+            label = f"{column.caption}: {row.caption}" if len(columns) > 1 else row.caption
+            yield label, [(key, column.key, metric) for metric in metrics]
+
+
+def lines_of_columns(
+    study: Study, columns: Sequence[Column], metrics: Sequence[str]
+) -> Iterator[tuple[str, list[Place]]]:
+    """Yield the label and the numbers of a line for each metric of each row, with columns across."""
+    for key, row in study.rows.items():
+        for metric in metrics:
+            label = f"{row.caption}, {metric}" if len(metrics) > 1 else row.caption
+            yield label, [(key, column.key, metric) for column in columns]
+
+
+def shown_metrics(study: Study, scale: str, rows: Sequence[StudyRow]) -> list[str]:
+    """Return the metrics that a table shows: those that the study names, by default its first five, or one, of them."""
+    there = {row.metric for row in rows}
+    default = study.metrics[:1]
+    if len(study.columns_at(scale)) == 1:
+        default = study.metrics[:5]
+    return [metric for metric in study.shown or default if metric in there]
 
 
 def digits_of(study: Study, metric: str, rows: Sequence[StudyRow]) -> int:
@@ -254,12 +344,16 @@ def digits_of(study: Study, metric: str, rows: Sequence[StudyRow]) -> int:
 
 
 def cell(row: StudyRow | None, digits: dict[str, int]) -> str:
-    """A number of ours, and the paper's in brackets."""
+    """Return a number of ours with its deviation, if seeds differ in these digits, and the paper's in brackets."""
     if row is None:
         return ""
     d = digits[row.metric]
-    paper = "" if row.paper is None else f" ({row.paper:,.{d}f})"
-    return f"{row.mean:,.{d}f} ± {row.std:,.{d}f}{paper}"
+    words = f"{row.mean:,.{d}f}"
+    if round(row.std, d):
+        words += f" ± {row.std:,.{d}f}"
+    if row.paper is not None:
+        words += f" ({row.paper:,.{d}f})"
+    return words
 
 
 def counts(rows: Sequence[StudyRow | None]) -> str:
@@ -269,11 +363,9 @@ def counts(rows: Sequence[StudyRow | None]) -> str:
 
 
 def lent_words(study: Study, scale: str, docs: Path) -> str:
-    """Return which cells other studies have measured, in a sentence."""
-    lent = lenders(study, scale, docs)
-    parts = [f"{', '.join(places)} of `{name}`" for name, places in lent.items()]
-    if parts:
-        return f" Cells of other studies: {'; '.join(parts)}."
+    """Return which other studies have measured cells of a table, in a sentence."""
+    if lent := lenders(study, scale, docs):
+        return f" With cells of {', '.join(f'`{name}`' for name in lent)}."
     return ""
 
 
@@ -282,5 +374,5 @@ def origin(study: Study, scale: str, one: Kept) -> str:
     made = one.provenance
     laid = set_options(one.overrides)
     took = "" if made.seconds is None else f", {made.seconds / 60:,.1f} minutes"
-    data = f"[every seed, commits, machine](../../shoal/studies/results/{study.name}-{scale}.json)"
+    data = f"[every seed](../../shoal/studies/results/{study.name}-{scale}.json)"
     return f"`shoal study {study.name} --scale {scale}{laid}`: {made.date}{took}; {data}."

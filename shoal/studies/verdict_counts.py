@@ -40,7 +40,10 @@ def every(pages: Mapping[str, Sequence[Entry]]) -> list[Entry]:
 
 
 def counts_table(pages: Mapping[str, Sequence[Entry]]) -> str:
-    """Return a row for each page and one for all: claims judged by an interval, on every seed, and not judged."""
+    """Return a row for each page and one for all: claims judged by an interval, on every seed, and not judged.
+
+    A cell without claims is empty.
+    """
     shown = every(pages)
     intervals = [verdict for verdict in BY_INTERVAL if count(shown, verdict, every_seed=False)]
     seeds = [verdict for verdict in BY_INTERVAL if count(shown, verdict, every_seed=True)]
@@ -48,10 +51,10 @@ def counts_table(pages: Mapping[str, Sequence[Entry]]) -> str:
     head = ["", *intervals, *(f"on every seed: {verdict}" for verdict in seeds), *others]
     body = []
     for page, found in [*pages.items(), ("all", shown)]:
-        row = [page, *(str(count(found, verdict, every_seed=False)) for verdict in intervals)]
-        row += [str(count(found, verdict, every_seed=True)) for verdict in seeds]
-        row += [str(count(found, verdict)) for verdict in others]
-        body.append(row)
+        counts = [count(found, verdict, every_seed=False) for verdict in intervals]
+        counts += [count(found, verdict, every_seed=True) for verdict in seeds]
+        counts += [count(found, verdict) for verdict in others]
+        body.append([page, *(str(number or "") for number in counts)])
     return table(head, body, "l" + "r" * (len(head) - 1))
 
 

@@ -49,6 +49,7 @@ def open_question(claim: CheckedClaim) -> str:
 
 def table(head: Sequence[str], body: Sequence[Sequence[str]], sides: str) -> str:
     """A table in Markdown; `sides` has l or r for each column."""
-    rule = ["---:" if side == "r" else "---" for side in sides]
-    escaped = [[value.replace("|", "\\|") for value in row] for row in body]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (list(head), rule, *escaped))
+    rule = "|".join("---:" if side == "r" else "---" for side in sides)
+    lines = [" | ".join(head), *(" | ".join(value.replace("|", "\\|") for value in row) for row in body)]
+    first, *others = (f"| {line} |" for line in lines)
+    return "\n".join([first, f"|{rule}|", *others])

@@ -61,14 +61,14 @@ class ClusterOutcome:
         return well and self.same and not (self.hung or self.traceback or self.left)
 
 
-COLUMNS = ("event", "runner", "moment", "seconds", "the run", "same bits")
+COLUMNS = ("event", "moment", "seconds", "the run", "same bits")
 
 
 def row(outcome: ClusterOutcome) -> tuple[str, ...]:
     """The row of a try."""
     ended = outcome.ended if outcome.right else f"WRONG: {outcome.ended}"
     same = "yes" if outcome.same else "NO"
-    return outcome.event, outcome.runner, outcome.moment, f"{outcome.seconds:.0f}", ended, same
+    return outcome.event, outcome.moment, f"{outcome.seconds:.0f}", ended, same
 
 
 def summary(outcomes: list[ClusterOutcome]) -> dict[str, int]:
@@ -101,7 +101,7 @@ def machine() -> dict[str, Any]:
 
 def markdown(outcomes: list[ClusterOutcome]) -> str:
     """The table, a row a try, ordered by event."""
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|---|---|---|---:|---|---|"]
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|---|---|---:|---|---|"]
     lines += ["| " + " | ".join(row(each)) + " |" for each in sorted(outcomes, key=lambda o: (o.event, o.runner))]
     return "\n".join(lines) + "\n"
 

@@ -17,14 +17,27 @@ from shoal.cli import claims as claims_command
 from shoal.cli.console import out
 from shoal.engine.store.lineage import GitState, here
 from shoal.studies import pages, runner, shared_cells, simulation, verdicts
+from shoal.studies.claims import check
+from shoal.studies.claims_tables import claims_tables
 from shoal.studies.clean_code import require_clean_code
 from shoal.studies.definition import Study, StudyError, load_study, make_study, study_names
 from shoal.studies.judging import Verdict
 from shoal.studies.kept import MAX_IMAGE_BYTES, RESULTS, image_to_keep, keep, kept_file, load_kept
 from shoal.studies.label_free.calibrate import FILE as TUNING
-from shoal.studies.pages import make_pages, overview, page_of, system_page, write_pages
+from shoal.studies.pages import (
+    cases_of_rules,
+    make_pages,
+    missing_parts,
+    overview,
+    page_of,
+    shared_reasons,
+    system_page,
+    values_cells,
+    write_pages,
+)
 from shoal.studies.provenance import Provenance, combined, commit
 from shoal.studies.result import study_folder
+from shoal.studies.rows import StudyRow
 from shoal.studies.runner import run_study
 from shoal.studies.shared_cells import kept_table
 from shoal.studies.verdicts import Entry, entries
@@ -65,12 +78,12 @@ def toy(**changes: Any) -> Study:
 
 @pytest.fixture
 def docs(tmp_path: Path) -> Path:
-    """A folder of documentation with every hand-written text."""
-    texts = tmp_path / "docs" / "results" / "text"
-    texts.mkdir(parents=True)
-    for name in ("overview", *pages.PAGES):
-        (texts / f"{name}.md").write_text(f"Words on {name}.\n")
-    return tmp_path / "docs"
+    """A folder of documentation whose pages have their hand-written text alone."""
+    folder = tmp_path / "docs"
+    (folder / "results").mkdir(parents=True)
+    for path in (folder / "results.md", *(folder / "results" / f"{name}.md" for name in pages.PAGES)):
+        path.write_text(f"Words on {path.stem}.\n\n{pages.MARK}\n")
+    return folder
 
 
 @pytest.fixture
@@ -105,7 +118,7 @@ def judged() -> dict[str, tuple[Study, list[Entry]]]:
 def test_pages_are_what_their_data_and_texts_make(
     judged: dict[str, tuple[Study, list[Entry]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a change of a study, of kept data or of a text: `make results`."""
+    """After a change of a study or of kept data: `make results`."""
     monkeypatch.setattr(pages, "entries", lambda study, docs: judged[study.name][1])
     made = make_pages()
     assert (ROOT / "docs" / "results.md") in made
@@ -121,7 +134,8 @@ def test_every_claim_has_a_row_and_a_verdict(judged: dict[str, tuple[Study, list
     for name, claim in claims:
         page = (ROOT / "docs" / "results" / f"{page_of(judged[name][0])}.md").read_text()
         for part in claim.replace("|", "\\|").split(": ", 1):
-            assert part in page, claim
+            # Claims that nothing measured may share a line up to the number at their end.
+            assert part in page or all(each in page for each in part.rsplit(" ", 1)), claim
     for entry in found:
         assert entry.verdict in set(Verdict)
         assert entry.scale in entry.study.judged_at(entry.claim)
@@ -156,7 +170,8 @@ def test_a_kept_result_gives_the_verdicts_of_the_run(measured: Callable[..., Pat
     assert (docs / "images" / "toy-cpu-seen.png").read_bytes() == b"an image"
     page = system_page("cfl", [study], docs)
     assert "Words on cfl." in page
-    assert "| Apart | 0.500 ± 0.000 (0.400) |" in page
+    assert "| Apart | 0.500 (0.400) |" in page, "the same number on every seed has no deviation"
+    assert "Claims, 2 seeds, looking for a difference of 0.1, all **reproduced**:\n\n| claim | ours |" in page
     assert "![What is seen.](../images/toy-cpu-seen.png)" in page
     assert "![A path.](../images/toy-cpu-apart-two-1-paths.png)" in page
     assert "- `shoal study toy --scale paper`: not run: about 1 core minutes, 2 seeds\n  - wide" in page
@@ -199,7 +214,9 @@ def test_a_rule_that_was_written_after_the_run_is_marked(measured: Callable[...,
     later = toy(claims=[{"claim": "apart pulls", **sides, "margin": 0.2}, {"claim": "reworded", **sides}])
     found = by_claim(later, docs)
     assert (found["apart pulls"].later, found["reworded"].later) == (True, False)
-    assert system_page("cfl", [later], docs).count("the rule was written after the run") == 1
+    page = system_page("cfl", [later], docs)
+    assert page.count("The rule was written after the run") == 1
+    assert page.count("**reproduced** †") == 1
 
 
 def test_seeds_are_part_of_the_rule(measured: Callable[..., Path], docs: Path) -> None:
@@ -207,15 +224,14 @@ def test_seeds_are_part_of_the_rule(measured: Callable[..., Path], docs: Path) -
     study = toy()
     measured(study, seeds=3)
     page = system_page("cfl", [study], docs)
-    assert "| apart pulls | **reproduced** | " in page
-    assert "Claims, 3, 2 planned seeds, looking for a difference of 0.1:\n" in page
+    assert "Claims, 3, 2 planned seeds, looking for a difference of 0.1, all **reproduced**:\n" in page
     scales = study.model_dump()["scales"]
     fewer = toy(scales={**scales, "cpu": {"about": "200 steps", "seeds": 1}})
     assert by_claim(fewer, docs)["apart pulls"].later
     more = toy(scales={**scales, "cpu": {"about": "200 steps", "seeds": 4}})
     page = system_page("cfl", [more], docs)
-    assert page.count("| **not measured**; 3 of 4 seeds | ") == 2, "and no rule that was written after the run"
-    assert "Claims, 3 of 4 seeds, looking for" in page
+    assert "Claims, 3 of 4 seeds, looking for a difference of 0.1, all **not measured**:\n" in page
+    assert "written after the run" not in page
 
 
 def test_keeping_some_cells_leaves_the_others(measured: Callable[..., Path], docs: Path) -> None:
@@ -370,19 +386,92 @@ def test_the_command_keeps_results_in_another_folder(
     assert not kept_file("toy", "cpu").exists()
 
 
-def test_a_page_whose_text_is_missing_is_refused(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_is_missing_or_has_no_mark_is_refused(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "study_names", lambda: ["toy"])
     monkeypatch.setattr(pages, "load_study", lambda name: toy())
-    (docs / "results" / "text" / "ssd.md").unlink()
-    with pytest.raises(StudyError, match=r"text/ssd\.md is missing"):
+    page = docs / "results" / "ssd.md"
+    page.unlink()
+    with pytest.raises(StudyError, match=r"results/ssd\.md is missing"):
         make_pages(docs)
-    (docs / "results" / "text" / "ssd.md").write_text("Words.\n")
+    page.write_text("Words.\n")
+    with pytest.raises(StudyError, match=r"results/ssd\.md lacks the line '<!-- What follows"):
+        make_pages(docs)
+    page.write_text(f"Words.\n\n{pages.MARK}\n\nA table of yesterday.\n")
     assert len(write_pages(docs)) == len(pages.PAGES) + 1
     assert write_pages(docs) == [], "nothing has changed"
+    assert page.read_text().startswith(f"Words.\n\n{pages.MARK}\n\nMeans ±")
+    assert "yesterday" not in page.read_text()
     monkeypatch.setattr(pages, "load_study", lambda name: toy(page="elsewhere"))
     with pytest.raises(StudyError, match="names the page 'elsewhere'; expected one of fedpnp"):
         make_pages(docs)
     assert verdicts.DOCS == ROOT / "docs"
+
+
+def table_row(row: str, column: str, metric: str, mean: float, std: float = 0.1) -> StudyRow:
+    """A number of a table."""
+    return StudyRow(row, column, metric, mean, std, 3, None, row, column)
+
+
+def test_metrics_stand_across_where_there_are_more_of_them_than_columns() -> None:
+    """A column without numbers is left out, and a number that all seeds share has no deviation."""
+    columns = {key: {"caption": key.upper(), "settings": {"distance": 2.0}} for key in ("one", "two", "none")}
+    study = toy(columns=columns, shown=["max_norm", "mean_norm", "split"], paper_values={}, claims=[])
+    there = [("apart", "one"), ("close", "one"), ("apart", "two")]
+    rows = [table_row(row, column, metric, 2.0) for row, column in there for metric in ("max_norm", "split")]
+    rows += [table_row(row, column, "mean_norm", 3.0, std=0.0001) for row, column in there]
+    head, body = values_cells(study, "cpu", rows)
+    assert head == ["", "max_norm", "mean_norm", "split", "seeds"]
+    alone, lines = values_cells(study, "cpu", [row for row in rows if row.column_key == "one"])
+    assert alone == ["ONE", *head[1:]]
+    assert [line[0] for line in lines] == ["Apart", "Close"]
+    cells = ["2.000 ± 0.100", "3.000", "2.000 ± 0.100", "3"]
+    assert body == [["ONE: Apart", *cells], ["ONE: Close", *cells], ["TWO: Apart", *cells]]
+    head, body = values_cells(toy(columns=columns, shown=["max_norm"], paper_values={}, claims=[]), "cpu", rows)
+    assert head == ["max_norm", "ONE", "TWO", "seeds"]
+    assert body[1] == ["Close", "2.000 ± 0.100", "", "3"]
+
+
+def waiting(study: Study, words: str, scale: str = "paper") -> Entry:
+    """A claim of a study in other words, as it stands before anything was measured."""
+    claim = study.claims[-1].model_copy(update={"claim": words})
+    return Entry(study, claim, scale, check(study, scale, claim, []), stale=False, later=False)
+
+
+def test_claims_that_differ_in_a_case_and_a_number_share_a_line() -> None:
+    study = toy()
+    numbered = ["IID: within 3 of the paper's 66.5", "uneven: within 3 of the paper's 4.1"]
+    found = [
+        waiting(study, words) for words in (*numbered, "within 3 of the paper's 5", "A is above B", "IID: C", "all: C")
+    ]
+    assert cases_of_rules(found) == [
+        "  - within 3 of the paper's 66.5 (IID), 4.1 (uneven), 5",
+        "  - A is above B",
+        "  - C: IID; all",
+    ]
+
+
+def test_scales_that_no_claim_waits_for_are_one_sentence() -> None:
+    study = toy()
+    others = [toy(name=name, claims=[]) for name in ("first", "second")]
+    missing = [(others[0], "paper", []), (study, "paper", [waiting(study, "wide")]), (others[1], "paper", [])]
+    assert list(missing_parts(missing)) == [
+        "- `shoal study toy --scale paper`: not run: about 1 core minutes, 2 seeds\n  - wide",
+        "No claim waits for scale paper of `first`, `second`.",
+    ]
+
+
+def test_a_reason_that_studies_share_stands_once_on_their_page() -> None:
+    """The first two say that they lack the control, the third that it fails."""
+    found = []
+    for note in ("no row measures it", "no row measures it", "control fails: it (+1 [-1, 3])"):
+        study = toy()
+        entry = waiting(study, "wide")
+        checked = replace(entry.checked, verdict=Verdict.REGIME, note=note)
+        found.append([replace(entry, checked=checked)])
+    assert shared_reasons(found) == "no row measures it"
+    assert shared_reasons(found[1:]) == "", "each gives another"
+    assert "Out of regime" not in claims_tables(found[0], "no row measures it")
+    assert claims_tables(found[2], "no row measures it").startswith("Out of regime: control fails: it (+1 [-1, 3]).")
 
 
 def test_a_large_figure_is_kept_with_fewer_colours(tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ from shoal.studies.unseen.nulls import (
     nulls,
     random_accuracy,
 )
+from shoal.studies.unseen.page import cells as page_cells
+from shoal.studies.unseen.page import with_ranges
 from shoal.studies.unseen.sets import SEED, SETS, DrawnSet, samples_of, set_name
 from shoal.studies.unseen.sites import deal_to_sites, labels_of_sizes
 
@@ -208,13 +210,12 @@ def test_one_set_runs_resumes_and_makes_the_table(
     page = "\n".join(study_parts(study, "cpu", one, docs))
     assert f"less 0.02: **{int(reached)} of 30 runs**" in page
     assert f"1.5 times chance: **{int(found['told'])} of 30 runs**" in page
-    assert f"| Mixed scales, own | vector | 120 | 6 | {found['ratio']:.0f} | kmeans | {found['acc']:.3f} |" in page
     assert f"{wanted}: **{int(on_average)} of 30 runs**" in page
-    best = f"{found['best_null_mean']:.3f} ± {found['best_null_std']:.3f}"
+    scores = f"{found['acc']:.3f} | {found['nmi']:.3f}"
     marks = ["yes" if each else "**no**" for each in (reached, on_average)]
-    assert f"| {best} | {' | '.join(marks)} | {words.words['verdict']} |" in page
+    assert f"| Mixed scales, own | {scores} | {' | '.join(marks)} | {words.words['verdict']} |" in page
     draws = [f"{found[n]:.3f} ({found[n + MEAN]:.3f} ± {found[n + STD]:.3f})" for n in K_MEANS[:2]]
-    assert f"| Mixed scales | {' | '.join(draws)} |" in page
+    assert f"| Mixed scales | {found[RANDOM]:.3f} | {' | '.join(draws)} |" in page
     assert page.count("not measured") == 29
 
 
@@ -229,6 +230,24 @@ def test_a_warning_excuses_a_run_at_chance(
         said[word] = values(result)["told"]
         assert result.words[0].words["verdict reason"] == "a reason"
     assert said == {"good": 0.0, "doubtful": 1.0, "chance": 1.0, "none": 0.0}
+
+
+def test_a_run_at_chance_that_is_not_told_is_marked() -> None:
+    own = {"acc": 0.2, "nmi": 0.1, "seconds": 3.4}
+    assert page_cells(own, {"verdict": "good"}, [False, True, False]) == [
+        *("0.200", "0.100", "**no**", "yes", "good, **not told**", "3")
+    ]
+    assert page_cells(own, {"verdict": "chance"}, [True, True, True])[-2] == "chance"
+
+
+def test_reasons_that_differ_in_numbers_are_one_line() -> None:
+    reasons = [
+        "83 images: efficientnet-lite0 wants 5,000, ACC is 0.9",
+        "1,200 images: efficientnet-lite0 wants 5,000, ACC is 0.25",
+        "97 images: efficientnet-lite0 wants 5,000, ACC is 0.3",
+    ]
+    assert with_ranges(reasons) == "83 to 1,200 images: efficientnet-lite0 wants 5,000, ACC is 0.25 to 0.9"
+    assert with_ranges(reasons[:1]) == reasons[0]
 
 
 def test_the_verdict_is_read_as_the_run_wrote_it() -> None:

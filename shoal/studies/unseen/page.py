@@ -1,7 +1,8 @@
-"""The table of the page on unseen data: a row for each run, and how many of all planned runs meet each rule."""
+"""The tables of the page on unseen data: a row for each run, a row for each set, and how many runs meet each rule."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from shoal.studies.claims import check
@@ -13,18 +14,19 @@ from shoal.studies.wording import table
 
 NULLS = {RANDOM: "random", RAW: "raw", STANDARDISED: "standardised", UNTRAINED: "untrained", PRETRAINED: "frozen"}
 """Heads of the columns with null baselines."""
+NUMBER = re.compile(r"(?<![\w.-])\d+(?:,\d{3})*(?:\.\d+)?")
+"""A number in a sentence; none in a name such as `efficientnet-lite0`."""
 
 
 def runs_table(study: Study, scale: str, one: Kept) -> str:
-    """Return the page's part on a kept result: counts, the table of runs, and the reasons that the runs gave."""
-    parts = [counts(study, scale, one), table(HEAD, body(study, scale, one), SIDES), repeats(study, one)]
+    """Return the page's part on a kept result: counts, tables of runs and of baselines, and the runs' reasons."""
+    parts = [counts(study, scale, one), table(HEAD, body(study, scale, one), SIDES), baselines(study, one)]
     parts += [reasons(study, one, what) for what in ("method", "verdict")]
     return "\n\n".join(part for part in parts if part)
 
 
-HEAD = ["set, sites", "kind", "n", "classes", "ratio", "method", "ACC", "NMI", *NULLS.values(), "best mean"]
-HEAD += ["nulls reached", "means reached", "verdict", "told", "s"]
-SIDES = "ll" + "r" * 3 + "l" + "r" * (3 + len(NULLS)) + "llllr"
+HEAD = ["set, sites", "ACC", "NMI", "nulls reached", "means reached", "verdict", "s"]
+SIDES = "lrrlllr"
 
 
 def counts(study: Study, scale: str, one: Kept) -> str:
@@ -63,51 +65,42 @@ def body(study: Study, scale: str, one: Kept) -> list[list[str]]:
             found.append([name, state, *[""] * (len(HEAD) - 2)])
             continue
         about = words.get((row, column), {})
-        marks = [yes_or_no(met[row, column, rule]) for rule in rules]
+        marks = [met[row, column, rule] for rule in rules]
         found.append([name, *cells(own, about, marks)])
     return found
 
 
-def cells(own: dict[str, float], about: dict[str, str], marks: Sequence[str]) -> list[str]:
-    """Return the cells of a run after those of its set and partition.
+def cells(own: dict[str, float], about: dict[str, str], marks: Sequence[bool]) -> list[str]:
+    """Return the cells of a run after the one with its set and partition.
 
     Args:
         own: its numbers by metric.
         about: its words.
         marks: whether it meets each of the three rules.
     """
-    sizes = [f"{own[name]:.0f}" for name in ("samples", "classes", "ratio")]
-    scores = [share(own.get(name)) for name in ("acc", "nmi", *NULLS)]
-    kind = about.get("kind", "")
+    scores = [share(own.get(name)) for name in ("acc", "nmi")]
     verdict = about.get("verdict", "none")
-    return [
-        kind,
-        *sizes,
-        about.get("method", ""),
-        *scores,
-        with_deviation(own.get("best_null_mean"), own.get("best_null_std")),
-        *marks[:2],
-        verdict,
-        marks[2],
-        f"{own['seconds']:.0f}",
-    ]
+    if not marks[2]:
+        verdict += ", **not told**"
+    return [*scores, *map(yes_or_no, marks[:2]), verdict, f"{own['seconds']:.0f}"]
 
 
-def repeats(study: Study, one: Kept) -> str:
-    """Return the K-means baselines of each set: a single draw, then mean and deviation over repeats; empty without."""
+def baselines(study: Study, one: Kept) -> str:
+    """Return the null baselines of each set: of K-means a single draw, then mean and deviation over repeats."""
     own: dict[str, dict[str, float]] = {}
     for row in one.rows:
         own.setdefault(row.row, {})[row.metric] = row.values[0]
     found = []
     for key in study.rows:
         values = own.get(key, {})
-        if any(name + MEAN in values for name in K_MEANS):
-            found.append([study.rows[key].caption, *(draw_and_mean(values, name) for name in K_MEANS)])
+        if RANDOM in values:
+            draws = (draw_and_mean(values, name) for name in K_MEANS)
+            found.append([study.rows[key].caption, share(values[RANDOM]), *draws])
     if not found:
         return ""
-    words = "K-means as a null baseline: the draw of the table above; in brackets mean and deviation over 15 others:"
-    head = ["set", *(NULLS[name] for name in K_MEANS)]
-    return f"{words}\n\n{table(head, found, 'l' + 'r' * len(K_MEANS))}"
+    words = "The null baselines; of K-means one draw, and in brackets mean and deviation over 15 others:"
+    head = ["set", NULLS[RANDOM], *(NULLS[name] for name in K_MEANS)]
+    return f"{words}\n\n{table(head, found, 'l' + 'r' * (len(head) - 1))}"
 
 
 def draw_and_mean(values: dict[str, float], name: str) -> str:
@@ -141,21 +134,40 @@ def yes_or_no(met: bool) -> str:
 
 
 def reasons(study: Study, one: Kept, what: str) -> str:
-    """Return the distinct reasons that runs gave for their method or verdict, with their sets; empty where none did.
+    """Return the reasons that runs gave for their method or verdict, with their sets; empty where none did.
+
+    Reasons that differ in numbers alone are one line, with the least and the greatest of each number.
 
     Args:
         study, one: as of `runs_table`.
         what: method or verdict.
     """
-    sets: dict[tuple[str, str], list[str]] = {}
+    sentences: dict[str, list[str]] = {}
+    sets: dict[str, list[str]] = {}
     for each in one.words:
         reason = each.words.get(f"{what} reason", "")
         if reason and each.row in study.rows:
-            caption = study.rows[each.row].caption
-            sets.setdefault((each.words[what], reason), []).append(caption)
-    if not sets:
+            words = f"{each.words[what]}: {reason.rstrip('.')}"
+            sentences.setdefault(NUMBER.sub("#", words), []).append(words)
+            sets.setdefault(NUMBER.sub("#", words), []).append(study.rows[each.row].caption)
+    if not sentences:
         return ""
-    lines = [
-        f"- {word}: {reason.rstrip('.')} ({', '.join(dict.fromkeys(own))})." for (word, reason), own in sets.items()
-    ]
+    lines = [f"- {with_ranges(own)} ({', '.join(dict.fromkeys(sets[form]))})." for form, own in sentences.items()]
     return "\n".join([f"Reasons for the {what}, as the runs printed them:", "", *lines])
+
+
+def with_ranges(sentences: Sequence[str]) -> str:
+    """Return sentences that differ in numbers alone as one, with the least and the greatest of each number.
+
+    >>> with_ranges(["79 images a client, of 5,000", "200 images a client, of 5,000"])
+    '79 to 200 images a client, of 5,000'
+    """
+    columns = zip(*(NUMBER.findall(sentence) for sentence in sentences), strict=True)
+    ranges = iter([number_range(column) for column in columns])
+    return NUMBER.sub(lambda found: next(ranges), sentences[0])
+
+
+def number_range(numbers: Sequence[str]) -> str:
+    """Return the least and the greatest of some numbers, as they are written; one number where they are equal."""
+    ordered = sorted(numbers, key=lambda number: float(number.replace(",", "")))
+    return " to ".join(dict.fromkeys((ordered[0], ordered[-1])))

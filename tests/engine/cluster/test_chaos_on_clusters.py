@@ -65,10 +65,10 @@ def test_what_was_wrong_is_shown_and_counted(tmp_path: Path) -> None:
     late = replace(WELL, seconds=61.0, ended=BY_ITSELF)
     hung = replace(WELL, event="scheduler stopped", seconds=240.0, ended="exit code None, running", hung=True)
     assert markdown([WELL, bits, late, hung]).splitlines()[2:] == [
-        "| all hosts killed | dask | round 1, 0 of 3 clients done | 31 | WRONG: stopped, resumable | NO |",
-        "| scheduler stopped | dask | round 1, 0 of 3 clients done | 240 | WRONG: exit code None, running | yes |",
-        "| store killed | dask | round 1, 0 of 3 clients done | 31 | stopped, resumable | yes |",
-        "| store killed | dask | round 1, 0 of 3 clients done | 61 | WRONG: went on by itself | yes |",
+        "| all hosts killed | round 1, 0 of 3 clients done | 31 | WRONG: stopped, resumable | NO |",
+        "| scheduler stopped | round 1, 0 of 3 clients done | 240 | WRONG: exit code None, running | yes |",
+        "| store killed | round 1, 0 of 3 clients done | 31 | stopped, resumable | yes |",
+        "| store killed | round 1, 0 of 3 clients done | 61 | WRONG: went on by itself | yes |",
     ]
     counts = {"tries": 4, "right": 1, BY_ITSELF: 1, STOPPED: 2, "same bits": 3, "hangs": 1}
     counts |= {"longer than 60 s": 2, "tracebacks": 0, "processes left": 2}
