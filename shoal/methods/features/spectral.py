@@ -105,7 +105,8 @@ def spectral_projection(products: Tensor, clusters: int) -> Tensor:
     tied = scale[:, None] * products * scale
     values, vectors = torch.linalg.eigh((tied + tied.mT) / 2)
     values = values[-clusters:].clamp_min(SMALLEST)
-    return scale[:, None] * vectors[:, -clusters:] * values.rsqrt()
+    projection: Tensor = scale[:, None] * vectors[:, -clusters:] * values.rsqrt()
+    return projection
 
 
 def in_spectral_space(z: Tensor, landmarks: Tensor, projection: Tensor) -> Tensor:
