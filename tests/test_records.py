@@ -44,6 +44,7 @@ REASONS: dict[str, tuple[str, ...]] = {
         "engine.settings.wrong_settings.explain",
         "engine.store.method_choice.MethodChoice.settings",
         "methods.auto.Rule.settings",
+        "methods.auto.Rule.space",
         "studies.definition.RowAtScale.settings",
         "studies.definition.Scale.options",
         "studies.definition.Scale.settings",

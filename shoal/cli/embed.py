@@ -49,4 +49,4 @@ def show_embedded(done: Embedded) -> None:
     if done.pointer is not None:
         say(f"tracked by DVC: commit {done.pointer} to git, and `dvc push` the data to your remote")
     clusters = "" if done.prepared.manifest.classes else " --set model.clusters=auto"
-    say(f"next: shoal run --set data.name={name} --set method.name=fedkmeans --set method.sphere=true{clusters}")
+    say(f"next: shoal run --set data.name={name}{clusters}")

@@ -89,10 +89,13 @@ def facts_of(settings: Settings, prepared: Prepared, table: Partition) -> Facts:
     """Return what the rules want to know of a data set; on images two spaces are compared, which encodes some."""
     spec = prepared.spec
     encoder = settings.model.encoder
+    clusters = settings.model.clusters if isinstance(settings.model.clusters, int) else 0
     known = partial(
         Facts,
         kind=spec.kind,
         samples=int(np.median(table.counts())),
+        total=int(table.counts().sum()),
+        clusters=clusters or spec.classes or 0,
         encoder=encoder,
         trainable=encoder in ENCODERS or settings.model.start == "pretrained",
         installed=is_installed(ENCODER),
@@ -102,12 +105,11 @@ def facts_of(settings: Settings, prepared: Prepared, table: Partition) -> Facts:
     data = DeviceData(prepared)
     with one_thread():
         if EMBEDDED in prepared.manifest.extra:
-            return known()  # whatever their spread, an encoder's features are clustered as they are
+            return known(embedded=True)  # whatever their spread, an encoder's features are not standardised
         if spec.kind != "image":
             return known(spread=column_spread(data, table, settings.seed))
         if encoder is not None or not is_installed(ENCODER):
             return known()
-        clusters = settings.model.clusters if isinstance(settings.model.clusters, int) else 0
         clusters = max(MIN_CLUSTERS, clusters or spec.classes or 0)
         clients = some_clients(table, settings.seed)
         pixels = drawn(data, table, settings.seed, small_pixels, clients, MAX_IMAGES)

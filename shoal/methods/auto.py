@@ -7,7 +7,7 @@ The first rule that holds decides. The bounds were found on tuning sets and are 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.models.encoders import PIXELS
@@ -29,6 +29,14 @@ BATCHES = (16, 128)
 PASSES = 4
 KMEANS_ROUNDS = 60
 """Rounds of a federated K-means at most: it ends once its centres stand still."""
+LANDMARK_SAMPLES = 300
+LANDMARK_SAMPLES_PER_CLUSTER = 30
+"""From so many samples of all clients on, and so many a cluster, images are clustered by landmarks. Of fewer samples
+landmarks cut at random."""
+LANDMARKS = 100
+COMPONENTS = 64
+WHITENING = 0.5
+"""Landmarks, and the principal components of an encoder's features among which they lie, with their whitening."""
 
 
 @dataclass(frozen=True)
@@ -38,22 +46,33 @@ class Facts:
     Attributes:
         kind: image, vector, series or text.
         samples: training samples of the median client.
+        total: training samples of all clients.
+        clusters: number that is sought; 0: it is not known yet.
         encoder: the encoder that the settings name; None: none.
         trainable: whether that is a network to train.
         installed: whether the weights of `ENCODER` are here.
         spread: largest over median standard deviation of the columns that vary; None for images and text.
+        embedded: whether samples are features that an encoder made.
         pixels, features: how much more often than by chance neighbours among pixels, and among the features of
             `ENCODER`, share a cluster of that space; None where that was not measured.
     """
 
     kind: str
     samples: int
+    total: int = 0
+    clusters: int = 0
     encoder: str | None = None
     trainable: bool = False
     installed: bool = True
     spread: float | None = None
+    embedded: bool = False
     pixels: float | None = None
     features: float | None = None
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are samples enough for landmarks."""
+        return self.total >= max(LANDMARK_SAMPLES, LANDMARK_SAMPLES_PER_CLUSTER * self.clusters)
 
 
 @dataclass(frozen=True)
@@ -64,14 +83,27 @@ class Rule:
         holds: whether this is the case.
         reason: a sentence, in which facts stand in braces.
         settings: nested; settings that the user names win.
+        space: further settings of the method where there are samples enough for landmarks.
     """
 
     holds: Callable[[Facts], bool]
     reason: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    space: Mapping[str, Any] = field(default_factory=dict)
+
+    def by_landmarks(self) -> Rule:
+        """Return the rule with the settings of its space, and a reason that says so."""
+        method = {**self.settings["method"], **self.space}
+        reason = self.reason.replace("federated K-means", "federated K-means by landmarks", 1)
+        return replace(self, reason=reason, settings={**self.settings, "method": method})
 
 
 KMEANS: dict[str, Any] = {"method": {"name": "fedkmeans"}, "rounds": KMEANS_ROUNDS}
+
+
+PIXEL_SPACE: dict[str, Any] = {"landmarks": LANDMARKS}
+FEATURE_SPACE: dict[str, Any] = {**PIXEL_SPACE, "components": COMPONENTS, "whitening": WHITENING, "sphere": True}
+"""Settings of the space in which pixels, and features of an encoder, are clustered by landmarks."""
 
 
 def kmeans_in(encoder: str) -> dict[str, Any]:
@@ -87,33 +119,50 @@ RULES: tuple[Rule, ...] = (
         {"method": {"name": "fedsimclr_kmeans", "evenness": 0.0, "kmeans_rounds": ROUNDS}, "rounds": 2 * ROUNDS},
     ),
     Rule(
+        lambda facts: facts.kind == "image" and facts.encoder == PIXELS,
+        "{samples:,} images a client: federated K-means on model.encoder {encoder}, as set",
+        KMEANS,
+        PIXEL_SPACE,
+    ),
+    Rule(
         lambda facts: facts.kind == "image" and facts.encoder is not None,
         "{samples:,} images a client: federated K-means in the space of model.encoder {encoder}, as set",
         KMEANS,
+        FEATURE_SPACE,
     ),
     Rule(
         lambda facts: facts.kind == "image" and not facts.installed,
         "{samples:,} images a client: federated K-means on pixels, because the frozen encoder is not installed; pip "
         "install 'shoal[encoders]' adds it, and most images are clustered far better with it",
         kmeans_in(PIXELS),
+        PIXEL_SPACE,
     ),
     Rule(
         lambda facts: (facts.pixels or 0.0) > (facts.features or 0.0) + PIXELS_AHEAD,
         "{samples:,} images a client: federated K-means on pixels, whose neighbours agree more ({pixels:.2f}) than "
         "those of the frozen encoder ({features:.2f})",
         kmeans_in(PIXELS),
+        PIXEL_SPACE,
     ),
     Rule(
         lambda facts: facts.kind == "image" and facts.samples < SCRATCH_IMAGES,
         f"{{samples:,}} images a client: frozen encoder and federated K-means; training from scratch wants "
         f"{SCRATCH_IMAGES:,}",
         kmeans_in(ENCODER),
+        FEATURE_SPACE,
     ),
     Rule(
         lambda facts: facts.kind == "image",
         "{samples:,} images a client: frozen encoder and federated K-means; that many may also train an encoder of "
         "their own (shoal advise)",
         kmeans_in(ENCODER),
+        FEATURE_SPACE,
+    ),
+    Rule(
+        lambda facts: facts.embedded,
+        "{samples:,} samples a client: federated K-means on the features that an encoder made",
+        KMEANS,
+        FEATURE_SPACE,
     ),
     Rule(
         lambda facts: facts.kind == "text",
@@ -136,8 +185,9 @@ RULES: tuple[Rule, ...] = (
 
 
 def rule_for(facts: Facts) -> Rule:
-    """Return the first rule that holds."""
-    return next(rule for rule in RULES if rule.holds(facts))
+    """Return the first rule that holds, by landmarks where it has them and there are samples enough."""
+    rule = next(rule for rule in RULES if rule.holds(facts))
+    return rule.by_landmarks() if rule.space and facts.enough else rule
 
 
 def sentence(rule: Rule, facts: Facts) -> str:

@@ -112,11 +112,16 @@ def tuning_rows(folder: Path = RESULTS) -> list[EvidenceRow]:
     figures = tuning_figures(folder)
     found = []
     for name, each in figures["images"].items():
-        facts = Facts("image", each["samples"] // 6, pixels=each["pixels"], features=each["features"])
-        encoder = rule_for(facts).settings["model"]["encoder"]
+        rule = rule_for(facts_of_images(each))
+        encoder = rule.settings["model"]["encoder"]
         space = next(name for name, value in SPACES.items() if value == encoder)
         null = {name: each["spaces"][name]["acc"] for name in ("pixels", "encoder", "untrained")}
-        found.append(_row(name, "image", each, f"K-means on {encoder}", null[space], null))
+        method = f"K-means on {encoder}"
+        acc = null[space]
+        if "landmarks" in rule.settings["method"]:
+            method = f"K-means by landmarks on {encoder}"
+            acc = figures["landmarks"][name]["spaces"][space]["landmarks"]
+        found.append(_row(name, "image", each, method, acc, null))
     for name, each in figures["tables"].items():
         standardise = rule_for(Facts("vector", each["samples"], spread=each["spread"])).settings["method"][
             "standardise"
@@ -125,6 +130,18 @@ def tuning_rows(folder: Path = RESULTS) -> list[EvidenceRow]:
         null = {"raw columns": each["spaces"]["raw"]["acc"]}
         found.append(_row(name, "vector", each, f"K-means on {space} columns", each["spaces"][space]["acc"], null))
     return found
+
+
+def facts_of_images(figures: Mapping[str, Any]) -> Facts:
+    """Return what the rules know of a tuning set of images, dealt to six clients."""
+    return Facts(
+        "image",
+        figures["samples"] // 6,
+        total=figures["samples"],
+        clusters=figures["classes"],
+        pixels=figures["pixels"],
+        features=figures["features"],
+    )
 
 
 def _row(

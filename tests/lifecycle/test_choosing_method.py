@@ -160,4 +160,7 @@ def test_what_an_encoder_made_is_clustered_as_it_is(home: Path) -> None:
     wide = Prepared(prepared.folder, prepared.manifest, np.asarray(prepared.train_x) * SCALES, None, None, None)
     assert rule_for(facts_of(settings, wide, table)).settings["method"]["standardise"]
     embedded = replace(wide, manifest=replace(wide.manifest, extra={**wide.manifest.extra, EMBEDDED: {}}))
-    assert not rule_for(facts_of(settings, embedded, table)).settings["method"]["standardise"]
+    facts = facts_of(settings, embedded, table)
+    assert facts.embedded
+    assert facts.total == len(wide.train_x)
+    assert not rule_for(facts).settings["method"].get("standardise", False)

@@ -36,11 +36,23 @@ TABLE = Facts("vector", 30, spread=2.0)
         ),
         (replace(IMAGES, pixels=0.59), "fedkmeans", "efficientnet-lite0", "120 images"),
         (Facts("image", 120, installed=False), "fedkmeans", "pixels", "pip install 'shoal[encoders]'"),
-        (Facts("image", 120, "pixels"), "fedkmeans", None, "model.encoder pixels, as set"),
-        (Facts("image", 120, "resnet18", trainable=True), "fedsimclr_kmeans", None, "resnet18 is a network to train"),
+        (Facts("image", 120, encoder="pixels"), "fedkmeans", None, "model.encoder pixels, as set"),
+        (
+            Facts("image", 120, encoder="resnet18", trainable=True),
+            "fedsimclr_kmeans",
+            None,
+            "resnet18 is a network to train",
+        ),
         (TABLE, "fedkmeans", None, "of one scale"),
         (replace(TABLE, spread=70.0), "fedkmeans", None, "70 times the median"),
         (Facts("series", 30, spread=1.0), "fedkmeans", None, "of one scale"),
+        (replace(IMAGES, total=300), "fedkmeans", "efficientnet-lite0", "frozen encoder and federated K-means by land"),
+        (
+            Facts("vector", 30, embedded=True),
+            "fedkmeans",
+            None,
+            "federated K-means on the features that an encoder made",
+        ),
         (Facts("text", 400), "fedavg", None, "no method clusters texts"),
     ],
 )
@@ -54,6 +66,22 @@ def test_a_case_has_its_method_and_its_reason(facts: Facts, method: str, encoder
 def test_columns_are_standardised_where_one_of_them_outweighs_the_others() -> None:
     assert rule_for(replace(TABLE, spread=70.0)).settings["method"]["standardise"] is True
     assert rule_for(TABLE).settings["method"]["standardise"] is False
+
+
+def test_features_are_clustered_by_their_directions_and_all_images_by_landmarks() -> None:
+    directions = {"components": 64, "whitening": 0.5, "sphere": True}
+    for facts in (IMAGES, replace(IMAGES, encoder="timm:vit"), Facts("vector", 30, embedded=True)):
+        found = rule_for(replace(facts, total=720)).settings["method"]
+        assert found == {"name": "fedkmeans", "landmarks": 100, **directions}
+    for facts in (replace(IMAGES, pixels=0.9), replace(IMAGES, encoder="pixels"), replace(IMAGES, installed=False)):
+        assert rule_for(replace(facts, total=720)).settings["method"] == {"name": "fedkmeans", "landmarks": 100}
+    assert "landmarks" not in rule_for(replace(TABLE, total=720)).settings["method"]
+
+
+def test_landmarks_want_300_samples_and_30_a_cluster() -> None:
+    for total, clusters, wanted in ((299, 4, False), (300, 10, True), (300, 11, False), (600, 0, True)):
+        facts = replace(IMAGES, total=total, clusters=clusters)
+        assert ("landmarks" in rule_for(facts).settings["method"]) == wanted
 
 
 def test_every_rule_sets_what_its_method_has() -> None:

@@ -48,6 +48,16 @@ def check_local_centres(message: Message, *, unit: bool) -> str | None:
     return None
 
 
+def check_affinities(message: Message, *, samples: int) -> str | None:
+    """Return the fault of sums of products of affinities, else None: symmetric, and at most 1 a sample in all."""
+    products = message.tensors["products"]
+    if bool((products - products.mT).abs().max() > ROUNDING * (1 + samples)):
+        return "tensor 'products' is not symmetric"
+    if float(products.sum()) > samples * (1 + ROUNDING):
+        return f"tensor 'products' sums to {float(products.sum()):g}, expected at most {samples}, one a sample"
+    return None
+
+
 def check_iteration(message: Message, *, score: str, bounds: tuple[Tensor, Tensor] | None) -> str | None:
     """Return the fault of an iteration's sums by each other and by the centres, else None.
 

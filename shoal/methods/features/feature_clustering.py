@@ -6,6 +6,10 @@ the server draws starts, as in k-FED (Dennis et al. 2021). Then each round is on
 for which only sums and counts leave a client; after `RACE_ITERATIONS` the start of the least cost goes on alone. A
 subclass may refine what K-means has found.
 
+With `landmarks` other rounds come between: clients send local centres, among which the server places landmarks, then
+sums of the vectors near each landmark, which move there, and then sums of products of affinities to them. K-means works
+in the space that follows from these (see `spectral`).
+
 On images a vector is what a frozen encoder makes of an image (`model.encoder`), or its pixels. A client keeps its
 features in its memory, so that every image is encoded once.
 
@@ -28,7 +32,7 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
 from shoal.data.lazy_array import LazyArray
-from shoal.methods.clustering.declared_sums import check_costs, check_local_centres
+from shoal.methods.clustering.declared_sums import check_affinities, check_costs, check_local_centres
 from shoal.methods.clustering.federated_k_means import (
     ROWS,
     cluster_sums,
@@ -45,7 +49,24 @@ from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions
 from shoal.methods.features.encoding import encoder_of
-from shoal.methods.features.space import MEAN, SpaceSettings, column_moments, fitted_space, in_space
+from shoal.methods.features.space import (
+    LANDMARKS,
+    MEAN,
+    PROJECTION,
+    SPECTRAL,
+    SpaceSettings,
+    column_moments,
+    fitted_space,
+    in_space,
+)
+from shoal.methods.features.spectral import (
+    SAMPLES_PER_CENTRE,
+    SETTLING_ROUNDS,
+    affinity_sums,
+    landmark_count,
+    landmarks_among,
+    spectral_projection,
+)
 from shoal.methods.scores.assignment import Nearest, nearest_centres
 from shoal.methods.scores.evaluation import Judged, evaluate_predictor, samples_at
 
@@ -153,9 +174,13 @@ class FeatureClustering(Method):
         return Server()
 
     def next_step(self, server: Server) -> str:
-        """Return what the round after a state does: measure, start or move."""
+        """Return what the round after a state does: measure, place landmarks, settle or tie them, start or move."""
         if self.settings.measured and MEAN not in server.model:
             return "measure"
+        if self.settings.landmarks and LANDMARKS not in server.model:
+            return "place"
+        if self.settings.landmarks and SPECTRAL not in server.model:
+            return "settle" if server.facts.get("settled", 0) < SETTLING_ROUNDS else "tie"
         return "move" if CENTRES in server.model else "start"
 
     def stage(self, server: Server) -> str:
@@ -183,10 +208,18 @@ class FeatureClustering(Method):
             return MessageForm(forms)
         width = self.space_width(server)
         clusters = self.context.clusters
-        if step == "start":
-            sizes = range(clusters + 1)
+        if step == "tie":
+            landmarks = len(server.model[LANDMARKS])
+            forms = {"products": replace(count((landmarks, landmarks)), measured=True)}
+            return MessageForm(forms, rule=partial(check_affinities, samples=samples))
+        if step == "settle":
+            landmarks = len(server.model[LANDMARKS])
+            return MessageForm({"sums": total((1, landmarks, width)), "counts": count((1, landmarks))})
+        if step in ("place", "start"):
+            sizes = range((self.landmark_count if step == "place" else clusters) + 1)
             forms = {"centres": total((sizes, width)), "counts": count((sizes,))}
-            return MessageForm(forms, rule=partial(check_local_centres, unit=self.settings.sphere))
+            unit = self.settings.sphere or SPECTRAL in server.model
+            return MessageForm(forms, rule=partial(check_local_centres, unit=unit))
         starts = len(server.model[CENTRES])
         forms = {"sums": total((starts, clusters, width)), "counts": count((starts, clusters))}
         forms["inertia"] = positive((starts,), measured=False)
@@ -201,8 +234,15 @@ class FeatureClustering(Method):
 
     def space_width(self, server: Server) -> int:
         """Dimensions of the space, k."""
-        projections = [t.shape[1] for name, t in server.model.items() if name == "space.projection"]
-        return projections[0] if projections else self.width
+        for name in (SPECTRAL, PROJECTION):
+            if name in server.model:
+                return server.model[name].shape[1]
+        return self.width
+
+    @property
+    def landmark_count(self) -> int:
+        """Landmarks that are sought."""
+        return landmark_count(self.settings.landmarks, self.context.clusters)
 
     @torch.no_grad()
     def vectors(self, x: Tensor) -> Tensor:
@@ -285,7 +325,11 @@ class FeatureClustering(Method):
     def work(self, message: Message, client: Client, z: ClientVectors) -> Tensors:
         """Return what a client sends of its vectors z (n, k) in the space."""
         if message.facts["step"] == "start":
-            return self.local_centres(z, client)
+            return self.local_centres(z, client, self.context.clusters, LOCAL_STARTS)
+        if message.facts["step"] == "place":
+            return self.local_centres(z, client, min(self.landmark_count, max(1, len(z) // SAMPLES_PER_CENTRE)), 1)
+        if message.facts["step"] in ("settle", "tie"):
+            return self.of_landmarks(message, z)
         centres = message.tensors[CENTRES].to(self.context.device)
         count = len(z)
         blocks: Iterable[Tensor] = z.blocks()
@@ -305,33 +349,65 @@ class FeatureClustering(Method):
             "cheapest": cheapest * weight,
         }
 
-    def local_centres(self, z: ClientVectors, client: Client) -> Tensors:
-        """Return a client's own K-means: `centres` (at most c, k) and how many samples are behind each, `counts`."""
+    def of_landmarks(self, message: Message, z: ClientVectors) -> Tensors:
+        """Return the sums of the vectors z (n, k) near each landmark, or of the products of their affinities."""
+        landmarks = message.tensors[LANDMARKS].to(self.context.device)
+        least = self.settings.min_points
+        if message.facts["step"] == "tie":
+            return {"products": affinity_sums(z.blocks(), landmarks, least=least)}
+        sums = cluster_sums(z.blocks(), landmarks[None], least=least)
+        return {"sums": sums.sums, "counts": sums.counts}
+
+    def local_centres(self, z: ClientVectors, client: Client, count: int, starts: int) -> Tensors:
+        """Return a client's own K-means: `centres` (at most `count`, k), and the samples behind each, `counts`."""
         order = torch.randperm(len(z), generator=client.streams.torch("local samples"))[:RACE_SAMPLES]
         drawn = z.at(order.to(z.device)).cpu().numpy()
-        found = kmeans(
-            drawn, min(self.context.clusters, len(drawn)), client.streams.numpy("kmeans"), starts=LOCAL_STARTS
-        )
+        found = kmeans(drawn, min(count, len(drawn)), client.streams.numpy("kmeans"), starts=starts)
         sizes = torch.bincount(torch.from_numpy(found.cluster), minlength=len(found.centres)).double()
         large = sizes >= self.settings.min_points
         centres = torch.from_numpy(found.centres).double()[large]
         return {"centres": centres, "counts": sizes[large] * (len(z) / len(drawn))}
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
-        """Return the space, the starts, or the moved centres."""
+        """Return the space, the landmarks, what ties them, the starts, or the moved centres."""
         step = self.next_step(server)
         answers = (update.message.tensors for update in updates)
         if step == "measure":
             sums = summed(answers)
             return server.next({**server.model, **fitted_space(sums, self.settings)})
-        if step == "start":
+        if step == "settle":
+            sums = summed(answers)
+            moved = moved_centres(server.model[LANDMARKS][None], sums["sums"], sums["counts"])[0]
+            facts = {**server.facts, "settled": int(server.facts.get("settled", 0)) + 1}
+            return server.next({**server.model, LANDMARKS: moved}, facts=facts)
+        if step == "tie":
+            projection = spectral_projection(summed(answers)["products"], self.context.clusters)
+            return server.next({**server.model, SPECTRAL: projection})
+        if step in ("place", "start"):
             found = [(each["centres"], each["counts"]) for each in answers]  # a few vectors each
             local, counts = (torch.cat(parts) for parts in zip(*found, strict=True))
+        if step == "place":
+            return server.next({**server.model, LANDMARKS: self.landmarks(local, counts)})
+        if step == "start":
             rng = Streams(self.context.seed).numpy("kmeans server")
             starts = min(STARTS, max(1, MAX_RACE_VALUES // (self.context.clusters * local.shape[1])))
             centres = starting_centres(local, counts, self.context.clusters, starts, rng)
             return server.next({**server.model, CENTRES: centres})
         return self.moved(server, summed(answers))
+
+    def landmarks(self, local: Tensor, counts: Tensor) -> Tensor:
+        """Return the landmarks (m, k) among the clients' local centres (l, k).
+
+        Raises:
+            MethodError: fewer local centres than clusters.
+        """
+        clusters = self.context.clusters
+        if len(local) < clusters:
+            raise MethodError(
+                f"the clients sent {len(local)} local centres, too few landmarks for {clusters} clusters: set "
+                "method.landmarks to 0, or model.clusters lower"
+            )
+        return landmarks_among(local, counts, self.landmark_count, Streams(self.context.seed).numpy("landmarks"))
 
     def moved(self, server: Server, sums: Tensors) -> Server:
         """Return the state after one iteration of K-means."""

@@ -20,11 +20,15 @@ from shoal.data.prepared import DataSpec
 from shoal.methods.clustering.federated_k_means import Moments, whitening
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Tensors
+from shoal.methods.features.spectral import in_spectral_space
 
 MEAN = "space.mean"
 PROJECTION = "space.projection"
 SCALE = "space.scale"
 """Among the server's tensors, float64: mean (d,), and either a projection (d, k) or a scale a column (d,)."""
+LANDMARKS = "space.landmarks"
+SPECTRAL = "space.spectral"
+"""Among the server's tensors with landmarks, float64: these (m, k), and the projection of affinities to them (m, c)."""
 NO_SPREAD = 1e-12
 """A column whose variance is below this share of its mean square counts as constant."""
 
@@ -47,6 +51,12 @@ class SpaceSettings:
     )
     centre_sites: bool = setting(
         False, "subtract each client's own mean first, where sites differ by a shift that says nothing about clusters"
+    )
+    landmarks: int = setting(
+        0,
+        "spectral clustering by so many landmarks, ten a cluster at least and 1,000 at most: groups of any shape are "
+        "found, which K-means alone cuts (100, say); 0: distances in the space count as they are",
+        ge=0,
     )
 
     def settled(self, spec: DataSpec) -> Self:
@@ -123,7 +133,7 @@ def in_space(x: Tensor, space: Tensors, *, sphere: bool, site_mean: Tensor | Non
     Args:
         x: vectors, as they are.
         space: tensors of `fitted_space`; empty where nothing was measured.
-        sphere: whether the result has unit length.
+        sphere: whether vectors get unit length, before affinities to landmarks are taken.
         site_mean: (d,), the mean of the client that holds them, subtracted in place of the federation's.
     """
     x = x.double()
@@ -133,4 +143,6 @@ def in_space(x: Tensor, space: Tensors, *, sphere: bool, site_mean: Tensor | Non
         x = x * space[SCALE].to(x.device)
     if PROJECTION in space:
         x = x @ space[PROJECTION].to(x.device)
-    return F.normalize(x, dim=1) if sphere else x
+    if sphere:
+        x = F.normalize(x, dim=1)
+    return in_spectral_space(x, space[LANDMARKS], space[SPECTRAL]) if SPECTRAL in space else x

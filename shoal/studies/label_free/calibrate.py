@@ -16,10 +16,12 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from shoal import studies
-from shoal.methods.auto import ENCODER
+from shoal.methods.auto import COMPONENTS as LANDMARK_COMPONENTS
+from shoal.methods.auto import ENCODER, LANDMARKS, WHITENING
 from shoal.methods.clustering.cluster_number import ClientSamples
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.clustering.own_neighbours import space_agreement
+from shoal.methods.features.spectral import affinity_sums, in_spectral_space, landmark_count, spectral_projection
 from shoal.methods.scores.clustering import accuracy
 from shoal.models.encoders import SmallConv
 from shoal.models.frozen import frozen_encoder
@@ -29,6 +31,10 @@ FILE = Path(studies.__file__).resolve().parent / "results" / "label_free.json"
 COMPONENTS = 100
 """Principal components of each space that are kept: K-means and neighbours hardly change by the others."""
 STARTS = 5
+STATES = 8
+STATE_STARTS = 10
+"""K-means by landmarks is compared over so many random states, with K-means of so many starts each."""
+SAMPLES_PER_LANDMARK = 3
 NEIGHBOURS = 10
 RANDOM_ORDERS = 20
 HALVES = 3
@@ -207,12 +213,59 @@ def table_record(make: Any) -> dict[str, Any]:
     }
 
 
+def by_landmarks(x: np.ndarray, clusters: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the clusters of K-means by landmarks among pooled samples x (n, d), int (n,)."""
+    count = min(landmark_count(LANDMARKS, clusters), len(x) // SAMPLES_PER_LANDMARK)
+    landmarks = torch.from_numpy(kmeans(x, count, rng, starts=1).centres)
+    z = torch.from_numpy(x)
+    projection = spectral_projection(affinity_sums(z, landmarks, least=1), clusters)
+    return kmeans(in_spectral_space(z, landmarks, projection).numpy(), clusters, rng, starts=STATE_STARTS).cluster
+
+
+def landmark_scores(plain: np.ndarray, space: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """Return the mean ACC over random states of K-means, and of K-means by landmarks.
+
+    Args:
+        plain: samples (n, d) as K-means takes them.
+        space: samples (n, k) among which landmarks are placed.
+        y: classes (n,).
+    """
+    clusters = len(np.unique(y))
+    found: dict[str, list[float]] = {"kmeans": [], "landmarks": []}
+    for state in range(STATES):
+        rng = np.random.default_rng(state)
+        found["kmeans"].append(accuracy(y, kmeans(plain, clusters, rng, starts=STATE_STARTS).cluster))
+        found["landmarks"].append(accuracy(y, by_landmarks(space, clusters, rng)))
+    return {name: round(float(np.mean(values)), DIGITS) for name, values in found.items()}
+
+
+def landmark_record(make: Any) -> dict[str, Any]:
+    """Return what landmarks change, on images in pixels and among features, and on a table."""
+    x, y = make()
+    if x.ndim == 2:
+        raw = np.asarray(x, dtype=float)
+        varies = raw.std(0) > 0
+        even = (raw[:, varies] - raw[:, varies].mean(0)) / raw[:, varies].std(0)
+        spaces = {"raw": (raw, raw), "standardised": (even, even)}
+    else:
+        pixels, features, _ = encodings(x)
+        directions = unit(components(features, LANDMARK_COMPONENTS, WHITENING))
+        pixels = components(pixels)
+        spaces = {"pixels": (pixels, pixels), "encoder": (components(features), directions)}
+    return {**size_of(y), "spaces": {name: landmark_scores(*both, y) for name, both in spaces.items()}}
+
+
 def measure_all(file: Path = FILE) -> None:
     """Measure every set that the file does not hold, and write the file after each."""
-    kept: dict[str, Any] = {"images": {}, "tables": {}}
+    kept: dict[str, Any] = {"images": {}, "tables": {}, "landmarks": {}}
     if file.exists():
-        kept = json.loads(file.read_text())
-    for kind, sets, record in (("images", IMAGES, image_record), ("tables", TABLES, table_record)):
+        kept |= json.loads(file.read_text())
+    kinds: tuple[tuple[str, Mapping[str, Any], Any], ...] = (
+        ("images", IMAGES, image_record),
+        ("tables", TABLES, table_record),
+        ("landmarks", {**IMAGES, **TABLES}, landmark_record),
+    )
+    for kind, sets, record in kinds:
         for name, make in sets.items():
             if name in kept[kind]:
                 continue

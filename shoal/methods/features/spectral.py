@@ -1,0 +1,114 @@
+"""Landmarks: a spectral clustering of which only sums leave a client (Chen and Cai 2011).
+
+A vector is described by its affinities to its nearest landmarks, which lie where the clients' vectors do. Two landmarks
+are tied by the vectors that are near both: the sum of the products of affinities is a matrix that adds up over clients.
+Its leading eigenvectors place landmarks that are tied, directly or through others, at one place, whatever the shape
+of the group that they lie in. K-means then works in that space.
+
+Symbols in shapes: n samples, k dimensions, m landmarks, c clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shoal.methods.clustering.federated_k_means import row_blocks
+from shoal.methods.clustering.k_means import kmeans
+
+NEIGHBOURS = 5
+"""A vector has affinities to so many landmarks, the nearest."""
+LANDMARKS_PER_CLUSTER = 10
+MAX_LANDMARKS = 1_000
+"""Clients send a matrix of landmarks by landmarks: 8 MB at most."""
+SAMPLES_PER_CENTRE = 4
+"""A client looks for one local centre among so many of its samples."""
+SETTLING_ROUNDS = 2
+"""So many iterations of K-means move the landmarks."""
+SMALLEST = 1e-12
+
+
+def landmark_count(wished: int, clusters: int) -> int:
+    """Return how many landmarks are sought: enough for each cluster to have some of its own.
+
+    >>> landmark_count(100, 4), landmark_count(100, 30), landmark_count(100, 500)
+    (100, 300, 1000)
+    """
+    return min(max(wished, LANDMARKS_PER_CLUSTER * clusters), MAX_LANDMARKS)
+
+
+def landmarks_among(local: Tensor, counts: Tensor, count: int, rng: np.random.Generator) -> Tensor:
+    """Return at most `count` landmarks, float64 (m, k): the clients' local centres, or centres among these.
+
+    Args:
+        local: of all clients, (l, k).
+        counts: samples of each, (l,).
+        count: of landmarks.
+        rng: draws the start of K-means.
+    """
+    if len(local) <= count:
+        return local.double()
+    weights = counts.double().cpu().numpy()
+    found = kmeans(local.double().cpu().numpy(), count, rng, starts=1, weights=weights)
+    return torch.from_numpy(found.centres).double()
+
+
+def affinities(z: Tensor, landmarks: Tensor) -> Tensor:
+    """Return the affinity of each vector to its nearest landmarks, float64 (n, m): rows sum to 1.
+
+    They fall with the squared distance, in units of its mean over those landmarks.
+
+    Args:
+        z: (n, k), float64.
+        landmarks: (m, k), float64.
+    """
+    landmarks = landmarks.to(z.device)
+    squared = z.square().sum(1)[:, None] + landmarks.square().sum(1) - 2 * z @ landmarks.mT
+    near = squared.clamp_min_(0).topk(min(NEIGHBOURS, len(landmarks)), largest=False)
+    unit = near.values.mean(1, keepdim=True).clamp_min(SMALLEST)
+    weights = (-near.values / unit).softmax(1)
+    return torch.zeros_like(squared).scatter_(1, near.indices, weights)
+
+
+def affinity_sums(z: Tensor | Iterable[Tensor], landmarks: Tensor, *, least: int) -> Tensor:
+    """Return one client's sums of products of affinities, float64 (m, m).
+
+    Args:
+        z: (n, k), or blocks of it, float64.
+        landmarks: (m, k), float64.
+        least: a landmark that is near to fewer of the client's vectors gets no sums.
+    """
+    count = len(landmarks)
+    products = torch.zeros(count, count, dtype=torch.float64)
+    behind = torch.zeros(count, dtype=torch.float64)
+    for part in row_blocks(z):
+        each = affinities(part, landmarks)
+        products += (each.mT @ each).cpu()
+        behind += (each > 0).double().sum(0).cpu()
+    few = behind < least
+    return products.masked_fill(few[:, None] | few[None], 0)
+
+
+def spectral_projection(products: Tensor, clusters: int) -> Tensor:
+    """Return the projection of affinities onto the leading eigenvectors, float64 (m, c).
+
+    Args:
+        products: sums of all clients' `affinity_sums`, (m, m).
+        clusters: c; fewer columns where there are fewer landmarks.
+    """
+    degrees = products.sum(1)
+    scale = torch.where(degrees > SMALLEST, degrees.clamp_min(SMALLEST).rsqrt(), 0.0)
+    tied = scale[:, None] * products * scale
+    values, vectors = torch.linalg.eigh((tied + tied.mT) / 2)
+    values = values[-clusters:].clamp_min(SMALLEST)
+    projection: Tensor = scale[:, None] * vectors[:, -clusters:] * values.rsqrt()
+    return projection
+
+
+def in_spectral_space(z: Tensor, landmarks: Tensor, projection: Tensor) -> Tensor:
+    """Return vectors z (n, k) by the groups of landmarks that they lie among, of unit length, float64 (n, c)."""
+    return F.normalize(affinities(z, landmarks) @ projection.to(z.device), dim=1)

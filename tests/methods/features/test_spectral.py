@@ -1,0 +1,143 @@
+"""Landmarks: what leaves a client adds up to what pooled vectors give, and groups of any shape are found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from table_federation import Rows, uneven_owners
+
+from shoal.methods.clustering.declared_sums import check_affinities
+from shoal.methods.contract.context import MethodError
+from shoal.methods.contract.message import Message
+from shoal.methods.features.space import LANDMARKS, SPECTRAL
+from shoal.methods.features.spectral import (
+    NEIGHBOURS,
+    affinities,
+    affinity_sums,
+    in_spectral_space,
+    landmarks_among,
+    spectral_projection,
+)
+from shoal.methods.scores.clustering import accuracy
+
+SEEDS = range(5)
+
+
+def rings(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Three rings around one point: K-means cuts them like a cake."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(900) % 3
+    angle = rng.uniform(0, 2 * np.pi, 900)
+    radius = 1 + 3 * y + rng.normal(0, 0.15, 900)
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).astype(np.float32), y
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_groups_that_k_means_cuts_are_found_as_on_pooled_rows(tmp_path: Path, seed: int) -> None:
+    x, y = rings(seed)
+    rows = Rows(tmp_path / "apart", x, y, uneven_owners(y, 5, seed), seed)
+    pooled = Rows(tmp_path / "pooled", x, y, np.zeros(len(y), dtype=int), seed)
+    plain = rows.method("fedkmeans")
+    assert rows.accuracy(plain, rows.run(plain)) < 0.6
+    method = rows.method("fedkmeans", landmarks=100)
+    apart = rows.accuracy(method, rows.run(method))
+    assert apart > 0.95
+    assert abs(apart - pooled.accuracy(method, pooled.run(method))) <= 0.01
+
+
+def test_a_run_measures_places_and_ties_before_it_starts(tmp_path: Path) -> None:
+    x, y = rings(0)
+    rows = Rows(tmp_path, x, y, np.arange(900) // 3 % 4)
+    method = rows.method("fedkmeans", standardise=True, landmarks=50)
+    steps = []
+    for rounds in range(7):
+        server = rows.run(method, rounds)
+        steps.append(method.next_step(server))
+    assert steps == ["measure", "place", "settle", "settle", "tie", "start", "move"]
+    assert server.model[LANDMARKS].shape == (50, 2)
+    assert server.model[SPECTRAL].shape == (50, 3)
+    assert method.space_width(server) == 3
+
+
+def test_new_samples_are_assigned_as_those_of_the_clients(tmp_path: Path) -> None:
+    x, y = rings(1)
+    rows = Rows(tmp_path, x, y, np.arange(900) // 3 % 4)
+    method = rows.method("fedkmeans", landmarks=100)
+    server = rows.run(method)
+    own = method.assignment(server, rows, rows.evaluation()).cluster
+    new, truth = rings(2)
+    found = method.predictor(server)(torch.from_numpy(new)).cluster
+    assert accuracy(truth, found.numpy()) > 0.95
+    assert torch.equal(method.predictor(server)(torch.from_numpy(x)).cluster, own)
+
+
+def test_sums_of_clients_are_those_of_all_vectors() -> None:
+    z = torch.randn(200, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    landmarks = z[:20] + 0.1
+    parts = [affinity_sums(part, landmarks, least=1) for part in z.split(70)]
+    whole = affinity_sums(z, landmarks, least=1)
+    assert torch.allclose(sum(parts), whole)
+    assert float(whole.sum()) == pytest.approx(200)
+
+
+def test_affinities_fall_with_the_distance_to_the_nearest_landmarks() -> None:
+    landmarks = torch.tensor([[1.0], [2.0], [3.0], [4.0], [5.0], [100.0]], dtype=torch.float64)
+    found = affinities(torch.zeros(1, 1, dtype=torch.float64), landmarks)[0]
+    squares = torch.tensor([1.0, 4.0, 9.0, 16.0, 25.0], dtype=torch.float64)
+    assert torch.allclose(found[:NEIGHBOURS], (-squares / 11).softmax(0))
+    assert found[NEIGHBOURS] == 0
+
+
+def test_a_landmark_near_to_few_vectors_of_a_client_gets_no_sums() -> None:
+    landmarks = torch.arange(12, dtype=torch.float64)[:, None]
+    z = torch.tensor([[0.0], [0.1], [11.0]], dtype=torch.float64)
+    products = affinity_sums(z, landmarks, least=2)
+    assert (products[:5, :5] > 0).all()
+    assert not products[5:].any()
+    assert not products[:, 5:].any()
+
+
+def test_landmarks_that_are_tied_lie_at_one_place() -> None:
+    """Two groups of landmarks without ties between them: each becomes a point, at a right angle to the other."""
+    z = torch.cat([torch.linspace(0, 1, 50), torch.linspace(9, 10, 50)]).double()[:, None]
+    landmarks = z[::5]
+    projection = spectral_projection(affinity_sums(z, landmarks, least=1), 2)
+    places = in_spectral_space(z, landmarks, projection)
+    cosines = places @ places.T
+    assert torch.allclose(cosines[:50, :50], torch.ones(50, 50, dtype=torch.float64))
+    assert torch.allclose(cosines[:50, 50:], torch.zeros(50, 50, dtype=torch.float64), atol=1e-6)
+
+
+def test_a_landmark_without_ties_says_nothing() -> None:
+    products = torch.zeros(6, 6, dtype=torch.float64)
+    products[:5, :5] = 1
+    projection = spectral_projection(products, 2)
+    assert bool(torch.isfinite(projection).all())
+    assert not projection[5].any()
+
+
+def test_landmarks_lie_among_the_local_centres() -> None:
+    local = torch.cat([torch.zeros(6, 2), torch.ones(6, 2) * 4]) + torch.arange(12)[:, None] * 1e-3
+    found = landmarks_among(local, torch.ones(12), 2, np.random.default_rng(0))
+    assert sorted(found[:, 0].round().tolist()) == [0, 4]
+    assert torch.equal(landmarks_among(local, torch.ones(12), 12, np.random.default_rng(0)), local.double())
+
+
+def test_too_few_local_centres_are_refused(tmp_path: Path) -> None:
+    x, _ = rings(0)
+    rows = Rows(tmp_path, x[:8], np.arange(8) % 3, np.arange(8) // 4)
+    with pytest.raises(MethodError, match=r"set method\.landmarks to 0, or model\.clusters lower"):
+        rows.run(rows.method("fedkmeans", landmarks=100))
+
+
+@pytest.mark.parametrize(
+    ("products", "words"),
+    [([[1.0, 2.0], [0.0, 1.0]], "not symmetric"), ([[9.0, 0.0], [0.0, 9.0]], "expected at most 4, one a sample")],
+)
+def test_products_that_no_samples_give_are_refused(products: list[list[float]], words: str) -> None:
+    message = Message({"products": torch.tensor(products, dtype=torch.float64)})
+    assert words in str(check_affinities(message, samples=4))
+    assert check_affinities(Message({"products": torch.eye(2, dtype=torch.float64)}), samples=4) is None
