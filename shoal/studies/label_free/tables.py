@@ -58,7 +58,7 @@ def ranking_table(figures: Mapping[str, Any]) -> str:
     lines = [
         f"| score, without labels | rank correlation with ACC, {len(runs)} clusterings | within a set | finds chance "
         f"({int(chance.sum())} of them), area under ROC |",
-        "| --- | --- | --- | --- |",
+        "|---|---|---|---|",
     ]
     for name, words in {**SCORES, "gap": "the first, less that of the best null baseline"}.items():
         score = np.array([run[name] for run in runs])
@@ -85,7 +85,7 @@ def words_table(figures: Mapping[str, Any]) -> str:
     runs = clusterings(figures)
     lines = [
         f"| word | when | clusterings | ACC below {CHANCE:g} times chance | behind a null baseline by more than .02 |",
-        "| --- | --- | --- | --- | --- |",
+        "|---|---|---|---|---|",
     ]
     rules = {
         "chance": f"gap below {CHANCE_GAP:g}",
