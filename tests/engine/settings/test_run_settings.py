@@ -180,8 +180,8 @@ DIGESTS = {
     "uifca": "2bc350541192d252",
     "kfed": "c87d3fe886f5a004",
     "ifca_flows": "c322e3e00e6ddf8d",
-    "fedkmeans": "31a14dc89d525633",
-    "fedgmm": "2178616378185efc",
+    "fedkmeans": "a8c0278dac987b7c",
+    "fedgmm": "e68899d861ecacf8",
     "clustergan": "5159b6f69d429319",
 }
 """How the digest of each method's defaults begins: it names what a run computes."""
