@@ -113,9 +113,9 @@ class Run:
     @property
     def report(self) -> Path:
         """The report, one HTML page, made where it is missing or was changed."""
-        from shoal.review.results.views import report_is_whole
+        from shoal.review.results.views import REPORT, report_is_whole
 
-        path = self.path / "report.html"
+        path = self.path / REPORT
         if not report_is_whole(self._folder):
             from shoal.review.pages.report import write_report
 

@@ -181,7 +181,7 @@ def servers() -> Iterator[Check]:
     uri = os.environ.get("MLFLOW_TRACKING_URI")
     if uri and uri.startswith("http"):
         yield _mlflow_server(uri)
-    elif uri and artifact_folder(uri, places.mlflow_store()) and uri != store_uri(places.mlflow_store()):
+    elif uri and artifact_folder(uri) and uri != store_uri(places.mlflow_store()):
         yield _database(uri)
     else:
         yield _embedded_store()

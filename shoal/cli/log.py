@@ -61,7 +61,6 @@ def log_one(run: RunFolder) -> str:
     Raises:
         StoreError, RunError: a file of the run is damaged. NotLogged: MLflow lacks something of the run.
     """
-    from shoal.engine.settings import places
     from shoal.engine.store.status import FINISHED
     from shoal.review.mlflow_log.tracking import shown_uri
     from shoal.review.mlflow_log.trouble import last_trouble
@@ -81,4 +80,4 @@ def log_one(run: RunFolder) -> str:
     named = ""
     if version:
         named = f", version {version} of its model"
-    return f"logged to {shown_uri(settings, places.mlflow_store())}{named}"
+    return f"logged to {shown_uri(settings)}{named}"

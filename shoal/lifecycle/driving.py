@@ -11,7 +11,6 @@ from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.rounds.active_run import ActiveRun, activate
 from shoal.engine.rounds.loop import Engine, Observer
 from shoal.engine.rounds.units import Runner, ThreadRunner
-from shoal.engine.settings import places
 from shoal.engine.settings.hardware import one_arena
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_events import listening
@@ -133,7 +132,7 @@ def tracked(run: RunFolder, settings: Settings, *, live: bool) -> Iterator[Track
     if not settings.tracking.mlflow:
         yield None
         return
-    tracker = Tracker(run, settings, places.mlflow_store())
+    tracker = Tracker(run, settings)
     if live:
         tracker.start()
     try:

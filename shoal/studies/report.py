@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.review.pages.pages import embedded, write_page
+from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.pages.provenance import shown
 from shoal.studies.claims import CheckedClaim
 from shoal.studies.definition import Study
@@ -146,7 +146,7 @@ def images_of(study: Study, folder: Path) -> tuple[list[tuple[str, str]], list[s
         if total > MAX_IMAGES_BYTES:
             left.append(path.name)
             continue
-        found.append((captions.get(path, path.stem.replace("-", " ").replace("_", " ")), embedded(path)))
+        found.append((captions.get(path, path.stem.replace("-", " ").replace("_", " ")), in_base64(path.read_bytes())))
     return found, left
 
 

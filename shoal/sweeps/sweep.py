@@ -16,7 +16,6 @@ from shoal.engine.cluster.pool_interface import Pool
 from shoal.engine.cluster.pools import open_pool
 from shoal.engine.rounds.loop import Observer
 from shoal.engine.rounds.outcomes import RoundFailed
-from shoal.engine.settings import places
 from shoal.engine.settings.hardware import resolve_device
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings
@@ -96,7 +95,7 @@ def parent_run(settings: Settings, key: tuple[str, str], name: str, tags: Mappin
         name: shown in MLflow.
         tags: further ones.
     """
-    parent = ParentRun(settings, places.mlflow_store(), key, name, tags)
+    parent = ParentRun(settings, key, name, tags)
     try:
         yield parent
     except BaseException:

@@ -27,7 +27,7 @@ from shoal.lifecycle.embedding import embed
 from shoal.lifecycle.starting import new_run
 from shoal.models.encoder_sources import EncoderError
 from shoal.models.frozen import encoder_version, frozen_encoder
-from shoal.review.pages.provenance import origins
+from shoal.review.pages.provenance import lineage_rows
 from shoal.review.served.explain import explain
 from shoal.review.served.predict import predict
 from shoal.tasks.embed import embed as embed_task
@@ -220,7 +220,7 @@ def run(images: Prepared, small: Make) -> RunFolder:
 def test_a_run_on_vectors_shows_and_takes_images(home: Path, run: RunFolder) -> None:
     assert len(list((run.figures / "clusters").glob("*.png"))) == 3
     assert explain(run, 0).draw(home / "sheet.png").is_file()
-    shown = {origin.what: origin.name for origin in origins(run)}
+    shown = {origin.what: origin.name for origin in lineage_rows(run)}
     assert shown["images"] == "mine"
     assert shown["encoder"].startswith(ENCODER)
     write_new(home / "new")

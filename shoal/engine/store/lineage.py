@@ -43,6 +43,12 @@ class GitState:
     dirty: bool | None
     page: str | None
 
+    def in_words(self) -> str:
+        """Return the commit, with a note on changes; empty outside git."""
+        if self.commit and self.dirty:
+            return f"{self.commit} with changes"
+        return self.commit or ""
+
 
 @dataclass(frozen=True)
 class DataVersion:

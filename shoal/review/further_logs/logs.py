@@ -30,7 +30,7 @@ PLACES = {
     "tensorboard": "shoal.review.further_logs.tensorboard",
     "wandb": "shoal.review.further_logs.weights_and_biases",
 }
-"""The module of each log, whose function `open_log` opens it; log, package and extra have one name."""
+"""The module of each log, by its name, which is that of its package and its extra too; `open_log` there opens it."""
 
 
 class RoundLog(Protocol):
@@ -103,7 +103,7 @@ class FurtherLog:
     def _safely(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # whatever the package raises, training goes on
+        except Exception as error:  # whatever the package raises, training continues
             self._log = None
             with contextlib.suppress(ShoalError):  # a full disk takes no event
                 message = f"tracking.also: {self._name} does not have all of the run ({brief(error)})"

@@ -43,7 +43,7 @@ class WeightsAndBiasesLog:
 
 
 def open_log(run: RunFolder, settings: Settings) -> WeightsAndBiasesLog:
-    """Open the log of a run, or go on with the one that it has.
+    """Open the log of a run, or resume the one that it has.
 
     Args:
         run: the run's folder.

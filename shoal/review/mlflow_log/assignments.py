@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.parent import ParentRun
 from shoal.review.results.stable_names import NAME
@@ -29,13 +28,13 @@ def log_assignment(
     table: pd.DataFrame,
     left_out: Sequence[str],
 ) -> bool:
-    """Log a batch of assigned files; the same batch again changes nothing. A warning says where MLflow is away.
+    """Log a batch of assigned files; the same batch again changes nothing. A warning says if MLflow is out of reach.
 
     Args:
         champion: the run whose model assigned them; its settings say where to log.
         model: the registered name.
         version: of the model.
-        batch: its number.
+        batch: number of the batch.
         folder: with the files of the batch.
         table: a row a sample.
         left_out: a sentence for each file that could not be used.
@@ -45,7 +44,7 @@ def log_assignment(
     """
     tags = {"shoal.model": model, "shoal.model_version": version, "shoal.assigned_by": champion.name}
     name = f"{counted(len(table), 'sample')} assigned by version {version} of {model}"
-    run = ParentRun(champion.settings(), places.mlflow_store(), (TAG, f"{model} {batch}"), name, tags)
+    run = ParentRun(champion.settings(), (TAG, f"{model} {batch}"), name, tags)
     metrics = {"assigned/samples": float(len(table)), "assigned/skipped": float(len(left_out))}
     if len(table):
         metrics["assigned/mean_confidence"] = float(table["confidence"].mean())

@@ -131,7 +131,7 @@ def make_champion(client: Any, name: str, version: str, kind: str, who: str, why
         name: of the registered model.
         version: of that name.
         kind: `PROMOTED` or `APPROVED`.
-        who, why: as of `Move`.
+        who, why: as in `Move`.
 
     Returns:
         The move; None where the version is the recorded champion already.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.distinctions import title
 from shoal.review.mlflow_log.parent import ParentRun
@@ -25,7 +24,7 @@ def log_comparison(name: str, runs: Sequence[RunFolder]) -> None:
         name: of the comparison.
         runs: the runs to compare, in the order of the table.
     """
-    parent = ParentRun(runs[0].settings(), places.mlflow_store(), (TAG, allowed_name(name)), f"comparison {name}")
+    parent = ParentRun(runs[0].settings(), (TAG, allowed_name(name)), f"comparison {name}")
     found = [(run, shown_metrics(run_result(run))) for run in runs]
     for run in runs:
         parent.adopt(run)

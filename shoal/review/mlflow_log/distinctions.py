@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from shoal.engine.settings.defaults import changed_settings
@@ -51,7 +51,7 @@ NOT_COMPUTED = ("tracking.", "checkpoint.", "workers.", "choose.")
 OF_TRAINING = ("local.", "augment.")
 """Sections that a method does not read whose clients take no gradient steps."""
 NIGHT_DECISION = "shoal.night.decision"
-"""Tag of a night's run: what became of its model."""
+"""Tag of a night's run and of the version of its model: what the night decided about it."""
 VIEW = "shoal"
 """Key of a saved view of an experiment's page."""
 VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"
@@ -77,7 +77,7 @@ class Distinctions:
 
     first: Mapping[str, str] | None = None
     settings: tuple[str, ...] = ()
-    scores: tuple[str, ...] = field(default=())
+    scores: tuple[str, ...] = ()
     nights: bool = False
 
     @classmethod
@@ -189,7 +189,7 @@ def run_name(values: Mapping[str, Any], differing: Iterable[str], title: str) ->
         label = word
         if last_words.count(word) > 1:
             label = key
-        parts.append(f"{label} {IN_WORDS.get((key, str(values[key])), shown(values[key]))}")
+        parts.append(f"{label} {IN_WORDS.get((key, str(values[key])), value_in_name(values[key]))}")
     room = MAX_NAME_CHARACTERS - len(title) - len(SEPARATOR)
     head = SEPARATOR.join(parts)
     if not head or room < MAX_VALUE_CHARACTERS:
@@ -197,13 +197,15 @@ def run_name(values: Mapping[str, Any], differing: Iterable[str], title: str) ->
     return f"{shortened(head, room)}{SEPARATOR}{title}"
 
 
-def shown(value: Any) -> str:
-    """Return a setting's value for a name: numbers without idle zeros, and not too long."""
+def value_in_name(value: Any) -> str:
+    """Return a setting's value for a name: numbers without trailing zeros, and not too long."""
     text = str(value)
+    if text in ("None", "True", "False"):
+        return text.lower()
     try:
         return f"{float(text):g}"
     except ValueError:
-        return shortened(text.lower() if text in ("None", "True", "False") else text, MAX_VALUE_CHARACTERS)
+        return shortened(text, MAX_VALUE_CHARACTERS)
 
 
 def shortened(text: str, characters: int = MAX_NAME_CHARACTERS) -> str:

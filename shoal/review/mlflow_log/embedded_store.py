@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from shoal.core.errors import ShoalError, brief
+from shoal.engine.settings import places
 from shoal.review.mlflow_log.moved_store import follow_move
 
 FILE = "mlflow.db"
@@ -35,9 +36,9 @@ REQUIRED_TABLES = (
     "tags",
     "registered_models",
 )
-"""Some tables of MLflow, from its first to later versions."""
+"""Tables that every version of MLflow has."""
 
-NO_DAMAGE = (
+PASSING_ERRORS = (
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
     sqlite3.SQLITE_READONLY,
@@ -47,7 +48,7 @@ NO_DAMAGE = (
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_NOMEM,
 )
-"""Why a whole store cannot be looked at now: its next user is told the reason, and it is not replaced."""
+"""Why a whole store cannot be read now: its next user gets the reason in an error, and it is not replaced."""
 
 
 class TrackingStoreError(ShoalError):
@@ -82,7 +83,7 @@ def broken(store: Path) -> str | None:
             if found != "ok":
                 return f"SQLite finds {found}"
     except sqlite3.Error as error:
-        if error.sqlite_errorcode & 0xFF not in NO_DAMAGE:
+        if error.sqlite_errorcode & 0xFF not in PASSING_ERRORS:
             return f"SQLite cannot read it ({brief(error)})"
     return None
 
@@ -135,23 +136,15 @@ def ready_store(store: Path) -> str | None:
     return replaced or "; ".join(moves) or None
 
 
-def kept_uri(shown: str, store: Path) -> str:
+def recorded_uri(shown: str) -> str:
     """Return the address of a tracking store for a run's record: that of the embedded store is relative.
 
     Args:
         shown: the address, without secrets.
-        store: the folder of the embedded store.
     """
-    if shown == store_uri(store):
+    if shown == store_uri(places.mlflow_store()):
         return EMBEDDED
     return shown
-
-
-def is_kept_uri(kept: str | None, shown: str, store: Path) -> bool:
-    """Return whether a record names the store of an address, also where the home was moved since."""
-    if kept is None or shown != store_uri(store):
-        return kept == shown
-    return kept == EMBEDDED or (kept.startswith("sqlite:///") and kept.endswith(f"/{store.name}/{FILE}"))
 
 
 @contextlib.contextmanager

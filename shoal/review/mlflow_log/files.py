@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from shoal.engine.store.codec import file_digest
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.rounds import allowed_name, round_stamp
 from shoal.review.mlflow_log.uploads import time_to_send
+from shoal.review.results import views
 from shoal.review.results.clusters import CENTRES, FACTS, TABLE
 
 FILES_LOGGED = "mlflow.shoal.files_logged"
@@ -56,9 +58,9 @@ def log_files(client: Any, found: Any, tags: Mapping[str, str], run: RunFolder, 
     groups = groups_of_files(client, found.info.run_id, run, with_clients=settings.tracking.clients)
     before = logged_before(tags)
     now = {name: digest_of(run, paths) for name, (paths, _) in groups.items()}
-    for name, (_, log) in groups.items():
+    for name, (paths, log) in groups.items():
         if before.get(name) != now[name]:
-            with time_to_send(*groups[name][0]):
+            with time_to_send(*paths):
                 log()
     if before == now:
         return {}
@@ -68,7 +70,7 @@ def log_files(client: Any, found: Any, tags: Mapping[str, str], run: RunFolder, 
 def groups_of_files(
     client: Any, run_id: str, run: RunFolder, *, with_clients: bool
 ) -> dict[str, tuple[list[Path], Callable[[], None]]]:
-    """Return, by the name of each group of files that MLflow shall have, its files and what logs them.
+    """Return the groups of files that MLflow shall have, by name: the files of each, and a function that logs them.
 
     Args:
         client: an MlflowClient.
@@ -76,19 +78,24 @@ def groups_of_files(
         run: the run's folder.
         with_clients: whether files with data of single clients may be logged.
     """
-    names = ("settings.yaml", "lineage.json", "rounds.parquet", *CLIENT_FILES[: len(CLIENT_FILES) * with_clients])
-    figures = sorted(path for path in run.figures.rglob("*") if path.is_file() and with_clients)
+    names = ["settings.yaml", "lineage.json", "rounds.parquet"]
+    if with_clients:
+        names += CLIENT_FILES
     groups: dict[str, tuple[list[Path], Callable[[], None]]] = {}
     for path in (run.path / name for name in names):
         if path.exists():
-            groups[path.name] = [path], lambda path=path: client.log_artifact(run_id, str(path))  # type: ignore[misc]
-    report = run.path / "report.html"
-    if with_clients and report.exists():
+            groups[path.name] = [path], partial(client.log_artifact, run_id, str(path))
+    if not with_clients:
+        return groups
+    report = run.path / views.REPORT
+    if report.exists():
         groups[REPORT] = [report], lambda: log_report(client, run_id, report)
+    figures = views.figure_files(run)
     if any(path.suffix == ".png" for path in figures):
         groups["figures"] = figures, lambda: log_figures(client, run_id, run)
-    if with_clients and (run.path / "clients.parquet").exists():
-        groups[CLIENTS_TABLE] = [run.path / "clients.parquet"], lambda: log_clients_table(client, run_id, run)
+    clients = run.path / "clients.parquet"
+    if clients.exists():
+        groups[CLIENTS_TABLE] = [clients], lambda: log_clients_table(client, run_id, run)
     return groups
 
 

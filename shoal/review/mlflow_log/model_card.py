@@ -36,7 +36,7 @@ def model_card(run: RunFolder, settings: Settings, found: Any) -> str:
     facts = cluster_facts(run)
     parts = [
         verdict_part(facts),
-        f"{summary_of(run).task}",
+        summary_of(run).task,
         listed(origin_rows(run, settings, facts)),
         answers_part(facts),
         quality_part(run, facts),
@@ -68,7 +68,7 @@ def origin_rows(run: RunFolder, settings: Settings, facts: ClusterFacts | None) 
     if lineage.encoder is not None:
         rows.append(("encoder", f"{lineage.encoder.in_words()}: sha256 {lineage.encoder.sha256}"))
     if lineage.git.commit:
-        rows.append(("code", lineage.git.commit + " with changes" * bool(lineage.git.dirty)))
+        rows.append(("code", lineage.git.in_words()))
     rows.append(("weights", f"sha256 {run.status().weights_sha256}, after round {run.status().round}"))
     if lineage.origin is not None:
         rows.append(("started from", f"run {lineage.origin.run}, round {lineage.origin.round}"))

@@ -18,6 +18,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.model_card import model_card
 from shoal.review.mlflow_log.models import MODEL, models_of, ready
 from shoal.review.mlflow_log.own_texts import digest, is_own
+from shoal.review.mlflow_log.trouble import reason_of
 from shoal.review.results.attempts import attempted
 
 NEWEST = "newest"
@@ -70,8 +71,8 @@ def register(run: RunFolder, settings: Settings, client: Any, run_id: str) -> st
         return version
     except MlflowException as error:
         # A tracking server without a registry: the run and its logged model are complete without a name.
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        run.event("model_not_registered", message=f"MLflow did not register the model as {name!r}: {first_line[:200]}")
+        why = reason_of(error, settings)
+        run.event("model_not_registered", message=f"MLflow did not register the model as {name!r}: {why}")
         return None
 
 

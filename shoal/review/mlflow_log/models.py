@@ -96,7 +96,7 @@ def log_checkpoint(client: Any, found: Any, run: RunFolder, settings: Settings, 
     """Log the state of a round.
 
     Args:
-        client, found, run, settings: as of `log_models`.
+        client, found, run, settings: as in `log_models`.
         round: the round.
         known: the model, if an earlier attempt began it.
     """
@@ -109,11 +109,11 @@ def log_checkpoint(client: Any, found: Any, run: RunFolder, settings: Settings, 
         complete(client, found, run, settings, model, round, folder)
 
 
-def log_final_model(client: Any, found: Any, run: RunFolder, settings: Settings, known: Any | None) -> bool:
-    """Log the newest state of a run as a pyfunc. Arguments as of `log_checkpoint`.
+def log_final_model(client: Any, found: Any, run: RunFolder, settings: Settings, known: Any | None) -> None:
+    """Log the newest state of a run as a pyfunc, unless the method's server holds no model.
 
-    Returns:
-        False where the method's server holds no model.
+    Args:
+        client, found, run, settings, known: as in `log_checkpoint`.
     """
     # MLflow advises annotations of `predict`, with filters of its own; the signature is given.
     with warnings.catch_warnings(record=True):
@@ -121,13 +121,12 @@ def log_final_model(client: Any, found: Any, run: RunFolder, settings: Settings,
 
     checkpoint = servable(run)
     if checkpoint is None:
-        return False
+        return
     round = checkpoint.server.round
     with tempfile.TemporaryDirectory() as scratch:
         model = known or create(client, found, run, settings, MODEL, FINAL, round)
         folder = save_final_model(run, checkpoint, Path(scratch), model)
         complete(client, found, run, settings, model, round, folder)
-    return True
 
 
 def create(client: Any, found: Any, run: RunFolder, settings: Settings, name: str, kind: str, round: int) -> Any:
@@ -142,7 +141,7 @@ def complete(client: Any, found: Any, run: RunFolder, settings: Settings, model:
     """Give a model its step, its files and the metrics of its round, and call it ready; repeating changes nothing.
 
     Args:
-        client, found, run, settings: as of `log_models`.
+        client, found, run, settings: as in `log_models`.
         model: the model in MLflow.
         round: its round.
         folder: its files.

@@ -89,7 +89,7 @@ def _is_here(path: Path, old: Path, store: Path) -> bool:
 
 
 def _rewrite(opened: sqlite3.Connection, old: Path, store: Path) -> str:
-    """Rewrite the addresses that begin with the old place; return a sentence, empty where new_path were none."""
+    """Rewrite the addresses that begin with the old place; return a sentence, empty where there were none."""
     count = 0
     left = 0
     for table, column, row, address in list(_addresses(opened)):

@@ -31,8 +31,7 @@ def note_tags(run: RunFolder, found: Any, *, report: bool) -> dict[str, str]:
     if summary is None:
         return {}
     present = found.data.tags.get(NOTE, "")
-    by_an_earlier_version = present.startswith(summary.task[:20])
-    if not is_own(present, found.data.tags, NOTE_WRITTEN) and not by_an_earlier_version:
+    if not is_own(present, found.data.tags, NOTE_WRITTEN):
         return {}
     link = ""
     if report:

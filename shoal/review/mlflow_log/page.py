@@ -8,7 +8,7 @@ import os
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import without_user
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.embedded_store import is_kept_uri
+from shoal.review.mlflow_log.embedded_store import recorded_uri
 from shoal.review.mlflow_log.tracking import shown_uri, tracking_uri
 
 
@@ -23,8 +23,8 @@ def mlflow_page(folder: RunFolder) -> str | None:
     run_id = lineage.mlflow_run
     if not lineage.mlflow_uri or not run_id:
         return None
-    store = tracking_uri(settings, places.mlflow_store())
-    if not is_kept_uri(lineage.mlflow_uri, shown_uri(settings, places.mlflow_store()), places.mlflow_store()):
+    store = tracking_uri(settings)
+    if lineage.mlflow_uri != recorded_uri(shown_uri(settings)):
         return None  # it is logged elsewhere now
     if store.startswith("http"):
         page: str | None = without_user(store)

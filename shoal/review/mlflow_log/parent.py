@@ -12,18 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import brief
-from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
 from shoal.review.mlflow_log.rounds import BATCH
-from shoal.review.mlflow_log.run import NOTE, experiment_of, known_run, lookup
-from shoal.review.mlflow_log.tracking import artifact_folder, shown_uri, tracking_uri
-from shoal.review.mlflow_log.trouble import check_installed
+from shoal.review.mlflow_log.run import NOTE, PARENT, experiment_of, known_run, lookup
+from shoal.review.mlflow_log.tracking import artifact_folder, open_client, shown_uri, tracking_uri
+from shoal.review.mlflow_log.trouble import reason_of
 
-PARENT = "mlflow.parentRunId"
-"""Tag of a run: the id of the run that it is nested under."""
 MAX_TAG_CHARACTERS = 8000
 """Characters of a tag's value that MLflow keeps."""
 
@@ -33,21 +28,19 @@ class ParentRun:
 
     Args:
         settings: of one of the runs; they say where to log. With `tracking.mlflow` false nothing is logged.
-        store: folder of the embedded store.
         key: tag and value by which the parent is found, such as ("shoal.study", "fedpnp-table1 cpu").
         name: its name on MLflow's page.
         tags: further tags.
     """
 
     def __init__(
-        self, settings: Settings, store: Path, key: tuple[str, str], name: str, tags: Mapping[str, str] | None = None
+        self, settings: Settings, key: tuple[str, str], name: str, tags: Mapping[str, str] | None = None
     ) -> None:
         self._settings = settings
-        self._store = store
         self._key = key
         self._name = name
         self._tags = dict(tags or {})
-        self._shown = shown_uri(settings, store)
+        self._shown = shown_uri(settings)
         self._client: Any = None
         self._id: str | None = None
         self._away = not settings.tracking.mlflow
@@ -66,9 +59,7 @@ class ParentRun:
         if not self._away:
             self._safely(lambda: self._adopt(run))
 
-    def finish(
-        self, metrics: Mapping[str, float], files: Path | None, note: str, step: int = 0, status: str = "FINISHED"
-    ) -> None:
+    def finish(self, metrics: Mapping[str, float], files: Path | None, note: str, step: int = 0) -> None:
         """Log the results, and end the parent.
 
         Args:
@@ -76,10 +67,9 @@ class ParentRun:
             files: a folder of artifacts.
             note: the description, in Markdown.
             step: of the metrics.
-            status: of the parent.
         """
         if not self._away:
-            self._safely(lambda: self._finish(metrics, files, note, step, status))
+            self._safely(lambda: self._finish(metrics, files, note, step))
 
     def stop(self) -> None:
         """Mark the parent as cut short, if it was begun."""
@@ -93,20 +83,16 @@ class ParentRun:
             work()
         except Exception as error:  # whatever MLflow raises, the runs are worth more than their parent
             self._away = True  # each further attempt would wait for it
-            reason = masked(brief(error), self._settings.tracking.uri)
             logging.getLogger(__name__).warning(
-                "MLflow at %s does not have %s (%s); the same command again logs it", self._shown, self._name, reason
+                "MLflow at %s does not have %s (%s); the same command again logs it",
+                self._shown,
+                self._name,
+                reason_of(error, self._settings),
             )
 
     def _begin(self) -> None:
-        check_installed()
-        from mlflow import MlflowClient
-
-        uri = tracking_uri(self._settings, self._store)
-        if uri == store_uri(self._store):
-            ready_store(self._store)
-        self._client = MlflowClient(tracking_uri=uri)
-        artifacts = artifact_folder(uri, self._store)
+        self._client = open_client(self._settings)
+        artifacts = artifact_folder(tracking_uri(self._settings))
         experiment = experiment_of(self._client, self._settings.tracking.experiment, artifacts)
         tag, value = self._key
         found = self._client.search_runs([experiment], f"tags.`{tag}` = '{value}'", max_results=1)
@@ -118,7 +104,7 @@ class ParentRun:
             self._id = str(self._client.create_run(experiment, tags=about, run_name=self._name).info.run_id)
 
     def _adopt(self, run: RunFolder) -> None:
-        child = known_run(self._client, run, self._shown, self._store)
+        child = known_run(self._client, run, self._shown)
         if child is None:
             run.set_lineage(mlflow_parent=self._id)
             return
@@ -126,7 +112,7 @@ class ParentRun:
         if parent is None or lookup(self._client, parent) is None:
             self._client.set_tag(child.info.run_id, PARENT, self._id)
 
-    def _finish(self, metrics: Mapping[str, float], files: Path | None, note: str, step: int, status: str) -> None:
+    def _finish(self, metrics: Mapping[str, float], files: Path | None, note: str, step: int) -> None:
         from mlflow.entities import Metric, RunTag
         from mlflow.utils.time import get_current_time_millis
 
@@ -142,4 +128,4 @@ class ParentRun:
         if files is not None:
             self._client.log_artifacts(self._id, str(files))
         self._client.log_batch(self._id, tags=[RunTag(NOTE, note[:MAX_TAG_CHARACTERS])])
-        self._client.set_terminated(self._id, status)
+        self._client.set_terminated(self._id, "FINISHED")

@@ -57,6 +57,7 @@ REQUIREMENTS = (
     "pyyaml",
 )
 """The packages that this code imports to load and to predict."""
+REMEDY = "log the model again, or serve another version"
 COLUMNS = {
     "cluster": "the number of the sample's cluster in this model alone; -1 of a method without clusters",
     NAME: NAME_MEANING,
@@ -96,7 +97,7 @@ class FederatedModel(PythonModel):
         if about.get("embedded"):
             self.encoded = EncodedInput.from_json(self.spec, about["embedded"])
 
-    def stored(self, request: Any) -> np.ndarray:
+    def samples_of(self, request: Any) -> np.ndarray:
         """Return the samples of a request in their stored form; images become vectors where an encoder made those."""
         if self.encoded is None:
             return samples(request, self.spec)
@@ -109,7 +110,7 @@ class FederatedModel(PythonModel):
         Raises:
             InputError: the input does not hold samples of the kind and shape that the model was trained on.
         """
-        x = torch.from_numpy(self.stored(model_input).astype("float32"))
+        x = torch.from_numpy(self.samples_of(model_input).astype("float32"))
         if self.spec.kind == "image":
             x = x / 255
         parts = [self.predictor(part) for part in x.split(512)]
@@ -145,13 +146,12 @@ def read_about(path: Path) -> dict[str, Any]:
     Raises:
         StoreError: the file was changed or damaged since the model was logged.
     """
-    remedy = "log the model again, or serve another version"
     try:
         about = unsealed(json.loads(path.read_text()))
     except (BrokenSeal, ValueError, OSError) as error:
-        raise StoreError(f"{path} cannot be trusted: {brief(error)}; {remedy}") from None
+        raise StoreError(f"{path} cannot be trusted: {brief(error)}; {REMEDY}") from None
     if not {"settings", "spec"} <= about.keys():
-        raise StoreError(f"{path} does not describe a model: {remedy}")
+        raise StoreError(f"{path} does not describe a model: {REMEDY}")
     return about
 
 
@@ -165,13 +165,12 @@ def read_server(path: Path, about: dict[str, Any]) -> Server:
     Raises:
         StoreError: the file was changed or damaged since the model was logged.
     """
-    remedy = "log the model again, or serve another version"
     try:
         server = load_server(path)
     except (StoreError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} is damaged ({error}): {remedy}") from error
+        raise StoreError(f"{path} is damaged ({error}): {REMEDY}") from error
     if about.get("server_sha256") != server_digest(server):
-        raise StoreError(f"{path} has been changed or damaged since the model was logged: {remedy}")
+        raise StoreError(f"{path} has been changed or damaged since the model was logged: {REMEDY}")
     return server
 
 

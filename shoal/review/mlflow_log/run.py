@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, flatten
 from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.run_folder import RunFolder
@@ -22,7 +21,7 @@ from shoal.review.mlflow_log.distinctions import (
     title,
     view,
 )
-from shoal.review.mlflow_log.embedded_store import is_kept_uri, kept_uri
+from shoal.review.mlflow_log.embedded_store import recorded_uri
 from shoal.review.mlflow_log.moved_store import RUN_FOLDER
 from shoal.review.mlflow_log.rounds import allowed_name, round_stamp
 from shoal.review.mlflow_log.trouble import check_experiment
@@ -30,6 +29,8 @@ from shoal.review.results.result import run_result
 from shoal.review.results.stable_names import NIGHT
 from shoal.review.results.summary import score_names
 
+PARENT = "mlflow.parentRunId"
+"""Tag of a run: the id of the run that it is nested under."""
 RUN_ID = "shoal.run_id"
 """Tag of a run: the number in its lineage, the same wherever its folder lies."""
 NOTE = "mlflow.note.content"
@@ -78,25 +79,24 @@ def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, arti
     Returns:
         An mlflow.entities.Run.
     """
-    found = known_run(client, run, shown, places.mlflow_store())
+    found = known_run(client, run, shown)
     if found is None:
         found = begin(client, run, settings, artifacts)
-        run.set_lineage(mlflow_run=found.info.run_id, mlflow_uri=kept_uri(shown, places.mlflow_store()))
+        run.set_lineage(mlflow_run=found.info.run_id, mlflow_uri=recorded_uri(shown))
     return found
 
 
-def known_run(client: Any, run: RunFolder, shown: str, store: Path) -> Any | None:
+def known_run(client: Any, run: RunFolder, shown: str) -> Any | None:
     """Return the MLflow run that a run's lineage names in a store; None where it names none, or the store lost it.
 
     Args:
         client: an MlflowClient.
         run: the run's folder.
         shown: the tracking server's address without secrets.
-        store: folder of the embedded store.
     """
     lineage = run.lineage()
     run_id = lineage.mlflow_run
-    if not run_id or not is_kept_uri(lineage.mlflow_uri, shown, store):
+    if not run_id or lineage.mlflow_uri != recorded_uri(shown):
         return None
     return lookup(client, run_id)
 
@@ -142,12 +142,10 @@ def begin(client: Any, run: RunFolder, settings: Settings, artifacts: Path | Non
 
 def begun_run(client: Any, experiment_id: str, run: RunFolder) -> str | None:
     """Return the MLflow run of a run folder whose lineage does not name it, after a kill or in another store."""
-    candidates = client.search_runs([experiment_id], f"tags.`shoal.run` = '{run.name}'")
-    ids = {run.lineage().id or "unknown", stored_path(run.path), str(run.path)}
-    for each in candidates:
-        if each.data.tags.get(RUN_ID, each.data.tags.get(RUN_FOLDER)) in ids:
-            return str(each.info.run_id)
-    return None
+    found = client.search_runs([experiment_id], f"tags.`{RUN_ID}` = '{run.lineage().id}'", max_results=1)
+    if not found:
+        return None
+    return str(found[0].info.run_id)
 
 
 def give_name(client: Any, found: Any, run: RunFolder, settings: Settings) -> None:
@@ -201,7 +199,7 @@ def tags(run: RunFolder) -> dict[str, str]:
         "mlflow.source.name": run.name,
         "mlflow.source.type": "LOCAL",
         "mlflow.source.git.commit": lineage.git.commit,
-        "mlflow.parentRunId": lineage.mlflow_parent,
+        PARENT: lineage.mlflow_parent,
     }
     return {key: str(value) for key, value in found.items() if value is not None}
 
@@ -210,18 +208,16 @@ def experiment_of(client: Any, name: str, artifacts: Path | None) -> str:
     """Return the id of an experiment; create it where it is missing, even if two runs do so at the same moment."""
     from mlflow.exceptions import MlflowException
 
-    experiment = client.get_experiment_by_name(name)
-    if experiment is None:
+    if client.get_experiment_by_name(name) is None:
         location = None
         if artifacts is not None:
             location = (artifacts / name).as_uri()
         try:
             client.create_experiment(name, artifact_location=location)
         except MlflowException:
-            experiment = client.get_experiment_by_name(name)
-            if experiment is None:
+            if client.get_experiment_by_name(name) is None:
                 raise
-        experiment = client.get_experiment_by_name(name)
+    experiment = client.get_experiment_by_name(name)
     experiment_id = str(experiment.experiment_id)
     check_experiment(name, experiment.lifecycle_stage, experiment_id)
     complete_tags(client, experiment)

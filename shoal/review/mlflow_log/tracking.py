@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked, resolved
 from shoal.engine.settings.run_settings import Settings
@@ -28,7 +29,8 @@ from shoal.review.mlflow_log.models import log_models
 from shoal.review.mlflow_log.note import note_tags
 from shoal.review.mlflow_log.rounds import log_quality, log_rounds
 from shoal.review.mlflow_log.run import give_name, mlflow_run
-from shoal.review.mlflow_log.trouble import check_installed, record_trouble
+from shoal.review.mlflow_log.trouble import check_installed, why_not_logged
+from shoal.review.results.views import REPORT
 
 SYSTEM_METRICS_VARIABLE = "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"
 """MLflow's own variable: with true a run logs system metrics of this machine."""
@@ -48,8 +50,8 @@ PAUSE_FACTOR = 10.0
 """The pause after a sync, as a multiple of its duration."""
 
 
-def tracking_uri(settings: Settings, store: Path) -> str:
-    """Return where runs are logged: the setting, MLFLOW_TRACKING_URI, or the embedded SQLite store in `store`.
+def tracking_uri(settings: Settings) -> str:
+    """Return where runs are logged: the setting, MLFLOW_TRACKING_URI, or the home's embedded SQLite store.
 
     It may hold a password: use `shown_uri` for texts that are written or shown.
 
@@ -58,32 +60,46 @@ def tracking_uri(settings: Settings, store: Path) -> str:
     """
     if settings.tracking.uri:
         return resolved(settings.tracking.uri, "tracking.uri")
-    return os.environ.get("MLFLOW_TRACKING_URI") or store_uri(store)
+    return os.environ.get("MLFLOW_TRACKING_URI") or store_uri(places.mlflow_store())
 
 
-def shown_uri(settings: Settings, store: Path) -> str:
+def shown_uri(settings: Settings) -> str:
     """Return the address of `tracking_uri` without a password or token."""
-    return masked(settings.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or store_uri(store))
+    return masked(settings.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or store_uri(places.mlflow_store()))
 
 
-def artifact_folder(uri: str, store: Path) -> Path | None:
+def open_client(settings: Settings) -> Any:
+    """Return an MlflowClient for the address of `tracking_uri`; create or repair the embedded store first.
+
+    Raises:
+        TrackingError: MLflow is not installed. TrackingStoreError: the embedded store cannot be created.
+    """
+    check_installed()
+    from mlflow import MlflowClient
+
+    uri = tracking_uri(settings)
+    if uri == store_uri(places.mlflow_store()):
+        ready_store(places.mlflow_store())
+    return MlflowClient(tracking_uri=uri)
+
+
+def artifact_folder(uri: str) -> Path | None:
     """Return where the files of a new experiment go: beside the embedded store, for databases without a server.
 
     MLflow's own default is a folder below the working directory, which differs from run to run.
 
     Args:
         uri: from `tracking_uri`.
-        store: folder of the embedded store.
 
     Returns:
         None where a server chooses the folder.
 
-    >>> artifact_folder("postgresql+psycopg2://me@host/mlflow", Path("mlflow")).as_posix()
-    'mlflow/artifacts'
+    >>> artifact_folder("postgresql+psycopg2://me@host/mlflow").name, artifact_folder("http://host:5000")
+    ('artifacts', None)
     """
     if not _DATABASE.match(uri):
         return None
-    return store / "artifacts"
+    return places.mlflow_store() / "artifacts"
 
 
 class Tracker:
@@ -92,13 +108,11 @@ class Tracker:
     Args:
         run: the run's folder.
         settings: of the run.
-        store: folder of the embedded store.
     """
 
-    def __init__(self, run: RunFolder, settings: Settings, store: Path) -> None:
+    def __init__(self, run: RunFolder, settings: Settings) -> None:
         self.run = run
         self.settings = settings
-        self.store = store
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mlflow")
         self._pending: Future[None] | None = None
         self._monitor: Any = None
@@ -116,7 +130,7 @@ class Tracker:
         self._pending = self._thread.submit(self._begin)
 
     def _begin(self) -> None:
-        self._safely("RUNNING", look=True)
+        self._safely("RUNNING", check_store=True)
         run_id = self.run.lineage().mlflow_run
         wanted = os.environ.get(SYSTEM_METRICS_VARIABLE, "false").lower() in ("true", "1")
         if wanted and run_id and not self._reported:
@@ -124,7 +138,7 @@ class Tracker:
             with contextlib.suppress(Exception):
                 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
-                uri = tracking_uri(self.settings, self.store)
+                uri = tracking_uri(self.settings)
                 self._monitor = SystemMetricsMonitor(run_id, resume_logging=True, tracking_uri=uri)
                 self._monitor.start()
 
@@ -149,17 +163,17 @@ class Tracker:
         return self._reported
 
     def stop(self, status: str) -> None:
-        """Sync a run for the last time that ended before its last round; `status` is FAILED or KILLED."""
+        """Sync for the last time a run that ended before its last round; `status` is FAILED or KILLED."""
         self.close()
         self._safely(status)
 
-    def _safely(self, status: str, *, look: bool = False) -> None:
+    def _safely(self, status: str, *, check_store: bool = False) -> None:
         began = time.monotonic()
         try:
-            sync(self.run, self.settings, self.store, status, look=look)
+            sync(self.run, self.settings, status, check_store=check_store)
             self._reported = False
             self._next = time.monotonic() + PAUSE_FACTOR * (time.monotonic() - began)
-        except Exception as error:  # whatever MLflow raises, training goes on
+        except Exception as error:  # whatever MLflow raises, training continues
             if not self._reported:
                 self._reported = True
                 report_trouble(self.run, error)
@@ -167,44 +181,44 @@ class Tracker:
 
 def report_trouble(run: RunFolder, error: Exception) -> None:
     """Record in the events of a run why MLflow does not have it, and what to do."""
-    record_trouble(run, error, shown_uri(run.settings(), places.mlflow_store()))
+    settings = run.settings()
+    kind, why = why_not_logged(error, shown_uri(settings), settings)
+    with contextlib.suppress(ShoalError):  # a full disk takes no event
+        run.event(kind, message=f"{why}; the run is not affected: correct that, then `shoal log {run.name}` logs it")
 
 
-def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHED", *, look: bool | None = None) -> str:
+def sync(run: RunFolder, settings: Settings, status: str = "FINISHED", *, check_store: bool = True) -> str:
     """Bring MLflow up to date with a run folder; repeating it changes nothing.
 
     Args:
         run: the run's folder.
         settings: of the run.
-        store: folder of the embedded store.
         status: of the MLflow run; FINISHED also logs the final model.
-        look: whether to check the embedded store first, and to create or replace it; by default after the last round.
+        check_store: whether to check the embedded store first, and to create or replace it.
 
     Returns:
         The MLflow run's id; the run's lineage keeps it, too.
 
     Raises:
-        Exception: of MLflow, where it is out of reach.
+        Exception: of MLflow, which is out of reach.
     """
     check_installed()
     from mlflow import MlflowClient
     from mlflow.entities import RunTag
 
-    uri = tracking_uri(settings, store)
-    shown = shown_uri(settings, store)
-    if look is None:
-        look = status != "RUNNING"
-    if look and uri == store_uri(store) and (changed := ready_store(store)):
+    uri = tracking_uri(settings)
+    store = places.mlflow_store()
+    if check_store and uri == store_uri(store) and (changed := ready_store(store)):
         run.event("mlflow_store_changed", message=changed)
     client = MlflowClient(tracking_uri=uri)
-    found = mlflow_run(client, run, settings, shown, artifact_folder(uri, store))
+    found = mlflow_run(client, run, settings, shown_uri(settings), artifact_folder(uri))
     run_id = str(found.info.run_id)
     tags = found.data.tags
     log_rounds(client, run_id, tags, run, settings)
     log_quality(client, run_id, tags, run)
     if status != "RUNNING":
         log_models(client, found, run, settings, final=status == "FINISHED")
-        report = settings.tracking.clients and (run.path / "report.html").exists()
+        report = settings.tracking.clients and (run.path / REPORT).exists()
         new = log_files(client, found, tags, run, settings) | note_tags(run, found, report=report)
         client.log_batch(run_id, tags=[RunTag(key, value) for key, value in new.items()])
         give_name(client, found, run, settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import re
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ class TrackingError(ShoalError):
 
 
 def check_installed() -> None:
-    """Refuse to go on where the package MLflow is missing; a folder named `mlflow` on Python's path is no package.
+    """Refuse to continue without the package MLflow; a folder named `mlflow` on Python's path is no package.
 
     Raises:
         TrackingError: says how to install it.
@@ -58,6 +57,11 @@ def is_no_answer(error: BaseException) -> bool:
     )
 
 
+def reason_of(error: BaseException, settings: Settings) -> str:
+    """Return what an error of MLflow says, in at most 200 characters and without the secrets of an address."""
+    return brief(Exception(masked(str(error) or type(error).__name__, settings.tracking.uri)))
+
+
 def why_not_logged(error: BaseException, uri: str, settings: Settings) -> tuple[str, str]:
     """Return the kind of event and the sentence for an error in logging a run.
 
@@ -66,26 +70,11 @@ def why_not_logged(error: BaseException, uri: str, settings: Settings) -> tuple[
         uri: MLflow's address without secrets.
         settings: of the run; its address may hold a password that the error repeats.
     """
-    first_line = (str(error).splitlines() or [""])[0] or type(error).__name__
-    first_line = masked(first_line, settings.tracking.uri)[:300]
     if isinstance(error, ShoalError):
         return INCOMPLETE, f"MLflow at {uri} does not have all of the run: {masked(str(error), settings.tracking.uri)}"
     if is_no_answer(error):
-        return UNREACHABLE, f"MLflow at {uri} did not answer ({first_line[:200]})"
-    return INCOMPLETE, f"MLflow at {uri} refused the run ({brief(Exception(first_line))})"
-
-
-def record_trouble(run: RunFolder, error: Exception, uri: str) -> None:
-    """Record in the events of a run why MLflow does not have it, and what to do.
-
-    Args:
-        run: the run's folder.
-        error: the error.
-        uri: MLflow's address without secrets.
-    """
-    kind, why = why_not_logged(error, uri, run.settings())
-    with contextlib.suppress(ShoalError):  # a full disk takes no event
-        run.event(kind, message=f"{why}; the run is not affected: correct that, then `shoal log {run.name}` logs it")
+        return UNREACHABLE, f"MLflow at {uri} did not answer ({reason_of(error, settings)})"
+    return INCOMPLETE, f"MLflow at {uri} refused the run ({reason_of(error, settings)})"
 
 
 def trouble_reported(run: RunFolder) -> bool:

@@ -17,12 +17,14 @@ from shoal.engine.settings.run_settings import flatten
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED, METRICS, shown_in
+from shoal.review.mlflow_log.distinctions import partition_title
 from shoal.review.pages.figures import compare_curves
-from shoal.review.pages.pages import embedded, write_page
-from shoal.review.pages.provenance import commit_words, shown
+from shoal.review.pages.pages import in_base64, write_page
+from shoal.review.pages.provenance import value_in_table
 from shoal.review.results.number_names import name_of
 from shoal.review.results.result import RunResult, run_result, shown_metrics
 from shoal.review.results.summary import duration, size
+from shoal.review.results.views import REPORT
 
 MAX_RUNS = len(string.ascii_uppercase)
 """Runs of a page: each has a letter."""
@@ -102,7 +104,7 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
     if len({folder.path.resolve() for folder in folders}) < len(folders):
         raise ShoalError("a run is named twice: name different runs")
     runs = [Compared(*each) for each in zip(string.ascii_uppercase, folders, map(run_result, folders), strict=False)]
-    origins = [origins_of(run.folder) for run in runs]
+    origins = [origin_of(run.folder) for run in runs]
     return write_page(
         path,
         "comparison.html.j2",
@@ -156,10 +158,7 @@ def partition_of(run: Compared) -> tuple[str, str]:
 def title_of(runs: Sequence[Compared]) -> str:
     """Return the data and the partition of a group in words."""
     settings = next((run for run in runs if not is_pooled(run)), runs[0]).folder.settings()
-    values = settings.to_json()["partition"]
-    words = [str(values["kind"]).replace("_", " ")]
-    words += [f"{key} {values[key]}" for key in ("beta", "labels", "p") if key in values]
-    return f"{settings.data.name}, {' '.join(words)}"
+    return f"{settings.data.name}, {partition_title(settings)}"
 
 
 def lines_of(runs: Sequence[Compared]) -> list[Line]:
@@ -221,21 +220,21 @@ def curves_of(runs: Sequence[Compared]) -> list[tuple[str, str]]:
     found = []
     with tempfile.TemporaryDirectory() as scratch:
         for name in (*(metric.name for metric in shown_in("figure")), "loss"):
-            curves = {letter: table for letter, table in tables.items() if has(table, name)}
+            curves = {letter: table for letter, table in tables.items() if has_values(table, name)}
             if any(len(table[name].dropna()) > 1 for table in curves.values()):
                 path = compare_curves(curves, name, Path(scratch) / f"{name}.png")
-                found.append((name, embedded(path)))
+                found.append((name, in_base64(path.read_bytes())))
     return found
 
 
-def has(table: pd.DataFrame, name: str) -> bool:
+def has_values(table: pd.DataFrame, name: str) -> bool:
     """Return whether a table of rounds has any value of a metric."""
     return name in table and bool(table[name].notna().any())
 
 
 def flat_settings(folder: RunFolder) -> dict[str, str]:
     """Return the settings by dotted key, as the page shows them."""
-    return {key: shown(value) for key, value in flatten(folder.settings()).items()}
+    return {key: value_in_table(value) for key, value in flatten(folder.settings()).items()}
 
 
 def differing(columns: Sequence[dict[str, str]]) -> list[tuple[str, list[str]]]:
@@ -249,13 +248,13 @@ def differing(columns: Sequence[dict[str, str]]) -> list[tuple[str, list[str]]]:
     return [(key, values) for key, values in rows if len(set(values)) > 1]
 
 
-def origins_of(folder: RunFolder) -> dict[str, str]:
-    """Return the origins of a run by name: equal words mean equal bytes."""
+def origin_of(folder: RunFolder) -> dict[str, str]:
+    """Return what a run comes from, by name: equal words mean equal bytes."""
     lineage = folder.lineage()
     found = {
         "data": lineage.data.digest,
         "partition": lineage.partition.digest,
-        "commit": commit_words(lineage.git),
+        "commit": lineage.git.in_words(),
         "device": f"{lineage.resolved.device} {lineage.resolved.precision}",
         "versions": ", ".join(f"{name} {version}" for name, version in lineage.versions.items()),
     }
@@ -264,7 +263,7 @@ def origins_of(folder: RunFolder) -> dict[str, str]:
 
 def report_of(folder: RunFolder) -> str:
     """Return the address of a run's report; empty where it has none."""
-    path = folder.path / "report.html"
+    path = folder.path / REPORT
     if not path.exists():
         return ""
     return path.resolve().as_uri()

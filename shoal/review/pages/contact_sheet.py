@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image, ImageDraw
 
 from shoal.core.errors import DataError
@@ -62,7 +62,7 @@ def contact_sheet(
         seed: of the draws.
 
     Raises:
-        DataError: the set does not hold images.
+        DataError: the set holds neither images nor windows.
     """
     shown = images_behind(prepared)
     if shown is None:
@@ -70,12 +70,7 @@ def contact_sheet(
         reason = f"data set {prepared.manifest.name!r} holds {kind}s, and only images and windows can be drawn"
         raise DataError(why_no_images(prepared) or reason)
     prepared = shown
-    if partition:
-        lines = _of_clients(prepared, partition, columns, seed)
-    elif "client" in prepared.columns():
-        lines = _of_own_clients(prepared, columns, seed)
-    else:
-        lines = _of_labels(prepared, columns, seed)
+    lines = _sheet_lines(prepared, partition, columns, seed)
     last = ""
     if len(lines) > rows:
         last = f"and {len(lines) - rows} more"
@@ -88,14 +83,14 @@ def contact_sheet(
     return draw_lines(lines, path, shape, last)
 
 
-def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str = "") -> Path:
+def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str) -> Path:
     """Draw named rows of images as a PNG.
 
     Args:
         lines: the rows.
         path: the PNG; its folder is made.
         shape: channels, height and width of every image.
-        last: a line of text below the rows.
+        last: a line of text below the rows; may be empty.
     """
     _, height, width = shape
     step = -(-max(height, width) // _MAX_SIDE)
@@ -145,35 +140,30 @@ def drawn_positions(positions: np.ndarray, count: int, seed: int, row: int) -> n
     return np.sort(rng.choice(positions, min(count, len(positions)), replace=False))
 
 
-def _of_labels(prepared: Prepared, columns: int, seed: int) -> list[Line]:
-    if prepared.train_y is None:
-        shown = drawn_positions(np.arange(len(prepared.train_x)), columns * 8, seed, 0)
-        images = [prepared.train_x[i] for i in shown]
-        return [Line("", images[start : start + columns]) for start in range(0, len(images), columns)]
-    labels = np.asarray(prepared.train_y)
-    names = prepared.manifest.class_names
-    return [
-        Line(
-            named(names, int(value)),
-            [prepared.train_x[i] for i in drawn_positions(np.flatnonzero(labels == value), columns, seed, int(value))],
-        )
-        for value in np.unique(labels)
-    ]
+def _sheet_lines(prepared: Prepared, partition: Partition | None, columns: int, seed: int) -> list[Line]:
+    """Return a line a client, or a label where there are no clients; without labels some lines without a name."""
+    if partition is not None:
+        return _partition_lines(prepared, partition, columns, seed)
+    if "client" in prepared.columns():
+        clients = [str(name) for name in prepared.manifest.extra.get("clients", [])]
+        return _group_lines(prepared, prepared.column("client"), clients, columns, seed)
+    if prepared.train_y is not None:
+        return _group_lines(prepared, np.asarray(prepared.train_y), prepared.manifest.class_names, columns, seed)
+    shown = drawn_positions(np.arange(len(prepared.train_x)), columns * 8, seed, 0)
+    images = [prepared.train_x[i] for i in shown]
+    return [Line("", images[start : start + columns]) for start in range(0, len(images), columns)]
 
 
-def _of_own_clients(prepared: Prepared, columns: int, seed: int) -> list[Line]:
-    client = prepared.column("client")
-    names = [str(name) for name in prepared.manifest.extra.get("clients", [])]
-    return [
-        Line(
-            named(names, int(k)),
-            [prepared.train_x[i] for i in drawn_positions(np.flatnonzero(client == k), columns, seed, int(k))],
-        )
-        for k in np.unique(client)
-    ]
+def _group_lines(prepared: Prepared, groups: np.ndarray, names: Sequence[str], columns: int, seed: int) -> list[Line]:
+    """Return a line a group; `groups` holds the number of each sample's group, int (n,)."""
+    lines = []
+    for group in np.unique(groups).tolist():
+        shown = drawn_positions(np.flatnonzero(groups == group), columns, seed, group)
+        lines.append(Line(named(names, group), [prepared.train_x[i] for i in shown]))
+    return lines
 
 
-def _of_clients(prepared: Prepared, partition: Partition, columns: int, seed: int) -> list[Line]:
+def _partition_lines(prepared: Prepared, partition: Partition, columns: int, seed: int) -> list[Line]:
     names = client_names(partition)
     lines = []
     for client in range(partition.clients):
@@ -181,7 +171,6 @@ def _of_clients(prepared: Prepared, partition: Partition, columns: int, seed: in
         rows = np.arange(len(partition.client))[partition.rows(client)]
         for row in drawn_positions(rows, columns, seed, client):
             turns = partition.transformations[partition.transformation[row]].degrees // 90
-            image = torch.from_numpy(np.array(prepared.train_x[partition.sample[row]]))
-            images.append(torch.rot90(image, turns, dims=(-2, -1)).numpy() if turns else image.numpy())
+            images.append(np.rot90(np.asarray(prepared.train_x[partition.sample[row]]), turns, axes=(-2, -1)))
         lines.append(Line(names[client], images))
     return lines

@@ -28,6 +28,6 @@ def write_page(path: Path, template: str, **parts: Any) -> Path:
     return path
 
 
-def embedded(path: Path) -> str:
-    """Return a file in base64."""
-    return base64.b64encode(path.read_bytes()).decode()
+def in_base64(content: bytes) -> str:
+    """Return bytes in base64, as a page embeds images."""
+    return base64.b64encode(content).decode()

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from shoal.data.partition.summary import label_counts
 from shoal.data.partition.table import Partition
 from shoal.data.prepared import Prepared
+from shoal.review.mlflow_log.distinctions import PARAMETER_OF
 from shoal.review.results.clusters import client_names
 from shoal.review.results.fonts import make_drawable
 
@@ -22,7 +23,8 @@ _TICKS = 40
 def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Path:
     """Draw the heat map of labels by clients as a PNG; without labels, the samples per client as bars.
 
-    Up to 300 cells show their count. Labels are those of the data set, before planted label maps.
+    A map of at most `_ANNOTATED_CELLS` cells shows their counts. Labels are those of the data set, before planted label
+    maps.
 
     Args:
         partition: the partition.
@@ -66,14 +68,14 @@ def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Pa
 
 
 def _thinned(names: list[str]) -> tuple[list[int], list[str]]:
-    """Return tick positions and names, at most 40 of them."""
+    """Return positions and names of at most `_TICKS` ticks."""
     positions = list(range(0, len(names), -(-len(names) // _TICKS)))
     return positions, [names[position] for position in positions]
 
 
 def _title(partition: Partition) -> str:
     s = partition.settings
-    shown = {"dirichlet": "beta", "labels_per_client": "labels", "majority": "p"}.get(str(s.get("kind")), "")
+    shown = PARAMETER_OF.get(str(s.get("kind")), "")
     scheme = str(s.get("kind", "")).replace("_", " ")
     parts = [partition.data, f"{scheme} ({shown} = {s[shown]})" if shown in s else scheme]
     if s.get("transform", "none") != "none":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,8 +26,8 @@ from shoal.methods.scores.verdict import in_words, site_sentence
 from shoal.review.mlflow_log.rounds import lost_rounds
 from shoal.review.pages.cluster_sheets import FOLDER
 from shoal.review.pages.embedding_figure import FILE as EMBEDDING
-from shoal.review.pages.pages import embedded, write_page
-from shoal.review.pages.provenance import chosen_settings, origins, repeat_command, run_files
+from shoal.review.pages.pages import in_base64, write_page
+from shoal.review.pages.provenance import changed_rows, lineage_rows, repeat_command, run_files
 from shoal.review.results.attempts import Made, attempted
 from shoal.review.results.baseline_tables import baseline_rows, site_rows
 from shoal.review.results.clusters import cluster_facts, read_clusters
@@ -39,7 +38,7 @@ from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, run_result, shown_metrics
 from shoal.review.results.stable_names import for_people
 from shoal.review.results.summary import summary_of
-from shoal.review.results.views import check_figures, keep_report
+from shoal.review.results.views import REPORT, check_figures, keep_report
 
 HIDDEN_EVENTS = ("started", "round_started", "round_finished", "client_finished", "clients_dropped")
 SHEETS_BYTES = 1_500_000
@@ -85,7 +84,7 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
     sheets, left = part("images of clusters", lambda: embedded_sheets(run)) or ([], 0)
     figures, figures_left = part("figures", lambda: embedded_figures(run)) or ([], [])
     page = write_page(
-        run.path / "report.html",
+        run.path / REPORT,
         "report.html.j2",
         name=run.name,
         summary=part("the summary", lambda: summary_of(run)),
@@ -101,8 +100,8 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         missed=(part("clients that did not answer", lambda: missed_rounds(run)) or [])[:MAX_CLIENTS],
         next=part("what to do next", lambda: next_step(run, result)),
         missing_letters=part("letters", lambda: missing_letters(names_in_pictures(run, table))),
-        chosen=part("settings that differ from the defaults", lambda: chosen_settings(settings)),
-        origins=part("origins", lambda: origins(run)),
+        chosen=part("settings that differ from the defaults", lambda: changed_rows(settings)),
+        origins=part("origins", lambda: lineage_rows(run)),
         figures=figures,
         figures_left=figures_left,
         embedding=part("the figure of features", lambda: embedded_if_there(run.figures / EMBEDDING)),
@@ -267,7 +266,7 @@ def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
         if total + len(content) > SHEETS_BYTES:
             break
         total += len(content)
-        found.append((path.stem, base64.b64encode(content).decode(), half))
+        found.append((path.stem, in_base64(content), half))
     return found, len(paths) - len(found)
 
 
@@ -275,7 +274,7 @@ def embedded_if_there(path: Path) -> str | None:
     """Return a file in base64; None where there is none."""
     if not path.exists():
         return None
-    return embedded(path)
+    return in_base64(path.read_bytes())
 
 
 def embedded_figures(run: RunFolder) -> tuple[list[tuple[str, str]], list[str]]:
@@ -294,5 +293,5 @@ def embedded_figures(run: RunFolder) -> tuple[list[tuple[str, str]], list[str]]:
             left.append(path.name)
             continue
         total += len(content)
-        found.append((path.stem, base64.b64encode(content).decode()))
+        found.append((path.stem, in_base64(content)))
     return found, left

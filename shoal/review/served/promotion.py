@@ -14,10 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import ShoalError, brief
+from shoal.core.errors import ShoalError
 from shoal.core.records import record_from_json
 from shoal.engine.settings import places
-from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.run_folder import RunFolder, in_order
 from shoal.review.mlflow_log.champions import (
@@ -31,10 +30,9 @@ from shoal.review.mlflow_log.champions import (
     return_to_previous,
 )
 from shoal.review.mlflow_log.distinctions import NIGHT_DECISION
-from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
 from shoal.review.mlflow_log.model_registry import CHALLENGER, CHAMPION, registered_name
-from shoal.review.mlflow_log.tracking import shown_uri, tracking_uri
-from shoal.review.mlflow_log.trouble import check_installed, is_no_answer
+from shoal.review.mlflow_log.tracking import open_client, shown_uri
+from shoal.review.mlflow_log.trouble import is_no_answer, reason_of
 from shoal.review.results.stable_names import DECIDED
 from shoal.review.served.drift import Drift
 from shoal.review.served.judging import WAITS, Decision
@@ -42,8 +40,6 @@ from shoal.review.served.judging import WAITS, Decision
 DRIFTED = "drift"
 MOVED = "champion_moved"
 """Events of a run: drift of new samples; and that it became the champion by approval or a rollback."""
-DECISION = NIGHT_DECISION
-"""Tag of a version and its run: what a night decided about it."""
 NO_REASON = "no reason was given"
 
 
@@ -111,27 +107,16 @@ def asked(settings: Settings) -> Iterator[Any]:
         PromotionError: MLflow does not answer, or refuses the request.
     """
     try:
-        yield _client(settings)
+        yield open_client(settings)
     except ShoalError:
         raise
     except Exception as error:  # whatever MLflow raises
         raise _unreachable(settings, error) from error
 
 
-def _client(settings: Settings) -> Any:
-    check_installed()
-    from mlflow import MlflowClient
-
-    store = places.mlflow_store()
-    uri = tracking_uri(settings, store)
-    if uri == store_uri(store):
-        ready_store(store)
-    return MlflowClient(tracking_uri=uri)
-
-
 def _unreachable(settings: Settings, error: Exception) -> PromotionError:
-    address = shown_uri(settings, places.mlflow_store())
-    reason = masked(brief(error), settings.tracking.uri)
+    address = shown_uri(settings)
+    reason = reason_of(error, settings)
     if is_no_answer(error):
         return PromotionError(f"MLflow at {address} did not answer ({reason}): start it")
     return PromotionError(f"MLflow at {address} refused a request about the champion ({reason}): see its log")
@@ -215,7 +200,7 @@ def _point_challenger(client: Any, name: str) -> None:
     waiting = [
         int(each.version)
         for each in client.search_model_versions(f"name = '{name}'")
-        if each.tags.get(DECISION) == WAITS and int(each.version) > champion
+        if each.tags.get(NIGHT_DECISION) == WAITS and int(each.version) > champion
     ]
     if waiting:
         client.set_registered_model_alias(name, CHALLENGER, str(max(waiting)))
@@ -261,8 +246,8 @@ def approve(run: RunFolder, why: str = "") -> Moved:
         _note_moves(client, name, run.path.parent)
         before = champion_version(client, name)
         move = make_champion(client, name, version, APPROVED, user(), why or NO_REASON)
-        if client.get_model_version(name, version).tags.get(DECISION) == WAITS:
-            _tag(client, run, name, version, {DECISION: APPROVED})
+        if client.get_model_version(name, version).tags.get(NIGHT_DECISION) == WAITS:
+            _tag(client, run, name, version, {NIGHT_DECISION: APPROVED})
     if move is not None:
         run.event(MOVED, message=f"{move.who} made models:/{name}/{version} the champion: {move.why}")
     return Moved(name, version, run.name, before, move)
@@ -365,7 +350,7 @@ def note_approval(settings: Settings) -> Move | None:
 def decision_tags(decision: Decision) -> dict[str, str]:
     """Return a decision as tags: the outcome, the reason, the score, margin and interval, and the scores of both."""
     tags = {
-        DECISION: decision.outcome,
+        NIGHT_DECISION: decision.outcome,
         "shoal.night.why": decision.why,
         "shoal.night.score": decision.score or "none",
         "shoal.night.margin": f"{decision.margin:g}",

@@ -1,4 +1,4 @@
-"""The last units of work of a run with MLflow: log it, then register its model.
+"""Two units of work that end a run that is logged to MLflow: log it, then register its model.
 
 Trouble with MLflow becomes an event of the run and never makes the run fail. Executing a unit again changes nothing
 that MLflow has.
@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.model_registry import register
-from shoal.review.mlflow_log.tracking import report_trouble, sync, tracking_uri
-from shoal.review.mlflow_log.trouble import check_installed
+from shoal.review.mlflow_log.tracking import open_client, report_trouble, sync
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class LogRun:
         """Log the run; return whether MLflow has all of it now."""
         run = RunFolder(self.run)
         try:
-            sync(run, run.settings(), places.mlflow_store())
+            sync(run, run.settings())
         except Exception as error:  # whatever MLflow raises, the run is done
             if not self.reported:
                 report_trouble(run, error)
@@ -61,11 +59,7 @@ class PromoteModel:
         if run_id is None:
             return None
         try:
-            check_installed()
-            from mlflow import MlflowClient
-
-            uri = tracking_uri(settings, places.mlflow_store())
-            return register(run, settings, MlflowClient(tracking_uri=uri), run_id)
+            return register(run, settings, open_client(settings), run_id)
         except Exception as error:
             report_trouble(run, error)
             return None

@@ -13,7 +13,7 @@ import yaml
 
 from shoal.engine.store.codec import write_atomic
 from shoal.methods.scores.metrics import DESCRIBED
-from shoal.review.pages.pages import embedded, write_page
+from shoal.review.pages.pages import in_base64, write_page
 from shoal.sweeps.files import report_links, write_result_files
 from shoal.sweeps.search.caveats import caveats, shown
 from shoal.sweeps.search.definition import NEIGHBOURS, SearchDefinition
@@ -58,7 +58,7 @@ def write_search(definition: SearchDefinition, result: SearchResult, *, left: in
         words=NEIGHBOURS_WORDS if result.score == NEIGHBOURS else DESCRIBED[result.score].words,
         caveats=caveats(definition, result),
         command=f"shoal run{set_options(settings)}",
-        images=[(caption, embedded(path)) for caption, path in images.items()],
+        images=[(caption, in_base64(path.read_bytes())) for caption, path in images.items()],
         importance=importance,
         level={trial.number for trial in result.level_with_best()},
         rows=[(trial, trial.last_score, report_links(trial.runs)) for trial in ranked(result)],

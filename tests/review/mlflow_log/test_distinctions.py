@@ -22,8 +22,8 @@ from shoal.review.mlflow_log.distinctions import (
     Distinctions,
     chosen_settings,
     run_name,
-    shown,
     title,
+    value_in_name,
     view,
 )
 from shoal.review.mlflow_log.embedded_store import store_uri
@@ -81,7 +81,7 @@ def test_names_are_short_and_unambiguous() -> None:
     name = run_name(many, many, "fedcc digits")
     assert len(name) == MAX_NAME_CHARACTERS
     assert name.endswith("… · fedcc digits")
-    assert [shown(value) for value in (True, None, 1e-5, "0.5")] == ["true", "none", "1e-05", "0.5"]
+    assert [value_in_name(value) for value in (True, None, 1e-5, "0.5")] == ["true", "none", "1e-05", "0.5"]
 
 
 def names_of(client: MlflowClient) -> dict[str, str]:

@@ -196,7 +196,7 @@ def test_a_refused_second_resume_touches_nothing(home: Path, small: Make, monkey
 
     def look(event: Event) -> None:
         if event.kind == "round_finished" and event.round == 1:
-            tracking.sync(run, run.settings(), home / "mlflow", "RUNNING", look=True)
+            tracking.sync(run, run.settings(), "RUNNING")
             client = MlflowClient(store_uri(home / "mlflow"))
             with monkeypatch.context() as patched:
                 # A refused process must not start workers.

@@ -60,7 +60,7 @@ def test_a_run_is_logged_once_with_its_lineage(tracked: RunFolder) -> None:
     client = client_of(places.home())
     run_id = tracked.lineage().mlflow_run
     for _ in range(2):  # the second time changes nothing
-        assert sync(tracked, tracked.settings(), places.mlflow_store()) == run_id
+        assert sync(tracked, tracked.settings()) == run_id
         drive(tracked)
     found = client.get_run(run_id)
     assert found.info.status == "FINISHED"

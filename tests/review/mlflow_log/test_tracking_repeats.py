@@ -135,16 +135,15 @@ def killed_after(patch: pytest.MonkeyPatch, count: int) -> list[str]:
 def test_a_kill_after_any_call_leaves_nothing_twice_and_nothing_missing(
     run: RunFolder, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = places.mlflow_store()
     settings = logged(run, "straight")
     with monkeypatch.context() as patch:
         calls = killed_after(patch, 0)
-        sync(run, settings, store)
+        sync(run, settings)
     wanted = everything(client, "straight")
     assert list(wanted["models"]) == ["round-0001", "round-0002"]
     assert wanted["steps"] == [1, 2]
     assert all(len(points) in (1, 2) for points in wanted["metrics"].values())
-    sync(run, settings, store)
+    sync(run, settings)
     assert everything(client, "straight") == wanted
     # Of equal calls in a row the first: what follows one is the same.
     tried = [count for count, name in enumerate(calls, 1) if count == 1 or calls[count - 2] != name]
@@ -155,21 +154,21 @@ def test_a_kill_after_any_call_leaves_nothing_twice_and_nothing_missing(
         with monkeypatch.context() as patch:
             killed_after(patch, count)
             with pytest.raises(Killed):
-                sync(run, settings, store)
-        sync(run, settings, store)
+                sync(run, settings)
+        sync(run, settings)
         assert everything(client, name) == wanted, (count, calls[count - 1])
 
 
-def test_a_final_model_that_a_kill_cut_short_is_gone_on_with(
+def test_a_final_model_that_a_kill_cut_short_is_completed(
     run: RunFolder, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = logged(run, "final", model=True, checkpoints="none")
     with monkeypatch.context() as patch:
         patch.setattr(MlflowClient, "finalize_logged_model", lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
-            sync(run, settings, places.mlflow_store())
+            sync(run, settings)
     assert not everything(client, "final")["models"]["model"][0]
-    sync(run, settings, places.mlflow_store())
+    sync(run, settings)
     found = everything(client, "final")
     assert list(found["models"]) == ["model"]
     assert found["models"]["model"][0]
@@ -194,7 +193,7 @@ def test_a_sync_costs_what_is_new(home: Path, small: Any, monkeypatch: pytest.Mo
         read.clear()
         with monkeypatch.context() as patch:
             patch.setattr(RunFolder, "table", lambda *_: pytest.fail("a table was read"))
-            sync(run, settings, places.mlflow_store(), "RUNNING", look=True)
+            sync(run, settings, "RUNNING")
         return list(read)
 
     assert synced() == [0, 1, 2], "the first one also looks up when the run began"
@@ -215,7 +214,7 @@ def test_no_setting_is_cut_off(run: RunFolder, client: MlflowClient) -> None:
         "data": {"options": {f"kind {number}": number for number in range(20)}},
     }
     settings = make_settings(merge(logged(run, "long").to_json(), long))
-    run_id = sync(run, settings, places.mlflow_store(), "RUNNING")
+    run_id = sync(run, settings, "RUNNING")
     found = client.get_run(run_id)
     assert found.data.params.keys() == flatten(settings).keys()
     assert len(found.data.params) > 100, "more than one call takes"
@@ -226,8 +225,8 @@ def test_no_setting_is_cut_off(run: RunFolder, client: MlflowClient) -> None:
 
 
 def test_what_a_person_wrote_stays(run: RunFolder, client: MlflowClient) -> None:
-    store, settings = places.mlflow_store(), logged(run, "words")
-    ours = sync(run, settings, store)
+    settings = logged(run, "words")
+    ours = sync(run, settings)
     note = client.get_run(ours).data.tags[NOTE]
     verdict = run_result(run).verdict
     assert note.startswith(f"**Verdict: {verdict.word}.** {verdict.reason}\n\n**[Open the report](")
@@ -240,8 +239,8 @@ def test_what_a_person_wrote_stays(run: RunFolder, client: MlflowClient) -> None
     client.set_tag(ours, NOTE, "Looks good.")
     client.set_experiment_tag(experiment.experiment_id, NOTE, "Ours.")
     (run.path / "events.jsonl").open("a").write("\n")
-    assert sync(run, settings, store) == ours
-    assert sync(run, logged(run, "words", clients=True), store) == ours, "found again by its folder"
+    assert sync(run, settings) == ours
+    assert sync(run, logged(run, "words", clients=True)) == ours, "found again by its folder"
     assert client.get_run(ours).data.tags[NOTE] == "Looks good."
     assert client.get_experiment_by_name("words").tags[NOTE] == "Ours."
 

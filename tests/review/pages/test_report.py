@@ -35,7 +35,7 @@ from shoal.review.pages import figures, report
 from shoal.review.pages.cluster_sheets import draw_cluster_sheets
 from shoal.review.pages.embedding_figure import draw_embedding, plane
 from shoal.review.pages.figures import draw_figures, draw_spread
-from shoal.review.pages.provenance import chosen_settings, repeat_command
+from shoal.review.pages.provenance import changed_rows, repeat_command
 from shoal.review.pages.report import write_report
 from shoal.review.results.clusters import FEATURES, TABLE, cluster_facts, keep_clusters
 from shoal.review.results.cross_tables import (
@@ -283,7 +283,7 @@ def test_no_view_that_fails_makes_the_run_fail(home: Path, small: Make, monkeypa
 
 def test_settings_that_were_chosen_stand_before_the_others(home: Path, small: Make) -> None:
     run = new_run(small(local={"lr": 0.002}, participation={"dropout": 0.25}))
-    chosen = {key: (value, default) for key, value, default in chosen_settings(run.settings())}
+    chosen = {key: (value, default) for key, value, default in changed_rows(run.settings())}
     assert chosen["method.name"] == ("fedpnp", "auto")
     assert chosen["participation.dropout"] == ("0.25", "0.0")
     assert chosen["local.lr"][0] == "0.002"

@@ -50,8 +50,8 @@ def test_runs_are_compared_within_a_partition_only(home: Path, small: Make, tmp_
     runs = [straight(small(rounds=1, method={"name": name})) for name in ("fedpnp", "fedcc", "kmeans")]
     runs += [straight(small(rounds=1, method={"name": name}, partition=uneven)) for name in ("fedpnp", "fedcc")]
     page = write_comparison(runs, tmp_path / "five.html").read_text()
-    first, second = page.split("<h2>digits, dirichlet beta 0.5</h2>")
-    assert "<h2>digits, iid</h2>" in first
+    first, second = page.split("<h2>digits, dirichlet(0.5) x3</h2>")
+    assert "<h2>digits, iid x" in first
     values = [f"{run_result(run).metrics['acc']:.4f}" for run in runs]
     pooled = values[2]
     assert re.findall(r">([\d.]+)</td>", row(first, "ACC")) == [values[0], values[1], pooled]

@@ -23,7 +23,7 @@ from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
-from shoal.review.mlflow_log.embedded_store import FILE, kept_uri, ready_store, store_uri
+from shoal.review.mlflow_log.embedded_store import FILE, ready_store, recorded_uri, store_uri
 from shoal.review.mlflow_log.moved_store import follow_move, local_path
 from shoal.review.mlflow_log.run import experiment_of
 from shoal.review.pages.report import write_report
@@ -211,6 +211,6 @@ def test_files_that_are_only_at_the_old_place_keep_their_address(tmp_path: Path)
     assert (tmp_path / "old").exists()
 
 
-def test_the_record_of_the_embedded_store_does_not_say_where_it_lies(tmp_path: Path) -> None:
-    assert kept_uri(store_uri(tmp_path / "mlflow"), tmp_path / "mlflow") == "sqlite:///mlflow/mlflow.db"
-    assert kept_uri("http://host:5000", tmp_path / "mlflow") == "http://host:5000"
+def test_the_record_of_the_embedded_store_does_not_say_where_it_lies(home: Path) -> None:
+    assert recorded_uri(store_uri(home / "mlflow")) == "sqlite:///mlflow/mlflow.db"
+    assert recorded_uri("http://host:5000") == "http://host:5000"
