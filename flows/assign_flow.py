@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from shoal.tasks.prefect.environment import quiet
+from shoal.tasks.prefect.environment import set_prefect_defaults
 
-quiet()
+set_prefect_defaults()
 
 from prefect import flow, get_run_logger  # noqa: E402 (its environment comes first)
 
@@ -15,7 +15,7 @@ from shoal.flows.tell import tell_failure  # noqa: E402
 from shoal.lifecycle.assign_settings import AssignSettings  # noqa: E402
 from shoal.tasks.assign_new import assign_new  # noqa: E402
 from shoal.tasks.prefect.flow_run_names import assign_title  # noqa: E402
-from shoal.tasks.prefect.stages import untagged  # noqa: E402
+from shoal.tasks.prefect.stages import without_tags  # noqa: E402
 
 
 @flow(name="assign", flow_run_name=assign_title, on_failure=[tell_failure], on_crashed=[tell_failure])
@@ -31,7 +31,7 @@ def assign(assignment: AssignSettings) -> dict[str, Any]:
         What became of the files (`shoal.lifecycle.assigning.Assignment`), as JSON.
     """
     log = get_run_logger()
-    with untagged():
+    with without_tags():
         done = assign_new(assignment)
     log.info(done.message)
     for each in done.left_out:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.tasks.prefect.environment import quiet
+from shoal.tasks.prefect.environment import set_prefect_defaults
 
-quiet()
+set_prefect_defaults()
 
 from dataclasses import asdict  # noqa: E402 (its environment comes first)
 
 from prefect import flow, get_run_logger  # noqa: E402
 
 from shoal.tasks.embed import embed as embed_set  # noqa: E402
-from shoal.tasks.prefect.stages import untagged  # noqa: E402
+from shoal.tasks.prefect.stages import without_tags  # noqa: E402
 
 
 @flow(name="embed", flow_run_name="embed {data}")
@@ -28,7 +28,7 @@ def embed(data: str, encoder: str = "efficientnet-lite0", name: str | None = Non
     Returns:
         The new set (`shoal.tasks.embed.EmbeddedSet`), as JSON.
     """
-    with untagged():
+    with without_tags():
         done = embed_set(data, encoder, name)
     get_run_logger().info(done.message)
     return asdict(done)

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.tasks.prefect.environment import lost, quiet
+from shoal.tasks.prefect.environment import server_lost, set_prefect_defaults
 
-quiet()
+set_prefect_defaults()
 
 import httpx  # noqa: E402 (comes with Prefect)
 from prefect import flow, tags  # noqa: E402 (its environment comes first)
@@ -70,5 +70,5 @@ def run_with_prefect(folder: RunFolder, observers: Sequence[Observer] = ()) -> R
     except (ShoalError, KeyboardInterrupt):
         raise
     except Exception:
-        lost.set()
+        server_lost.set()
         return drive(folder, observers=observers)

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoal.tasks.prefect.environment import quiet
+from shoal.tasks.prefect.environment import set_prefect_defaults
 
-quiet()
+set_prefect_defaults()
 
 from prefect import flow, get_run_logger, runtime  # noqa: E402 (its environment comes first)
 from prefect.artifacts import create_table_artifact  # noqa: E402
@@ -25,7 +25,7 @@ from shoal.engine.settings.run_settings import Settings  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
 from shoal.engine.store.warm_start import WarmStart, WarmStartError  # noqa: E402
 from shoal.flows.tell import tell_failure  # noqa: E402
-from shoal.lifecycle.claim import alone, claimed, claimed_run, finished  # noqa: E402
+from shoal.lifecycle.claim import claimed, claimed_nights, claimed_run, finished  # noqa: E402
 from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS  # noqa: E402
 from shoal.lifecycle.night_settings import NightSettings  # noqa: E402
 from shoal.lifecycle.nights import (  # noqa: E402
@@ -55,7 +55,7 @@ from shoal.tasks.prefect.stages import (  # noqa: E402
     closing_warnings,
     drive_as_task_runs,
     tag_flow_run,
-    untagged,
+    without_tags,
 )
 from shoal.tasks.take_in import take_in  # noqa: E402
 
@@ -115,7 +115,7 @@ def nightly(settings: Settings, night: NightSettings = NightSettings()) -> dict[
     """
     check_settings(settings)
     tag_flow_run(settings)
-    with alone(settings.data.name, str(runtime.flow_run.id)) as last, untagged():
+    with claimed_nights(settings.data.name, str(runtime.flow_run.id)) as last, without_tags():
         end_lost_night(last, settings.data.name)
         return one_night(settings, night).to_json()
 
@@ -152,7 +152,7 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
     log.info(f"{run.name}: {decision.why}")
     show_decision(settings, run, decision, drifts)
     if decision.waits:
-        tell_that_it_waits(run, decision, log)
+        tell_waiting(run, decision, log)
     return Night(
         decision.outcome,
         decision.why,
@@ -174,20 +174,20 @@ def tell_approval(settings: Settings, log: Any) -> None:
 
 
 def tell_left_out(settings: Settings, taken: TakenIn, log: Any) -> None:
-    """Tell the user which new files were left out."""
+    """Notify the user of new files that were left out."""
     if taken.left_out:
         count = counted(len(taken.left_out), "new file")
         tell(f"{settings.data.name}: {count} left out: {'; '.join(taken.left_out[:MAX_NAMED])}", LEFT_OUT, log)
 
 
-def tell_that_it_waits(run: RunFolder, decision: Decision, log: Any) -> None:
+def tell_waiting(run: RunFolder, decision: Decision, log: Any) -> None:
     """Tell the user that a better challenger waits, and how to approve it."""
     message = f"{run.name} waits for approval ({decision.why}): `shoal promote {run.name}` makes it the champion"
     tell(message, APPROVAL, log)
 
 
 def tell(message: str, kind: str, log: Any) -> None:
-    """Log a warning, and notify the user; a night goes on where that fails."""
+    """Log a warning, and notify the user; the night continues if that fails."""
     log.warning(message)
     try:
         notify(message, kind)
@@ -239,7 +239,7 @@ def train_and_decide(
         champion: the run of the model in use; None where there is none.
         data: folder of the data set.
         night: sets the score, the margin and the time limit of each part.
-        drifts: the drift that was drifts.
+        drifts: the drift that was found.
     """
     for each in drifts:
         run.event(DRIFTED, **{**each.to_json(), "message": each.sentence()})
@@ -255,9 +255,9 @@ def train_and_decide(
 
 def tell_changes(run: RunFolder) -> None:
     """Write to the run's events what became of the champion's clusters: the report shows them."""
-    told = {event.message for event in run.events() if event.kind == CHANGED}
+    recorded = {event.message for event in run.events() if event.kind == CHANGED}
     for change in changes_of(run):
-        if change.sentence() not in told:
+        if change.sentence() not in recorded:
             facts = record_to_json(change)
             run.event(CHANGED, message=change.sentence(), change=facts.pop("kind"), **facts)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.tasks.prefect.environment import quiet
+from shoal.tasks.prefect.environment import set_prefect_defaults
 
-quiet()
+set_prefect_defaults()
 
 from prefect import flow, get_run_logger  # noqa: E402 (its environment comes first)
 
@@ -24,7 +24,7 @@ from shoal.tasks.prefect.stages import (  # noqa: E402
     closing_warnings,
     drive_as_task_runs,
     tag_flow_run,
-    untagged,
+    without_tags,
 )
 from shoal.tasks.prepare import prepare  # noqa: E402
 
@@ -46,7 +46,7 @@ def pipeline(settings: Settings, resume: bool = True, again: bool = False) -> di
     if settings.workers.runner == "local":
         warm()  # worker processes import what they need while the data are prepared
     tag_flow_run(settings)
-    with untagged():
+    with without_tags():
         data = prepare(settings)
         partition(settings, data.folder)
     if not again and (earlier := equal_run(settings)) is not None:

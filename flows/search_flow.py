@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.tasks.prefect.environment import quiet
+from shoal.tasks.prefect.environment import set_prefect_defaults
 
-quiet()
+set_prefect_defaults()
 
 from prefect import flow, get_run_logger  # noqa: E402 (its environment comes first)
 
 from shoal.engine.workers.worker_processes import warm  # noqa: E402
-from shoal.sweeps.search.definition import SearchDefinition, check_search  # noqa: E402
+from shoal.sweeps.search.definition import SearchDefinition  # noqa: E402
 from shoal.sweeps.search.open_method import with_chosen_method  # noqa: E402
 from shoal.sweeps.search.runner import open_search  # noqa: E402
 from shoal.tasks.prefect.artifacts import search_artifacts  # noqa: E402
 from shoal.tasks.prefect.flow_run_names import search_title  # noqa: E402
-from shoal.tasks.prefect.stages import untagged  # noqa: E402
+from shoal.tasks.prefect.stages import without_tags  # noqa: E402
 from shoal.tasks.trial import trial  # noqa: E402
 
 
 @flow(name="search", flow_run_name=search_title)
 def search(definition: SearchDefinition) -> dict[str, Any]:
-    """Carry out the trials of a search that are still to do, and write the page of its result.
+    """Execute the trials of a search that are still to do, and write the page of its result.
 
     Args:
         definition: the content of a search file; the same definition again continues the search.
@@ -30,10 +30,9 @@ def search(definition: SearchDefinition) -> dict[str, Any]:
     Returns:
         The result of the search (`shoal.sweeps.search.result.SearchResult`), as JSON.
     """
-    check_search(definition)
     definition = with_chosen_method(definition, get_run_logger().info)
     warm()
-    with untagged(), open_search(definition) as opened:
+    with without_tags(), open_search(definition) as opened:
         for number in opened.left():
             trial(opened, number)
         result = opened.finish()

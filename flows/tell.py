@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.tasks.prefect.environment import quiet
+from shoal.tasks.prefect.environment import set_prefect_defaults
 
-quiet()
+set_prefect_defaults()
 
 from prefect import flow  # noqa: E402 (its environment comes first)
 

@@ -16,7 +16,7 @@ def trial_title() -> str:
 
 @task(name="trial", task_run_name=trial_title, **NO_RETRY)
 def trial(search: Search, number: int) -> TrialRow:
-    """Carry out the next trial of a search.
+    """Execute the next trial of a search.
 
     Args:
         search: the search, open in this process.

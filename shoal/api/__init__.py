@@ -1,1 +1,1 @@
-"""What `import shoal` offers."""
+"""The functions that `import shoal` offers."""

@@ -44,7 +44,7 @@ class AddedData:
 
 
 class AddOptions(TypedDict, total=False):
-    """What may be said about data that are added.
+    """Options of data that are added.
 
     Attributes:
         size: of images: height and width; none: the most common.

@@ -12,7 +12,7 @@ from shoal.api.opened import Run
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.results.comparison import side_by_side
+from shoal.review.results.comparison import compared_run
 from shoal.review.results.run_list import listed_runs
 
 
@@ -56,7 +56,8 @@ def compare(*names: str | Path | Run, rate: float | None = None) -> pd.DataFrame
     named = [str(each.path if isinstance(each, Run) else each) for each in names]
     found = [RunFolder.find(name, places.runs(), unfinished=False) for name in named]
     rows = []
-    for run, each in zip(found, side_by_side(found, rate), strict=True):
+    for run in found:
+        each = compared_run(run, rate)
         result = each.result
         row = {
             "name": run.name,

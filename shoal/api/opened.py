@@ -47,10 +47,10 @@ class Run:
 
     @property
     def state(self) -> str:
-        """As `shoal runs` says it: running, finished, interrupted, failed or unreadable."""
-        from shoal.review.results.runs import listed
+        """The state as `shoal runs` lists it: running, finished, interrupted, stopped, failed or unreadable."""
+        from shoal.review.results.runs import list_run
 
-        return listed(self._folder).state
+        return list_run(self._folder).state
 
     @property
     def settings(self) -> Settings:
@@ -153,7 +153,7 @@ class Run:
 
         if isinstance(source, np.ndarray):
             predictor = Predictor(self._folder, round)
-            table = predictor.of_array(source, check_embedding(embedding))
+            table = predictor.assign_array(source, check_embedding(embedding))
             table.attrs["round"] = predictor.round
             return table
         found = predict(self._folder, Path(source), on_odd, embedding, round)

@@ -42,7 +42,7 @@ def run(
 
     Raises:
         ShoalError: a wrong setting, before any work; or the run stopped and can be resumed.
-        KeyboardInterrupt: it was interrupted, and `shoal.resume` goes on with it.
+        KeyboardInterrupt: it was interrupted, and `shoal.resume` continues it.
 
     >>> import shoal
     >>> shoal.run("params.yaml", rounds=3, seed=1).metrics  # doctest: +SKIP
@@ -55,11 +55,11 @@ def run(
 
 
 def resume(name: str | Path | Run = "latest", *, progress: bool = True, observers: Sequence[Observer] = ()) -> Run:
-    """Go on with a run where it stands, under the settings that it was started with.
+    """Resume a run where it stopped, with the settings that it was started with.
 
     Args:
         name: its folder, its name or the beginning of it, or latest, the one that was started last.
-        progress, observers: as of `run`.
+        progress, observers: as in `run`.
 
     Raises:
         ShoalError: no such run, or another process works on it.
@@ -73,7 +73,7 @@ def plan(settings: SettingsSource = None, *, stored_partition: str | Path | None
     """Estimate what a run would do, how many bytes it would send and how long it would take; nothing of it is kept.
 
     Args:
-        settings, stored_partition, changes: as of `run`.
+        settings, stored_partition, changes: as in `run`.
 
     Raises:
         ShoalError: a wrong setting.
@@ -99,7 +99,7 @@ def _to_its_end(folder: RunFolder, progress: bool, observers: Sequence[Observer]
         try:
             execute(folder, [*watching, *observers])
         except KeyboardInterrupt:
-            print(f"interrupted; go on with shoal.resume({folder.name!r})")
+            print(f"interrupted: shoal.resume({folder.name!r}) continues the run")
             raise
         finally:
             for line in warning_lines(warned):  # with bars they are shown below them

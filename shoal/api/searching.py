@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FoundSettings:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         best: the best trial's settings, as `shoal.run` takes them.
@@ -43,22 +43,25 @@ class FoundSettings:
 
     @classmethod
     def from_search(cls, definition: SearchDefinition, result: SearchResult) -> FoundSettings:
-        """From a result with at least one finished trial."""
+        """Return the settings that a search found.
+
+        Raises:
+            ShoalError: no trial is finished.
+        """
         from shoal.sweeps.search.caveats import caveats
         from shoal.sweeps.search.page import FILE, trials_frame
         from shoal.sweeps.search.result import best_settings
 
         best = result.best_trial
         if best is None or best.score is None:
-            raise ShoalError(f"search {result.search!r} has no finished trial")
-        page = Path(result.folder) / FILE
+            raise ShoalError(f"search {result.search!r} has no finished trial: call it with more trials")
         return cls(
             best=best_settings(definition, result),
             score=best.score,
             judged_by=result.score,
             trials=trials_frame(result),
             caveats=caveats(definition, result),
-            page=page,
+            page=Path(result.folder) / FILE,
         )
 
 
@@ -72,7 +75,7 @@ def search(
     Args:
         definition: a search file, or what one holds: `name`, `settings`, `vary` and the rest.
         trials: how many trials to make; None: as the definition says.
-        progress: show bars, as of `shoal.run`.
+        progress: show bars, as in `shoal.run`.
 
     Raises:
         ShoalError: the definition is wrong (before any work); Optuna is not installed; or no trial has a score.
@@ -82,12 +85,12 @@ def search(
     >>> found = shoal.search({"name": "lr", "vary": {"local.lr": {"choices": [0.01, 0.1]}}})  # doctest: +SKIP
     >>> shoal.run(found.best, seed=100)  # doctest: +SKIP
     """
-    from shoal.sweeps.search.definition import check_search, load_search, make_search
+    from shoal.sweeps.search.definition import load_search, make_search
     from shoal.sweeps.search.open_method import with_chosen_method
     from shoal.sweeps.search.runner import run_search
 
     if isinstance(definition, Mapping):
-        check_search(checked := make_search(dict(definition)))
+        checked = make_search(dict(definition))
     else:
         checked = load_search(Path(definition))
     if trials is not None:

@@ -23,7 +23,7 @@ from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.hardware import describe
 from shoal.engine.store.lineage import git_state
-from shoal.review.mlflow_log.embedded_store import FILE, broken, newest_revision, store_uri
+from shoal.review.mlflow_log.embedded_store import FILE, damage_of, newest_revision, store_uri
 from shoal.review.mlflow_log.moved_store import follow_move
 from shoal.review.mlflow_log.tracking import artifact_folder
 from shoal.tasks.prefect.environment import server_answers
@@ -127,7 +127,7 @@ def _embedded_store() -> Check:
     path = places.mlflow_store() / FILE
     if not path.exists():
         return Check("mlflow store", True, f"{path}: the first run makes it")
-    if wrong := broken(path.parent):
+    if wrong := damage_of(path.parent):
         repair = "`shoal run --resume RUN` replaces it and logs RUN again: runs' folders have everything"
         return Check("mlflow store", False, f"{path}: {wrong}", repair)
     try:

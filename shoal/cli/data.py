@@ -342,7 +342,7 @@ def arrived(
     """
     from shoal.cli.console import say
     from shoal.core.errors import ShoalError
-    from shoal.serving.arrivals import announce_data
+    from shoal.serving.data_events import announce_data
     from shoal.tasks.prefect.environment import server_answers
 
     if not server_answers():
@@ -361,7 +361,7 @@ def _announce(name: str) -> None:
     """Start the deployments that train on a set, where a Prefect server answers."""
     from shoal.cli.console import err
     from shoal.core.errors import ShoalError
-    from shoal.serving.arrivals import announce_data
+    from shoal.serving.data_events import announce_data
     from shoal.tasks.prefect.environment import server_answers
 
     try:

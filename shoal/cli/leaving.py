@@ -18,8 +18,8 @@ def leave(code: int) -> None:
     As at an ordinary end, threads that are still at work are waited for, and what was registered for the end is done;
     but where Prefect was lost, its threads would knock at the lost server's door for minutes.
     """
-    quiet = sys.modules.get("shoal.tasks.prefect.environment")  # where it was never imported, nothing was lost
-    if quiet is not None and quiet.lost.is_set():
+    environment = sys.modules.get("shoal.tasks.prefect.environment")  # where it was never imported, nothing was lost
+    if environment is not None and environment.server_lost.is_set():
         last = threading.Timer(PATIENCE, _out, (code,))
         last.daemon = True
         last.start()

@@ -37,7 +37,7 @@ def search(
 
     warm()  # worker processes start while the rest is imported
     from shoal.lifecycle.progress import progress
-    from shoal.sweeps.search.caveats import caveats, shown
+    from shoal.sweeps.search.caveats import caveats, value_in_words
     from shoal.sweeps.search.definition import load_search
     from shoal.sweeps.search.open_method import with_chosen_method
     from shoal.sweeps.search.page import BEST, FILE
@@ -67,7 +67,7 @@ def search(
     best = result.best_trial
     if best is None or best.score is None:
         raise ShoalError(f"search {result.search!r} has no finished trial")
-    values = ", ".join(f"{path} {shown(value)}" for path, value in best.values.items())
+    values = ", ".join(f"{path} {value_in_words(value)}" for path, value in best.values.items())
     say(f"best: trial {best.number}, {result.score} {best.score:.4f}: {values}")
     say(f"repeat it: shoal run {result.folder}/{BEST}")
     say(f"page: {result.folder}/{FILE}")
@@ -75,7 +75,7 @@ def search(
 
 def trials_table(result: SearchResult) -> Table:
     """Return the best trials as a table."""
-    from shoal.sweeps.search.caveats import shown
+    from shoal.sweeps.search.caveats import value_in_words
     from shoal.sweeps.search.result import ranked
 
     rows = ranked(result)[:MAX_TRIALS]
@@ -84,5 +84,5 @@ def trials_table(result: SearchResult) -> Table:
     )
     for trial in rows:
         score = shown_number(trial.score, ".4f")
-        table.add_row(str(trial.number), trial.state, score, *map(shown, trial.values.values()))
+        table.add_row(str(trial.number), trial.state, score, *map(value_in_words, trial.values.values()))
     return table

@@ -33,7 +33,7 @@ from shoal.engine.store.represent import PREFIX
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder, write_lineage
 from shoal.lifecycle.embedding import embed as embed_images
-from shoal.lifecycle.preparing import settled
+from shoal.lifecycle.preparing import with_known_choices
 from shoal.lifecycle.progress import prepare_shown
 from shoal.lifecycle.run_views import make_figures
 from shoal.lifecycle.starting import find_like, new_run
@@ -151,7 +151,7 @@ def report() -> None:
 
 def _settings(params: Path) -> Settings:
 
-    return settled(load_settings(params))
+    return with_known_choices(load_settings(params))
 
 
 def _data(settings: Settings) -> Prepared:

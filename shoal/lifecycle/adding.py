@@ -1,4 +1,4 @@
-"""The user's own data into the store, and under DVC's care where there is a DVC repository."""
+"""Adding the user's own data to the store, and to DVC where there is a DVC repository."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.data.own_vectors import holds_vectors
 from shoal.data.prepare import own_folder
 from shoal.data.prepared import Prepared
 from shoal.engine.settings import places
-from shoal.lifecycle.tracked import TrackingError, track
+from shoal.lifecycle.dvc_tracking import DvcError, track
 
 COMMON_OPTIONS = ("test", "seed", "licence", "force", "append")
 PATHS = ("labels", "clients")
@@ -47,12 +47,11 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
     Args:
         path: the folder, the table, or the file of arrays.
         name: what the set is called: small letters, digits, - and _.
-        options: as of `shoal.data.own.add_folder` (`IMAGE_OPTIONS`), `add_table` (`TABLE_OPTIONS`) or `add_vectors`
-            (`VECTOR_OPTIONS`), and of all (test, seed, licence, force, append). Those of another kind are left out of
-            account.
+        options: those of `shoal.data.own.add_folder` (`IMAGE_OPTIONS`), `add_table` (`TABLE_OPTIONS`) or `add_vectors`
+            (`VECTOR_OPTIONS`), and `COMMON_OPTIONS`. Options of another kind of data are ignored.
 
     Raises:
-        DataError: as those.
+        DataError: the data cannot be added, for one of the reasons of these functions.
     """
     add: Callable[..., Prepared] = add_table
     used: tuple[str, ...] = TABLE_OPTIONS
@@ -75,10 +74,10 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
         # A kill may have come before DVC had what the set has.
         try:
             track(own_folder(places.store(), name))
-        except TrackingError as error:
+        except DvcError as error:
             raise NothingNew(f"{nothing}; {error}") from None
         raise
     try:
         return Added(prepared, track(prepared.folder), "", intake)
-    except TrackingError as error:
+    except DvcError as error:
         return Added(prepared, None, str(error), intake)

@@ -10,7 +10,7 @@ from shoal.engine.settings.sections import Section
 
 
 class AssignSettings(Section):
-    """How the champion of a name assigns the new files of a folder to its clusters."""
+    """The settings of an assignment of a folder's new files to the clusters of a champion."""
 
     model: str = Field(description="registered name whose champion assigns, such as shoal-fedpnp-photos")
     watch: str | None = Field(

@@ -3,8 +3,8 @@
     results/assigned/MODEL/0001/    clusters.csv (a row a sample), sheet.png, batch.json (files and digests), logged
 
 A batch is written beside its place and renamed into it, and MLflow is told afterwards. So a process that is killed
-leaves a whole batch or none, and what batch.json names is what was done. `logged` says that MLflow has the batch. A
-full disk leaves no batch, and a damaged file of a batch stops the assignment: no file is silently taken for done.
+leaves a whole batch or none, and batch.json names exactly the files that were assigned. `logged` says that MLflow has
+the batch. A full disk leaves no batch, and a damaged file of a batch stops the assignment: no file is silently skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.assign_settings import AssignSettings
-from shoal.lifecycle.taking_in import bring
+from shoal.lifecycle.taking_in import update_from_dvc
 from shoal.review.mlflow_log.assignments import log_assignment
 from shoal.review.results.stable_names import NAME
 from shoal.review.results.summary import counted
@@ -71,7 +71,7 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class Batch:
-    """What batch.json holds.
+    """The content of batch.json.
 
     Args:
         model: the registered name.
@@ -88,10 +88,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What became of the new files.
+    """The result of an assignment of new files.
 
     Args:
-        message: in a sentence.
+        message: what became of the files, in a sentence.
         samples: number of samples that got a cluster.
         folder: of the batch; empty where nothing was new.
         left_out: files that cannot be used, with reasons.
@@ -124,11 +124,11 @@ def assign_new(settings: AssignSettings) -> Assignment:
     if settings.watch is None:
         raise AssignError("assignment.watch names no folder: set it to the folder with the new files")
     watch = places.home() / Path(settings.watch).expanduser()
-    bring(watch)
+    update_from_dvc(watch)
     if not watch.is_dir():
         raise DataError(f"the watched folder {watch} does not exist: make it, and put new files into it")
     folder = places.home() / Path(settings.into).expanduser() / settings.model
-    with told_if_full(folder), alone(folder):
+    with explained_full_disk(folder), claimed_batches(folder):
         champion = _champion(settings)
         unreadable: list[str] = []
         new = new_files(watch, champion, known_files(folder), unreadable)
@@ -140,8 +140,8 @@ def assign_new(settings: AssignSettings) -> Assignment:
 
 
 @contextlib.contextmanager
-def told_if_full(folder: Path) -> Iterator[None]:
-    """Say what to do where the disk is full.
+def explained_full_disk(folder: Path) -> Iterator[None]:
+    """Say what to do if the disk is full.
 
     Raises:
         AssignError: it is.
@@ -161,7 +161,7 @@ def told_if_full(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def claimed_batches(folder: Path) -> Iterator[None]:
     """Claim a model's batches, and remove what a killed process left half written.
 
     Raises:
@@ -279,7 +279,7 @@ def write_batch(
     settings: AssignSettings, watch: Path, folder: Path, champion: _Champion, new: dict[str, FileFacts]
 ) -> Assignment:
     """Assign new files, and write the batch."""
-    found = assigned(settings, watch, champion, sorted(new))
+    found = predict_files(settings, watch, champion, sorted(new))
     reasons = {each.path: each.reason for each in found.skipped}
     files = {name: replace(facts, left_out=reasons.get(name, "")) for name, facts in new.items()}
     numbers = [int(path.name) for path in batches(folder)]
@@ -303,7 +303,7 @@ def write_batch(
     return Assignment(message, len(table), str(place), tuple(f"{name}: {why}" for name, why in reasons.items()))
 
 
-def assigned(settings: AssignSettings, watch: Path, champion: _Champion, names: Sequence[str]) -> Predicted:
+def predict_files(settings: AssignSettings, watch: Path, champion: _Champion, names: Sequence[str]) -> Predicted:
     """Return the clusters of new files; those that cannot be used are listed with reasons."""
     if champion.predictor.takes_images(watch):
         return predict(champion.run, watch, settings.on_odd, only=set(names))

@@ -38,16 +38,16 @@ from shoal.methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans
 from shoal.models.encoders import PIXELS
 
 MAX_SAMPLES = 20_000
-"""About so many samples are clustered at most: each client draws its share."""
+"""The largest number of samples that are clustered, about: each client draws its share."""
 MAX_ENCODED = 2_000
-"""Images that a frozen encoder sees for it."""
+"""The largest number of images that a frozen encoder encodes, about."""
 ENCODER_COMPONENTS = 32
 ENCODER_WHITENING = 0.5
-"""Principal components of its features, among which clusters are sought, and how far they are whitened."""
+"""Principal components of a frozen encoder's features, in which clusters are sought, and how far they are whitened."""
 SAMPLE_COMPONENTS = 16
 """Principal components of samples as they are, among which clusters are sought."""
 FEATURE_COMPONENTS = 16
-"""Principal components of an encoder's features, among which clusters are sought."""
+"""Principal components of a trained encoder's features, among which clusters are sought."""
 FEATURE_WHITENING = 1.0
 """How far these are whitened, from 0 to 1 (docs/number-of-clusters.md)."""
 ROWS = 512
@@ -143,7 +143,9 @@ def method_features(settings: Settings, prepared: Prepared, table: Partition) ->
     context = Context(prepared.spec, settings.dataclass("model"), seed=settings.seed, device=device)
     method = METHODS[settings.method.name](settings.dataclass("method"), context)
     assert isinstance(method, FeatureClustering)
-    return drawn(DeviceData(prepared), table, settings.seed, lambda x: encoded_in_parts(method, x), limit=MAX_ENCODED)
+    return draw_samples(
+        DeviceData(prepared), table, settings.seed, lambda x: encoded_in_parts(method, x), limit=MAX_ENCODED
+    )
 
 
 def encoded_in_parts(method: FeatureClustering, x: Tensor) -> Tensor:
@@ -154,7 +156,7 @@ def encoded_in_parts(method: FeatureClustering, x: Tensor) -> Tensor:
 def encoder_settings(settings: Settings) -> Settings:
     """Return the settings of the encoder's run: FedSimCLR with the run's data, clients, network and budget.
 
-    From a method that is FedSimCLR itself it takes all settings; from others the epochs and the batch size.
+    Of a method that is FedSimCLR itself all its settings are kept; of others the epochs, the steps and the batch size.
     """
     kind = METHODS[settings.method.name]
     raw = settings.to_json()
@@ -196,16 +198,18 @@ def encoder_features(run: RunFolder, table: Partition, seed: int) -> ClientSampl
     opened = OpenedRun(run, device_here(run.lineage().resolved.device))
     checkpoint = read_state_if_any(run)
     if checkpoint is None or not isinstance(opened.method, FedSimCLR):
-        raise RunError(f"run {run.name} left no encoder to choose the number of clusters with: remove it, then again")
-    return drawn(opened.data, table, seed, opened.method.embedder(checkpoint.judged))
+        raise RunError(
+            f"run {run.name} left no encoder to choose the number of clusters with: remove it, then start again"
+        )
+    return draw_samples(opened.data, table, seed, opened.method.embedder(checkpoint.judged))
 
 
 def raw_samples(prepared: Prepared, table: Partition, seed: int) -> ClientSamples:
     """Return the clients' training samples as they are, flattened."""
-    return drawn(DeviceData(prepared), table, seed, lambda x: x.flatten(1))
+    return draw_samples(DeviceData(prepared), table, seed, lambda x: x.flatten(1))
 
 
-def drawn(
+def draw_samples(
     data: DeviceData,
     table: Partition,
     seed: int,

@@ -22,7 +22,7 @@ from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, named
 from shoal.engine.store.method_choice import MethodChoice
-from shoal.lifecycle.choosing import drawn
+from shoal.lifecycle.choosing import draw_samples
 from shoal.lifecycle.kept_choices import known_choice, write_choice
 from shoal.methods.auto import ENCODER, Facts, budget, rule_for, sentence
 from shoal.methods.clustering.own_neighbours import space_agreement
@@ -112,9 +112,9 @@ def facts_of(settings: Settings, prepared: Prepared, table: Partition) -> Facts:
             return known()
         clusters = max(MIN_CLUSTERS, clusters or spec.classes or 0)
         clients = some_clients(table, settings.seed)
-        pixels = drawn(data, table, settings.seed, small_pixels, clients, MAX_IMAGES)
+        pixels = draw_samples(data, table, settings.seed, small_pixels, clients, MAX_IMAGES)
         network = frozen_encoder(ENCODER).to(device_here(resolve_device(settings.workers)))
-        features = drawn(data, table, settings.seed, partial(encoded, network), clients, MAX_IMAGES)
+        features = draw_samples(data, table, settings.seed, partial(encoded, network), clients, MAX_IMAGES)
         return known(
             pixels=space_agreement(pixels, clusters, settings.seed),
             features=space_agreement(features, clusters, settings.seed),
@@ -142,7 +142,7 @@ def encoded(network: nn.Module, x: Tensor) -> Tensor:
 
 def column_spread(data: DeviceData, table: Partition, seed: int) -> float:
     """Return the largest over the median standard deviation of the columns that vary, from sums over clients."""
-    samples = drawn(data, table, seed, lambda x: x.flatten(1), limit=MAX_ROWS)
+    samples = draw_samples(data, table, seed, lambda x: x.flatten(1), limit=MAX_ROWS)
     total = {name: torch.zeros_like(t) for name, t in column_moments(samples.x[:1]).items()}
     for client in range(samples.clients):
         for name, own in column_moments(samples.samples_of(client)).items():

@@ -10,10 +10,9 @@ from typing import IO
 
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.store.run_folder import RunError, RunFolder, in_order
+from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.warm_start import WarmStart
-from shoal.lifecycle.preparing import settled
-from shoal.lifecycle.starting import has_settings, new_run
+from shoal.lifecycle.starting import new_run, runs_like
 
 BEGAN = "pipeline_began"
 ENDED = "pipeline_ended"
@@ -72,7 +71,7 @@ def claimed(run: RunFolder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def alone(data: str, flow_run: str = "") -> Iterator[str]:
+def claimed_nights(data: str, flow_run: str = "") -> Iterator[str]:
     """Claim the nights of a data set: two nights must not append to it, or judge its models, at once.
 
     Args:
@@ -101,12 +100,8 @@ def alone(data: str, flow_run: str = "") -> Iterator[str]:
 
 def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) -> tuple[RunFolder, IO[str]] | None:
     """Return the newest unclaimed run of these settings and its claim, if it is unfinished; else None."""
-    digest = settled(settings).digest()
     origin_sha256 = None if origin is None else origin.sha256
-    for path in reversed(in_order(places.runs(), f"*_{digest[:8]}*")):
-        run = RunFolder(path.parent)
-        if not has_settings(run, digest, origin_sha256):
-            continue
+    for run in runs_like(settings, origin_sha256):
         if data is not None and run.lineage().data.digest != data:
             continue
         claim = _claim(run.path)

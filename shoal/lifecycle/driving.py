@@ -1,4 +1,4 @@
-"""Take a run to its end: the one way for the command line, flows and studies."""
+"""The one way to take a run to its end, for the command line, flows and studies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROUNDS = "rounds"
 CLUSTERS = "clusters"
 VIEWS = "views"
 STAGES = (ROUNDS, CLUSTERS, VIEWS)
-"""What a run gets, in this order: its rounds; the clusters of all samples; figures, report, and its place in MLflow.
+"""The stages of a run, in order: its rounds; the clusters of all samples; figures, report, and the log in MLflow.
 
 Each stage finds what is there and does what is missing, so that a run can be resumed after any of them.
 """
@@ -69,7 +69,7 @@ def drive(
         runner = runner_of(requests) if runner_of else ThreadRunner(requests + 1)
         try:
             # Observers hear the events of every thread, until MLflow has the whole run.
-            with listening(run.path, observers), tracked(run, settings, live=ROUNDS in stages) as tracker:
+            with listening(run.path, observers), open_tracker(run, settings, live=ROUNDS in stages) as tracker:
                 with further_logs(run, settings, live=ROUNDS in stages) as others:
                     if ROUNDS in stages and pool is not None:
                         log = [each.observe for each in (tracker, *others) if each is not None]
@@ -121,8 +121,8 @@ def no_workers(request: Request) -> Answer:
 
 
 @contextlib.contextmanager
-def tracked(run: RunFolder, settings: Settings, *, live: bool) -> Iterator[Tracker | None]:
-    """Keep MLflow up to date, where the settings ask for it, and say there if the run stopped before its end.
+def open_tracker(run: RunFolder, settings: Settings, *, live: bool) -> Iterator[Tracker | None]:
+    """Yield a tracker that keeps MLflow up to date, if the settings ask for it; MLflow shows if the run stopped early.
 
     Args:
         run: the run's folder.

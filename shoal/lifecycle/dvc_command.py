@@ -19,7 +19,7 @@ import psutil
 
 RWLOCK = Path(".dvc", "tmp", "rwlock")
 CLOCK_SECONDS = 60.0
-"""By so much a clock may be wrong: a process that began later than that after the list was written is not in it."""
+"""The greatest error of a clock: a process that began later than this after the list was written is not in it."""
 
 
 def dvc(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -39,21 +39,29 @@ def _run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "dvc", *words], cwd=root, capture_output=True, text=True)
 
 
+def refusal(done: subprocess.CompletedProcess[str]) -> str:
+    """Return on one line why DVC refused a command."""
+    return " ".join((done.stderr or done.stdout).split()).removeprefix("ERROR: ")
+
+
 def forget_ended(root: Path) -> bool:
-    """Take processes that have ended out of DVC's list of readers and writers; whether there was one.
+    """Take processes that have ended out of DVC's list of readers and writers.
 
     A list that a kill has cut short, which DVC cannot read, becomes an empty one.
 
     Args:
         root: of the DVC repository.
+
+    Returns:
+        Whether the list had such a process.
     """
     path = root / RWLOCK
     if not path.exists():
         return False
     with path.with_name("rwlock.lock").open("a") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)  # as DVC does while it changes the list
-        text, since = path.read_text(), path.stat().st_mtime
-        kept = _without_ended(text, since + CLOCK_SECONDS)
+        text = path.read_text()
+        kept = _without_ended(text, path.stat().st_mtime + CLOCK_SECONDS)
         if kept == text:
             return False
         path.write_text(kept)
@@ -65,8 +73,8 @@ def _without_ended(text: str, since: float) -> str:
     try:
         known: dict[str, dict[str, Any]] = json.loads(text)
         entries = {mode: dict(known.get(mode, {})) for mode in ("read", "write")}
-        readers = {path: [each for each in all_ if at_work(each, since)] for path, all_ in entries["read"].items()}
-        writers = {path: each for path, each in entries["write"].items() if at_work(each, since)}
+        readers = {path: [each for each in all_ if is_working(each, since)] for path, all_ in entries["read"].items()}
+        writers = {path: each for path, each in entries["write"].items() if is_working(each, since)}
     except (ValueError, TypeError, AttributeError, KeyError):
         return "{}"
     readers = {path: left for path, left in readers.items() if left}
@@ -75,8 +83,8 @@ def _without_ended(text: str, since: float) -> str:
     return json.dumps({"read": readers, "write": writers})
 
 
-def at_work(entry: dict[str, Any], since: float) -> bool:
-    """Whether the process of an entry is still at work.
+def is_working(entry: dict[str, Any], since: float) -> bool:
+    """Return whether the process of an entry still works.
 
     Args:
         entry: of DVC's list, with the `pid` of the process.

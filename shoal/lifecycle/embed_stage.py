@@ -9,8 +9,8 @@ from shoal.core.errors import ShoalError
 from shoal.data.prepare import own_folder, own_pointer
 from shoal.engine.settings import places
 from shoal.engine.settings.yaml_text import read_yaml_file
-from shoal.lifecycle.dvc_command import dvc
-from shoal.lifecycle.tracked import TrackingError, dvc_root
+from shoal.lifecycle.dvc_command import dvc, refusal
+from shoal.lifecycle.dvc_tracking import DvcError, dvc_root
 
 SCRIPTS = ("shoal/cli/stage.sh", "stage.sh")
 """Where the script lies that runs a stage: in a clone, and in a project of `shoal init`."""
@@ -62,7 +62,7 @@ def add_stage(images: str, encoder: str, target: str) -> str:
         The name of the stage.
 
     Raises:
-        StageError: see `stage_script`. TrackingError: DVC refused.
+        StageError: see `stage_script`. DvcError: DVC refused.
     """
     script = stage_script(images)
     store = places.store()
@@ -80,7 +80,7 @@ def commit_stage(target: str) -> None:
     """Record the present vectors as the output of their stage.
 
     Raises:
-        TrackingError: DVC refused.
+        DvcError: DVC refused.
     """
     _dvc("commit", "--force", "--no-relink", stage_name(target))
 
@@ -92,5 +92,4 @@ def _relative(folder: Path) -> str:
 def _dvc(*words: str) -> None:
     done = dvc(places.home(), *words)
     if done.returncode:
-        reason = " ".join((done.stderr or done.stdout).split()).removeprefix("ERROR: ")
-        raise TrackingError(f"DVC did not do `dvc {shlex.join(words)}`: {reason}")
+        raise DvcError(f"DVC refused `dvc {shlex.join(words)}`: {refusal(done)}")

@@ -2,7 +2,7 @@
 
     data/store/.embedding/NAME/  what is done so far: about.json, and 0003.npy with the vectors of one client
 
-A run that was interrupted goes on with the next client. Where images were appended to a set that was embedded before,
+An interrupted embedding continues with the next client. Where images were appended to a set that was embedded before,
 only batches with new images are embedded.
 """
 
@@ -27,25 +27,24 @@ from shoal.core.records import record_to_json
 from shoal.data.own import check_name
 from shoal.data.own_store import VERSIONS, Batch, store_batch
 from shoal.data.prepare import own_folder, store_folder
-from shoal.data.prepared import Manifest, Prepared, open_prepared, write_prepared
+from shoal.data.prepared import Manifest, Prepared, open_prepared, read_manifest, write_prepared
 from shoal.data.remedy import EMBEDDED
 from shoal.data.sample_files import sample_files
 from shoal.data.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import PREFIX, EmbeddedFrom, embedded_from
 from shoal.engine.store.verified import open_verified
+from shoal.lifecycle.dvc_tracking import STAGE_VARIABLE, DvcError, track
 from shoal.lifecycle.embed_stage import add_stage, commit_stage, is_stage, stage_script
 from shoal.lifecycle.progress import prepare_shown, steps_shown
-from shoal.lifecycle.tracked import STAGE_VARIABLE, TrackingError, track
 from shoal.models.encoder_names import slug
+from shoal.models.encoding import BATCH, encode_images
 from shoal.models.frozen import encoder_version, frozen_encoder
-from shoal.review.results.clusters import odd_choice
+from shoal.review.results.clusters import on_odd_of
 
-BATCH = 64
-"""Images that the encoder sees at once."""
 SCRATCH = ".embedding"
 Watch = Callable[[int, int], None]
-"""Is called with the images done and the images in all."""
+"""A function that is called with the images done and the images in all."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +96,13 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
         images=images.manifest.name,
         digest=images.manifest.digest,
         shape=images.manifest.shape,
-        on_odd=odd_choice(images),
+        on_odd=on_odd_of(images),
         encoder=encoder_version(encoder),
         device="cuda" if torch.cuda.is_available() else "cpu",
     )
     target = target or f"{images.manifest.name}-{slug(encoder)}"
     with writing(own_folder(store, target)):
-        before = _before(target, store)
+        before = embedded_set(target)
         known = before is not None and (before.images, before.encoder) == (origin.images, origin.encoder)
         changed = known and before is not None and before.digest != origin.digest
         if known and not changed and not force:
@@ -135,12 +134,12 @@ def check_encoder(encoder: str, source: Path) -> None:
     encoder_version(encoder)
 
 
-def _before(target: str, store: Path) -> EmbeddedFrom | None:
-    """Return where the present set of a name comes from; None where there is none, or no encoder made it."""
-    folder = store_folder(store, target)
+def embedded_set(name: str) -> EmbeddedFrom | None:
+    """Return which images and encoder the present set of a name comes from; None where no encoder made it."""
+    folder = store_folder(places.store(), name)
     if not (folder / "manifest.json").exists():
         return None
-    return embedded_from(open_prepared(folder).manifest)
+    return embedded_from(read_manifest(folder))
 
 
 def _still_valid(
@@ -247,7 +246,7 @@ def embedded_groups(
             kept = kept_count(group.rows, len(there))
             pieces = [there[group.rows[:kept]]]
             for start in range(kept, len(group.rows), BATCH):
-                pieces.append(_encoded(network, np.asarray(x[group.rows[start : start + BATCH]])))
+                pieces.append(encode_images(network, x[group.rows[start : start + BATCH]]))
                 watch(min(done + start + BATCH, total), total)
             vectors = np.concatenate(pieces)
             _save(path, vectors)
@@ -285,14 +284,6 @@ def groups_of(images: Prepared) -> Iterator[Group]:
     for part, owner in owners.items():
         for client in np.unique(owner):
             yield Group(part, np.flatnonzero(owner == client))
-
-
-@torch.no_grad()
-def _encoded(network: nn.Module, pixels: np.ndarray) -> np.ndarray:
-    device = next(iter([*network.parameters(), *network.buffers()]), torch.empty(0)).device
-    x = torch.from_numpy(np.array(pixels)).to(device).float().div_(255)
-    vectors: np.ndarray = network(x).cpu().numpy()
-    return vectors
 
 
 def _save(path: Path, vectors: np.ndarray) -> None:
@@ -390,5 +381,5 @@ def _tracked(prepared: Prepared, message: str, *, stage: bool) -> Embedded:
             commit_stage(target)
             return Embedded(prepared, message)
         return Embedded(prepared, message, track(prepared.folder))
-    except TrackingError as error:
+    except DvcError as error:
         return Embedded(prepared, message, None, str(error))

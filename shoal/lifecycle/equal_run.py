@@ -7,7 +7,7 @@ from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.lineage import Environment, Lineage, encoder_of_run, here
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.claim import finished
-from shoal.lifecycle.preparing import prepare_data, prepare_partition, settled
+from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_known_choices
 from shoal.lifecycle.starting import runs_like
 
 USED_AGAIN = "used_again"
@@ -25,7 +25,7 @@ def equal_run(settings: Settings) -> RunFolder | None:
     Raises:
         ShoalError: the data or the partition refuse the settings.
     """
-    settings = settled(settings)
+    settings = with_known_choices(settings)
     if settings.chooses_method or settings.chooses_clusters:
         return None  # nothing was chosen for this data set before, so no run is equal
     prepared = prepare_data(settings)

@@ -21,7 +21,7 @@ from shoal.engine.store.method_choice import MethodChoice
 FOLDER = "choices"
 """The folder of choices in the store."""
 PREFIXES = {Choice: "", MethodChoice: "method-"}
-"""How the files of a kind of choice begin."""
+"""The prefix of the files of each kind of choice."""
 Kind = TypeVar("Kind", Choice, MethodChoice)
 
 

@@ -11,7 +11,7 @@ from shoal.engine.settings.sections import Section
 
 
 class NightSettings(Section):
-    """How nights repeat a training while data grow; the other settings describe the training."""
+    """The settings of nights, which repeat a training while data grow; other settings describe the training."""
 
     watch: str | None = Field(
         None,

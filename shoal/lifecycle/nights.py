@@ -10,8 +10,8 @@ from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.store.run_folder import RunFolder, in_order
 from shoal.lifecycle.claim import finished
-from shoal.lifecycle.preparing import prepare_partition, settled, with_encoder, with_scheme
-from shoal.lifecycle.starting import same_settings, tell_method, with_open_method
+from shoal.lifecycle.preparing import prepare_partition, with_encoder, with_scheme
+from shoal.lifecycle.starting import runs_with, tell_method, with_open_method
 from shoal.lifecycle.taking_in import NightError
 from shoal.methods.registry import METHODS
 from shoal.review.mlflow_log.model_registry import registered_name
@@ -83,11 +83,7 @@ def champion_in_use(settings: Settings) -> RunFolder | None:
     """
     if settings.chooses_method:
         return None
-    return judged_champion(champion_run(settings, places.runs()))
-
-
-def judged_champion(champion: RunFolder | None) -> RunFolder | None:
-    """Return the champion unless its night was cut short before it was judged."""
+    champion = champion_run(settings, places.runs())
     if champion is None or (decision_of(champion) is None and not finished(champion)):
         return None
     return champion
@@ -100,9 +96,7 @@ def judged_run(settings: Settings, data: str) -> RunFolder | None:
         settings: of the training.
         data: digest of the data set.
     """
-    digest = settled(settings).digest()
-    for path in reversed(in_order(places.runs(), f"*_{digest[:8]}*")):
-        run = RunFolder(path.parent)
-        if same_settings(run, digest) and run.lineage().data.digest == data and decision_of(run) is not None:
+    for run in runs_with(settings):
+        if run.lineage().data.digest == data and decision_of(run) is not None:
             return run
     return None

@@ -26,7 +26,7 @@ APPROVAL = "a model waits for approval"
 LEFT_OUT = "files were left out"
 """Kind of event: a night left out new files that it could not use."""
 PREFECTS_WORDS = r"Flow run encountered an exception: (\w+: )?"
-"""What Prefect puts before the sentence of an error."""
+"""The words that Prefect puts before the sentence of an error."""
 COMMAND_SECONDS = 60
 """Time limit of the program."""
 
@@ -102,7 +102,7 @@ def notify(message: str, kind: str) -> str:
                 capture_output=True,
             )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise TellError(f"nobody could be told ({brief(error)}): correct file or command in tell.yaml") from error
+        raise TellError(f"you could not be notified ({brief(error)}): correct file or command in tell.yaml") from error
     return line
 
 

@@ -29,8 +29,8 @@ def prepare_data(settings: Settings) -> Prepared:
     return prepare_shown(settings.data.name, options=settings.data.options or None)
 
 
-def settled(settings: Settings) -> Settings:
-    """Return the settings with what they leave open: partition scheme, known method and number of clusters, encoder."""
+def with_known_choices(settings: Settings) -> Settings:
+    """Return the settings with all that they leave open and that is known: scheme, method, encoder, clusters."""
     settings = with_scheme(settings)
     if settings.chooses_method:
         method = known_method(settings)

@@ -1,4 +1,4 @@
-"""What a run would do, and how long that would take: one client's first two rounds, executed and thrown away."""
+"""An estimate of a run, its bytes and its time, from one client's first two rounds, which are thrown away."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.preflight import check_method
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import Server
+from shoal.review.results.result import WAYS
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a round with one client took.
+    """The cost of a round with one client.
 
     Args:
         samples: training samples of the client.
-        seconds: of its work; `aggregate` of the server's work with its answer, `evaluate` of the evaluation.
+        seconds: of its work.
+        aggregate, evaluate: seconds of the server's work with its answer, and of the evaluation.
         up, down, d2d: bytes that it sent to the server, got from it, and sent to other clients.
     """
 
@@ -49,15 +51,18 @@ class Measured:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run would do.
+    """An estimate of a run.
 
     Args:
         method, data: of the settings.
-        clients: how many there are, `a_round` of them at work in a round; `rounds` at most.
+        clients: how many there are.
+        a_round: how many of them take part in a round.
+        rounds: the largest number of rounds.
         samples: training samples of the smallest, the median and the largest client.
-        slots: how many work at once, on `device`.
-        measured: what a round with one client took; None where the method cannot do one.
-        why: it cannot.
+        slots: how many clients work at once.
+        device: on which they work.
+        measured: the cost of a round with one client; None where it could not be measured.
+        why: why it could not be measured; else empty.
         seconds: of all rounds, estimated from that; without the last evaluation, which may take longer than others.
         bytes: of all rounds, estimated too: up, down and d2d.
         choice: smallest and largest number of clusters among which one is chosen before the run, which takes time and
@@ -85,8 +90,8 @@ class Plan:
         return asdict(self)
 
 
-class Enough(Exception):
-    """The rehearsal has what it needs of the run."""
+class RehearsalDone(Exception):
+    """The rehearsal has measured what it needs."""
 
 
 class MedianClientSampling(ClientSampling):
@@ -110,7 +115,7 @@ class OneClient(Engine):
         """End after the second round: the first also warms up."""
         super().checkpoint(server, record)
         if server.round == 2:
-            raise Enough
+            raise RehearsalDone
 
 
 def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
@@ -144,17 +149,31 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         drawn = opened.method.sample_clients(start, opened.federation)[: settings.participation.buffer]
         judged = math.ceil(rounds / settings.evaluate.every)
         measured, why = measure(run)
-    seconds = moved = None
+    seconds = None
+    sent = None
     if measured is not None:
         rate = measured.seconds / max(1, measured.samples)
         samples = statistics.mean(sizes[client] for client in drawn) * len(drawn)
         each = rate * samples / min(slots, len(drawn)) + measured.aggregate * len(drawn)
         seconds = rounds * each + judged * measured.evaluate
-        moved = {way: getattr(measured, way) * len(drawn) * rounds for way in ("up", "down", "d2d")}
+        sent = {way: getattr(measured, way) * len(drawn) * rounds for way in WAYS}
     spread = (min(sizes), int(statistics.median(sizes)), max(sizes))
-    about = (reduced.method.name, reduced.data.name, len(sizes), len(drawn), rounds, spread)
-    reason = opened.partition.settings.get("left_out", {}).get("reason", "")
-    return Plan(*about, slots, str(device), measured, why, seconds, moved, choice, reason)
+    return Plan(
+        method=reduced.method.name,
+        data=reduced.data.name,
+        clients=len(sizes),
+        a_round=len(drawn),
+        rounds=rounds,
+        samples=spread,
+        slots=slots,
+        device=str(device),
+        measured=measured,
+        why=why,
+        seconds=seconds,
+        bytes=sent,
+        choice=choice,
+        left_out=opened.partition.settings.get("left_out", {}).get("reason", ""),
+    )
 
 
 def measure(run: RunFolder) -> tuple[Measured | None, str]:
@@ -163,7 +182,7 @@ def measure(run: RunFolder) -> tuple[Measured | None, str]:
     try:
         with one_thread():
             OneClient(run, Worker().handle, runner).run_to_end()
-    except Enough:
+    except RehearsalDone:
         pass
     except ShoalError as error:
         return None, str(error)
@@ -173,6 +192,11 @@ def measure(run: RunFolder) -> tuple[Measured | None, str]:
         return None, "no client was drawn in the first rounds"
     client = run.table("clients").iloc[-1]
     round = run.table("rounds").iloc[-1]
-    numbers = (int(client["samples"]), float(client["seconds"]), float(round["seconds_aggregate"]))
-    sent = tuple(int(client[f"bytes_{way}"]) for way in ("up", "down", "d2d"))
-    return Measured(*numbers, float(round["seconds_evaluate"]), *sent), ""
+    measured = Measured(
+        samples=int(client["samples"]),
+        seconds=float(client["seconds"]),
+        aggregate=float(round["seconds_aggregate"]),
+        evaluate=float(round["seconds_evaluate"]),
+        **{way: int(client[f"bytes_{way}"]) for way in WAYS},
+    )
+    return measured, ""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.results.attempts import attempted
+from shoal.review.results.attempts import attempt
 from shoal.review.results.views import (
     drop_damaged_figures,
     keep_figures,
@@ -70,9 +70,9 @@ def make_figures(run: RunFolder) -> bool:
     missing = [what for what in views if before.get(what) != source]
     if not missing:
         return True
-    failed = {what for what in missing if attempted(run, what, partial(views[what], run)) is None}
+    failed = {what for what in missing if attempt(run, what, partial(views[what], run)) is None}
     made = {what: source for what in views if what not in failed}
-    attempted(run, "the digests of figures", partial(keep_figures, run, made))
+    attempt(run, "the digests of figures", partial(keep_figures, run, made))
     return False
 
 
@@ -94,4 +94,4 @@ def make_report(run: RunFolder, *, fresh: bool = True) -> None:
         keep_source(run, REPORT, source_of_report(run))
         return page
 
-    attempted(run, REPORT, write)
+    attempt(run, REPORT, write)

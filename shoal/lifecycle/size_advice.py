@@ -1,4 +1,4 @@
-"""How long networks take for images of several sizes, measured here: which `--size` a set of photos may have."""
+"""Advice on `--size` for a set of photos: the time of training on images of several sizes, measured here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From settings to the folder of a run: a new one, or one that has the same settings.
+"""The folder of a run from its settings: a new one, or one that has the same settings.
 
 Where the number of clusters is left open it is chosen before the run's folder is made, so that a run never has another
 number than its settings say.
@@ -31,7 +31,7 @@ from shoal.engine.store.warm_start import WarmStart, initial_state, origin_sha25
 from shoal.lifecycle.choosing import choose_clusters
 from shoal.lifecycle.choosing_method import choose_method
 from shoal.lifecycle.preflight import check_clusters, check_method, check_validation
-from shoal.lifecycle.preparing import prepare_data, prepare_partition, settled, with_encoder, with_scheme
+from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_encoder, with_known_choices, with_scheme
 from shoal.lifecycle.progress import progress
 
 
@@ -65,7 +65,10 @@ def new_run(
         folder = partition.resolve()
         table = load_partition(partition)
         if table.data_digest != prepared.manifest.digest:
-            raise PartitionError(f"the partition in {partition} is of another version of {prepared.manifest.name!r}")
+            raise PartitionError(
+                f"the partition in {partition} is of another version of {prepared.manifest.name!r}: make it again with "
+                "`shoal data partition`"
+            )
     check_clusters(settings, len(table.sample))
     settings, method = with_open_method(settings, prepared, table)
     settings = with_encoder(settings)
@@ -165,32 +168,27 @@ def discard(run: RunFolder) -> None:
     shutil.rmtree(run.path)
 
 
-def has_settings(run: RunFolder, digest: str, origin: str | None = None) -> bool:
-    """Return whether a run was started with the settings of this digest; one whose settings are damaged was not.
-
-    Args:
-        run: the run.
-        digest: of the settings.
-        origin: digest of the state that it started from; None: the method's own.
-    """
-    return same_settings(run, digest) and origin_sha256(run) == origin
-
-
-def same_settings(run: RunFolder, digest: str) -> bool:
-    """Return whether a run has the settings of this digest, wherever it started from."""
-    try:
-        return run.settings().digest() == digest
-    except ShoalError:
-        return False
-
-
-def runs_like(settings: Settings) -> Iterator[RunFolder]:
-    """Yield the runs with these settings that started from the method's own state, the newest first."""
-    digest = settled(settings).digest()
+def runs_with(settings: Settings) -> Iterator[RunFolder]:
+    """Yield the runs with these settings, whatever state they started from, the newest first; skip damaged settings."""
+    digest = with_known_choices(settings).digest()
     for path in reversed(in_order(places.runs(), f"*_{digest[:8]}*")):
         run = RunFolder(path.parent)
-        if has_settings(run, digest):
+        try:
+            same = run.settings().digest() == digest
+        except ShoalError:
+            continue
+        if same:
             yield run
+
+
+def runs_like(settings: Settings, origin: str | None = None) -> Iterator[RunFolder]:
+    """Yield the runs with these settings that started from one state, the newest first.
+
+    Args:
+        settings: of the runs.
+        origin: digest of the state; None: the method's own.
+    """
+    return (run for run in runs_with(settings) if origin_sha256(run) == origin)
 
 
 def find_like(settings: Settings) -> RunFolder | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.core.errors import DataError, ShoalError, brief
+from shoal.core.errors import DataError, ShoalError
 from shoal.core.streams import Streams
 from shoal.data.arrivals import NewFiles, arrivals
 from shoal.data.dropped_tables import dropped_tables, tables_in, takes_tables
@@ -28,13 +28,13 @@ from shoal.data.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.settings.yaml_text import read_yaml_file
-from shoal.engine.store.embedded import EmbeddedFrom, embedded_from
-from shoal.lifecycle.dvc_command import dvc
-from shoal.lifecycle.embedding import embed
+from shoal.engine.store.embedded import EmbeddedFrom
+from shoal.lifecycle.dvc_command import dvc, refusal
+from shoal.lifecycle.dvc_tracking import DvcError, dvc_root, track
+from shoal.lifecycle.embedding import embed, embedded_set
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.preflight import check_method
 from shoal.lifecycle.preparing import prepare_data
-from shoal.lifecycle.tracked import TrackingError, dvc_root, track
 from shoal.methods.scores.neighbours import unlike
 
 MAX_NAMED = 10
@@ -79,9 +79,9 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
         return _taken(prepared, 0, f"{prepared.manifest.name!r} stays as it is: no folder is watched")
     _check(settings)
     folder = places.home() / Path(night.watch).expanduser()
-    bring(folder)
+    update_from_dvc(folder)
     check_spelling(name)
-    origin = embedded_here(name)
+    origin = embedded_set(name)
     if origin is not None:
         return _take_in_embedded(settings, night, folder, origin)
     with writing(own_folder(places.store(), name)):
@@ -100,14 +100,6 @@ def present_set(name: str) -> Prepared | None:
     store = places.store()
     exists = (store_folder(store, name) / "manifest.json").exists() or own_pointer(store, name).exists()
     return check_name(name, store, force=False, append=exists)
-
-
-def embedded_here(name: str) -> EmbeddedFrom | None:
-    """Return which images and encoder the present set of a name comes from; None where no encoder made it."""
-    folder = store_folder(places.store(), name)
-    if not (folder / "manifest.json").exists():
-        return None
-    return embedded_from(read_manifest(folder))
 
 
 def refuse_first_table(folder: Path, name: str) -> None:
@@ -170,11 +162,11 @@ def _take_in_tables(settings: Settings, night: NightSettings, folder: Path, onto
     fresh = not_seen_before(rejected, folder, onto)
     advice = "correct or remove them, or raise night.bad"
     refuse_too_many(fresh, len(found.files), night.bad, folder, advice, "tables")
-    told = tuple(f"{each.path}: {each.reason}" for each in fresh)
+    reasons = tuple(f"{each.path}: {each.reason}" for each in fresh)
     note_left_out(rejected, found.intake)
     batch = found.batch
     if batch is None:
-        return replace(_tracked(onto, 0, f"nothing new in {folder}{_also(found.intake)}"), left_out=told)
+        return replace(_tracked(onto, 0, f"nothing new in {folder}{_also(found.intake)}"), left_out=reasons)
     what = "rows"
     if batch.kind == "series":
         what = "windows"
@@ -183,7 +175,7 @@ def _take_in_tables(settings: Settings, night: NightSettings, folder: Path, onto
     batch = replace(batch, extra={**batch.extra, SKIPPED: [[each.path, each.reason] for each in rejected]})
     prepared = store_batch(name, places.store(), batch, night.held_out, settings.seed, onto, by_hash=True)
     message = f"{len(batch.x)} new {what} of {len(set(batch.client))} clients in {folder}{_also(found.intake)}"
-    return replace(_tracked(prepared, len(batch.x), message), left_out=told)
+    return replace(_tracked(prepared, len(batch.x), message), left_out=reasons)
 
 
 def _take_in_images(
@@ -198,20 +190,20 @@ def _take_in_images(
     left_out = [*found.rejected, *sifted.left_out]
     fresh = not_seen_before(left_out, folder, onto)
     refuse_too_many(fresh, len(sifted.usable), night.bad, folder, "correct or remove them, or raise night.bad")
-    told = tuple(f"{each.path}: {each.reason}" for each in fresh)
+    reasons = tuple(f"{each.path}: {each.reason}" for each in fresh)
     notes = Intake()
     batch = None
     if sifted.usable:
         batch = _batch(folder, sifted, onto, night, notes)
     if batch is None:
-        return replace(_nothing_new(folder, found, sifted, onto), left_out=told)
+        return replace(_nothing_new(folder, found, sifted, onto), left_out=reasons)
     if onto is not None:
         refuse_strange(batch, onto, night.strange, folder)
     skipped = [*batch.extra.get(SKIPPED, []), *([each.path, each.reason] for each in sifted.left_out)]
     batch = replace(batch, extra={**batch.extra, SKIPPED: skipped})
     prepared = store_batch(name, store, batch, night.held_out, settings.seed, onto, by_hash=True)
     message = f"{len(batch.x)} new images of {len(set(batch.client))} clients in {folder}{_also(notes)}"
-    return replace(_tracked(prepared, len(batch.x), message), left_out=told)
+    return replace(_tracked(prepared, len(batch.x), message), left_out=reasons)
 
 
 def _batch(folder: Path, sifted: Sifted, onto: Prepared | None, night: NightSettings, notes: Intake) -> Batch | None:
@@ -265,7 +257,7 @@ def _tracked(prepared: Prepared, new: int, message: str) -> TakenIn:
     """Let DVC know the set, also where nothing is new: a night may have been killed before DVC knew of it."""
     try:
         track(prepared.folder)
-    except TrackingError as error:
+    except DvcError as error:
         message += f"; {error}"
     return _taken(prepared, new, message)
 
@@ -288,15 +280,15 @@ def _check(settings: Settings) -> None:
         raise NightError("data.limit draws some of the samples, and others when more come: leave it out")
 
 
-def refuse_strange(batch: Batch, onto: Prepared, most: float, folder: Path, what: str = "images") -> None:
+def refuse_strange(batch: Batch, onto: Prepared, max_share: float, folder: Path, what: str = "images") -> None:
     """Refuse new samples if too many of them are unlike all samples of a set; a single one is never too many.
 
     Args:
         batch: the new samples.
         onto: the set.
-        most: the share that may be unlike.
+        max_share: the share that may be unlike.
         folder: where they lie, for the error.
-        what: the samples are, for the error.
+        what: what the samples are, in the plural, for the error.
 
     Raises:
         DataError: names some of them.
@@ -306,7 +298,7 @@ def refuse_strange(batch: Batch, onto: Prepared, most: float, folder: Path, what
     if count > MAX_COMPARED:
         rows = np.sort(Streams(0).numpy("samples that new ones are compared with").choice(count, MAX_COMPARED, False))
     strange = unlike(np.asarray(onto.train_x[rows]), batch.x)
-    if strange.sum() > 1 and strange.mean() > most:
+    if strange.sum() > 1 and strange.mean() > max_share:
         named = [Rejected(batch.file[k], "unlike all before") for k in np.flatnonzero(strange)[:MAX_NAMED]]
         raise DataError(
             f"{int(strange.sum())} of {len(batch.x)} new {what} in {folder} are unlike every {what[:-1]} that "
@@ -315,11 +307,11 @@ def refuse_strange(batch: Batch, onto: Prepared, most: float, folder: Path, what
         )
 
 
-def bring(folder: Path) -> None:
+def update_from_dvc(folder: Path) -> None:
     """Bring a folder that DVC tracks up to date with its pointer, the file FOLDER.dvc; others are left alone.
 
-    An import is updated from the repository that it is of; anything else is pulled where there is a remote, and checked
-    out from the cache where there is none. DVC refuses to remove files that it does not have.
+    An import is updated from its repository; anything else is pulled if there is a remote, and else checked out from
+    the cache. DVC refuses to remove files that it does not have.
 
     Raises:
         NightError: DVC could not.
@@ -338,4 +330,4 @@ def bring(folder: Path) -> None:
         command = "checkout"
     done = dvc(root, command, "--quiet", str(pointer))
     if done.returncode:
-        raise NightError(f"DVC did not bring {folder} up to date: {brief(Exception(done.stderr or done.stdout))}")
+        raise NightError(f"DVC did not bring {folder} up to date: {refusal(done)}")

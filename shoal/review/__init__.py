@@ -1,1 +1,1 @@
-"""What people look at: figures, reports, the MLflow log, served models, predictions."""
+"""The views of a run for people: figures, reports, the MLflow log, served models, predictions."""

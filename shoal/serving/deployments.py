@@ -36,10 +36,6 @@ RETRY_WHEN_BUSY = Retry(
 times out is not repeated."""
 
 
-REMOVED_PARAMETERS = {"shoal.flows.tell.tell": ("file", "command")}
-"""Former parameters of flows, by entrypoint; a server may have them from an earlier registration."""
-
-
 class DeploymentError(ShoalError):
     """prefect.yaml is missing or cannot be used, or the server refuses its content."""
 
@@ -105,8 +101,7 @@ def keep_what_users_set(project: dict[str, Any], known: list[dict[str, Any]]) ->
         if registered is None:
             entries.append(entry)
             continue
-        removed = REMOVED_PARAMETERS.get(entry["entrypoint"], ())
-        parameters = {name: value for name, value in registered["parameters"].items() if name not in removed}
+        parameters = registered["parameters"]
         if _schedules(entry.get("schedules") or []) != _schedules(registered["schedules"]) or (
             (entry.get("parameters") or {}) != parameters
         ):
@@ -171,10 +166,19 @@ def ask(method: str, url: str, *, json: Any = None, missing: bool = False) -> re
             answer.raise_for_status()
     except requests.RequestException as error:
         raise DeploymentError(
-            f"Prefect's server did not register the deployments ({error}): see its log prefect.log, and start "
-            "`shoal serve` again"
+            f"Prefect's server did not answer ({error}): see its log prefect.log, and start `shoal serve` again"
         ) from error
     return answer
+
+
+def known_deployments(api: str) -> list[dict[str, Any]]:
+    """Return the deployments of a Prefect server, as its API describes them.
+
+    Raises:
+        DeploymentError: the server does not answer.
+    """
+    found: list[dict[str, Any]] = ask("POST", f"{api}/deployments/filter", json={}).json()
+    return found
 
 
 def _schedules(listed: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -206,7 +210,7 @@ def register(
     Returns:
         Names of deployments whose schedules or parameters differ from the file's and were kept.
     """
-    known = ask("POST", f"{api}/deployments/filter", json={}).json()
+    known = known_deployments(api)
     kept: dict[str, Any] = project
     differing: list[str] = []
     if not reset:

@@ -25,12 +25,12 @@ from shoal.engine.store.codec import private_folder, write_atomic
 from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, own_login
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
 from shoal.review.mlflow_log.run import experiment_tags, view_page
-from shoal.serving.arrivals import FolderWatch
+from shoal.serving.data_events import FolderWatch
 from shoal.serving.deployments import POOL, make_pool, read_project, register
 from shoal.serving.pages.guard import AUTH_VARIABLE, HOSTS_VARIABLE, LOGIN_PATH, further_hosts
 from shoal.serving.prefect_profile import keep_login
 from shoal.serving.processes import Processes, ServeError, module, program, run, start, wait_for
-from shoal.tasks.prefect.environment import quiet
+from shoal.tasks.prefect.environment import set_prefect_defaults
 
 HOST = "127.0.0.1"
 ALL_ADDRESSES = "0.0.0.0"
@@ -155,9 +155,9 @@ def serve(
         tell(f"the worker is started: it runs deployments in {Path.cwd()} and writes to {places.home()}")
         watch = FolderWatch(service.api, logs / "watched.json")
         watch.start()
-        for line in where_to_look(service, experiment, logs / LINKS, terminal=out.is_terminal):
+        for line in address_lines(service, experiment, logs / LINKS, terminal=out.is_terminal):
             tell(line)
-        for line in what_is_open(host, port, service.mlflow_port):
+        for line in exposure_warnings(host, port, service.mlflow_port):
             tell(line)
         tell("Ctrl-C ends all of it")
         wait(parts, logs, watch)
@@ -210,8 +210,8 @@ def job_variables(service: Service, mirror: Path | None, retries: str | None) ->
 
 def set_environment(service: Service, retries: str | None) -> None:
     """Set the environment of Prefect's clients that this process starts: the worker, `prefect deploy`, and the jobs."""
-    quiet()
-    # A run can do without Prefect and soon gives it up (`quiet`); this service cannot, and waits.
+    set_prefect_defaults()
+    # A run can do without Prefect and soon gives it up (`set_prefect_defaults`); this service cannot, and waits.
     if retries is None:
         os.environ.pop(RETRIES, None)
     os.environ["PREFECT_API_URL"] = service.api
@@ -297,7 +297,7 @@ def mlflow_variables(service: Service, environment: Mapping[str, str]) -> dict[s
     }
 
 
-def where_to_look(service: Service, experiment: str, links: Path, *, terminal: bool) -> list[str]:
+def address_lines(service: Service, experiment: str, links: Path, *, terminal: bool) -> list[str]:
     """Return lines that say where the pages are, how to log a browser in, and what other shells need.
 
     The links with the password are only shown on a terminal: other people may read a file or a journal.
@@ -321,7 +321,7 @@ def where_to_look(service: Service, experiment: str, links: Path, *, terminal: b
     return [*lines, f"in another shell: export PREFECT_API_URL={service.api} PREFECT_HOME={home}"]
 
 
-def what_is_open(host: str, port: int, mlflow_port: int | None) -> list[str]:
+def exposure_warnings(host: str, port: int, mlflow_port: int | None) -> list[str]:
     """Return warnings on what others can do where the service listens on an address other than a loopback one.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.review.pages.pages import in_base64, write_page
-from shoal.review.pages.provenance import shown
+from shoal.review.pages.provenance import value_in_table
 from shoal.studies.claims import CheckedClaim
 from shoal.studies.definition import Study
 from shoal.studies.intervals import Interval
@@ -172,5 +172,5 @@ def differs_from_paper(study: Study, result: StudyResult) -> list[tuple[str, str
 def value_in(settings: dict[str, object], key: str) -> str:
     """Return a setting as the page shows it."""
     if key in settings:
-        return shown(settings[key])
+        return value_in_table(settings[key])
     return "the default"

@@ -36,7 +36,7 @@ class RunFailed(ShoalError):
 
 @dataclass(frozen=True)
 class Sweep:
-    """What the runs of a sweep share. Made by `open_sweep`.
+    """The things that all runs of a sweep share. Made by `open_sweep`.
 
     Attributes:
         pool: the workers.

@@ -1,1 +1,1 @@
-"""How a unit of work becomes a Prefect task run, and what Prefect shows of a run."""
+"""Units of work as Prefect task runs, and the view of a run in Prefect."""

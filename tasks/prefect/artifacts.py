@@ -19,7 +19,7 @@ from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.page import mlflow_page
 from shoal.review.results.result import run_result, shown_metrics
-from shoal.sweeps.search.caveats import shown
+from shoal.sweeps.search.caveats import value_in_words
 from shoal.sweeps.search.result import SearchResult, ranked
 
 UPDATE_SECONDS = 2.0
@@ -100,7 +100,7 @@ def search_artifacts(result: SearchResult) -> None:
             "trial": trial.number,
             "state": trial.state,
             result.score: "" if trial.score is None else f"{trial.score:.4f}",
-            **{setting: shown(value) for setting, value in trial.values.items()},
+            **{setting: value_in_words(value) for setting, value in trial.values.items()},
         }
         for trial in ranked(result)
     ]

@@ -12,11 +12,11 @@ import requests
 from shoal.engine.settings import places
 from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, USER, is_of_this_machine, known_login
 
-lost = threading.Event()
+server_lost = threading.Event()
 """Set when Prefect's server went out of reach in the middle of a run: its last events cannot be delivered."""
 
 
-def quiet() -> None:
+def set_prefect_defaults() -> None:
     """Set Prefect's defaults for this process; variables that the user has set stay."""
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
@@ -64,7 +64,7 @@ def guard_temporary_server() -> None:
 
 def server_answers(seconds: float = 2.0) -> bool:
     """Return whether the Prefect server of PREFECT_API_URL answers; False where the variable is not set."""
-    quiet()
+    set_prefect_defaults()
     url = os.environ.get("PREFECT_API_URL")
     if not url:
         return False

@@ -1,4 +1,4 @@
-"""What flow runs are called."""
+"""Names of flow runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from prefect import runtime
 
 from shoal.engine.settings.run_settings import Settings
+from shoal.review.results.summary import counted
 
 
 def run_title(settings: Settings) -> str:
@@ -14,10 +15,7 @@ def run_title(settings: Settings) -> str:
     title = f"{settings.method.name} on {settings.data.name}"
     if settings.chooses_method and settings.rounds is None:
         return title
-    unit = "round"
-    if settings.rounds != 1:
-        unit = "rounds"
-    return f"{title}, {settings.rounds} {unit}"
+    return f"{title}, {counted(settings.rounds, 'round')}"
 
 
 def flow_run_name() -> str:

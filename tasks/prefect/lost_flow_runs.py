@@ -1,4 +1,4 @@
-"""Flow runs that a killed process left: Prefect is told that they are over.
+"""Flow runs of killed processes: they are marked as crashed in Prefect.
 
 A killed process could not say so itself, and Prefect would show its flow runs as running for ever.
 """

@@ -8,6 +8,7 @@ from typing import Any
 
 from prefect.utilities.annotations import quote
 
+from shoal.core.errors import brief
 from shoal.engine.rounds.units import AggregateRound, EvaluateRound, TrainCohort, Unit
 from shoal.lifecycle.run_views import MakeViews
 from shoal.review.results.clusters import FindClusters
@@ -16,7 +17,7 @@ from shoal.tasks.aggregate import aggregate
 from shoal.tasks.assign import assign
 from shoal.tasks.evaluate import evaluate
 from shoal.tasks.log import log
-from shoal.tasks.prefect.environment import lost
+from shoal.tasks.prefect.environment import server_lost
 from shoal.tasks.prefect.once import SingleExecution, take_ticket
 from shoal.tasks.promote import promote
 from shoal.tasks.report import report
@@ -82,6 +83,5 @@ class PrefectRunner:
     def _lose(self, error: Exception) -> None:
         if not self._lost:
             self._lost = True
-            lost.set()
-            first_line = (str(error).splitlines() or [type(error).__name__])[0]
-            self._warn(f"Prefect does not answer ({first_line[:200]}); the run continues without it")
+            server_lost.set()
+            self._warn(f"Prefect does not answer ({brief(error)}); the run continues without it")

@@ -56,7 +56,7 @@ def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers
     def runner_of(requests: int) -> PrefectRunner:
         return PrefectRunner(2 * requests + 2, record_loss)
 
-    with run.locked(), ProgressArtifact(run) as progress, untagged(), task_runs_unlogged():
+    with run.locked(), ProgressArtifact(run) as progress, without_tags(), without_task_run_logs():
         take_over(run)
         if not finished(run):
             record_flow_run(run)
@@ -89,14 +89,14 @@ def closing_warnings(run: RunFolder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def untagged() -> Iterator[None]:
+def without_tags() -> Iterator[None]:
     """Keep the flow run's tags off its task runs: each tag costs a question to Prefect's concurrency service."""
     with TagsContext(current_tags=set()):
         yield
 
 
 @contextlib.contextmanager
-def task_runs_unlogged() -> Iterator[None]:
+def without_task_run_logs() -> Iterator[None]:
     """Leave out the line that Prefect logs at the end of every task run: the task run itself says as much."""
     logger = logging.getLogger("prefect.task_runs")
     before = logger.level

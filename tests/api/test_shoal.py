@@ -99,8 +99,8 @@ def test_new_images_and_arrays_get_the_same_clusters(place: Path, found: shoal.R
     assert of_files["cluster"].tolist() == [cluster_of[kind_of(file)] for file in of_files["file"]]
     assert of_files.attrs["skipped"] == []
     rng = np.random.default_rng(5)
-    of_array = found.predict(np.stack([np.asarray(draw(kind, rng)) for kind in KINDS]))
-    assert of_array["cluster"].tolist() == [cluster_of[kind] for kind in KINDS]
+    assign_array = found.predict(np.stack([np.asarray(draw(kind, rng)) for kind in KINDS]))
+    assert assign_array["cluster"].tolist() == [cluster_of[kind] for kind in KINDS]
     with pytest.raises(shoal.ShoalError, match=r"shape \(2, 5\), expected \(n, 1, 12, 12\)"):
         found.predict(np.zeros((2, 5), np.uint8))
     with pytest.raises(shoal.ShoalError, match="float64, expected images as uint8"):
@@ -158,7 +158,7 @@ def test_runs_are_listed_and_compared(found: shoal.Run) -> None:
         shoal.compare(found)
 
 
-def test_an_interrupted_run_is_gone_on_with(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_run_is_resumed(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def stop(event: Event) -> None:
         if event.kind == "round_finished" and event.round == 1:
             raise KeyboardInterrupt
@@ -166,7 +166,7 @@ def test_an_interrupted_run_is_gone_on_with(place: Path, capsys: pytest.CaptureF
     with pytest.raises(KeyboardInterrupt):
         shoal.run(SMALL, rounds=2, method="fedavg", partition={"kind": "iid", "validation": 0.2},
                   data={"limit": 60}, progress=False, observers=[stop])  # fmt: skip
-    assert "go on with shoal.resume(" in capsys.readouterr().out
+    assert "continues the run" in capsys.readouterr().out
     halted = shoal.load(unfinished=True)
     assert halted.state == "interrupted"
     with pytest.raises(shoal.ShoalError, match="no cluster table"):

@@ -175,9 +175,9 @@ def runs(subject: Subject) -> None:
     refused.
     """
     from shoal.review.results.listed_run import UNREADABLE
-    from shoal.review.results.runs import listed
+    from shoal.review.results.runs import list_run
 
-    found = listed(RunFolder(subject.run)).to_json()
+    found = list_run(RunFolder(subject.run)).to_json()
     if found["state"] == UNREADABLE and found["why"]:
         raise ShoalError(found["why"])
     print({key: value for key, value in found.items() if key != "bytes"})

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.cli.data import arrived
 from shoal.core.errors import ShoalError
-from shoal.serving.arrivals import FolderWatch, announce_data, concerned, fingerprint
+from shoal.serving.data_events import FolderWatch, announce_data, data_deployments, fingerprint
 from tests.flows.test_prefect import PATIENCE, ROOT, Server, register
 
 
@@ -50,17 +50,17 @@ def test_files_in_a_watched_folder_start_a_night_once(
 ) -> None:
     watching(server, home, "incoming", "photos")
     watch = FolderWatch(server.api, home / "watched.json")
-    assert (watch.look(), watch.look()) == ([], [])  # there is no folder yet
+    assert (watch.check(), watch.check()) == ([], [])  # there is no folder yet
     (home / "incoming" / "north").mkdir(parents=True)
     (home / "incoming" / "north" / "a.png").write_bytes(b"1")
-    assert watch.look() == []  # it may still be copied
-    assert watch.look() == ["nightly"]
-    assert watch.look() == []
+    assert watch.check() == []  # it may still be copied
+    assert watch.check() == ["nightly"]
+    assert watch.check() == []
     assert started(server, "nightly", 1) == 1
     again = FolderWatch(server.api, home / "watched.json")
-    assert (again.look(), again.look()) == ([], [])  # the service was started again
+    assert (again.check(), again.check()) == ([], [])  # the service was started again
     (home / "incoming.dvc").write_text("outs: other\n")  # `git pull` brought what somebody pushed with DVC
-    assert (again.look(), again.look()) == ([], ["nightly"])
+    assert (again.check(), again.check()) == ([], ["nightly"])
     monkeypatch.setenv("PREFECT_API_URL", server.api)
     arrived("incoming")
     with pytest.raises(ShoalError, match="no deployment watches the folder or trains on the set 'elsewhere'"):
@@ -71,7 +71,9 @@ def test_files_in_a_watched_folder_start_a_night_once(
 
 def test_a_set_that_was_added_starts_the_night_that_trains_on_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = {"settings": {"data": {"name": "mine"}}, "night": {"watch": None}}
-    (found,) = concerned([{"name": "nightly", "parameters": parameters}, {"name": "tell", "parameters": {"what": "x"}}])
+    (found,) = data_deployments(
+        [{"name": "nightly", "parameters": parameters}, {"name": "tell", "parameters": {"what": "x"}}]
+    )
     assert (found.name, found.folders, found.data) == ("nightly", (), ("mine",))
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     assert announce_data("mine") == []

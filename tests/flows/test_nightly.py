@@ -143,7 +143,7 @@ def test_telling_writes_a_line_and_runs_the_command_of_the_users_file(home: Path
     assert tell.fn("it broke: here", "a night failed") is not None
     assert (home / "deep" / "told.log").read_text() == f"{line}\n"  # it is there already
     wanted.write_text(json.dumps({"command": [sys.executable, "-c", "raise SystemExit(3)"]}))
-    with pytest.raises(TellError, match="nobody could be told"):
+    with pytest.raises(TellError, match="you could not be notified"):
         tell.fn("x")
 
 

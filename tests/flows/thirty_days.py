@@ -32,7 +32,7 @@ from shoal.lifecycle.assigning import assign_new
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.served.promotion import champion_with_version
-from shoal.serving.arrivals import FolderWatch
+from shoal.serving.data_events import FolderWatch
 from tests.conftest import SMALL
 
 CLIENTS = ("north", "south", "west")
@@ -156,8 +156,8 @@ class Home:
 
     def night(self, day: Day) -> dict[str, Any]:
         """Do what the watcher starts: a night where files arrived."""
-        self.watch.look()
-        if not self.watch.look():
+        self.watch.check()
+        if not self.watch.check():
             return {"outcome": "no night"}
         wanted = NightSettings(watch="incoming", promote="ask" if day.ask else "auto", strange=1.0, drift=0.001)
         try:

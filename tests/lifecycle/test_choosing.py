@@ -17,7 +17,7 @@ from shoal.engine.workers.worker import Worker
 from shoal.lifecycle import starting
 from shoal.lifecycle.choosing import components_of, encoder_settings
 from shoal.lifecycle.kept_choices import choice_file, known_choice
-from shoal.lifecycle.preparing import settled, with_scheme
+from shoal.lifecycle.preparing import with_known_choices, with_scheme
 from shoal.lifecycle.rehearsal import rehearse
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.methods.clustering.cluster_number import Tried
@@ -101,7 +101,7 @@ def test_the_same_settings_choose_once_and_other_data_choose_again(home: Path, s
     assert file.read_bytes() == kept
     monkeypatch.setattr("shoal.lifecycle.choosing.find_cluster_number", lambda *_: pytest.fail("it was chosen before"))
     assert new_run(settings).lineage().clusters_chosen == first
-    assert settled(settings).model.clusters == 3
+    assert with_known_choices(settings).model.clusters == 3
     file.write_bytes(kept.replace(b'"clusters": 3', b'"clusters": 4', 1))
     assert known_choice(Choice, with_scheme(settings)) is None, "a file that was changed is not believed"
 

@@ -20,7 +20,7 @@ from shoal.lifecycle import choosing_method
 from shoal.lifecycle.choosing_method import facts_of
 from shoal.lifecycle.kept_choices import choice_file
 from shoal.lifecycle.preflight import check_method
-from shoal.lifecycle.preparing import prepare_data, prepare_partition, settled, with_scheme
+from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_known_choices, with_scheme
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.methods.auto import rule_for
 from shoal.methods.contract.context import MethodError
@@ -57,7 +57,7 @@ def test_the_run_has_the_method_and_its_lineage_says_why(home: Path, capsys: pyt
     assert not run.settings().chooses_method
     first = run.events()[0]
     assert (first.kind, first.message) == ("method_chosen", chosen.reason)
-    assert settled(settings).digest() == run.settings().digest(), "as if it had been named"
+    assert with_known_choices(settings).digest() == run.settings().digest(), "as if it had been named"
     like = find_like(settings)
     assert like is not None
     assert like.path == run.path

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.engine.store.run_folder import RunError
 from shoal.engine.store.warm_start import WarmStart
-from shoal.lifecycle.claim import BEGAN, alone, claimed, claimed_run
+from shoal.lifecycle.claim import BEGAN, claimed, claimed_nights, claimed_run
 from shoal.lifecycle.nights import judged_champion
 from shoal.review.served.judging import Decision, Judged
 from shoal.review.served.promotion import decision_of, keep_decision
@@ -20,7 +20,7 @@ from tests.runs import straight
 Make = Callable[..., Any]
 
 
-def test_a_run_that_was_cut_short_is_gone_on_with_only_from_the_same_state_and_data(home: Path, small: Make) -> None:
+def test_a_run_that_was_cut_short_is_resumed_only_from_the_same_state_and_data(home: Path, small: Make) -> None:
     origin = WarmStart.from_run(straight(small(rounds=1)))
     settings = small(rounds=2, seed=5)
     with pytest.raises(KeyboardInterrupt), claimed_run(settings, origin=origin) as cut:
@@ -39,24 +39,24 @@ def test_a_run_that_was_cut_short_is_gone_on_with_only_from_the_same_state_and_d
 
 def test_two_nights_of_one_set_are_not_at_work_at_once(home: Path, small: Make) -> None:
     run = straight(small(rounds=1))
-    with alone("photos"), alone("others"):
-        with pytest.raises(RunError, match=r"another night works on 'photos'"), alone("photos"):
+    with claimed_nights("photos"), claimed_nights("others"):
+        with pytest.raises(RunError, match=r"another night works on 'photos'"), claimed_nights("photos"):
             pass
         with claimed(run), pytest.raises(RunError, match="in use by another process"), claimed(run):
             pass
-    with alone("photos"):
+    with claimed_nights("photos"):
         pass
 
 
 def test_the_next_night_is_told_which_flow_run_the_last_one_was(home: Path) -> None:
-    with alone("photos", "first") as last:
+    with claimed_nights("photos", "first") as last:
         assert last == ""
-    with contextlib.suppress(KeyboardInterrupt), alone("photos", "second") as last:
+    with contextlib.suppress(KeyboardInterrupt), claimed_nights("photos", "second") as last:
         assert last == "first"
         raise KeyboardInterrupt
-    with alone("others") as last:
+    with claimed_nights("others") as last:
         assert last == ""
-    with alone("photos", "third") as last:
+    with claimed_nights("photos", "third") as last:
         assert last == "second"
 
 

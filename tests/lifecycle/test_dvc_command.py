@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal.lifecycle.dvc_command import RWLOCK, dvc, forget_ended
-from shoal.lifecycle.tracked import TrackingError, track
+from shoal.lifecycle.dvc_tracking import DvcError, track
 
 LATER = 1e7
 """Seconds: a list that was written so long ago is older than this process."""
@@ -70,7 +70,7 @@ def test_a_process_that_has_ended_is_forgotten_and_one_that_works_is_not(root: P
 
 def test_dvc_at_work_on_a_set_is_respected(root: Path) -> None:
     before = write_list(root, os.getpid()).read_text()
-    with pytest.raises(TrackingError, match="is busy, it is being blocked by"):
+    with pytest.raises(DvcError, match="is busy, it is being blocked by"):
         track(root / "mine")
     assert (root / RWLOCK).read_text() == before
 

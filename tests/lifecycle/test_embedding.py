@@ -97,7 +97,7 @@ def test_an_interrupted_embedding_continues_with_the_next_client(
     images: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = embed("mine", ENCODER, "whole").prepared
-    encode = embedding._encoded
+    encode = embedding.encode_images
     asked: list[int] = []
 
     def interrupted(network: Any, pixels: np.ndarray) -> np.ndarray:
@@ -106,7 +106,7 @@ def test_an_interrupted_embedding_continues_with_the_next_client(
             raise KeyboardInterrupt
         return encode(network, pixels)
 
-    monkeypatch.setattr(embedding, "_encoded", interrupted)
+    monkeypatch.setattr(embedding, "encode_images", interrupted)
     with pytest.raises(KeyboardInterrupt):
         embed("mine", ENCODER, "made")
     made = embed("mine", ENCODER, "made").prepared
@@ -134,14 +134,16 @@ def test_only_batches_with_new_images_are_embedded(
 ) -> None:
     """The bits are those of embedding all, also where the last bits of a vector depend on its batch."""
     monkeypatch.setattr(embedding, "BATCH", 8)
-    monkeypatch.setattr(embedding, "_encoded", by_batch)
+    monkeypatch.setattr(embedding, "encode_images", by_batch)
     first = embed("mine", ENCODER, "made").prepared
     write_new(home / "pictures" / "north", each=2)
     write_clients(home / "pictures", ("south",))
     new = write_labels(home, [path for path in (home / "pictures").rglob("*.png") if not in_set(home, path, images)])
     grown = add_folder(home / "pictures", "mine", places.store(), labels=new, append=True, test=0.2)
     seen: list[int] = []
-    monkeypatch.setattr(embedding, "_encoded", lambda network, pixels: seen.append(len(pixels)) or by_batch(0, pixels))
+    monkeypatch.setattr(
+        embedding, "encode_images", lambda network, pixels: seen.append(len(pixels)) or by_batch(0, pixels)
+    )
     made = embed("mine", ENCODER, "made")
     added = grown.manifest.train + grown.manifest.test - images.manifest.train - images.manifest.test
     assert added <= sum(seen) < added + 2 * embedding.BATCH, "one client of the old ones has grown, in two parts"

@@ -86,12 +86,12 @@ def test_a_server_that_will_not_is_one_sentence(
     prefect_server: PrefectServer, impatient: None, statuses: list[int]
 ) -> None:
     prefect_server.statuses = statuses
-    with pytest.raises(DeploymentError, match=rf"did not register the deployments \({statuses[0]} .*prefect\.log"):
+    with pytest.raises(DeploymentError, match=rf"did not answer \({statuses[0]} .*prefect\.log"):
         make_pool(prefect_server.api, {}, no_command)
 
 
 def test_a_server_that_is_gone_is_one_sentence(impatient: None) -> None:
-    with pytest.raises(DeploymentError, match="did not register the deployments"):
+    with pytest.raises(DeploymentError, match="did not answer"):
         ask("GET", "http://127.0.0.1:9/api")
 
 

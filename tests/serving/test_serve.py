@@ -22,7 +22,7 @@ from rich.console import Console
 
 from shoal.serving import serve as serving
 from shoal.serving.deployments import csrf_headers
-from shoal.serving.serve import CLIENT_AUTH, JOB_RETRIES, RETRIES, SERVER_AUTH, what_is_open
+from shoal.serving.serve import CLIENT_AUTH, JOB_RETRIES, RETRIES, SERVER_AUTH, exposure_warnings
 from tests.flows.test_prefect import free_port
 from tests.serving import attack
 from tests.serving.served import BIN, OURS, PATIENCE, ROOT, TINY, Served, clone, eventually
@@ -246,14 +246,14 @@ def test_serve_says_first_what_is_missing(served: Served, tmp_path: Path) -> Non
 
 def test_what_is_open_is_said() -> None:
     for near in ("127.0.0.1", "127.0.0.9", "::1", "localhost"):
-        assert what_is_open(near, 4200, 5000) == []
-    said = "\n".join(what_is_open("0.0.0.0", 4200, 5000))
+        assert exposure_warnings(near, 4200, 5000) == []
+    said = "\n".join(exposure_warnings("0.0.0.0", 4200, 5000))
     assert "open on 0.0.0.0, port 4200 (Prefect): everybody with the password can run any code here" in said
     assert "port 5000 (MLflow): everybody with the password can read, change and delete runs" in said
     page = (ROOT / "docs" / "prefect.md").read_text()
     assert "## On other addresses" in page
     assert "On other addresses" in said
-    assert "MLflow" not in "\n".join(what_is_open("host.example.org", 4200, None))
+    assert "MLflow" not in "\n".join(exposure_warnings("host.example.org", 4200, None))
 
 
 @pytest.mark.slow

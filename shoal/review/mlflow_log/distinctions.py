@@ -1,4 +1,4 @@
-"""What sets the runs of an MLflow experiment apart: the runs' names, and the columns of the experiment's view.
+"""The settings that differ among the runs of an MLflow experiment: in the runs' names, and as columns of its view.
 
 A hidden tag of the experiment holds the chosen settings of its first run, and every setting in which a later run
 differs from it: these are all the settings that differ among its runs. Each run that is logged adds its own, so no
@@ -41,11 +41,11 @@ WIDE_COLUMNS = {"attributes.`Run Name`": 330, "runDateAndNestInfo": 150}
 MAX_COLUMNS = 8
 """Settings that differ, in columns of the view."""
 IN_TITLE = ("partition.clients", "partition.transform", "seed")
-"""Settings that every name says, beside method, data and partition scheme."""
+"""Settings that are in every name, beside method, data and partition scheme."""
 PARAMETER_OF = {"dirichlet": "beta", "labels_per_client": "labels", "majority": "p", "by_column": "column"}
-"""The parameter of a partition scheme that every name says."""
+"""The parameter of a partition scheme that is in every name."""
 IN_WORDS = {("model.clusters", "0"): "as classes"}
-"""Values of settings that mean something else than they say."""
+"""Values of settings that need words, by setting and value."""
 NOT_COMPUTED = ("tracking.", "checkpoint.", "workers.", "choose.")
 """Sections that say where a run is done and shown, or how a setting was chosen: not what is computed."""
 OF_TRAINING = ("local.", "augment.")
@@ -66,7 +66,7 @@ ALWAYS_SHOWN = ("method.name", "data.name", "partition.kind", "partition.clients
 
 @dataclass(frozen=True)
 class Distinctions:
-    """What sets the runs of an experiment apart.
+    """The settings and scores that tell the runs of an experiment apart.
 
     Args:
         first: the chosen settings of its first run, by key; None before it has one.

@@ -60,8 +60,8 @@ def store_uri(store: Path) -> str:
     return f"sqlite:///{store / FILE}"
 
 
-def broken(store: Path) -> str | None:
-    """Return what is wrong with the embedded store, in a few words; None where it is whole, or not made yet."""
+def damage_of(store: Path) -> str | None:
+    """Return the damage of the embedded store, in a few words; None where it is whole, or not made yet."""
     path = store / FILE
     if not path.exists():
         return None
@@ -123,7 +123,7 @@ def ready_store(store: Path) -> str | None:
     """
     with _locked(store):
         replaced = None
-        if damage := broken(store):
+        if damage := damage_of(store):
             replaced = _put_aside(store, damage)
         if not (store / FILE).exists():
             _make(store)

@@ -22,7 +22,7 @@ from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.codec import file_digest
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.rounds import allowed_name, round_stamp
-from shoal.review.mlflow_log.uploads import time_to_send
+from shoal.review.mlflow_log.uploads import longer_timeout
 from shoal.review.results import views
 from shoal.review.results.clusters import CENTRES, FACTS, TABLE
 
@@ -60,7 +60,7 @@ def log_files(client: Any, found: Any, tags: Mapping[str, str], run: RunFolder, 
     now = {name: digest_of(run, paths) for name, (paths, _) in groups.items()}
     for name, (paths, log) in groups.items():
         if before.get(name) != now[name]:
-            with time_to_send(*paths):
+            with longer_timeout(*paths):
                 log()
     if before == now:
         return {}

@@ -37,7 +37,7 @@ def model_card(run: RunFolder, settings: Settings, found: Any) -> str:
     parts = [
         verdict_part(facts),
         summary_of(run).task,
-        listed(origin_rows(run, settings, facts)),
+        as_list(origin_rows(run, settings, facts)),
         answers_part(facts),
         quality_part(run, facts),
         sites_part(run, settings, facts),
@@ -90,16 +90,16 @@ def answers_part(facts: ClusterFacts | None) -> str:
     if facts is None:
         return ""
     rows = [(f"`{NAME}`", NAME_MEANING), ("`cluster`", "its number in this model alone")]
-    return f"### What it answers\n\n{listed(rows)}"
+    return f"### What it answers\n\n{as_list(rows)}"
 
 
 def quality_part(run: RunFolder, facts: ClusterFacts | None) -> str:
     """Return the scores beside null baselines; without baselines the scores alone."""
     if facts is not None and facts.comparison is not None:
         rows = [(row.pop(""), in_one_line(row)) for row in baseline_rows(facts.comparison)]
-        return f"### Quality beside null baselines\n\n{listed(rows)}"
+        return f"### Quality beside null baselines\n\n{as_list(rows)}"
     scores = [(number.name, number.value) for number in summary_of(run).numbers]
-    return f"### Quality\n\n{listed(scores)}"
+    return f"### Quality\n\n{as_list(scores)}"
 
 
 def in_one_line(scores: Mapping[str, str]) -> str:
@@ -167,6 +167,6 @@ def links_part(run: RunFolder, settings: Settings, found: Any) -> str:
     return links
 
 
-def listed(rows: Sequence[tuple[str, str]]) -> str:
+def as_list(rows: Sequence[tuple[str, str]]) -> str:
     """Return names and values as a list in Markdown."""
     return "\n".join(f"- **{name}**: {value}" for name, value in rows)

@@ -16,10 +16,10 @@ from typing import Any
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.model_card import model_card
-from shoal.review.mlflow_log.models import MODEL, models_of, ready
+from shoal.review.mlflow_log.models import MODEL, is_ready, models_of
 from shoal.review.mlflow_log.own_texts import digest, is_own
 from shoal.review.mlflow_log.trouble import reason_of
-from shoal.review.results.attempts import attempted
+from shoal.review.results.attempts import attempt
 
 NEWEST = "newest"
 """Alias of the version that was registered last; `latest` is MLflow's own word."""
@@ -86,7 +86,7 @@ def write_card(run: RunFolder, settings: Settings, client: Any, version: Any) ->
         version: of the registered model, in MLflow.
     """
     found = client.get_run(version.run_id)
-    card = attempted(run, "the model card", lambda: model_card(run, settings, found))
+    card = attempt(run, "the model card", lambda: model_card(run, settings, found))
     if card is None:
         return
     present = version.description or ""
@@ -145,7 +145,7 @@ def _new_version(run: RunFolder, settings: Settings, client: Any, run_id: str, n
     from mlflow.exceptions import MlflowException
 
     model = models_of(client, client.get_run(run_id)).get(MODEL)
-    if model is None or not ready(model):
+    if model is None or not is_ready(model):
         return None
     if not client.search_registered_models(f"name = '{name}'"):
         about = f"Final models of {settings.method.name} on {settings.data.name}, one version for each finished run."

@@ -27,7 +27,7 @@ from shoal.methods.registry import METHODS
 from shoal.review.mlflow_log.distinctions import ALWAYS_SHOWN
 from shoal.review.mlflow_log.rounds import metric_name, quality_metrics, round_stamp
 from shoal.review.mlflow_log.run import data_sets
-from shoal.review.mlflow_log.uploads import time_to_send
+from shoal.review.mlflow_log.uploads import longer_timeout
 
 MODEL = "model"
 """The name of a run's final model: `runs:/RUN/model`. A checkpoint's is `round-0007`."""
@@ -46,7 +46,7 @@ def models_of(client: Any, found: Any) -> dict[str, Any]:
     models: dict[str, Any] = {}
     for model in _pages(client, found):
         earlier = models.get(model.name)
-        if earlier is None or not ready(earlier):
+        if earlier is None or not is_ready(earlier):
             models[model.name] = model
     return models
 
@@ -63,7 +63,7 @@ def _pages(client: Any, found: Any) -> Iterator[Any]:
             return
 
 
-def ready(model: Any) -> bool:
+def is_ready(model: Any) -> bool:
     """Return whether a model of MLflow is complete."""
     return str(model.status) == "READY"
 
@@ -86,9 +86,9 @@ def log_models(client: Any, found: Any, run: RunFolder, settings: Settings, *, f
     models = models_of(client, found)
     for round in rounds:
         known = models.get(f"round-{round:04d}")
-        if known is None or not ready(known):
+        if known is None or not is_ready(known):
             log_checkpoint(client, found, run, settings, round, known)
-    if wanted and (MODEL not in models or not ready(models[MODEL])):
+    if wanted and (MODEL not in models or not is_ready(models[MODEL])):
         log_final_model(client, found, run, settings, models.get(MODEL))
 
 
@@ -151,7 +151,7 @@ def complete(client: Any, found: Any, run: RunFolder, settings: Settings, model:
     outputs = getattr(found.outputs, "model_outputs", [])
     if all(output.model_id != model.model_id for output in outputs):
         client.log_outputs(found.info.run_id, [LoggedModelOutput(model.model_id, round)])
-    with time_to_send(folder):
+    with longer_timeout(folder):
         client.log_model_artifacts(model.model_id, str(folder))
     data, _ = data_sets(run, settings)
     stamp = round_stamp(run, round)

@@ -8,7 +8,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.files import REPORT
 from shoal.review.mlflow_log.own_texts import digest, is_own
 from shoal.review.mlflow_log.run import NOTE
-from shoal.review.results.attempts import attempted
+from shoal.review.results.attempts import attempt
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.summary import Summary, summary_of
 
@@ -27,7 +27,7 @@ def note_tags(run: RunFolder, found: Any, *, report: bool) -> dict[str, str]:
     Returns:
         No tag where there is no summary, where a user wrote a description, or where nothing changed.
     """
-    summary = attempted(run, "the description in MLflow", lambda: summary_of(run))
+    summary = attempt(run, "the description in MLflow", lambda: summary_of(run))
     if summary is None:
         return {}
     present = found.data.tags.get(NOTE, "")

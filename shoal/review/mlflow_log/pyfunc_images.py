@@ -10,16 +10,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 
 from shoal.core.records import record_from_json
 from shoal.data.prepared import DataSpec
 from shoal.engine.store.embedded import EmbeddedFrom
 from shoal.models.encoder_sources import EncoderError
+from shoal.models.encoding import encode_images
 from shoal.models.frozen import FrozenEncoder, frozen_encoder
 from shoal.review.mlflow_log.pyfunc_input import InputError, are_texts, samples, takes
-
-IMAGES_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class EncodedInput:
 
     @classmethod
     def from_json(cls, spec: DataSpec, embedded: dict[str, Any]) -> EncodedInput:
-        """From what the description of a model holds."""
+        """Return the input of a model from its logged description."""
         return cls(spec, record_from_json(EmbeddedFrom, embedded))
 
     def takes(self) -> str:
@@ -76,10 +74,7 @@ class EncodedInput:
             raise InputError(
                 f"images cannot be encoded here ({error}): install it, or send vectors, {takes(self.spec)}"
             ) from None
-        x = torch.from_numpy(images).float().div_(255)
-        with torch.no_grad():
-            vectors: np.ndarray = torch.cat([encoder(part) for part in x.split(IMAGES_AT_ONCE)]).numpy()
-        return vectors
+        return encode_images(encoder, images)
 
     @cached_property
     def encoder(self) -> FrozenEncoder:

@@ -1,4 +1,4 @@
-"""Why MLflow does not have a run: the reason, in one sentence that says what to do."""
+"""The reason why MLflow does not have a run, in one sentence that says what to do."""
 
 from __future__ import annotations
 

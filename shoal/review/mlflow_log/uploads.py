@@ -23,7 +23,7 @@ _one_at_a_time = threading.RLock()
 
 
 @contextlib.contextmanager
-def time_to_send(*paths: Path) -> Iterator[None]:
+def longer_timeout(*paths: Path) -> Iterator[None]:
     """Extend MLflow's timeout within the block by the time that the largest of some files needs.
 
     Args:

@@ -19,7 +19,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.review.pages.window_pictures import painter_of
 from shoal.review.results.clusters import TEST, read_clusters
 from shoal.review.results.fonts import drawable, text_length, write
-from shoal.review.results.stable_names import for_people
+from shoal.review.results.stable_names import with_stable_numbers
 
 FOLDER = "clusters"
 """The folder of a run's sheets, below its figures."""
@@ -73,7 +73,7 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
     prepared = open_prepared(run.folder_of("data"))
     table = read_clusters(run)
     if table is not None:
-        table = for_people(table)
+        table = with_stable_numbers(table)
     images = images_behind(prepared)
     reason = why_no_images(prepared)
     if reason is not None and all(event.message != reason for event in run.events()):

@@ -22,7 +22,7 @@ from shoal.review.pages.figures import compare_curves
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.pages.provenance import value_in_table
 from shoal.review.results.number_names import name_of
-from shoal.review.results.result import RunResult, run_result, shown_metrics
+from shoal.review.results.result import WAYS, RunResult, run_result, shown_metrics
 from shoal.review.results.summary import duration, size
 from shoal.review.results.views import REPORT
 
@@ -175,10 +175,10 @@ def lines_of(runs: Sequence[Compared]) -> list[Line]:
             better = DESCRIBED[name].better
         values = [scores.get(name) for scores in numbers]
         found.append(Line(name, words, better, tuple(map(number, values)), best_of(values, better)))
-    for key, words in (("up", "sent to the server"), ("down", "sent from the server"), ("d2d", "between clients")):
-        sent = [float(run.result.bytes[key]) for run in runs]
+    for way, words in WAYS.items():
+        sent = [float(run.result.bytes[way]) for run in runs]
         if any(sent):
-            found.append(Line(f"bytes_{key}", words, "lower", tuple(map(size, sent)), best_of(sent, "lower")))
+            found.append(Line(f"bytes_{way}", f"sent {words}", "lower", tuple(map(size, sent)), best_of(sent, "lower")))
     seconds = [run.result.seconds for run in runs]
     found.append(Line("time", "of all rounds", "neither", tuple(map(duration, seconds)), (False,) * len(runs)))
     return found

@@ -16,7 +16,7 @@ from shoal.data.prepared import Prepared
 from shoal.engine.store.client_names import named
 from shoal.engine.store.embedded import images_behind, why_no_images
 from shoal.review.pages.window_pictures import HEIGHT, WIDTH, painter_of
-from shoal.review.results.clusters import client_names
+from shoal.review.results.clusters import partition_client_names
 from shoal.review.results.fonts import drawable, text_length, write
 
 _GAP = 2
@@ -67,7 +67,7 @@ def contact_sheet(
     shown = images_behind(prepared)
     if shown is None:
         kind = prepared.manifest.kind
-        reason = f"data set {prepared.manifest.name!r} holds {kind}s, and only images and windows can be drawn"
+        reason = f"data set {prepared.manifest.name!r} holds {kind}s: expected a set of images or of windows"
         raise DataError(why_no_images(prepared) or reason)
     prepared = shown
     lines = _sheet_lines(prepared, partition, columns, seed)
@@ -164,7 +164,7 @@ def _group_lines(prepared: Prepared, groups: np.ndarray, names: Sequence[str], c
 
 
 def _partition_lines(prepared: Prepared, partition: Partition, columns: int, seed: int) -> list[Line]:
-    names = client_names(partition)
+    names = partition_client_names(partition)
     lines = []
     for client in range(partition.clients):
         images = []

@@ -20,11 +20,11 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.review.pages.figures import MARKERS, PALETTE
 from shoal.review.results.clusters import FEATURES, read_cluster_tensors, read_clusters
 from shoal.review.results.fonts import make_drawable
-from shoal.review.results.stable_names import for_people
+from shoal.review.results.stable_names import with_stable_numbers
 
 FILE = "embedding.png"
 PERPLEXITY = 30.0
-"""Of t-SNE: about how many samples count as near; a third of the samples where there are fewer than 91."""
+"""The perplexity of t-SNE, about the number of near samples; a third of the samples if there are fewer than 91."""
 STEPS = 500
 MAX_GROUPS = 14
 """Groups that have a colour, a marker and a name, the largest first; the others are grey."""
@@ -52,7 +52,7 @@ def draw_embedding(run: RunFolder) -> list[Path]:
     if points is None:
         return []
     columns = {"cluster": "cluster", "client_name": "client", "label": "label"}
-    table = for_people(table.iloc[rows])
+    table = with_stable_numbers(table.iloc[rows])
     shown = {
         name: table[column].astype("string")
         for column, name in columns.items()

@@ -18,6 +18,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import DESCRIBED, shown_in
 from shoal.review.pages.method_views import draw_method_views
 from shoal.review.results.fonts import make_drawable
+from shoal.review.results.result import WAYS
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """The colours of Okabe and Ito without yellow; people with any kind of colour blindness can tell them apart."""
@@ -38,23 +39,23 @@ def draw_figures(run: RunFolder) -> list[Path]:
     drawn = []
     shown = [metric.name for metric in shown_in("figure") if metric.name in rounds]
     if shown:
-        figure, axes = curves("scores", "score (0 to 1, higher is better)")
+        figure, axes = round_figure("scores", "score (0 to 1, higher is better)")
         for number, name in enumerate(shown):
             points = rounds[["round", name]].dropna()
-            axes.plot(points["round"], points[name], label=name.upper(), **style(number))
+            axes.plot(points["round"], points[name], label=name.upper(), **line_style(number))
         axes.set_ylim(0, 1)
         axes.legend()
         drawn.append(save(figure, run.figures / "scores.png"))
     if "loss" in clients and clients["loss"].notna().any():
-        figure, axes = curves("loss that clients report", "mean loss of local steps (no unit)")
+        figure, axes = round_figure("loss that clients report", "mean loss of local steps (no unit)")
         draw_spread(axes, clients[["round", "client", "loss"]].dropna(), "loss", client_names(run, "client {}"))
         drawn.append(save(figure, run.figures / "losses.png"))
     if len(rounds):
-        figure, axes = curves("bytes sent", "MB, summed over clients and rounds")
-        for number, (direction, words) in enumerate((("up", "up"), ("down", "down"), ("d2d", "between clients"))):
-            megabytes = rounds[f"bytes_{direction}"].cumsum() / 1e6
-            if direction != "d2d" or megabytes.any():
-                axes.plot(rounds["round"], megabytes, label=words, **style(number))
+        figure, axes = round_figure("bytes sent", "MB, summed over clients and rounds")
+        for number, (way, words) in enumerate(WAYS.items()):
+            megabytes = rounds[f"bytes_{way}"].cumsum() / 1e6
+            if way != "d2d" or megabytes.any():
+                axes.plot(rounds["round"], megabytes, label=words, **line_style(number))
         axes.set_ylim(bottom=0)
         axes.legend()
         drawn.append(save(figure, run.figures / "bytes.png"))
@@ -74,7 +75,7 @@ def number_figure(chosen: Choice) -> Figure:
     curve = pd.DataFrame([record_to_json(each) for each in chosen.curve])
     spread = {"stability": "stability: Rand index of two halves", "silhouette": "simplified silhouette"}
     for number, (name, label) in enumerate(spread.items()):
-        line = style(number)
+        line = line_style(number)
         axes.fill_between(
             curve["clusters"],
             curve[name] - curve[f"{name}_std"],
@@ -92,7 +93,7 @@ def number_figure(chosen: Choice) -> Figure:
     return figure
 
 
-def curves(title: str, unit: str) -> tuple[Figure, Axes]:
+def round_figure(title: str, unit: str) -> tuple[Figure, Axes]:
     """Return an empty figure over rounds.
 
     Args:
@@ -106,8 +107,8 @@ def curves(title: str, unit: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def style(number: int) -> dict[str, Any]:
-    """Return colour, marker and dashes of the line of a number."""
+def line_style(number: int) -> dict[str, Any]:
+    """Return colour, marker and dashes of a line, by its number."""
     return {
         "color": PALETTE[number % len(PALETTE)],
         "marker": MARKERS[number % len(MARKERS)],
@@ -130,7 +131,7 @@ def draw_spread(axes: Axes, values: pd.DataFrame, column: str, names: Sequence[s
     if clients <= MAX_LINES:
         for number, (client, rows) in enumerate(values.groupby("client")):
             if clients <= MAX_NAMED:
-                axes.plot(rows["round"], rows[column], label=named(names, int(client)), **style(number))
+                axes.plot(rows["round"], rows[column], label=named(names, int(client)), **line_style(number))
             else:
                 axes.plot(rows["round"], rows[column], color="0.75", linewidth=0.7)
     if clients >= MIN_FOR_QUARTILES:
@@ -164,7 +165,7 @@ def compare_curves(tables: Mapping[str, pd.DataFrame], metric: str, path: Path) 
             # A run of one round is a level to compare with.
             axes.axhline(float(points[metric].iloc[0]), linestyle="--", color="grey", label=label)
         else:
-            axes.plot(points["round"], points[metric], label=label, **{**style(number), "markersize": 3})
+            axes.plot(points["round"], points[metric], label=label, **{**line_style(number), "markersize": 3})
     axes.set(xlabel="communication round", ylabel=metric.upper(), xlim=(0.5, last + 0.5))
     if metric in DESCRIBED and DESCRIBED[metric].unit in ("share", "index"):
         axes.set_ylim(0, 1)

@@ -13,7 +13,7 @@ from shoal.data.partition.summary import label_counts
 from shoal.data.partition.table import Partition
 from shoal.data.prepared import Prepared
 from shoal.review.mlflow_log.distinctions import PARAMETER_OF
-from shoal.review.results.clusters import client_names
+from shoal.review.results.clusters import partition_client_names
 from shoal.review.results.fonts import make_drawable
 
 _ANNOTATED_CELLS = 300
@@ -36,7 +36,7 @@ def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Pa
     """
     counts = label_counts(partition, prepared)
     clients = partition.clients
-    names = client_names(partition)
+    names = partition_client_names(partition)
     width = min(max(4.5, 0.5 * clients + 3.0), 24.0)
     height = min(max(3.2, 0.34 * len(counts) + 1.6), 16.0)
     figure = Figure(figsize=(width, height), layout="constrained")

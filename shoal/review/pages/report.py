@@ -28,7 +28,7 @@ from shoal.review.pages.cluster_sheets import FOLDER
 from shoal.review.pages.embedding_figure import FILE as EMBEDDING
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.pages.provenance import changed_rows, lineage_rows, repeat_command, run_files
-from shoal.review.results.attempts import Made, attempted
+from shoal.review.results.attempts import Made, attempt
 from shoal.review.results.baseline_tables import baseline_rows, site_rows
 from shoal.review.results.clusters import cluster_facts, read_clusters
 from shoal.review.results.cross_tables import clusters_by_clients, confusion, labels_by_clients
@@ -36,7 +36,7 @@ from shoal.review.results.fonts import missing_letters
 from shoal.review.results.next_step import next_step
 from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, run_result, shown_metrics
-from shoal.review.results.stable_names import for_people
+from shoal.review.results.stable_names import with_stable_numbers
 from shoal.review.results.summary import summary_of
 from shoal.review.results.views import REPORT, check_figures, keep_report
 
@@ -71,7 +71,7 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
     settings = run.settings()
 
     def part(what: str, make: Callable[[], Made]) -> Made | None:
-        return attempted(run, what, make, but=StoreError)
+        return attempt(run, what, make, raised=(StoreError,))
 
     table = part("clusters", lambda: cluster_table(run))
     about_clusters: dict[str, Any] = {}
@@ -220,7 +220,7 @@ def cluster_table(run: RunFolder) -> pd.DataFrame | None:
     table = read_clusters(run)
     if table is None:
         return None
-    return for_people(table)
+    return with_stable_numbers(table)
 
 
 def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Parts of a report: one that fails is left out and reported, and the run stays as it was."""
+"""Attempts to make parts of a view: a part that fails is left out and reported, and the run stays as it was."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from shoal.engine.store.run_folder import RunFolder
 Made = TypeVar("Made")
 
 
-def attempted(
-    run: RunFolder, what: str, make: Callable[[], Made], but: tuple[type[Exception], ...] | type[Exception] = ()
+def attempt(
+    run: RunFolder, what: str, make: Callable[[], Made], raised: tuple[type[Exception], ...] = ()
 ) -> Made | None:
     """Return what `make` returns; where it fails return None, and log one event that says what is missing and why.
 
@@ -21,11 +21,11 @@ def attempted(
         run: the run's folder.
         what: the part that is made, in words.
         make: makes it.
-        but: errors that are raised and not reported.
+        raised: kinds of errors that are raised and not reported.
     """
     try:
         return make()
-    except but:
+    except raised:
         raise
     except Exception as error:  # of any kind: a view that fails must not stop the run
         message = f"{what} left out: {type(error).__name__}: {brief(error)}"

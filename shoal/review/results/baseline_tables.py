@@ -1,4 +1,4 @@
-"""What a report says beside the verdict: null baselines in a table, and whether clusters are only clients."""
+"""The tables beside a report's verdict: null baselines, and clusters by their largest client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_ROWS = 50
 
 
 def baseline_rows(comparison: Comparison) -> list[dict[str, str]]:
-    """Return a row for the run, one for each null baseline, and one for random clusters; columns without values go."""
+    """Return a row for the run, one for each null baseline, and one for random clusters, without empty columns."""
     rows = [_row("this run", comparison.acc, comparison.neighbours, comparison.probe)]
     spaces = dict.fromkeys((*comparison.baseline_neighbours, *comparison.baseline_probes))
     for space in spaces:

@@ -38,7 +38,7 @@ def certain_images(run: RunFolder, count: int) -> list[CertainImages]:
     opened = OpenedRun(run)
     checkpoint = read_state(run)
     if opened.prepared.manifest.kind != "image":
-        raise RunError(f"run {run.name} is on {opened.prepared.manifest.kind}s: only images can be drawn")
+        raise RunError(f"run {run.name} is on {opened.prepared.manifest.kind}s: expected a run on images")
     predict = opened.method.predictor(checkpoint.judged)
     images = opened.prepared.train_x
     parts = [

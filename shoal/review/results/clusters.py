@@ -83,11 +83,10 @@ class ClusteredData:
     """The data set that has the clusters, as new samples are compared with it.
 
     Args:
-        name, kind, classes, train, test, shape: as of `DataSpec`.
+        name, kind, classes, train, test, shape, measurements: as in `DataSpec`.
         features: the columns of a table, in the order in which the model takes them; empty for other kinds.
         on_odd: what is done with new images of another size: `resize` or `skip`.
         embedded: the images and the encoder of a set of vectors that was made of images; None of any other set.
-        measurements: as of `DataSpec`.
         coding: how the columns of a table become features; None where all features are numbers.
         windows: how windows of series are cut; None for other kinds.
     """
@@ -107,7 +106,7 @@ class ClusteredData:
 
     @property
     def spec(self) -> DataSpec:
-        """What a method may know of the set."""
+        """The facts of the set that a method may use."""
         return DataSpec(
             self.name,
             self.kind,
@@ -121,7 +120,7 @@ class ClusteredData:
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """What clusters.json holds.
+    """The content of clusters.json.
 
     Args:
         round: the last round, after which the clusters are those of the table.
@@ -134,7 +133,7 @@ class ClusterFacts:
         files: sha256 of the table and of the files of tensors, by name.
         comparison: the clusters beside null baselines; None where there are none, as for text.
         sites: how much the client of a sample says about its cluster; None where there is one client.
-        verdict: what the clusters are worth; None without `comparison`, and in runs of earlier versions.
+        verdict: what the clusters are worth; None without `comparison`.
         names: the names that the clusters keep from night to night; None in runs of no night.
     """
 
@@ -159,7 +158,7 @@ class ClusterFacts:
 
 @dataclass(frozen=True)
 class FindClusters:
-    """The last unit of work of a run (as of `shoal.engine.rounds.units`): the table of clusters, judged by its workers.
+    """A unit of work after the last round (`shoal.engine.rounds.units`): the table of clusters, judged by workers.
 
     Args:
         run: the run's folder.
@@ -178,7 +177,7 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
 
     Args:
         run: the run's folder.
-        call: has a worker do a request (`shoal.engine.cluster.pool_interface.Pool.call`).
+        call: sends a request to a worker (`shoal.engine.cluster.pool_interface.Pool.call`).
 
     Returns:
         Whether the run has a table now.
@@ -186,18 +185,18 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
     status = run.status()
     if not status.is_finished or not status.round:
         return False
-    if whole_clusters(run, status.weights_sha256):
-        remember(run)
+    if are_clusters_whole(run, status.weights_sha256):
+        keep_facts_digest(run)
         return True
     round = status.round
     release_freed_memory()  # of the messages of the last rounds
     states = [r for r in rounds_done(run) if 0 < r <= round and has_server(run, r)][-2:]
     try:
         # One after the other: workers that share no file system with this machine keep one state at a time.
-        answers = {r: assigned(run, r, call, judge=r == round) for r in reversed(states)}
+        answers = {r: assign_samples(run, r, call, judge=r == round) for r in reversed(states)}
         write_clusters(run, answers[round], {r: answer.cluster for r, answer in answers.items()})
         release_freed_memory()  # of the table, before the report reads it
-        remember(run)
+        keep_facts_digest(run)
     except ShoalError as error:  # the run itself is done, whatever becomes of its table
         message = f"no cluster table: {error}"
         if all(event.message != message for event in run.events()):
@@ -210,16 +209,16 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
 def has_clusters(run: RunFolder) -> bool:
     """Return whether a finished run has the clusters of its final state, whole."""
     status = run.status()
-    return status.is_finished and whole_clusters(run, status.weights_sha256)
+    return status.is_finished and are_clusters_whole(run, status.weights_sha256)
 
 
 def can_have_clusters(kind: type[Method]) -> bool:
     """Return whether a run of a method can have a cluster table.
 
-    It cannot where each client keeps its own model, or where labels are what is learnt.
+    A method has none if each client keeps its own model, or if it learns labels.
     """
-    says_clusters = kind.predictor is not Method.predictor or kind.assignment is not Method.assignment
-    return expects_clusters(kind) and says_clusters and not kind.learns_from_labels
+    gives_clusters = kind.predictor is not Method.predictor or kind.assignment is not Method.assignment
+    return expects_clusters(kind) and gives_clusters and not kind.learns_from_labels
 
 
 def expects_clusters(kind: type[Method]) -> bool:
@@ -227,33 +226,29 @@ def expects_clusters(kind: type[Method]) -> bool:
     return bool(kind.finds_clusters) or kind.assignment is not Method.assignment
 
 
-def whole_clusters(run: RunFolder, weights_sha256: str | None) -> bool:
+def are_clusters_whole(run: RunFolder, weights_sha256: str | None) -> bool:
     """Return whether all files of a run's clusters are there, as they were written, and of this state."""
-    path = run.path / FACTS
-    if not path.exists():
-        return False
     try:
-        facts = read_facts(path)
+        facts = read_facts(run.path / FACTS)
         for name, sha256 in facts.files.items():
             check_digest(run.path / name, sha256)
     except StoreError:
         return False
-    return facts.weights_sha256 == weights_sha256 and (run.path / TABLE).exists()
+    return facts.weights_sha256 == weights_sha256
 
 
-def remember(run: RunFolder) -> None:
+def keep_facts_digest(run: RunFolder) -> None:
     """Keep the digest of clusters.json in the status, so that a file that goes missing is noticed."""
     digest = file_digest(run.path / FACTS)
     if run.status().clusters_sha256 != digest:
         run.add_to_status(clusters_sha256=digest)
 
 
-def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned:
-    """Have a worker slot find the clusters of all samples under the state of a round
-    (`shoal.engine.workers.worker.Worker.assign`).
+def assign_samples(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned:
+    """Have a worker find the clusters of all samples under the state of a round, once more if the worker is lost.
 
     Raises:
-        MethodError: what went wrong there. WorkerLost: the worker was lost twice.
+        MethodError: what went wrong in the worker. WorkerLost: the worker was lost twice.
     """
     paths = RoundPaths(run.path, round)
     settings = run.settings()
@@ -411,7 +406,7 @@ def dependence_on_sites(run: RunFolder, table: pd.DataFrame, clusters: int) -> S
 
 
 def clustered_data(prepared: Prepared) -> ClusteredData:
-    """Return what clusters.json says of a data set."""
+    """Return the facts about a data set that clusters.json holds."""
     spec = prepared.spec
     return ClusteredData(
         name=spec.name,
@@ -421,7 +416,7 @@ def clustered_data(prepared: Prepared) -> ClusteredData:
         test=spec.test,
         shape=spec.shape,
         features=tuple(prepared.manifest.extra.get("features", [])),
-        on_odd=odd_choice(prepared),
+        on_odd=on_odd_of(prepared),
         embedded=embedded_from(prepared.manifest),
         measurements=spec.measurements,
         coding=coding_of(prepared.manifest) if CODING in prepared.manifest.extra else None,
@@ -442,13 +437,13 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
     if len(found.cluster) != held + test:
         raise MethodError(f"{len(found.cluster)} samples were given a cluster, expected {held} + {test}")
     # Arrays all along: a list of a million words has many times their size.
-    names = np.array([*client_names(partition), None], dtype=object)
+    names = np.array([*partition_client_names(partition), None], dtype=object)
     nobody = len(names) - 1
     client = np.concatenate([partition.client[order], np.full(test, nobody)])
     client_name = pd.array(names[client], dtype="string")
     sample = np.concatenate([partition.sample[order], np.arange(test)])
     file = pd.array(np.full(held + test, None), dtype="string")
-    files = origins(run, prepared)
+    files = files_of_samples(run, prepared)
     release_freed_memory()  # reading the names of a million files takes several times their size
     if files is not None:
         rows = files.iloc[np.concatenate([partition.sample[order], prepared.manifest.train + np.arange(test)])]
@@ -479,12 +474,12 @@ def whole_numbers(values: np.ndarray, missing: np.ndarray) -> pd.api.extensions.
     return pd.arrays.IntegerArray(values.astype(np.int64), missing)
 
 
-def client_names(partition: Partition) -> list[str]:
+def partition_client_names(partition: Partition) -> list[str]:
     """Return the name of each client, or its number where it has none."""
     return list(partition.client_names) or [str(k) for k in range(partition.clients)]
 
 
-def origins(run: RunFolder, prepared: Prepared) -> pd.DataFrame | None:
+def files_of_samples(run: RunFolder, prepared: Prepared) -> pd.DataFrame | None:
     """Return the files of a set (`shoal.data.sample_files`); None where it keeps none.
 
     An event says where they cannot be read.
@@ -525,7 +520,7 @@ def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> 
     return found
 
 
-def odd_choice(prepared: Prepared) -> str:
+def on_odd_of(prepared: Prepared) -> str:
     """Return what is done with new images of another size: resize where the set itself was made so, else skip."""
     extra = prepared.manifest.extra
     if extra.get("on_odd") == "resize" or extra.get("resized"):
@@ -582,7 +577,7 @@ def read_clusters(run: RunFolder, columns: Sequence[str] | None = None) -> pd.Da
     if facts is None:
         return None
     try:
-        return read_table(run.path / TABLE, facts.files.get(TABLE), columns)
+        return read_table(run.path / TABLE, facts.files[TABLE], columns)
     except StoreError as error:
         raise damaged_clusters(run, error) from error
 
@@ -594,12 +589,10 @@ def read_cluster_tensors(run: RunFolder, name: str) -> dict[str, torch.Tensor] |
         StoreError: it is missing, truncated or changed.
     """
     facts = cluster_facts(run)
-    sha256 = None if facts is None else facts.files.get(name)
-    path = run.path / name
-    if facts is None or (sha256 is None and not path.exists()):
+    if facts is None or name not in facts.files:
         return None
     try:
-        return load_tensors(path, sha256=sha256)[0]
+        return load_tensors(run.path / name, sha256=facts.files[name])[0]
     except StoreError as error:
         raise damaged_clusters(run, error) from error
 

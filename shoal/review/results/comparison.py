@@ -1,8 +1,7 @@
-"""Runs side by side: what each was and came to."""
+"""Runs side by side: method, data and result of each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ class ComparedRun:
 
     Args:
         method, data: names.
-        result: what the run came to.
+        result: of the run.
         delay: seconds that its messages take on links of a given rate, and that choosing samples takes; None where no
             rate is given.
     """
@@ -34,18 +33,13 @@ class ComparedRun:
         return plain
 
 
-def side_by_side(runs: Sequence[RunFolder], rate: float | None = None) -> list[ComparedRun]:
-    """Return what each run was and came to.
+def compared_run(run: RunFolder, rate: float | None) -> ComparedRun:
+    """Return a run as it is compared with others.
 
     Args:
-        runs: the runs.
+        run: the run's folder.
         rate: bits per second of every link: adds the delay.
     """
-    return [compared(run, rate) for run in runs]
-
-
-def compared(run: RunFolder, rate: float | None) -> ComparedRun:
-    """Return a run as it is compared; arguments as of `side_by_side`."""
     settings = run.settings()
     result = run_result(run)
     delay = None if rate is None else delay_of(run, result, rate)

@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from shoal.data.partition.summary import label_counts
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.results.clusters import client_names
+from shoal.review.results.clusters import partition_client_names
 from shoal.review.results.run_data import run_data
 
 MAX_CROSSED = 30
@@ -25,16 +25,16 @@ class CrossTable:
         row, column: what a row and a column are, in one word.
         columns: the names of the columns.
         rows: the name of each row, and its counts, one a column.
-        most: the largest count, at least 1.
-        left: how many further rows and columns are not shown.
+        max_count: the largest count, at least 1.
+        left_out: how many further rows and columns are not shown.
     """
 
     row: str
     column: str
     columns: list[str]
     rows: list[tuple[str, list[int]]]
-    most: int
-    left: tuple[int, int]
+    max_count: int
+    left_out: tuple[int, int]
 
 
 def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | None:
@@ -123,5 +123,5 @@ def labels_by_clients(run: RunFolder) -> CrossTable | None:
     prepared, partition = data
     counts = label_counts(partition, prepared)
     labels = list(prepared.manifest.class_names) or [str(label) for label in range(len(counts))]
-    table = pd.DataFrame(counts, index=labels, columns=client_names(partition))
+    table = pd.DataFrame(counts, index=labels, columns=partition_client_names(partition))
     return cross_table(table, "label", "client")

@@ -1,4 +1,4 @@
-"""How long a run would have taken on given links: simulated delay from the bytes that the engine counted.
+"""The simulated delay of a run on given links, from the bytes that the engine counted.
 
 A round lasts as long as its slowest device: broadcast down, messages up, messages to its neighbours one after another,
 and the measured time of choosing what to send them. The same model serves every method's runs; which rounds of a client
@@ -26,9 +26,9 @@ class LinkRates:
         between: rates of single device-to-device links by (i, j), i < j, instead of `d2d`.
         parameter_bits: of one number of a message; the engine counts 32.
         pixel_bits: of one value of a raw sample; the engine counts 8 for images.
-        exchanging: multiplies the measured seconds of rounds in which a device trains nothing and only chooses samples
-            for others; 0 leaves them out.
-        computing: multiplies the measured seconds of all other work; by default left out.
+        exchange_factor: multiplies the measured seconds of rounds in which a device trains nothing and only chooses
+            samples for others; 0 leaves them out.
+        compute_factor: multiplies the measured seconds of all other work; by default left out.
     """
 
     up: float = 1e6
@@ -37,14 +37,14 @@ class LinkRates:
     between: Mapping[tuple[int, int], float] = field(default_factory=dict)
     parameter_bits: int = 32
     pixel_bits: int = 8
-    exchanging: float = 1.0
-    computing: float = 0.0
+    exchange_factor: float = 1.0
+    compute_factor: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse rates that no link has.
 
         Raises:
-            ShoalError: a rate that is not above 0, or a negative share of computing.
+            ShoalError: a rate that is not above 0, a negative factor, or less than one bit.
         """
         for name in ("up", "down", "d2d"):
             if not getattr(self, name) > 0:
@@ -52,8 +52,9 @@ class LinkRates:
         for link, rate in self.between.items():
             if not rate > 0 or link[0] >= link[1]:
                 raise ShoalError(f"link {link} at {rate} bit/s: expected (i, j) with i < j and a rate above 0")
-        if min(self.computing, self.exchanging) < 0 or min(self.parameter_bits, self.pixel_bits) < 1:
-            raise ShoalError("computing and exchanging must not be negative, nor anything have less than one bit")
+        for name, least in (("compute_factor", 0), ("exchange_factor", 0), ("parameter_bits", 1), ("pixel_bits", 1)):
+            if getattr(self, name) < least:
+                raise ShoalError(f"{name} is {getattr(self, name)}, expected at least {least}")
 
 
 def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:
@@ -73,8 +74,8 @@ def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:
     exchanging = pd.Series(False, clients.index)
     if exchange in clients:
         exchanging = clients[exchange].fillna(0) > 0
-    working = clients["seconds"].where(exchanging, 0) * links.exchanging
-    working += clients["seconds"].where(~exchanging, 0) * links.computing
+    working = clients["seconds"].where(exchanging, 0) * links.exchange_factor
+    working += clients["seconds"].where(~exchanging, 0) * links.compute_factor
     # What devices that only exchange send each other are raw samples; anything else is parameters.
     scale = exchanging.map({True: links.pixel_bits / 8, False: factor})
     seconds = (

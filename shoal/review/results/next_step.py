@@ -1,4 +1,4 @@
-"""What to do after a run, in a sentence and a command: the report has it below the verdict."""
+"""The next step after a run, in a sentence and a command: the report shows it below the verdict."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shoal.review.results.stable_names import DECIDED
 from shoal.review.results.summary import counted
 
 MORE_ROUNDS = 4
-"""How many times as many rounds are suggested to a run that trained too little."""
+"""The factor on the rounds that is suggested for a run that trained too little."""
 SIMPLE_METHOD = "fedkmeans"
 """The method that does over clients what the null baselines do on pooled data."""
 COLUMNS = {"columns": "method.standardise=false", "standardised": "method.standardise=true"}
@@ -28,7 +28,7 @@ COLUMNS = {"columns": "method.standardise=false", "standardised": "method.standa
 
 @dataclass(frozen=True)
 class NextStep:
-    """What to do next.
+    """The next step after a run.
 
     Attributes:
         words: one or two sentences.

@@ -6,10 +6,9 @@ import math
 
 from shoal.methods.scores.metrics import AVERAGED, DESCRIBED
 from shoal.methods.scores.verdict import in_words
+from shoal.review.results.result import WAYS
 from shoal.review.results.summary import IN_WORDS, duration, size
 
-WAYS = {"up": "to the server", "down": "from the server", "d2d": "between clients"}
-"""The ways of a message in words."""
 NAMES = {
     **IN_WORDS,
     **{f"bytes_{way}": f"sent {words}" for way, words in WAYS.items()},

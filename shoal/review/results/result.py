@@ -1,4 +1,4 @@
-"""What a run came to, read from its folder."""
+"""The result of a run, read from its folder."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from shoal.methods.scores.metrics import METRICS
 from shoal.methods.scores.verdict import Verdict
 from shoal.review.results.clusters import cluster_facts, quality
 
-WAYS = ("up", "down", "d2d")
-"""The ways of a message: to the server, from it, and between clients."""
+WAYS = {"up": "to the server", "down": "from the server", "d2d": "between clients"}
+"""The ways of a message, in words."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class RunResult:
 
 
 def run_result(run: RunFolder) -> RunResult:
-    """Return what the run in a folder came to so far."""
+    """Return the result of a run so far."""
     status = run.status()
     rounds = run.table("rounds")
     skip = {"round", "clients", "left_out", "bytes_up", "bytes_down", "bytes_d2d", "finished_at"}

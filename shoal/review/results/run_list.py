@@ -25,7 +25,7 @@ KEPT = ".listed.json"
 ENDED = (FINISHED, STOPPED, FAILED)
 """The states in which only files of a run can change its line; others depend on whether a process works on it."""
 FORMAT = 1
-"""Of `KEPT`: lines of another format are made again."""
+"""The format of `KEPT`: lines of another format are made again."""
 CHANGING = ("lock", "claim")
 """Files of a run that change without changing its line."""
 
@@ -86,9 +86,9 @@ def kept_or_made(run: Path, kept: Mapping[str, KeptLine]) -> KeptLine:
     if run.name in kept and kept[run.name].files == files:
         return kept[run.name]
     from shoal.engine.store.run_folder import RunFolder  # here: with the tables of runs they take a second to import
-    from shoal.review.results.runs import listed
+    from shoal.review.results.runs import list_run
 
-    return KeptLine(files, listed(RunFolder(run)))
+    return KeptLine(files, list_run(RunFolder(run)))
 
 
 def digest_of_files(run: Path) -> str:

@@ -1,4 +1,4 @@
-"""One run of the list of runs: what it is and came to; and how a run is removed."""
+"""A run as one line of the list of runs, and the removal of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEATURE_SCORES = ("probe", "knn")
 """The numbers that judge features."""
 
 
-def listed(run: RunFolder) -> ListedRun:
+def list_run(run: RunFolder) -> ListedRun:
     """Return one run in a line; a run that cannot be read says why, and is no error."""
     size = bytes_of(run.path)
     try:
@@ -37,19 +37,19 @@ def listed(run: RunFolder) -> ListedRun:
     except (ShoalError, OSError, ValueError, KeyError) as error:
         return ListedRun(run.name, bytes=size, why=str(error))
     kind = METHODS[settings.method.name]
-    score = main_score(shown_metrics(result), of_features=not expects_clusters(kind))
-    about = (settings.method.name, settings.data.name, state, result.rounds)
-    numbers = result.metrics
     epsilon = None
-    if "epsilon_sent" in numbers:
-        epsilon = (numbers["epsilon_sent"], numbers.get("epsilon_set_sent"))
+    if "epsilon_sent" in result.metrics:
+        epsilon = (result.metrics["epsilon_sent"], result.metrics.get("epsilon_set_sent"))
     verdict = ""
     if result.verdict is not None:
         verdict = result.verdict.word
     return ListedRun(
         run.name,
-        *about,
-        score=score,
+        method=settings.method.name,
+        data=settings.data.name,
+        state=state,
+        rounds=result.rounds,
+        score=main_score(shown_metrics(result), of_features=not expects_clusters(kind)),
         bytes=size,
         seconds=result.seconds,
         why=why,
@@ -101,7 +101,7 @@ def remove_run(run: RunFolder) -> None:
         RunError: a process is working on it. StoreError: the folder cannot be removed.
     """
     with run.locked():
-        # There nothing takes it for a run, wherever the removal is cut short.
+        # Nothing in this folder is taken for a run, even if the removal is cut short.
         bin = run.path.parent / REMOVED
         try:
             bin.mkdir(exist_ok=True)

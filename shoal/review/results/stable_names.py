@@ -25,7 +25,7 @@ NAME = "cluster_id"
 NAME_MEANING = (
     "the number that the cluster keeps from night to night, in clusters.parquet, `shoal predict` and `assign` too"
 )
-"""What the column holds, in words."""
+"""The meaning of the column, in words."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def with_names(table: pd.DataFrame, names: StableNames) -> pd.DataFrame:
     return table.assign(**{NAME: np.asarray(names.names, dtype=np.int32)[table["cluster"].to_numpy()]})
 
 
-def for_people(table: pd.DataFrame) -> pd.DataFrame:
+def with_stable_numbers(table: pd.DataFrame) -> pd.DataFrame:
     """Return a cluster table whose column `cluster` has the numbers that nights keep, where the table has them.
 
     All that people read names clusters by these numbers; the model's own numbers stay in files.

@@ -1,4 +1,4 @@
-"""What was asked of a run and what came out, in two sentences and five numbers: how its report begins."""
+"""The task and the outcome of a run in two sentences and five numbers, with which its report begins."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from shoal.review.results.run_data import run_data
 
 SCORES = ("acc", "nmi", "perplexity", "knn", "probe", "neighbour_agreement", "silhouette", "loss")
 """The scores that a summary may name, the most telling first: those with labels before those without."""
-SHOWN = 2
-"""How many scores a summary names."""
+MAX_SCORES = 2
+"""The largest number of scores in a summary."""
 IN_WORDS = {
     "acc": "ACC",
     "nmi": "NMI",
@@ -24,7 +24,7 @@ IN_WORDS = {
     "probe": "linear probe",
     "neighbour_agreement": "neighbour agreement",
 }
-"""What people call a score that has letters for a name; other scores have their own names."""
+"""The names that people use for scores with abbreviated names; other scores have their own names."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def scores_of(result: RunResult) -> tuple[Number, ...]:
 
 def score_names(result: RunResult) -> list[str]:
     """Return the names of the most telling scores that a run has, as in its tables."""
-    return [name for name in SCORES if name in result.metrics or name in result.quality][:SHOWN]
+    return [name for name in SCORES if name in result.metrics or name in result.quality][:MAX_SCORES]
 
 
 def bytes_moved(moved: Mapping[str, int]) -> Number:

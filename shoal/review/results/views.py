@@ -1,8 +1,7 @@
 """The digests of a run's figures and report, so that a page is never shown, or made, of damaged files.
 
 views.json holds `figures`, by path below the run's folder; `report`, of report.html; and `sources`, by view, a digest
-of what the view was made of, so that only views that are missing or out of date are made. Runs of version 0.1.0 have no
-such file.
+of what the view was made of, so that only views that are missing or out of date are made.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ ROUTINE = frozenset(
         "model_registered",
     }
 )
-"""Kinds of events that alone do not make a report out of date: they say that work on the run went its way."""
+"""Kinds of events that do not make a report out of date by themselves: they say that the run proceeded as it should."""
 
 
-def keep_figures(run: RunFolder, made: Mapping[str, str] | None = None) -> None:
-    """Keep the digests of the figures as they were drawn just now; the report is to be written again.
+def keep_figures(run: RunFolder, made: Mapping[str, str]) -> None:
+    """Keep the digests of the figures as they were drawn just now, and forget the report, which embeds them.
 
     Args:
         run: the run's folder.
         made: what each view was drawn from (`source_of_figures`), by view.
     """
     found = {str(path.relative_to(run.path)): file_digest(path) for path in figure_files(run)}
-    write_sealed(run.path / VIEWS, {"figures": found, "sources": dict(made or {})}, sync=False)
+    write_sealed(run.path / VIEWS, {"figures": found, "sources": dict(made)}, sync=False)
 
 
 def sources(run: RunFolder) -> dict[str, str]:
@@ -131,14 +130,9 @@ def keep_report(run: RunFolder) -> None:
 
 
 def report_is_whole(run: RunFolder) -> bool:
-    """Return whether the report is there as it was written; of older runs whether it is there."""
-    path = run.path / REPORT
-    if not path.exists():
-        return False
-    if not (run.path / VIEWS).exists():
-        return True
+    """Return whether the report is there as it was written."""
     try:
-        check_digest(path, read_sealed(run.path / VIEWS).get("report"))
-    except StoreError:
+        check_digest(run.path / REPORT, read_sealed(run.path / VIEWS)["report"])
+    except (StoreError, KeyError):
         return False
     return True

@@ -1,1 +1,1 @@
-"""What a finished run is used for: predict, explain, enroll, compare, promote."""
+"""The uses of a finished run: predict, explain, enroll, compare, promote."""

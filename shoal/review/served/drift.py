@@ -105,7 +105,7 @@ def find_drift(champion: RunFolder, data: Path, level: float, seed: int) -> list
         rng = Streams(seed, client=number).numpy("samples to look for drift in")
         sides = [np.flatnonzero((table["client"] == client) & (new == side)) for side in (False, True)]
         old_rows, new_rows = (_draw(rows, rng) for rows in sides)
-        parts[client] = (_look(predictor, prepared, table, old_rows), _look(predictor, prepared, table, new_rows))
+        parts[client] = (_part_of(predictor, prepared, table, old_rows), _part_of(predictor, prepared, table, new_rows))
     both = [name for name, pair in parts.items() if min(len(part.cluster) for part in pair) >= MIN_SAMPLES]
     rng = Streams(seed).numpy("drift thresholds")
     level /= 1 + 2 * len(both)
@@ -128,8 +128,8 @@ def _draw(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.sort(rng.choice(rows, MAX_SAMPLES, replace=False))
 
 
-def _look(predictor: Predictor, prepared: Prepared, table: Any, rows: np.ndarray) -> _Part:
-    """Return what the champion's model makes of the samples in some rows of the set's table of files."""
+def _part_of(predictor: Predictor, prepared: Prepared, table: Any, rows: np.ndarray) -> _Part:
+    """Return clusters and features, by the champion's model, of some rows of the set's table of files."""
     held_out = (table["part"].to_numpy() == "test")[rows]
     index = table["index"].to_numpy()[rows]
     clusters = [np.zeros(0, dtype=np.int64)]

@@ -139,7 +139,9 @@ def enroll(
     opened = OpenedRun(run)
     method = opened.method
     if not isinstance(method, CFL):
-        raise RunError(f"run {run.name} is of method {method.name!r}, and only runs of cfl have a tree to enroll in")
+        raise RunError(
+            f"run {run.name} is of method {method.name!r}, which has no tree of clusters: enroll clients in a run of cfl"
+        )
     server = read_state(run, round).server
     if not server.round:
         raise RunError(f"run {run.name} has no finished round yet: `shoal run --resume {run.name}` trains it")

@@ -5,7 +5,6 @@ Everything is read from the run's cluster table: nothing is computed again, and 
 
 from __future__ import annotations
 
-import base64
 import html
 import io
 from collections.abc import Sequence
@@ -23,9 +22,10 @@ from shoal.data.prepared import open_prepared
 from shoal.engine.store.embedded import DRAWN, images_behind, why_no_images
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.review.pages.cluster_sheets import about, images_of, shortened, thumbnail
+from shoal.review.pages.pages import in_base64
 from shoal.review.results.clusters import cluster_facts, read_clusters
 from shoal.review.results.fonts import write
-from shoal.review.results.stable_names import for_people
+from shoal.review.results.stable_names import with_stable_numbers
 from shoal.review.results.summary import counted
 
 MAX_CERTAIN = 8
@@ -112,7 +112,8 @@ class Explained:
         """
         if self.kind not in DRAWN:
             raise DataError(
-                f"the samples of run {self.run.name} are {self.kind}s, and only images and windows can be drawn"
+                f"the samples of run {self.run.name} are {self.kind}s, and only images and windows can be drawn: read "
+                "`clients` and `shown` instead"
             )
         prepared = open_prepared(self.run.folder_of("data"))
         image_set = images_behind(prepared)
@@ -136,13 +137,13 @@ class Explained:
         return _Sheet(rows).draw(self.title, self.lines, last)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the clients' table, and the sheet where there are images."""
+        """Return HTML for a notebook: the clients' table, and the sheet if there are images."""
         shown = f"<p><b>{html.escape(self.title)}</b></p>{self.clients.to_html(index=False, float_format='%.3f')}"
         if images_behind(open_prepared(self.run.folder_of("data"))) is None:
             return shown
         with io.BytesIO() as file:
             self.sheet().save(file, format="PNG", optimize=True)
-            return f"{shown}<img src='data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}'>"
+            return f"{shown}<img src='data:image/png;base64,{in_base64(file.getvalue())}'>"
 
 
 def explain(run: RunFolder, cluster: int) -> Explained:
@@ -162,7 +163,7 @@ def explain(run: RunFolder, cluster: int) -> Explained:
             f"run {run.name} has no cluster table: `shoal run --resume {run.name}` writes it where the method gives "
             "samples clusters"
         )
-    table = for_people(table)
+    table = with_stable_numbers(table)
     rows = table[table["cluster"] == cluster]
     if cluster not in facts.numbers:
         listed = f"0 to {facts.clusters - 1}"

@@ -40,7 +40,7 @@ ScoreName = Literal["neighbours", "acc", "nmi"]
 PROMOTED = "promoted"
 KEPT = "champion kept"
 WAITS = "waits for approval"
-"""What becomes of a challenger, in the words of tags, events and nights."""
+"""Outcomes for a challenger, in the words of tags, events and nights."""
 NEIGHBOURS = "neighbours"
 MIN_SAMPLES = 10
 """Held-out samples that a comparison needs: scores of fewer say nothing."""
@@ -78,7 +78,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether the challenger takes the champion's place.
+    """The decision whether the challenger takes the champion's place.
 
     Args:
         promoted: whether it does.
@@ -103,7 +103,7 @@ class Decision:
 
     @property
     def outcome(self) -> str:
-        """What becomes of the challenger, in words."""
+        """The outcome for the challenger, in words."""
         if self.waits:
             return WAITS
         if self.promoted:
@@ -159,7 +159,7 @@ class HeldOut:
             features = side_by_side(features, np.concatenate(seen))
         return nearest_samples(features)
 
-    def score(self, name: str, found: Assigned, rows: np.ndarray | None = None) -> float:
+    def score(self, name: str, found: HeldOutClusters, rows: np.ndarray | None = None) -> float:
         """Return a score of a model's clusters, of all samples or of those in some rows, int64 (m,)."""
         if name == NEIGHBOURS:
             return neighbour_information(found.cluster, self.neighbours, found.clusters, rows)
@@ -171,8 +171,8 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class Assigned:
-    """What a model makes of the held-out samples.
+class HeldOutClusters:
+    """The clusters that a model gives to the held-out samples.
 
     Args:
         run: the name of its run's folder.
@@ -184,7 +184,7 @@ class Assigned:
     cluster: np.ndarray
     clusters: int
 
-    def judged(self, samples: HeldOut) -> Judged:
+    def judge(self, samples: HeldOut) -> Judged:
         """Return the scores of the model."""
         names = [NEIGHBOURS]
         if samples.y is not None:
@@ -193,7 +193,7 @@ class Assigned:
         return Judged(self.run, len(samples.x), scores, len(np.unique(self.cluster)))
 
 
-def assigned(run: RunFolder, samples: HeldOut) -> Assigned:
+def assign_held_out(run: RunFolder, samples: HeldOut) -> HeldOutClusters:
     """Return the clusters that a finished run's model gives to held-out samples.
 
     Raises:
@@ -208,7 +208,7 @@ def assigned(run: RunFolder, samples: HeldOut) -> Assigned:
             "names of their own with tracking.register_as"
         )
     parts = [predictor.assign(samples.x[start : start + BATCH])["cluster"] for start in range(0, len(samples.x), BATCH)]
-    return Assigned(run.name, np.concatenate(parts), predictor.clusters)
+    return HeldOutClusters(run.name, np.concatenate(parts), predictor.clusters)
 
 
 def check_held_out(prepared: Prepared) -> None:
@@ -230,7 +230,7 @@ def held_out_samples(prepared: Prepared, encoder: FrozenEncoder | None = None) -
 
     Args:
         prepared: the set.
-        encoder: as of `HeldOut`.
+        encoder: as in `HeldOut`.
 
     Raises:
         JudgingError: there are too few.
@@ -283,15 +283,15 @@ def compare(
     if prepared.spec.kind == "image":
         encoder = encoder_of(challenger)
     samples = held_out_samples(prepared, encoder)
-    new = assigned(challenger, samples)
-    judged = new.judged(samples)
+    new = assign_held_out(challenger, samples)
+    judged = new.judge(samples)
     if champion is None:
         return Decision(True, "there was no champion: this is the first", "", margin, judged, None)
     if champion.name == challenger.name:
         return Decision(True, "it is the champion already", "", margin, judged, judged)
     name = _deciding_score(score, judged, samples)
-    old = assigned(champion, samples)
-    old_judged = old.judged(samples)
+    old = assign_held_out(champion, samples)
+    old_judged = old.judge(samples)
 
     def difference(rows: np.ndarray) -> float:
         return samples.score(name, new, rows) - samples.score(name, old, rows)

@@ -14,8 +14,6 @@ from shoal.data.images import resized_pixels
 from shoal.data.intake import Intake
 from shoal.data.prepared import DataSpec
 
-MADE_GREY = "made grey, as the set is"
-
 
 def fitted(pixels: np.ndarray, spec: DataSpec, on_odd: str) -> np.ndarray:
     """Return an image in the form of the set's: uint8 (channels, height, width).
@@ -69,13 +67,9 @@ def note_changes(file: str, decoded: Decoded, spec: DataSpec, intake: Intake) ->
         intake.adapt(kind, file, detail)
     height, width = decoded.pixels.shape[:2]
     if (height, width) != spec.shape[1:]:
-        intake.adapt(resized_to(spec), file, f"from {height}x{width}")
+        kind = f"resized to {spec.shape[1]}x{spec.shape[2]} (height x width)"
+        intake.adapt(kind, file, f"from {height}x{width}")
     if decoded.pixels.ndim == 3 and spec.shape[0] == 1:
-        intake.adapt(MADE_GREY, file)
+        intake.adapt("made grey, as the set is", file)
     if decoded.pixels.ndim == 2 and spec.shape[0] == 3:
         intake.adapt("grey: its pixels fill all three colours", file)
-
-
-def resized_to(spec: DataSpec) -> str:
-    """Return the kind under which resized images are noted."""
-    return f"resized to {spec.shape[1]}x{spec.shape[2]} (height x width)"

@@ -6,7 +6,7 @@ trained: grey or in colour, and of its size. Unusable images are listed with the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -36,11 +36,12 @@ from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.assignment import nearest_centres
+from shoal.models.encoding import encode_images
 from shoal.models.frozen import FrozenEncoder, frozen_encoder
 from shoal.review.pages.cluster_sheets import MAX_SIDE, Block, by_certainty, draw_sheet, thumbnail
 from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_tensors
-from shoal.review.results.stable_names import NAME, for_people
-from shoal.review.served.new_images import MADE_GREY, fitted, note_changes, one_file, resized_to
+from shoal.review.results.stable_names import NAME, with_stable_numbers
+from shoal.review.served.new_images import fitted, note_changes, one_file
 
 OddSize = Literal["as-set", "skip", "resize"]
 Embedding = Literal["none", "columns", "list"]
@@ -49,9 +50,8 @@ Column = np.ndarray | list[np.ndarray]
 """A column of a table of samples: a value a sample, or an embedding a sample."""
 TABLES = (".parquet", ".csv", ".csv.gz")
 TABLE_FILES = (".parquet", ".pq", ".csv", ".csv.gz")
-"""Ends of the names of tables that are written, and of those that are read."""
+"""Suffixes of tables that are written, and of those that are read."""
 IMAGES_PER_BATCH = 256
-EMBEDDED_AT_ONCE = 64
 ROWS_PER_BATCH = 4096
 """Rows of a table or of an array in a batch."""
 
@@ -65,8 +65,6 @@ class Predicted:
             a night's run the cluster's name (cluster_id); on request the embedding (`Embedding`), float32: the model's
             features, in whose space the centres lie.
         skipped: images that were not used, and why.
-        resized: number of images that were resized to the set's size.
-        recoloured: number of coloured images that were made grey, like the set.
         intake: samples that were taken, adapted and left out, as in `shoal data add`.
         round: the round of the state.
         rounds: number of rounds of the run.
@@ -74,8 +72,6 @@ class Predicted:
 
     table: pd.DataFrame
     skipped: list[Rejected]
-    resized: int = 0
-    recoloured: int = 0
     intake: Intake = field(default_factory=Intake)
     round: int = 0
     rounds: int = 0
@@ -176,12 +172,10 @@ class Predictor:
             return None
         return frozen_encoder(self.embedded.encoder.name, self.embedded.encoder.sha256)
 
-    @torch.no_grad()
     def assign_images(self, x: np.ndarray, embedding: Embedding = "none") -> dict[str, Column]:
-        """Return the columns of `assign` of images uint8 (n, channels, height, width); embed them where the set is."""
+        """Return the columns of `assign` for images uint8 (n, channels, height, width), encoded if the set is."""
         if self.encoder is not None:
-            images = torch.from_numpy(x).float().div_(255)
-            x = torch.cat([self.encoder(part) for part in images.split(EMBEDDED_AT_ONCE)]).numpy()
+            x = encode_images(self.encoder, x)
         return self.assign(x, embedding)
 
     def judge(self, x: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -202,7 +196,7 @@ class Predictor:
         confidence = found.soft.float().gather(1, found.cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
         return {"cluster": found.cluster.numpy(), "confidence": confidence.numpy()}
 
-    def of_array(self, x: np.ndarray, embedding: Embedding = "none") -> pd.DataFrame:
+    def assign_array(self, x: np.ndarray, embedding: Embedding = "none") -> pd.DataFrame:
         """Return a row a sample: row, cluster, confidence, with centres distance, and on request the embedding.
 
         Args:
@@ -310,10 +304,10 @@ def _predict_images(
         raise _no_image(source, intake)
     count = len(paths) + len(skipped)
     parts: list[pd.DataFrame] = []
-    for batch in _chunks(paths):
+    for start in range(0, len(paths), IMAGES_PER_BATCH):
         files = []
         images = []
-        for path in batch:
+        for path in paths[start : start + IMAGES_PER_BATCH]:
             file = path.relative_to(root).as_posix()
             try:
                 decoded = decode_with_changes(path)
@@ -332,9 +326,7 @@ def _predict_images(
         raise DataError(f"none of the {count} images in {source} can be used:\n{listing(skipped)}")
     note_left_out(skipped, intake)
     intake.take("files", sum(map(len, parts)))
-    resized = len(intake.adapted.get(resized_to(predictor.image_spec), ()))
-    recoloured = len(intake.adapted.get(MADE_GREY, ()))
-    return Predicted(pd.concat(parts, ignore_index=True), skipped, resized, recoloured, intake)
+    return Predicted(pd.concat(parts, ignore_index=True), skipped, intake)
 
 
 def _images_of(
@@ -350,10 +342,6 @@ def _images_of(
     return paths, source, [each for each in found.rejected if each.path in only]
 
 
-def _chunks(paths: Sequence[Path]) -> Iterator[Sequence[Path]]:
-    return (paths[start : start + IMAGES_PER_BATCH] for start in range(0, len(paths), IMAGES_PER_BATCH))
-
-
 def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> Predicted:
     spec = predictor.spec
     expected = int(np.prod(spec.shape))
@@ -366,7 +354,7 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
     table = read_table(source, intake=intake)
     if predictor.windows is not None:
         windows, names = new_windows(table, predictor.windows, source, intake)
-        found = predictor.of_array(windows, embedding)
+        found = predictor.assign_array(windows, embedding)
         found.insert(1, "window", names)
         return Predicted(found, [], intake=intake)
     intake.see("columns", len(table.columns))
@@ -392,7 +380,7 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
     intake.take("columns", len(coding.columns))
     intake.see("rows", len(kept))
     intake.take("rows", len(x))
-    found = predictor.of_array(x.reshape(len(x), *spec.shape), embedding)
+    found = predictor.assign_array(x.reshape(len(x), *spec.shape), embedding)
     found["row"] = np.flatnonzero(kept)
     return Predicted(found, [], intake=intake)
 
@@ -403,9 +391,9 @@ def _predict_vectors(predictor: Predictor, source: Path, embedding: Embedding) -
     file = open_array_file(source, Wanted())
     expected = int(np.prod(spec.shape))
     if file.width != expected:
-        raise DataError(f"{source} has vectors of {file.width} numbers, expected {expected}, as of {spec.name!r}")
+        raise DataError(f"{source} has vectors of {file.width} numbers, expected {expected}, as {spec.name!r} has")
     intake = Intake()
-    parts = [predictor.of_array(x.reshape(len(x), *spec.shape), embedding) for x in float32_blocks(file)]
+    parts = [predictor.assign_array(x.reshape(len(x), *spec.shape), embedding) for x in float32_blocks(file)]
     intake.see("rows", file.rows)
     intake.take("rows", file.rows)
     table = pd.concat(parts, ignore_index=True)
@@ -460,7 +448,7 @@ def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
     if source.is_file():
         root = source.parent
     blocks = []
-    for cluster, rows in for_people(found.table).groupby("cluster"):
+    for cluster, rows in with_stable_numbers(found.table).groupby("cluster"):
         certain, unsure = by_certainty(rows)
         shown = pd.concat([certain, unsure[::-1]])
         images = [_small(decode(root / file)) for file in shown["file"]]

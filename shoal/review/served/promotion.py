@@ -18,7 +18,7 @@ from shoal.core.errors import ShoalError
 from shoal.core.records import record_from_json
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.run_folder import RunFolder, in_order
+from shoal.engine.store.run_folder import SETTINGS, RunFolder, in_order
 from shoal.review.mlflow_log.champions import (
     APPROVED,
     PROMOTED,
@@ -53,7 +53,8 @@ def champion_run(settings: Settings, runs: Path) -> RunFolder | None:
     Raises:
         PromotionError: MLflow does not answer, or the run's folder is not there.
     """
-    return champion_with_version(settings, runs)[0]
+    run, _ = champion_with_version(settings, runs)
+    return run
 
 
 def champion_with_version(settings: Settings, runs: Path) -> tuple[RunFolder | None, str | None]:
@@ -62,30 +63,38 @@ def champion_with_version(settings: Settings, runs: Path) -> tuple[RunFolder | N
     Raises:
         PromotionError: see `champion_run`.
     """
-    name, version = _champion(settings)
-    if version is None:
-        return None, None
-    run = str(version.tags.get("shoal.run", ""))
-    if not run or not (runs / run / "settings.yaml").is_file():
+    name = name_of_model(settings)
+    with answering(settings) as client:
+        if not is_registered(client, name) or (version := champion_version(client, name)) is None:
+            return None, None
+        run = run_of_version(client, name, version)
+    folder = _folder_of_run(runs, run)
+    if folder is None:
         raise PromotionError(
             f"the champion models:/{name}@{CHAMPION} comes from run {run or 'unknown'}, whose folder is not in {runs}: "
             "restore the folder, or give the alias to a version whose run is there"
         )
-    return RunFolder(runs / run), str(version.version)
+    return folder, version
 
 
-def _champion(settings: Settings) -> tuple[str, Any]:
-    name = named(settings)
-    with asked(settings) as client:
-        if not client.search_registered_models(f"name = '{name}'"):
-            return name, None
-        version = client.get_registered_model(name).aliases.get(CHAMPION)
-        if version is None:
-            return name, None
-        return name, client.get_model_version(name, version)
+def is_registered(client: Any, name: str) -> bool:
+    """Return whether MLflow has a registered model of a name."""
+    return bool(client.search_registered_models(f"name = '{name}'"))
 
 
-def named(settings: Settings) -> str:
+def run_of_version(client: Any, name: str, version: str) -> str:
+    """Return the name of the run that a version comes from; empty where MLflow does not know it."""
+    return str(client.get_model_version(name, version).tags.get("shoal.run", ""))
+
+
+def _folder_of_run(runs: Path, name: str) -> RunFolder | None:
+    """Return a run by its name; None where its folder is not there."""
+    if name and (runs / name / SETTINGS).is_file():
+        return RunFolder(runs / name)
+    return None
+
+
+def name_of_model(settings: Settings) -> str:
     """Return the registered name of these settings.
 
     Raises:
@@ -100,8 +109,8 @@ def named(settings: Settings) -> str:
 
 
 @contextlib.contextmanager
-def asked(settings: Settings) -> Iterator[Any]:
-    """Give a client of the MLflow that these settings name; say what failed where it does not answer.
+def answering(settings: Settings) -> Iterator[Any]:
+    """Yield a client of the MLflow that these settings name; say what failed if it does not answer.
 
     Raises:
         PromotionError: MLflow does not answer, or refuses the request.
@@ -158,7 +167,7 @@ def execute_decision(run: RunFolder) -> str | None:
     name = registered_name(settings)
     if decision is None or name is None:
         return None
-    with asked(settings) as client:
+    with answering(settings) as client:
         version = version_of(client, run, name)
         known = [move.version for move in history(client, name) if move.kind == PROMOTED]
         if decision.promoted and version not in known:
@@ -240,8 +249,8 @@ def approve(run: RunFolder, why: str = "") -> Moved:
         PromotionError: MLflow does not answer, or has no model of the run.
     """
     settings = run.settings()
-    name = named(settings)
-    with asked(settings) as client:
+    name = name_of_model(settings)
+    with answering(settings) as client:
         version = version_of(client, run, name)
         _note_moves(client, name, run.path.parent)
         before = champion_version(client, name)
@@ -265,8 +274,8 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> Moved:
         PromotionError: MLflow does not answer, or there is no champion or none before it.
     """
     settings, name = _model(which, runs)
-    with asked(settings) as client:
-        if not client.search_registered_models(f"name = '{name}'"):
+    with answering(settings) as client:
+        if not is_registered(client, name):
             raise PromotionError(f"MLflow has no model {name!r}: give one of {_listed(_names(client))}")
         _note_moves(client, name, runs)
         before = champion_version(client, name)
@@ -276,10 +285,11 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> Moved:
                 f"{name!r} had no champion before version {before or 'none'}: there is nothing to return to; "
                 "`shoal promote RUN` makes the model of another run the champion"
             )
-        run = client.get_model_version(name, move.version).tags.get("shoal.run", "")
-    if (runs / run / "settings.yaml").is_file():
+        run = run_of_version(client, name, move.version)
+    folder = _folder_of_run(runs, run)
+    if folder is not None:
         message = f"{move.who} returned from models:/{name}/{before} to models:/{name}/{move.version}: {move.why}"
-        RunFolder(runs / run).event(MOVED, message=message)
+        folder.event(MOVED, message=message)
     return Moved(name, move.version, run, before, move)
 
 
@@ -290,11 +300,11 @@ def _model(which: str | None, runs: Path) -> tuple[Settings, str]:
     if found:
         settings = RunFolder(found[-1].parent).settings()
     if which is not None:
-        if which == "latest" or (runs / which / "settings.yaml").is_file() or Path(which, "settings.yaml").is_file():
+        if which == "latest" or (runs / which / SETTINGS).is_file() or Path(which, SETTINGS).is_file():
             settings = RunFolder.find(which, runs).settings()
-            return settings, named(settings)
+            return settings, name_of_model(settings)
         return settings, which
-    with asked(settings) as client:
+    with answering(settings) as client:
         names = _names(client)
     if len(names) != 1:
         raise PromotionError(f"{len(names)} models have a champion: name one of {_listed(names)}")
@@ -319,10 +329,10 @@ def _note_moves(client: Any, name: str, runs: Path) -> Move | None:
     version = champion_version(client, name)
     moves = history(client, name)
     if version is not None and not any(move.version == version for move in moves):
-        run = runs / str(client.get_model_version(name, version).tags.get("shoal.run", ""))
+        run = _folder_of_run(runs, run_of_version(client, name, version))
         decision = None
-        if (run / "settings.yaml").is_file():
-            decision = decision_of(RunFolder(run))
+        if run is not None:
+            decision = decision_of(run)
         if decision is not None and decision.promoted:
             make_champion(client, name, version, PROMOTED, _night_of(user()), decision.why)
             return None
@@ -340,9 +350,9 @@ def note_approval(settings: Settings) -> Move | None:
     Raises:
         PromotionError: MLflow does not answer.
     """
-    name = named(settings)
-    with asked(settings) as client:
-        if not client.search_registered_models(f"name = '{name}'"):
+    name = name_of_model(settings)
+    with answering(settings) as client:
+        if not is_registered(client, name):
             return None
         return _note_moves(client, name, places.runs())
 

@@ -32,7 +32,7 @@ SETTINGS_OF_PAGE = {
     "_mlflow_model_registry_promo_modal_dismissed_v1": "true",
     "mlflow.telemetry.info.alert.dismissed_v1": "true",
 }
-"""What MLflow's page keeps in the browser: it opens with runs, not with language models, and without pop-ups."""
+"""Settings that MLflow's page keeps in the browser: it opens with runs, not language models, and without pop-ups."""
 HEAD = f"""<style>[data-assistant-ui="true"] {{ display: none !important; }}</style>
 <script>
   for (const [key, value] of Object.entries({json.dumps(SETTINGS_OF_PAGE)})) {{
@@ -40,7 +40,7 @@ HEAD = f"""<style>[data-assistant-ui="true"] {{ display: none !important; }}</st
   }}
 </script>
 """
-"""What is added to the head of MLflow's page; what a user chose stays."""
+"""HTML that is added to the head of MLflow's page; settings that a user chose stay."""
 LOGIN_PAGE = """<!doctype html>
 <meta charset="utf-8">
 <title>MLflow: log in</title>

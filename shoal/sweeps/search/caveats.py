@@ -1,4 +1,4 @@
-"""How far a search's result can be trusted, in sentences for the page, MLflow's note and the command line."""
+"""Sentences on how far to trust a search's result, for the page, MLflow's note and the command line."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MAX_LISTED = 10
 """Trials that are listed as equally good."""
 
 
-def shown(value: Value) -> str:
+def value_in_words(value: Value) -> str:
     """Return a setting's value as people read it, with four digits.
 
-    >>> shown(0.000123456), shown(None), shown(True), shown(64)
+    >>> value_in_words(0.000123456), value_in_words(None), value_in_words(True), value_in_words(64)
     ('0.0001235', 'none', 'true', '64')
     """
     if value is None:
@@ -87,8 +87,8 @@ def edge_sentences(definition: SearchDefinition, result: SearchResult) -> list[s
     if best is None:
         return []
     return [
-        f"The best value of {path}, {shown(best.values[path])}, lies at the end of its range: a wider range may hold a "
-        "better one."
+        f"The best value of {path}, {value_in_words(best.values[path])}, lies at the end of its range: a wider range "
+        "may hold a better one."
         for path, varied in definition.vary.items()
         if is_at_end(varied, best.values[path])
     ]

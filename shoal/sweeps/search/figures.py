@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from shoal.review.pages.figures import PALETTE
 from shoal.review.results.fonts import make_drawable
-from shoal.sweeps.search.caveats import shown
+from shoal.sweeps.search.caveats import value_in_words
 from shoal.sweeps.search.definition import SearchDefinition, Varied
 from shoal.sweeps.search.importance import Importance
 from shoal.sweeps.search.result import FINISHED, STOPPED, SearchResult
@@ -172,8 +172,8 @@ def draw_slice(axes: Axes, path: str, varied: Varied, result: SearchResult) -> N
     if varied.choices is not None:
         order = {repr(choice): place for place, choice in enumerate(varied.choices)}
         places = {number: float(order[repr(value)]) for number, value in values.items()}
-        turned = max(len(shown(choice)) for choice in varied.choices) * len(varied.choices) > 30
-        axes.set_xticks(range(len(order)), [shown(choice) for choice in varied.choices], rotation=45 * turned)
+        turned = max(len(value_in_words(choice)) for choice in varied.choices) * len(varied.choices) > 30
+        axes.set_xticks(range(len(order)), [value_in_words(choice) for choice in varied.choices], rotation=45 * turned)
         axes.set_xlim(-0.5, len(order) - 0.5)
     else:
         places = {number: float(value) for number, value in values.items() if isinstance(value, int | float)}

@@ -1,4 +1,4 @@
-"""How much each setting decides which trials are good, by fANOVA, beside the share that chance gives it.
+"""The importance of each setting for the scores of trials, by fANOVA, beside the share that chance gives it.
 
 Functional ANOVA (Hutter, Hoos and Leyton-Brown 2014) fits a random forest and splits the variance of its predictions by
 settings. The forest is fitted to the ranks of trials instead of scores, for two reasons: one very bad trial does not
@@ -47,8 +47,8 @@ class Importance:
     by_chance: float
 
     @property
-    def seen(self) -> bool:
-        """Whether the share is larger than chance gives."""
+    def above_chance(self) -> bool:
+        """Whether the share is larger than chance makes it."""
         return self.share > self.by_chance
 
 

@@ -1,4 +1,4 @@
-"""How far the scores of trials differ by their seeds alone.
+"""The difference between the scores of trials that comes from their seeds alone.
 
 All trials have the same seeds. What a seed does to all trials alike is no noise between them: the noise is what is left
 after the mean of each trial and the mean of each seed are subtracted (a two-way layout without interaction).

@@ -20,7 +20,7 @@ FILE = "method.json"
 
 
 def with_chosen_method(definition: SearchDefinition, tell: Callable[[str], None] = lambda _: None) -> SearchDefinition:
-    """Return the definition with the method that `method.name: auto` stands for.
+    """Check a definition, and return it with the method that `method.name: auto` stands for.
 
     The choice is kept in the folder of the search: later calls continue with the same method, whatever was added to
     the data set or installed since.
@@ -30,8 +30,9 @@ def with_chosen_method(definition: SearchDefinition, tell: Callable[[str], None]
         tell: takes the sentences on the choice.
 
     Raises:
-        ShoalError: the data set cannot be prepared, or the search cannot be executed with that method.
+        ShoalError: the search cannot be executed (`check_search`), or the data set cannot be prepared.
     """
+    check_search(definition)
     if not definition.leaves_method_open:
         return definition
     asked = definition.settings_with({})

@@ -15,7 +15,7 @@ from shoal.engine.store.codec import write_atomic
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.sweeps.files import report_links, write_result_files
-from shoal.sweeps.search.caveats import caveats, shown
+from shoal.sweeps.search.caveats import caveats, value_in_words
 from shoal.sweeps.search.definition import NEIGHBOURS, SearchDefinition
 from shoal.sweeps.search.figures import draw_search
 from shoal.sweeps.search.importance import Importance, importances
@@ -62,7 +62,7 @@ def write_search(definition: SearchDefinition, result: SearchResult, *, left: in
         importance=importance,
         level={trial.number for trial in result.level_with_best()},
         rows=[(trial, trial.last_score, report_links(trial.runs)) for trial in ranked(result)],
-        shown=shown,
+        value_in_words=value_in_words,
     )
     return importance
 

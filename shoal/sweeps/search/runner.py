@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from shoal.sweeps.search.definition import SearchDefinition, SearchError, check_search
+from shoal.sweeps.search.definition import SearchDefinition, SearchError
 from shoal.sweeps.search.importance import Importance
 from shoal.sweeps.search.open_method import with_chosen_method
 from shoal.sweeps.search.proposals import most_trials, propose
@@ -84,7 +84,6 @@ def open_search(definition: SearchDefinition, watch: Watch | None = None) -> Ite
         ShoalError: the definition cannot be executed, or another process works on the search.
     """
     definition = with_chosen_method(definition)
-    check_search(definition)
     settings = definition.settings_with({})
     key = ("shoal.search", definition.name)
     tags = {"shoal.score": definition.score, "shoal.sampler": definition.sampler, "shoal.pruner": definition.pruner}
@@ -98,7 +97,7 @@ def open_search(definition: SearchDefinition, watch: Watch | None = None) -> Ite
 
 
 def run_search(definition: SearchDefinition, watch: Watch | None = None) -> SearchResult:
-    """Execute the trials that are left, and write the page; arguments and errors as of `open_search`."""
+    """Execute the trials that are left, and write the page; arguments and errors as in `open_search`."""
     with open_search(definition, watch) as search:
         for _ in search.left():
             search.execute_next()

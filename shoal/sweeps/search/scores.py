@@ -19,7 +19,7 @@ from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FINISHED
 from shoal.methods.scores.neighbours import nearest_samples, neighbour_information, reference_features
-from shoal.review.results.clusters import assigned
+from shoal.review.results.clusters import assign_samples
 from shoal.sweeps.search.definition import CLUSTER_SCORES, NEIGHBOURS, SearchError
 
 MAX_SAMPLES = 5_000
@@ -95,7 +95,7 @@ class Scorer:
 
     def _cluster_score(self, run: RunFolder, round: int) -> float | None:
         try:
-            clusters = assigned(run, round, self._call, judge=self.name != NEIGHBOURS)
+            clusters = assign_samples(run, round, self._call, judge=self.name != NEIGHBOURS)
         except ShoalError as error:
             raise SearchError(f"the score {self.name!r} of run {run.name} cannot be computed: {error}") from error
         if self.name != NEIGHBOURS:

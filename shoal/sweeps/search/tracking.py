@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shoal.review.mlflow_log.parent import ParentRun
 from shoal.review.mlflow_log.rounds import allowed_name, metric_name
-from shoal.sweeps.search.caveats import caveats, shown
+from shoal.sweeps.search.caveats import caveats, value_in_words
 from shoal.sweeps.search.definition import SearchDefinition
 from shoal.sweeps.search.importance import Importance
 from shoal.sweeps.search.result import SearchResult
@@ -42,6 +42,6 @@ def note(definition: SearchDefinition, result: SearchResult) -> str:
     best = result.best_trial
     if best is None or best.score is None:
         return head
-    settings = "\n".join(f"- `{setting}`: {shown(value)}" for setting, value in best.values.items())
+    settings = "\n".join(f"- `{setting}`: {value_in_words(value)}" for setting, value in best.values.items())
     summary = f"Best: trial {best.number} with {result.score} {best.score:.4f}\n\n{settings}"
     return "\n\n".join((head, summary, *caveats(definition, result)))

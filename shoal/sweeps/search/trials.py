@@ -28,7 +28,7 @@ FAIL = "FAIL"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a trial.
+    """The outcome of a trial.
 
     Attributes:
         state: COMPLETE, PRUNED or FAIL.
@@ -60,7 +60,7 @@ class NoScore(ShoalError):
 
 @dataclass(frozen=True)
 class TrialContext:
-    """What the trials of a search share.
+    """The things that all trials of a search share.
 
     Attributes:
         definition: of the search.

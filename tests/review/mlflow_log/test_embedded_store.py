@@ -25,7 +25,7 @@ from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log import tracking
 from shoal.review.mlflow_log.distinctions import title
-from shoal.review.mlflow_log.embedded_store import broken, newest_revision, ready_store, store_uri
+from shoal.review.mlflow_log.embedded_store import damage_of, newest_revision, ready_store, store_uri
 from shoal.review.mlflow_log.run import experiment_of, experiment_tags
 
 Make = Callable[..., Any]
@@ -66,7 +66,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     answers = [each.communicate() for each in made]
     assert [each.returncode for each in made] == [0, 0, 0], answers
     assert {out.strip() for out, _ in answers} == {"1"}
-    assert broken(store) is None
+    assert damage_of(store) is None
     assert sorted(path.name for path in store.iterdir() if "mlflow.db" in path.name) == ["mlflow.db"]
     return (store / "mlflow.db").read_bytes()
 
@@ -104,7 +104,7 @@ def test_a_broken_store_is_noticed_and_replaced(home: Path, whole: bytes, how: s
     moved = ready_store(path.parent)
     assert moved is not None
     assert said in moved
-    assert broken(path.parent) is None
+    assert damage_of(path.parent) is None
     assert path.with_name("mlflow.db.broken-1").exists()
     assert ready_store(path.parent) is None
 
@@ -143,7 +143,7 @@ def test_a_store_that_cannot_be_opened_now_is_not_replaced(
         return connect(f"file:{home / 'none' / 'mlflow.db'}?mode=rw", **options)
 
     monkeypatch.setattr(sqlite3, "connect", elsewhere)
-    assert broken(path.parent) is None
+    assert damage_of(path.parent) is None
 
 
 @pytest.mark.parametrize("written", [True, False])

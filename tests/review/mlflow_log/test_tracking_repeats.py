@@ -20,7 +20,7 @@ from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log import rounds as mlflow_rounds
 from shoal.review.mlflow_log.distinctions import title
 from shoal.review.mlflow_log.files import copy_image
-from shoal.review.mlflow_log.models import models_of, ready
+from shoal.review.mlflow_log.models import is_ready, models_of
 from shoal.review.mlflow_log.run import KIND, MAX_PARAMETER_CHARACTERS, NOTE
 from shoal.review.mlflow_log.tracking import sync
 from shoal.review.results.result import run_result
@@ -92,7 +92,7 @@ def everything(client: MlflowClient, experiment: str) -> dict[str, Any]:
         },
         "models": {
             name: (
-                ready(model),
+                is_ready(model),
                 sorted((m.key, m.step, m.value, m.dataset_digest) for m in model.metrics),
                 sorted(each.path for each in client.list_logged_model_artifacts(model.model_id)),
             )

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shoal.review.mlflow_log import uploads
-from shoal.review.mlflow_log.uploads import VARIABLE, time_to_send
+from shoal.review.mlflow_log.uploads import VARIABLE, longer_timeout
 
 
 class SlowStore(http.server.BaseHTTPRequestHandler):
@@ -54,7 +54,7 @@ def test_a_file_that_takes_longer_than_an_answer_may_arrives(
     (tmp_path / "model" / "server.safetensors").write_bytes(b"x" * 1000)
     with pytest.raises(MlflowException):
         store.log_artifacts(str(tmp_path / "model"))
-    with time_to_send(tmp_path):
+    with longer_timeout(tmp_path):
         store.log_artifacts(str(tmp_path / "model"))
     assert os.environ[VARIABLE] == "1"
 
@@ -63,11 +63,11 @@ def test_what_a_user_allows_is_added_to_and_comes_back(tmp_path: Path, monkeypat
     (tmp_path / "large").touch()
     os.truncate(tmp_path / "large", 3_000_000_000)  # sparse
     monkeypatch.setenv(VARIABLE, "60")
-    with time_to_send(tmp_path / "large"), time_to_send():
+    with longer_timeout(tmp_path / "large"), longer_timeout():
         assert os.environ[VARIABLE] == "3060"
     assert os.environ[VARIABLE] == "60"
     monkeypatch.delenv(VARIABLE)
-    with time_to_send(tmp_path):
+    with longer_timeout(tmp_path):
         assert os.environ[VARIABLE] == "3120"
     assert VARIABLE not in os.environ
 

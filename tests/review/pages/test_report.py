@@ -320,7 +320,7 @@ def test_large_tables_show_the_largest() -> None:
     assert table is not None
     assert len(table.rows) == MAX_CROSSED
     assert table.rows[0][0] == "1"
-    assert table.left == (5, 0)
+    assert table.left_out == (5, 0)
     assert cross_table(counts.iloc[:0], "label", "client") is None
 
 

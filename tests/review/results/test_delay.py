@@ -41,17 +41,17 @@ def test_a_round_lasts_as_long_as_its_slowest_device():
 
 
 def test_computing_and_narrow_parameters():
-    assert delays(Run(), LinkRates(computing=1.0))["seconds"].tolist() == pytest.approx([0.508, 4.0])
+    assert delays(Run(), LinkRates(compute_factor=1.0))["seconds"].tolist() == pytest.approx([0.508, 4.0])
     assert delays(Run(), LinkRates(parameter_bits=16))["seconds"][1] == pytest.approx(1.0)
 
 
 def test_choosing_samples_takes_its_time():
     run = Run(selecting=[None, 1.0, None])
     assert delays(run)["seconds"][0] == pytest.approx(0.00627 + 0.1, abs=1e-4)
-    assert delays(run, LinkRates(exchanging=0))["seconds"][0] == pytest.approx(0.008)
+    assert delays(run, LinkRates(exchange_factor=0))["seconds"][0] == pytest.approx(0.008)
     other = Run("fedcc", selecting=[None, 1.0, None])
     assert delays(other)["seconds"][0] == pytest.approx(0.008), "a metric of that name is no exchange elsewhere"
-    assert delays(run, LinkRates(exchanging=0, pixel_bits=16))["seconds"][0] == pytest.approx(0.012544)
+    assert delays(run, LinkRates(exchange_factor=0, pixel_bits=16))["seconds"][0] == pytest.approx(0.012544)
 
 
 def test_single_links_have_their_own_rates():

@@ -34,7 +34,7 @@ from shoal.review.results.next_step import next_step
 from shoal.review.results.result import run_result
 from shoal.review.served import judging
 from shoal.review.served.drift import CLUSTERS, UNIFORMITY, find_drift
-from shoal.review.served.judging import Assigned, Decision, HeldOut, JudgingError, compare, encoder_of
+from shoal.review.served.judging import Decision, HeldOut, HeldOutClusters, JudgingError, compare, encoder_of
 from shoal.review.served.promotion import (
     PromotionError,
     champion_run,
@@ -97,7 +97,7 @@ def test_models_of_a_pretrained_encoder_are_judged_by_its_features_too(home: Pat
     checks = 60 * (np.indices((32, 32)).sum(0) % 2 * 2 - 1)
     x = (colour + patterned[:, None, None, None] * checks).astype(np.uint8)
     encoder = frozen_encoder(f"file:{write_scripted(home / 'contrasts.pt', 1.0, Contrasts)}")
-    found = Assigned("a run", patterned, 2)
+    found = HeldOutClusters("a run", patterned, 2)
     data = open_prepared(prepare("digits", places.store()).folder)
     assert HeldOut(data, x, None).score("neighbours", found) < 0.2
     assert HeldOut(data, x, None, encoder).score("neighbours", found) > 0.6

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 from shoal.core.errors import ShoalError
-from shoal.lifecycle.dvc_command import dvc
+from shoal.lifecycle.dvc_command import dvc, refusal
 
 STAGE_VARIABLE = "DVC_STAGE"
 """Set by DVC in the commands of its stages, which hold DVC's lock."""
 
 
-class TrackingError(ShoalError):
+class DvcError(ShoalError):
     """DVC did not take a data set."""
 
 
@@ -32,7 +32,7 @@ def track(path: Path) -> Path | None:
         DVC's pointer to it, a small file for git; None where there is no DVC repository, or within one of its stages.
 
     Raises:
-        TrackingError: DVC refused. The folder is as it was.
+        DvcError: DVC refused. The folder is as it was.
     """
     root = dvc_root(path.parent)
     if root is None or os.environ.get(STAGE_VARIABLE):
@@ -40,9 +40,8 @@ def track(path: Path) -> Path | None:
     # Without --no-relink DVC removes each file and links it from its cache: a kill in between leaves a set without it.
     done = dvc(root, "add", "--no-relink", str(path.resolve()))
     if done.returncode:
-        reason = " ".join((done.stderr or done.stdout).split()).removeprefix("ERROR: ")
-        raise TrackingError(
-            f"the data set is in {path}, but DVC in {root} did not take it ({reason}): run `dvc add {path}` once that "
-            "works"
+        raise DvcError(
+            f"the data set is in {path}, but DVC in {root} did not take it ({refusal(done)}): run `dvc add {path}` "
+            "once that works"
         )
     return path.with_name(f"{path.name}.dvc")

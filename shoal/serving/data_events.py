@@ -1,8 +1,8 @@
-"""Word of new data to Prefect: an event for each deployment that they concern, which starts it.
+"""Events that announce new data to Prefect: one for each deployment that uses the data, which starts it.
 
-A deployment is concerned by a folder that a `watch` of its parameters names, and by the set that its settings name. The
-triggers of prefect.yaml start it at the event. `shoal serve` looks at the watched folders; `shoal data add` and
-`shoal data arrived`, for instance in a hook of git, give word of theirs.
+A deployment uses the folders that a `watch` of its parameters names, and the set that its settings name. The triggers
+of prefect.yaml start it at the event. `shoal serve` watches the folders; `shoal data add` and `shoal data arrived`, for
+instance in a hook of git, announce a set or a folder.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from typing import Any
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.store.codec import write_atomic
-from shoal.serving.deployments import ask
+from shoal.serving.deployments import ask, known_deployments
 
 ARRIVED = "shoal.data.arrived"
 """The event; the triggers of prefect.yaml expect it."""
 RESOURCE = "shoal.arrival."
 """Prefix of the id of the event's resource; the name of a deployment follows."""
-LOOK_SECONDS = 15.0
-"""Time between two looks at the watched folders. Files that changed since the last look may still be copied."""
+CHECK_SECONDS = 15.0
+"""Time between two checks of the watched folders. Files that changed since the last check may still be copied."""
 
 
 @dataclass(frozen=True)
-class Concerned:
-    """A deployment with the data that concern it.
+class DataDeployment:
+    """A deployment with the data that it uses.
 
     Args:
         name: of the deployment.
@@ -46,8 +46,8 @@ class Concerned:
     data: tuple[str, ...]
 
 
-def concerned(deployments: Iterable[dict[str, Any]]) -> list[Concerned]:
-    """Return the deployments that new data may concern.
+def data_deployments(deployments: Iterable[dict[str, Any]]) -> list[DataDeployment]:
+    """Return the deployments that use data, with these data.
 
     Args:
         deployments: as Prefect's API describes them.
@@ -60,17 +60,7 @@ def concerned(deployments: Iterable[dict[str, Any]]) -> list[Concerned]:
         sets = [value["data"]["name"] for value in parameters if isinstance(value.get("data"), dict)]
         names = tuple(name for name in sets if isinstance(name, str))
         if folders or names:
-            found.append(Concerned(each["name"], folders, names))
-    return found
-
-
-def known_deployments(api: str) -> list[dict[str, Any]]:
-    """Return the deployments of a Prefect server.
-
-    Raises:
-        DeploymentError: the server does not answer.
-    """
-    found: list[dict[str, Any]] = ask("POST", f"{api}/deployments/filter", json={}).json()
+            found.append(DataDeployment(each["name"], folders, names))
     return found
 
 
@@ -112,7 +102,7 @@ def announce_data(what: str) -> list[str]:
         return []
     folder = (places.home() / Path(what).expanduser()).resolve()
     names = []
-    for each in concerned(known_deployments(api)):
+    for each in data_deployments(known_deployments(api)):
         # A set that grows from a watched folder is added to by its own nights.
         if folder in each.folders or (what in each.data and not each.folders):
             announce(api, each.name, what)
@@ -144,7 +134,7 @@ def fingerprint(folder: Path) -> str:
 
 
 class FolderWatch:
-    """Looks at the folders that deployments watch, and announces those that changed and then stayed as they are.
+    """Checks the folders that deployments watch, and announces those that changed and then stayed as they are.
 
     Args:
         api: address of Prefect's API.
@@ -159,32 +149,32 @@ class FolderWatch:
         self._thread = threading.Thread(target=self._run, name="watch folders", daemon=True)
 
     def start(self) -> None:
-        """Look every `LOOK_SECONDS`, on a thread of its own, until `stop`."""
+        """Check every `CHECK_SECONDS`, on a thread of its own, until `stop`."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Check no more."""
         self._stopped.set()
 
     def _run(self) -> None:
-        while not self._stopped.wait(LOOK_SECONDS):
+        while not self._stopped.wait(CHECK_SECONDS):
             try:
-                self.look()
+                self.check()
             except (ShoalError, OSError):
-                continue  # the server is busy, or a disk is away: the next look comes soon
+                continue  # the server is busy, or a disk is away: the next check comes soon
 
-    def look(self) -> list[str]:
-        """Announce every folder that differs from its announced state and has not changed since the last look.
+    def check(self) -> list[str]:
+        """Announce every folder that differs from its announced state and has not changed since the last check.
 
         Returns:
-            The deployments that were told.
+            The deployments that an event started.
 
         Raises:
             DeploymentError: the server does not answer.
         """
-        told = []
+        started = []
         announced = self._announced()
-        for each in concerned(known_deployments(self.api)):
+        for each in data_deployments(known_deployments(self.api)):
             for folder in each.folders:
                 key = f"{each.name} {folder}"
                 now = fingerprint(folder)
@@ -194,8 +184,8 @@ class FolderWatch:
                     announce(self.api, each.name, str(folder))
                     announced[key] = now
                     write_atomic(self.memory, json.dumps(announced).encode())
-                    told.append(each.name)
-        return told
+                    started.append(each.name)
+        return started
 
     def _announced(self) -> dict[str, str]:
         """Return the announced state of each deployment's folder; nothing where the file is missing or damaged."""
