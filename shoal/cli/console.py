@@ -116,7 +116,8 @@ def show_result(result: RunResult) -> None:
 def results_table(runs: Sequence[ComparedRun]) -> Table:
     """Return runs side by side: the run, its data, state and method, scores, bytes, seconds."""
     from shoal.methods.scores.metrics import shown_in
-    from shoal.review.results.number_names import WAYS, name_of
+    from shoal.review.results.number_names import name_of
+    from shoal.review.results.result import WAYS
 
     numbers = [{**run.result.metrics, **run.result.quality} for run in runs]
     measured = [metric for metric in shown_in("comparison") if any(metric.name in values for values in numbers)]

@@ -140,7 +140,7 @@ def enroll(
     method = opened.method
     if not isinstance(method, CFL):
         raise RunError(
-            f"run {run.name} is of method {method.name!r}, which has no tree of clusters: enroll clients in a run of cfl"
+            f"run {run.name} is of method {method.name!r}, which has no tree of clusters: give a run of method cfl"
         )
     server = read_state(run, round).server
     if not server.round:
