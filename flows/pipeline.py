@@ -33,7 +33,7 @@ from shoal.tasks.prepare import prepare  # noqa: E402
 def pipeline(settings: Settings, resume: bool = True, again: bool = False) -> dict[str, Any]:
     """Prepare the data, deal them to clients, train in rounds, cluster every sample, and report.
 
-    A finished run with equal settings, data and code is used again: a new one would come to the same.
+    A finished run with equal settings, data and code is used again: a new one would give the same result.
 
     Args:
         settings: Settings of the run, the same as in a settings file and in `--set`.

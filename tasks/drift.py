@@ -1,4 +1,4 @@
-"""The task that looks for drift: new samples that the champion sees otherwise than the old ones."""
+"""The task that tests for drift: new samples that differ from the old ones for the champion's model."""
 
 from __future__ import annotations
 

@@ -126,7 +126,14 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
 
 def _added_data(prepared: Prepared, intake: Intake) -> AddedData:
     manifest = prepared.manifest
-    skipped = tuple((str(file), str(why)) for file, why in manifest.extra.get("skipped", ()))
-    names = tuple(map(str, manifest.extra.get("clients", ())))
-    about = (manifest.name, manifest.kind, manifest.shape, manifest.train, manifest.test)
-    return AddedData(*about, names, skipped, prepared.folder, intake)
+    return AddedData(
+        name=manifest.name,
+        kind=manifest.kind,
+        shape=manifest.shape,
+        train=manifest.train,
+        test=manifest.test,
+        clients=tuple(map(str, manifest.extra.get("clients", ()))),
+        skipped=tuple((str(file), str(why)) for file, why in manifest.extra.get("skipped", ())),
+        folder=prepared.folder,
+        intake=intake,
+    )

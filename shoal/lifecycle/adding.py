@@ -65,13 +65,13 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
     own |= {key: Path(own[key]) for key in PATHS if own.get(key) is not None}
     if options.get("clients") is not None and add is not add_vectors:
         raise DataError(
-            f"--clients names whose each vector of an array is, and {path} is no file of arrays: leave it out"
+            f"--clients names the client of each vector in a file of arrays, and {path} is no such file: leave it out"
         )
     intake = Intake()
     try:
         prepared = add(path, name, places.store(), intake=intake, **own)
     except NothingNew as nothing:
-        # A kill may have come before DVC had what the set has.
+        # An earlier call may have been killed before DVC took the set.
         try:
             track(own_folder(places.store(), name))
         except DvcError as error:

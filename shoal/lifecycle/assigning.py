@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from shoal.core.durable import lock_if_free
 from shoal.core.errors import DataError, ShoalError, brief
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.array_files import is_array_file
@@ -167,12 +167,9 @@ def claimed_batches(folder: Path) -> Iterator[None]:
     Raises:
         AssignError: another process assigns.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AssignError(f"another process assigns files into {folder}: wait for it") from None
+    with lock_if_free(folder / ".lock") as ours:
+        if not ours:
+            raise AssignError(f"another process assigns files into {folder}: wait for it")
         for left in folder.glob(f"*{PART}"):
             shutil.rmtree(left)
         yield
@@ -229,7 +226,7 @@ def known_files(folder: Path) -> dict[str, FileFacts]:
 def new_files(
     watch: Path, champion: _Champion, known: Mapping[str, FileFacts], unreadable: list[str]
 ) -> dict[str, FileFacts]:
-    """Return the files that are new, or whose bytes are others than before, by path below the watched folder.
+    """Return the files that are new, or whose bytes have changed, by path below the watched folder.
 
     Args:
         watch: the watched folder.

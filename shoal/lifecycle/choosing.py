@@ -69,7 +69,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
     Args:
         settings: with `model.clusters` auto, and a scheme of partitions.
         prepared, partition, table: the data set, the folder of its partition, and that partition.
-        train: gives the run that trains the encoder, where features are what clusters are sought among.
+        train: gives the run that trains the encoder, if clusters are sought among its features.
 
     Raises:
         MethodError: too few samples for `choose.max_clusters`, or features that are all the same.

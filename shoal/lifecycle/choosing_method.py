@@ -39,7 +39,7 @@ MAX_ROWS = 20_000
 MIN_CLUSTERS = 10
 """Clusters with which spaces are compared at least: few clusters say little where a client holds few kinds."""
 PIXEL_SIDE = 32
-"""Pixels are compared on images of at most so many pixels a side, averaged."""
+"""Images are averaged down to at most this many pixels a side before their pixels are compared."""
 ENCODED_ROWS = 64
 
 
@@ -135,7 +135,7 @@ def small_pixels(x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def encoded(network: nn.Module, x: Tensor) -> Tensor:
-    """Return what a frozen encoder makes of images in [0, 1]."""
+    """Return the vectors of images in [0, 1] by a frozen encoder, (n, d)."""
     device = next(network.parameters()).device
     return torch.cat([network(part.to(device)).cpu() for part in x.split(ENCODED_ROWS)])
 

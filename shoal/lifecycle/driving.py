@@ -54,7 +54,7 @@ def drive(
         stages: which of `STAGES` to do; a flow does them one by one.
 
     Returns:
-        What the run came to.
+        The result of the run.
 
     Raises:
         RunError: another process works on the run.

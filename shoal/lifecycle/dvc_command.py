@@ -23,7 +23,7 @@ CLOCK_SECONDS = 60.0
 
 
 def dvc(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of DVC; once more where it was refused because of a process that has ended.
+    """Run a command of DVC, a second time if it was refused because of a process that has ended.
 
     Args:
         root: of the DVC repository.

@@ -161,9 +161,7 @@ def _still_valid(
     return None
 
 
-def _embed(
-    images: Prepared, target: str, store: Path, origin: EmbeddedFrom, earlier: Prepared | None = None
-) -> Prepared:
+def _embed(images: Prepared, target: str, store: Path, origin: EmbeddedFrom, earlier: Prepared | None) -> Prepared:
     """Embed the images, group by group, and write the set.
 
     Args:
@@ -216,7 +214,7 @@ def embedded_groups(
     width: int,
     scratch: Path,
     watch: Watch,
-    known: Mapping[str, np.ndarray] | None = None,
+    known: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
     """Return the vectors float32 (samples, width) of each part; groups that are done are read from `scratch`.
 
@@ -242,7 +240,7 @@ def embedded_groups(
         if path.is_file():
             vectors = np.load(path, allow_pickle=False)
         else:
-            there = (known or {}).get(group.part, np.empty((0, width), np.float32))
+            there = known.get(group.part, np.empty((0, width), np.float32))
             kept = kept_count(group.rows, len(there))
             pieces = [there[group.rows[:kept]]]
             for start in range(kept, len(group.rows), BATCH):

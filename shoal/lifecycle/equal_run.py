@@ -1,4 +1,4 @@
-"""A finished run with equal settings, data and code: its result is what a new run would come to."""
+"""A finished run with equal settings, data and code: a new run would give the same result."""
 
 from __future__ import annotations
 

@@ -83,7 +83,11 @@ def champion_in_use(settings: Settings) -> RunFolder | None:
     """
     if settings.chooses_method:
         return None
-    champion = champion_run(settings, places.runs())
+    return judged_champion(champion_run(settings, places.runs()))
+
+
+def judged_champion(champion: RunFolder | None) -> RunFolder | None:
+    """Return the champion unless its night was cut short before it was judged."""
     if champion is None or (decision_of(champion) is None and not finished(champion)):
         return None
     return champion

@@ -109,7 +109,7 @@ def notify(message: str, kind: str) -> str:
 def append_once(path: Path, line: str, text: str) -> None:
     """Append a line to a file, unless a line of the file ends with a text.
 
-    A night that fails and the automation of Prefect's server both report it, and the file shall show it once.
+    A night that fails and the automation of Prefect's server both report it, and the file must show it once.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as opened:

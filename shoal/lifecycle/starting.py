@@ -100,7 +100,7 @@ def with_open_method(settings: Settings, prepared: Prepared, table: Partition) -
     """Return the settings with the method that `method.name: auto` stands for, and how it was chosen, if it was.
 
     Raises:
-        ShoalError: the settings name what that method does not have or take.
+        ShoalError: the settings name something that the method does not have, or refuses.
     """
     if not settings.chooses_method:
         return settings, None

@@ -16,6 +16,8 @@ from shoal.core.errors import ShoalError
 from shoal.engine.store.private_file import owner_only
 from shoal.serving import watch
 
+START_SECONDS = 120.0
+"""Time in which a part must answer."""
 PART_SECONDS = 15.0
 """Time in which a part may end by itself."""
 GROUP_SECONDS = 3.0
@@ -119,13 +121,13 @@ def run(log: Path, *words: str) -> None:
         raise ServeError(f"`{' '.join(words)}` failed: {(done.stdout + done.stderr).strip()[-800:]}")
 
 
-def wait_for(url: str, child: subprocess.Popen[bytes], log: Path, seconds: float = 120) -> None:
+def wait_for(url: str, child: subprocess.Popen[bytes], log: Path) -> None:
     """Wait until an address answers.
 
     Raises:
         ServeError: the process ended, or nothing answered in time.
     """
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if child.poll() is not None:
             raise ServeError(f"{' '.join(map(str, child.args))} ended at once: see {log}")  # type: ignore[arg-type]
@@ -134,7 +136,7 @@ def wait_for(url: str, child: subprocess.Popen[bytes], log: Path, seconds: float
                 return
         except requests.RequestException:
             time.sleep(0.3)
-    raise ServeError(f"{url} did not answer within {seconds:.0f} s: see {log}")
+    raise ServeError(f"{url} did not answer within {START_SECONDS:.0f} s: see {log}")
 
 
 def stop(child: subprocess.Popen[bytes]) -> None:

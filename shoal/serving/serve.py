@@ -353,7 +353,7 @@ def is_loopback(host: str) -> bool:
     return host == "localhost"
 
 
-def check_port(port: int, option: str, host: str = HOST) -> None:
+def check_port(port: int, option: str, host: str) -> None:
     """Refuse a port that is taken, before anything is started.
 
     Raises:

@@ -12,6 +12,8 @@ import requests
 from shoal.engine.settings import places
 from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, USER, is_of_this_machine, known_login
 
+ANSWER_SECONDS = 2.0
+"""Time in which Prefect's server must answer."""
 server_lost = threading.Event()
 """Set when Prefect's server went out of reach in the middle of a run: its last events cannot be delivered."""
 
@@ -62,13 +64,13 @@ def guard_temporary_server() -> None:
     os.environ["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] = "http://127.0.0.1"  # no origin: it serves no page
 
 
-def server_answers(seconds: float = 2.0) -> bool:
+def server_answers() -> bool:
     """Return whether the Prefect server of PREFECT_API_URL answers; False where the variable is not set."""
     set_prefect_defaults()
     url = os.environ.get("PREFECT_API_URL")
     if not url:
         return False
     try:
-        return requests.get(f"{url.rstrip('/')}/health", timeout=seconds).ok
+        return requests.get(f"{url.rstrip('/')}/health", timeout=ANSWER_SECONDS).ok
     except requests.RequestException:
         return False

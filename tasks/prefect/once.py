@@ -17,7 +17,7 @@ from shoal.engine.rounds.units import Unit, active_run_of, execute
 
 
 class SingleExecution:
-    """A unit of work that is executed at most once; its outcome is kept apart from what Prefect makes of it.
+    """A unit of work that is executed at most once; its outcome does not depend on Prefect.
 
     Args:
         unit: the work.

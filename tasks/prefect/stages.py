@@ -78,7 +78,7 @@ def tag_flow_run(settings: Settings) -> None:
 
 @contextlib.contextmanager
 def closing_warnings(run: RunFolder) -> Iterator[None]:
-    """Log the warnings of a run since now once more at the end, as the closing lines of the flow run."""
+    """Repeat the warnings that a run gets within the block at its end, as the closing lines of the flow run."""
     before = len(run.events())
     try:
         yield

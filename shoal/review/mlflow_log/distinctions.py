@@ -30,7 +30,7 @@ MAX_NAME_CHARACTERS = 250
 MAX_VALUE_CHARACTERS = 24
 """Characters of a setting's value in a name."""
 MAX_RENAMED = 200
-"""When a further setting begins to differ, at most so many runs get a new name: the newest."""
+"""The number of runs, the newest, that get a new name when a further setting begins to differ."""
 COLUMN_PIXELS = 90
 CHARACTER_PIXELS = 7
 MARGIN_PIXELS = 32
@@ -146,7 +146,7 @@ def chosen_settings(settings: Settings) -> dict[str, str]:
 
 
 def title(settings: Settings) -> str:
-    """Return what every name of a run says: method, data, partition, seed.
+    """Return the title of a run, with which all its names end: method, data, partition, seed.
 
     >>> from shoal.engine.settings.run_settings import make_settings
     >>> title(make_settings({"method": "fedcc", "partition": {"kind": "dirichlet", "beta": 0.3}}))
@@ -209,7 +209,7 @@ def value_in_name(value: Any) -> str:
 
 
 def shortened(text: str, characters: int = MAX_NAME_CHARACTERS) -> str:
-    """Return a text that is not longer than so many characters: databases refuse longer names, and the whole run."""
+    """Return a text cut to a number of characters: databases refuse longer names, and the whole run with them."""
     if len(text) > characters:
         return f"{text[: characters - 1]}…"
     return text

@@ -21,8 +21,6 @@ ADDRESSES = (
     ("model_versions", "storage_location"),
 )
 """The columns of MLflow's tables that hold addresses of files."""
-RUN_FOLDER = "shoal.run_folder"
-"""Tag of a run: its folder, relative to the home."""
 
 
 def follow_move(store: Path, file: str) -> list[str]:

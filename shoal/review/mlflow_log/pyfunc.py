@@ -31,13 +31,13 @@ from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Server
-from shoal.methods.contract.context import Context, MethodError
+from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.prediction import Prediction
-from shoal.methods.registry import METHODS
 from shoal.models.frozen import EncoderVersion, is_installed, packages_of
 from shoal.review.mlflow_log.pyfunc_images import EncodedInput
 from shoal.review.mlflow_log.pyfunc_input import samples, takes
 from shoal.review.results.clusters import cluster_facts
+from shoal.review.results.served_method import served_method
 from shoal.review.results.stable_names import NAME, NAME_MEANING
 
 ROOMS = ("core", "data", "models", "methods", "engine", "review")
@@ -81,17 +81,7 @@ class FederatedModel(PythonModel):
         settings = make_settings(about["settings"])
         self.cluster_ids: list[int] | None = about.get("cluster_ids")
         self.spec = DataSpec(**{**about["spec"], "shape": tuple(about["spec"]["shape"])})
-        method = METHODS[settings.method.name](
-            settings.dataclass("method"),
-            Context(
-                self.spec,
-                settings.dataclass("model"),
-                settings.dataclass("local"),
-                settings.dataclass("augment"),
-                settings.seed,
-                encoder_sha256=about.get("encoder_sha256", ""),
-            ),
-        )
+        method = served_method(settings, self.spec, about.get("encoder_sha256", ""))
         self.predictor = method.predictor(read_server(Path(context.artifacts["server"]), about))
         self.encoded: EncodedInput | None = None
         if about.get("embedded"):

@@ -22,7 +22,6 @@ from shoal.review.mlflow_log.distinctions import (
     view,
 )
 from shoal.review.mlflow_log.embedded_store import recorded_uri
-from shoal.review.mlflow_log.moved_store import RUN_FOLDER
 from shoal.review.mlflow_log.rounds import allowed_name, round_stamp
 from shoal.review.mlflow_log.trouble import check_experiment
 from shoal.review.results.result import run_result
@@ -184,7 +183,7 @@ def tags(run: RunFolder) -> dict[str, str]:
     found = {
         "shoal.run": run.name,
         RUN_ID: lineage.id,
-        RUN_FOLDER: stored_path(run.path),
+        "shoal.run_folder": stored_path(run.path),
         "shoal.settings_sha256": lineage.settings_sha256,
         "shoal.data_sha256": lineage.data.digest,
         "shoal.data_dvc": lineage.data.dvc,

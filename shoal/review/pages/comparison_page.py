@@ -100,7 +100,7 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
         ShoalError: too few or too many runs, or the same one twice.
     """
     if not 2 <= len(folders) <= MAX_RUNS:
-        raise ShoalError(f"a page compares 2 to {MAX_RUNS} runs, not {len(folders)}: name so many")
+        raise ShoalError(f"a page compares 2 to {MAX_RUNS} runs, not {len(folders)}: name 2 to {MAX_RUNS}")
     if len({folder.path.resolve() for folder in folders}) < len(folders):
         raise ShoalError("a run is named twice: name different runs")
     runs = [Compared(*each) for each in zip(string.ascii_uppercase, folders, map(run_result, folders), strict=False)]

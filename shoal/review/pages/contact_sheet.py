@@ -24,6 +24,8 @@ _MIN_SIDE = 32
 """Pixels of the shorter side of a small image on the sheet."""
 _MAX_SIDE = 128
 """Pixels of the longer side of a large image on the sheet."""
+_MAX_ROWS = 200
+"""Rows of a sheet; its last line says how many are left out."""
 _FONT = 13
 _MAX_CHARACTERS = 32
 """Characters of a name that are drawn."""
@@ -43,7 +45,6 @@ def contact_sheet(
     *,
     partition: Partition | None = None,
     columns: int = 12,
-    rows: int = 200,
     seed: int = 0,
 ) -> Path:
     """Draw training images, or windows of series as line plots, on a grid with named rows.
@@ -58,7 +59,6 @@ def contact_sheet(
         path: the PNG; its folder is made.
         partition: its clients are shown instead of those that the data name.
         columns: images in a row.
-        rows: maximum number of rows; the last line says how many are left out.
         seed: of the draws.
 
     Raises:
@@ -72,9 +72,9 @@ def contact_sheet(
     prepared = shown
     lines = _sheet_lines(prepared, partition, columns, seed)
     last = ""
-    if len(lines) > rows:
-        last = f"and {len(lines) - rows} more"
-    lines = lines[:rows]
+    if len(lines) > _MAX_ROWS:
+        last = f"and {len(lines) - _MAX_ROWS} more"
+    lines = lines[:_MAX_ROWS]
     shape = prepared.manifest.shape
     if prepared.manifest.kind == "series":
         paint = painter_of(prepared)

@@ -38,14 +38,11 @@ def draw_embedding(run: RunFolder) -> list[Path]:
         The file; none where the run has no features, or too few of them.
     """
     path = run.figures / FILE
-    source = run.path / FEATURES
     tensors = read_cluster_tensors(run, FEATURES)
     table = read_clusters(run)
     if tensors is None or table is None:
         path.unlink(missing_ok=True)
         return []
-    if path.exists() and path.stat().st_mtime >= source.stat().st_mtime:
-        return [path]
     features = tensors["features"].numpy()
     rows = tensors["rows"].numpy()
     points = plane(features)

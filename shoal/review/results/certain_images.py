@@ -13,6 +13,8 @@ from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError, RunFolder
 
 BATCH = 512
+GAP = 1
+"""Pixels between two images."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,16 @@ def certain_images(run: RunFolder, count: int) -> list[CertainImages]:
     return found
 
 
-def draw_rows(axes: Axes, clusters: list[CertainImages], count: int, gap: int = 1) -> None:
+def draw_rows(axes: Axes, clusters: list[CertainImages], count: int) -> None:
     """Draw a row of images for each cluster, with its size beside it."""
     if not clusters:
         return
     _, height, width = clusters[0].images.shape[1:]
-    step = height + gap
-    sheet = np.full((len(clusters) * step - gap, count * (width + gap) - gap, 3), 255, dtype=np.uint8)
+    step = height + GAP
+    sheet = np.full((len(clusters) * step - GAP, count * (width + GAP) - GAP, 3), 255, dtype=np.uint8)
     for row, each in enumerate(clusters):
         for column, image in enumerate(each.images):
-            left = column * (width + gap)
+            left = column * (width + GAP)
             sheet[row * step : row * step + height, left : left + width] = image.transpose(1, 2, 0)
     axes.imshow(sheet, interpolation="nearest")
     axes.set_xticks([])

@@ -336,7 +336,7 @@ def with_stable_names(run: RunFolder, table: pd.DataFrame, found: Assigned) -> t
 
 
 def stable_names(run: RunFolder, table: pd.DataFrame, found: Assigned) -> StableNames | None:
-    """Return the names of the clusters of a night's run, after those of the champion's; None for a run of no night.
+    """Return the names of a night's clusters, which continue the champion's; None for a run outside nights.
 
     Args:
         run: the run's folder.

@@ -14,7 +14,7 @@ from shoal.review.results.clusters import partition_client_names
 from shoal.review.results.run_data import run_data
 
 MAX_CROSSED = 30
-"""A table shows at most so many rows, and so many columns."""
+"""The largest number of rows, and of columns, of a table."""
 
 
 @dataclass(frozen=True)

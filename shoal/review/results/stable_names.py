@@ -1,4 +1,4 @@
-"""The names that the clusters of a night's run have: those of the champion's clusters that they continue.
+"""The names of the clusters of a night's run: those of the champion's clusters that they continue.
 
 A night says in an event of its run which run is the champion. The names are found when the run's cluster table is
 written, kept in clusters.json, and are the column `cluster_id` of the table, so that a number means the same cluster
@@ -47,7 +47,7 @@ class StableNames:
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A cluster table with the names of its clusters, as those of the next one are found by it.
+    """A cluster table with the names of its clusters, from which the clusters of the next table get theirs.
 
     Args:
         run: the run's name.
@@ -68,9 +68,9 @@ def first_names(clusters: int) -> StableNames:
 
 
 def names_after(
-    old: NamedTable, table: pd.DataFrame, clusters: int, centres: np.ndarray | None, taken: int = 0
+    old: NamedTable, table: pd.DataFrame, clusters: int, centres: np.ndarray | None, taken: int
 ) -> StableNames:
-    """Return the names of new clusters, after those of the old ones that they continue.
+    """Return the names of new clusters: those of the old clusters that they continue, or new names.
 
     Args:
         old: the champion's clusters.

@@ -32,14 +32,14 @@ from shoal.data.vector_values import float32_blocks
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import FINISHED
-from shoal.methods.contract.context import Context, MethodError
+from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.prediction import Prediction
-from shoal.methods.registry import METHODS
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.models.encoding import encode_images
 from shoal.models.frozen import FrozenEncoder, frozen_encoder
 from shoal.review.pages.cluster_sheets import MAX_SIDE, Block, by_certainty, draw_sheet, thumbnail
 from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_tensors
+from shoal.review.results.served_method import served_method
 from shoal.review.results.stable_names import NAME, with_stable_numbers
 from shoal.review.served.new_images import fitted, note_changes, one_file
 
@@ -115,7 +115,6 @@ class Predictor:
             )
         checkpoint = read_state(run, round)
         self.round = checkpoint.server.round
-        settings = run.settings()
         self.coding = facts.data.coding or TableCoding(tuple(tidy(name) for name in facts.data.features))
         self.windows = facts.data.windows
         self.on_odd = facts.data.on_odd
@@ -129,11 +128,7 @@ class Predictor:
         if self.embedded is not None:
             self.on_odd = self.embedded.on_odd
             self.image_spec = self.embedded.spec
-        # On the CPU in full precision: new samples are few, and all machines give the same clusters.
-        model, local, augment = (settings.dataclass(name) for name in ("model", "local", "augment"))
-        encoder_sha256 = run.lineage().encoder_sha256
-        context = Context(self.spec, model, local, augment, settings.seed, encoder_sha256=encoder_sha256)
-        method = METHODS[settings.method.name](settings.dataclass("method"), context)
+        method = served_method(run.settings(), self.spec, run.lineage().encoder_sha256)
         self._predict = method.predictor(checkpoint.judged)
         self._centres: torch.Tensor | None = None
         if centres is not None:
@@ -172,7 +167,7 @@ class Predictor:
             return None
         return frozen_encoder(self.embedded.encoder.name, self.embedded.encoder.sha256)
 
-    def assign_images(self, x: np.ndarray, embedding: Embedding = "none") -> dict[str, Column]:
+    def assign_images(self, x: np.ndarray, embedding: Embedding) -> dict[str, Column]:
         """Return the columns of `assign` for images uint8 (n, channels, height, width), encoded if the set is."""
         if self.encoder is not None:
             x = encode_images(self.encoder, x)
@@ -196,7 +191,7 @@ class Predictor:
         confidence = found.soft.float().gather(1, found.cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
         return {"cluster": found.cluster.numpy(), "confidence": confidence.numpy()}
 
-    def assign_array(self, x: np.ndarray, embedding: Embedding = "none") -> pd.DataFrame:
+    def assign_array(self, x: np.ndarray, embedding: Embedding) -> pd.DataFrame:
         """Return a row a sample: row, cluster, confidence, with centres distance, and on request the embedding.
 
         Args:
@@ -296,7 +291,7 @@ def _no_image(source: Path, intake: Intake) -> DataError:
 
 
 def _predict_images(
-    predictor: Predictor, source: Path, on_odd: str, embedding: Embedding, only: Collection[str] | None = None
+    predictor: Predictor, source: Path, on_odd: str, embedding: Embedding, only: Collection[str] | None
 ) -> Predicted:
     intake = Intake()
     paths, root, skipped = _images_of(predictor, source, intake, only)

@@ -238,12 +238,12 @@ class Moved:
         return asdict(self)
 
 
-def approve(run: RunFolder, why: str = "") -> Moved:
+def approve(run: RunFolder, why: str) -> Moved:
     """Make a run's model the champion of its name, and record who did so and why.
 
     Args:
         run: a finished run whose model is registered.
-        why: the reason.
+        why: the reason; may be empty.
 
     Raises:
         PromotionError: MLflow does not answer, or has no model of the run.

@@ -27,7 +27,7 @@ BEST = "best.yaml"
 NEIGHBOURS_WORDS = "how much samples that look alike share clusters, beyond chance; 1 at most, no label needed"
 
 
-def write_search(definition: SearchDefinition, result: SearchResult, *, left: int = 0) -> list[Importance]:
+def write_search(definition: SearchDefinition, result: SearchResult, *, left: int) -> list[Importance]:
     """Write the page, and the files that belong to it, into the folder of a search.
 
     Args:

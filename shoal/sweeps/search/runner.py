@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from shoal.sweeps.search.definition import SearchDefinition, SearchError
 from shoal.sweeps.search.importance import Importance
+from shoal.sweeps.search.mlflow_result import log_result
 from shoal.sweeps.search.open_method import with_chosen_method
 from shoal.sweeps.search.proposals import most_trials, propose
 from shoal.sweeps.search.result import SearchResult, TrialRow, result_from_trials
 from shoal.sweeps.search.scores import Scorer
 from shoal.sweeps.search.store import SearchStore, open_store
-from shoal.sweeps.search.tracking import log_result
 from shoal.sweeps.search.trials import TrialContext, execute
 from shoal.sweeps.sweep import Watch, open_sweep, parent_run
 
