@@ -25,7 +25,7 @@ from shoal.engine.settings.run_settings import Settings  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
 from shoal.engine.store.warm_start import WarmStart, WarmStartError  # noqa: E402
 from shoal.flows.tell import tell_failure  # noqa: E402
-from shoal.lifecycle.claim import claimed, claimed_nights, claimed_run, finished  # noqa: E402
+from shoal.lifecycle.claim import claimed, claimed_nights, claimed_run, is_done  # noqa: E402
 from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS  # noqa: E402
 from shoal.lifecycle.night_settings import NightSettings  # noqa: E402
 from shoal.lifecycle.nights import (  # noqa: E402
@@ -132,7 +132,7 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
     tell_left_out(settings, taken, log)
     settings, choice = choose_night_method(settings, Path(taken.folder))
     judged = judged_run(settings, taken.digest)
-    if judged is not None and not finished(judged):  # cut short before MLflow had the decision
+    if judged is not None and not is_done(judged):  # cut short before MLflow had the decision
         with claimed(judged):
             report_and_decide(judged, night)
         champion = champion_in_use(settings)
@@ -245,7 +245,7 @@ def train_and_decide(
         run.event(DRIFTED, **{**each.to_json(), "message": each.sentence()})
     with time_limit("the training", night):
         drive_as_task_runs(run, (ROUNDS, CLUSTERS))
-    tell_changes(run)
+    record_changes(run)
     champion_path = None if champion is None else str(champion.path)
     decision = compare.with_options(timeout_seconds=night.minutes * 60)(str(run.path), champion_path, data, night)
     keep_decision(run, decision, drifts)
@@ -253,7 +253,7 @@ def train_and_decide(
     return decision
 
 
-def tell_changes(run: RunFolder) -> None:
+def record_changes(run: RunFolder) -> None:
     """Write to the run's events what became of the champion's clusters: the report shows them."""
     recorded = {event.message for event in run.events() if event.kind == CHANGED}
     for change in changes_of(run):

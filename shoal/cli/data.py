@@ -49,9 +49,9 @@ def prepare_command(
     Raw files come from the folder that SHOAL_DATA_MIRROR names; without it they are downloaded.
     """
     from shoal.cli.data_tables import print_manifest
-    from shoal.lifecycle.progress import prepare_shown
+    from shoal.lifecycle.progress import prepare_with_bar
 
-    print_manifest(prepare_shown(name, force=force, options=_options(option or [])))
+    print_manifest(prepare_with_bar(name, force=force, options=_options(option or [])))
 
 
 def _options(texts: list[str]) -> dict[str, int]:
@@ -113,7 +113,7 @@ def partition_set(
     from shoal.data.partition.store import ensure_partition, partition_folder, write_partition
     from shoal.engine.settings import places
     from shoal.engine.store.represent import has_clients
-    from shoal.lifecycle.progress import prepare_shown
+    from shoal.lifecycle.progress import prepare_with_bar
     from shoal.review.pages.partition_figure import partition_figure
 
     store = places.store()
@@ -122,7 +122,7 @@ def partition_set(
         {"clients": clients, "beta": beta, "minimum": minimum, "labels": labels, "p": p, "column": column},
         {"validation": validation, "stratified": stratified, "transform": transform, "groups": groups},
     )
-    prepared = prepare_shown(name)
+    prepared = prepare_with_bar(name)
     partition = ensure_partition(store, prepared, settings, limit=limit, seed=seed)
     folder = partition_folder(store, prepared, settings, limit, seed)
     if out is not None:

@@ -65,7 +65,7 @@ def log_one(run: RunFolder) -> str:
     from shoal.review.mlflow_log.tracking import shown_uri
     from shoal.review.mlflow_log.trouble import last_trouble
     from shoal.review.mlflow_log.whole_run import check_whole
-    from shoal.review.served.record import LogRun, PromoteModel
+    from shoal.review.served.record import LogRun, RegisterModel
 
     settings = run.settings()
     if run.status().state != FINISHED:
@@ -76,7 +76,7 @@ def log_one(run: RunFolder) -> str:
     with run.locked():
         if not LogRun(run.path).execute():
             raise NotLogged(str(last_trouble(run)))
-        version = PromoteModel(run.path).execute()
+        version = RegisterModel(run.path).execute()
     named = ""
     if version:
         named = f", version {version} of its model"

@@ -34,7 +34,7 @@ from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder, write_lineage
 from shoal.lifecycle.embedding import embed as embed_images
 from shoal.lifecycle.preparing import with_known_choices
-from shoal.lifecycle.progress import prepare_shown
+from shoal.lifecycle.progress import prepare_with_bar
 from shoal.lifecycle.run_views import make_figures
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.methods.scores.metrics import shown_in
@@ -69,7 +69,7 @@ def prepare(params: Params = Path("params.yaml")) -> None:
     if not is_built_in(data.name) and not data.name.startswith(PREFIX):
         print(stage_own(places.store(), data.name))
         return
-    prepared = prepare_shown(data.name, force=True, options=data.options or None)
+    prepared = prepare_with_bar(data.name, force=True, options=data.options or None)
     if prepared.manifest.name != data.name:
         raise DataError(
             f"dvc.yaml names the folder of a set after data.name: in {params} write data.name: "
@@ -146,7 +146,7 @@ def report() -> None:
     """Write the report of the run; figures are drawn again if the code that draws them has changed."""
     with kept_run() as run:
         make_figures(run)
-        shutil.copy(write_report(run, beside=False), RESULTS / "report.html")
+        shutil.copy(write_report(run, in_run_folder=False), RESULTS / "report.html")
 
 
 def _settings(params: Path) -> Settings:

@@ -28,7 +28,7 @@ from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle.kept_choices import known_choice, write_choice
-from shoal.lifecycle.progress import steps_shown
+from shoal.lifecycle.progress import step_bar
 from shoal.methods.clustering.cluster_number import ClientSamples, Search, Traffic, find_cluster_number, project
 from shoal.methods.contract.context import Context
 from shoal.methods.features.feature_clustering import ENCODED_ROWS, FeatureClustering
@@ -84,7 +84,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
     if trains_encoder(settings, prepared):
         run = train(encoder_settings(settings), partition)
     search = Search(choose.min_clusters, choose.max_clusters)
-    with one_thread(), steps_shown("number of clusters") as watch:
+    with one_thread(), step_bar("number of clusters") as watch:
         components = SAMPLE_COMPONENTS
         power = 0.0
         if run is not None:

@@ -113,14 +113,14 @@ def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) 
         except RunError:
             claim.close()
             continue
-        if finished(run):
+        if is_done(run):
             claim.close()
             return None  # a schedule wants a new run
         return run, claim
     return None
 
 
-def finished(run: RunFolder) -> bool:
+def is_done(run: RunFolder) -> bool:
     """Return whether nothing is left to do: the rounds, and of a claimed run what the pipeline does after them."""
     last = [event.kind for event in run.events() if event.kind in (BEGAN, ENDED)][-1:]
     return run.is_finished() and last != [BEGAN]

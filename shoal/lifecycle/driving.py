@@ -23,7 +23,7 @@ from shoal.review.results.clusters import FindClusters, has_clusters
 from shoal.review.results.result import RunResult, run_result
 from shoal.review.results.run_list import keep_line
 from shoal.review.results.views import source_of_report
-from shoal.review.served.record import LogRun, PromoteModel
+from shoal.review.served.record import LogRun, RegisterModel
 
 ROUNDS = "rounds"
 CLUSTERS = "clusters"
@@ -108,7 +108,7 @@ def record(run: RunFolder, runner: Runner, tracker: Tracker) -> None:
     reported = tracker.close() if tracker.live else trouble_reported(run)
     logged = runner.submit(LogRun(run.path, reported=reported)).result()
     if logged:
-        runner.submit(PromoteModel(run.path)).result()
+        runner.submit(RegisterModel(run.path)).result()
     if source_of_report(run) != before:  # the report names the MLflow run, or says that MLflow does not answer
         make_report(run)
         if logged:

@@ -36,7 +36,7 @@ from shoal.engine.store.embedded import PREFIX, EmbeddedFrom, embedded_from
 from shoal.engine.store.verified import open_verified
 from shoal.lifecycle.dvc_tracking import STAGE_VARIABLE, DvcError, track
 from shoal.lifecycle.embed_stage import add_stage, commit_stage, is_stage, stage_script
-from shoal.lifecycle.progress import prepare_shown, steps_shown
+from shoal.lifecycle.progress import prepare_with_bar, step_bar
 from shoal.models.encoder_names import slug
 from shoal.models.encoding import BATCH, encode_images
 from shoal.models.frozen import encoder_version, frozen_encoder
@@ -87,7 +87,7 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
         DataError: the set holds no images, or the name is taken. EncoderError: the encoder is not installed.
     """
     store = places.store()
-    images = open_verified(prepare_shown(name).folder)
+    images = open_verified(prepare_with_bar(name).folder)
     if images.manifest.kind != "image":
         raise DataError(f"{name!r} holds {images.manifest.kind}s, and an encoder takes images: name a set of images")
     if stage:
@@ -174,7 +174,7 @@ def _embed(images: Prepared, target: str, store: Path, origin: EmbeddedFrom, ear
     scratch = store / SCRATCH / target
     _begin(scratch, origin)
     network = frozen_encoder(origin.encoder.name, origin.encoder.sha256)
-    with steps_shown(f"images of {images.manifest.name}") as watch:
+    with step_bar(f"images of {images.manifest.name}") as watch:
         vectors = embedded_groups(
             images, network.to(origin.device), network.features, scratch, watch, known=known_vectors(earlier)
         )

@@ -6,7 +6,7 @@ from shoal.engine.settings.hardware import resolve
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.lineage import Environment, Lineage, encoder_of_run, here
 from shoal.engine.store.run_folder import RunFolder
-from shoal.lifecycle.claim import finished
+from shoal.lifecycle.claim import is_done
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_known_choices
 from shoal.lifecycle.starting import runs_like
 
@@ -36,7 +36,7 @@ def equal_run(settings: Settings) -> RunFolder | None:
         lineage = run.lineage()
         same_data = (lineage.data.digest, lineage.partition.digest) == (prepared.manifest.digest, partition.digest)
         same_machine = lineage.resolved == resolve(settings) and lineage.encoder == encoder
-        if finished(run) and same_data and same_machine and is_same_code(lineage, now):
+        if is_done(run) and same_data and same_machine and is_same_code(lineage, now):
             return run
     return None
 

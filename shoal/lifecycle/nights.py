@@ -9,9 +9,9 @@ from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.store.run_folder import RunFolder, in_order
-from shoal.lifecycle.claim import finished
+from shoal.lifecycle.claim import is_done
 from shoal.lifecycle.preparing import prepare_partition, with_encoder, with_scheme
-from shoal.lifecycle.starting import runs_with, tell_method, with_open_method
+from shoal.lifecycle.starting import record_method, runs_with, with_open_method
 from shoal.lifecycle.taking_in import NightError
 from shoal.methods.registry import METHODS
 from shoal.review.mlflow_log.model_registry import registered_name
@@ -72,7 +72,7 @@ def keep_choice(run: RunFolder, choice: MethodChoice | None) -> None:
     """Keep in the lineage and the events of a night's run how its method was chosen."""
     if choice is not None and run.lineage().method_chosen is None:
         run.set_lineage(method_chosen=choice)
-        tell_method(run, choice)
+        record_method(run, choice)
 
 
 def champion_in_use(settings: Settings) -> RunFolder | None:
@@ -88,7 +88,7 @@ def champion_in_use(settings: Settings) -> RunFolder | None:
 
 def judged_champion(champion: RunFolder | None) -> RunFolder | None:
     """Return the champion unless its night was cut short before it was judged."""
-    if champion is None or (decision_of(champion) is None and not finished(champion)):
+    if champion is None or (decision_of(champion) is None and not is_done(champion)):
         return None
     return champion
 

@@ -15,7 +15,7 @@ from shoal.engine.store.represent import PREFIX, has_clients
 from shoal.lifecycle.choosing_method import known_method
 from shoal.lifecycle.kept_choices import known_choice
 from shoal.lifecycle.preflight import check_method, check_validation
-from shoal.lifecycle.progress import prepare_shown
+from shoal.lifecycle.progress import prepare_with_bar
 from shoal.methods.registry import METHODS
 
 
@@ -26,7 +26,7 @@ def prepare_data(settings: Settings) -> Prepared:
         ShoalError: there is no such set, or the method refuses it or its settings.
     """
     check_method(settings, places.store())
-    return prepare_shown(settings.data.name, options=settings.data.options or None)
+    return prepare_with_bar(settings.data.name, options=settings.data.options or None)
 
 
 def with_known_choices(settings: Settings) -> Settings:

@@ -31,19 +31,19 @@ SHOWN = {metric.name for metric in shown_in("progress")}
 """Metrics of a round that stand beside its bar."""
 
 
-def prepare_shown(name: str, *, force: bool = False, options: Mapping[str, int] | None = None) -> Prepared:
+def prepare_with_bar(name: str, *, force: bool = False, options: Mapping[str, int] | None = None) -> Prepared:
     """Prepare a data set of the store where needed, with a bar on standard error where that takes training.
 
     Raises:
         DataError: as `shoal.engine.store.represent.prepare_set`.
     """
-    shown = steps_shown(f"RotNet of {name}") if name.startswith(PREFIX) else contextlib.nullcontext(None)
+    shown = step_bar(f"RotNet of {name}") if name.startswith(PREFIX) else contextlib.nullcontext(None)
     with shown as watch:
         return prepare_set(name, places.store(), mirror=places.mirror(), force=force, options=options, watch=watch)
 
 
 @contextlib.contextmanager
-def steps_shown(label: str) -> Iterator[Callable[[int, int], None]]:
+def step_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar for work in steps.
 
     Yields:

@@ -80,11 +80,11 @@ def new_run(
     lineage = replace(lineage, clusters_chosen=choice, method_chosen=method)
     run = RunFolder.create(runs or places.runs(), settings, lineage)
     try:
-        tell_method(run, method)
+        record_method(run, method)
         if choice is not None:
-            tell_choice(run, choice)
-        tell_left_out(run, table)
-        tell_scale(run, settings, prepared)
+            record_choice(run, choice)
+        record_left_out(run, table)
+        record_scale(run, settings, prepared)
         if origin is not None:
             origin.keep(run)
         opened = OpenedRun(run)
@@ -111,7 +111,7 @@ def with_open_method(settings: Settings, prepared: Prepared, table: Partition) -
     return settings, method
 
 
-def tell_method(run: RunFolder, choice: MethodChoice | None) -> None:
+def record_method(run: RunFolder, choice: MethodChoice | None) -> None:
     """Write to the run's events which method was chosen and why, and which named settings it does not use."""
     if choice is None:
         return
@@ -120,7 +120,7 @@ def tell_method(run: RunFolder, choice: MethodChoice | None) -> None:
         run.event("settings_unused", level=WARNING, message=choice.unused)
 
 
-def tell_choice(run: RunFolder, choice: Choice) -> None:
+def record_choice(run: RunFolder, choice: Choice) -> None:
     """Write to the run's events how its number of clusters was chosen."""
     tried = f"of {choice.min_clusters} to {choice.max_clusters}"
     curve = [record_to_json(each) for each in choice.curve]
@@ -130,7 +130,7 @@ def tell_choice(run: RunFolder, choice: Choice) -> None:
     run.event("clusters_chosen", message=message, clusters=choice.clusters, curve=curve)
 
 
-def tell_left_out(run: RunFolder, table: Partition) -> None:
+def record_left_out(run: RunFolder, table: Partition) -> None:
     """Write to the run's events which clients do not take part because they have too few samples."""
     left_out = table.settings.get("left_out", {})
     if clients := left_out.get("clients"):
@@ -138,7 +138,7 @@ def tell_left_out(run: RunFolder, table: Partition) -> None:
         run.event("clients_too_small", level=WARNING, message=message, clients=clients)
 
 
-def tell_scale(run: RunFolder, settings: Settings, prepared: Prepared) -> None:
+def record_scale(run: RunFolder, settings: Settings, prepared: Prepared) -> None:
     """Write to the run's events whether columns are standardised, where the settings leave it to the data."""
     if prepared.spec.kind == "image" or getattr(settings.method, "standardise", True) is not None:
         return

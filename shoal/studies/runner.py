@@ -20,7 +20,7 @@ from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FAILED
-from shoal.lifecycle.progress import prepare_shown
+from shoal.lifecycle.progress import prepare_with_bar
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.review.mlflow_log.parent import ParentRun
 from shoal.review.pages.figures import compare_curves
@@ -155,7 +155,7 @@ def run_stage(
         function(study, path)  # refuse a wrong name before any work
     if study.add_data:
         function(study, study.add_data)(study, list(dict.fromkeys(cell.row.key for cell in planned)))
-    prepared = {needed: str(prepare_shown(needed).folder) for needed in study.needs}
+    prepared = {needed: str(prepare_with_bar(needed).folder) for needed in study.needs}
     if study.simulate:
         result = simulated_result(study, scale, planned, overrides, prepared, watch, gather=gather)
         write_study_page(study, result)

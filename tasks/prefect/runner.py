@@ -12,14 +12,14 @@ from shoal.core.errors import brief
 from shoal.engine.rounds.units import AggregateRound, EvaluateRound, TrainCohort, Unit
 from shoal.lifecycle.run_views import MakeViews
 from shoal.review.results.clusters import FindClusters
-from shoal.review.served.record import LogRun, PromoteModel
+from shoal.review.served.record import LogRun, RegisterModel
 from shoal.tasks.aggregate import aggregate
 from shoal.tasks.assign import assign
 from shoal.tasks.evaluate import evaluate
 from shoal.tasks.log import log
 from shoal.tasks.prefect.environment import server_lost
 from shoal.tasks.prefect.once import SingleExecution, take_ticket
-from shoal.tasks.promote import promote
+from shoal.tasks.register import register
 from shoal.tasks.report import report
 from shoal.tasks.train import train
 
@@ -30,7 +30,7 @@ TASKS: dict[type, Any] = {
     FindClusters: assign,
     MakeViews: report,
     LogRun: log,
-    PromoteModel: promote,
+    RegisterModel: register,
 }
 """The task of each kind of unit."""
 

@@ -17,7 +17,7 @@ from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.lineage import FlowRun
 from shoal.engine.store.run_events import Event, is_warning, warning_lines, words_of
 from shoal.engine.store.run_folder import RunFolder
-from shoal.lifecycle.claim import finished
+from shoal.lifecycle.claim import is_done
 from shoal.lifecycle.driving import STAGES, drive
 from shoal.review.results.result import RunResult
 from shoal.tasks.prefect.artifacts import ProgressArtifact
@@ -58,7 +58,7 @@ def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers
 
     with run.locked(), ProgressArtifact(run) as progress, without_tags(), without_task_run_logs():
         take_over(run)
-        if not finished(run):
+        if not is_done(run):
             record_flow_run(run)
         return drive(run, runner_of=runner_of, observers=[log_warning, progress, *observers], stages=stages)
 

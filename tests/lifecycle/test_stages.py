@@ -19,7 +19,7 @@ from shoal.review.mlflow_log import tracking
 from shoal.review.mlflow_log.tracking import Tracker
 from shoal.review.pages import cluster_sheets, embedding_figure, figures, report
 from shoal.review.results import clusters
-from shoal.review.served.record import LogRun, PromoteModel
+from shoal.review.served.record import LogRun, RegisterModel
 
 Make = Callable[..., Any]
 PARTS: dict[str, tuple[Any, str]] = {
@@ -30,7 +30,7 @@ PARTS: dict[str, tuple[Any, str]] = {
     "contact sheets": (cluster_sheets, "draw_cluster_sheets"),
     "report": (report, "write_report"),
     "log": (LogRun, "execute"),
-    "registering": (PromoteModel, "execute"),
+    "registering": (RegisterModel, "execute"),
 }
 """What a finished run gets, and what makes it."""
 DRAWN = ("figures", "figure of features", "contact sheets")

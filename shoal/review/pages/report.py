@@ -53,15 +53,15 @@ MAX_CLIENTS = 200
 """Clients of the last round that are listed, and clients that missed rounds."""
 
 
-def write_report(run: RunFolder, *, beside: bool = True) -> Path:
+def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
     """Write report.html from the run folder; figures are embedded.
 
     The report leaves out parts that the run does not have. It also leaves out parts that fail, and an event says which.
 
     Args:
         run: the run's folder.
-        beside: whether the page stays beside the run's other files: it then links to them, and says how to repeat the
-            run from them. Otherwise it is a copy that a DVC stage keeps.
+        in_run_folder: whether the page stays in the run's folder: it then links to the other files there, and says how
+            to repeat the run from them. Otherwise it is a copy that a DVC stage keeps.
 
     Raises:
         StoreError: a file of the run is damaged.
@@ -108,9 +108,9 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
         **about_clusters,
         **words_for(settings),
-        **about_files(run, beside),
+        **about_files(run, in_run_folder),
     )
-    if beside:
+    if in_run_folder:
         keep_report(run)
     return page
 
@@ -124,10 +124,10 @@ def words_for(settings: Settings) -> dict[str, Any]:
     return {"heading": heading, "name_of": name_of, "value_of": value_of, "loss_note": note, "settings": all_settings}
 
 
-def about_files(run: RunFolder, beside: bool) -> dict[str, Any]:
+def about_files(run: RunFolder, in_run_folder: bool) -> dict[str, Any]:
     """Return the links to the run's other files, the command that repeats the run, and the lineage as YAML."""
     lineage = masked(yaml.safe_dump(record_to_json(run.lineage())))
-    if not beside:
+    if not in_run_folder:
         return {"files": [], "repeat": "dvc repro", "lineage": lineage}
     return {"files": run_files(run), "repeat": repeat_command(run), "lineage": lineage}
 

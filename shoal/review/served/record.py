@@ -41,7 +41,7 @@ class LogRun:
 
 
 @dataclass(frozen=True)
-class PromoteModel:
+class RegisterModel:
     """Register the model that a run has logged, and move the aliases of its name.
 
     Args:

@@ -12,7 +12,7 @@ from shoal.core.errors import ShoalError
 from shoal.data.prepared import Prepared, open_prepared
 from shoal.engine.store.codec import read_sealed
 from shoal.engine.store.run_folder import RunFolder
-from shoal.lifecycle.progress import steps_shown
+from shoal.lifecycle.progress import step_bar
 from shoal.review.results.clusters import FACTS
 from shoal.studies.definition import Study
 from shoal.studies.result import RunWords
@@ -37,7 +37,7 @@ def judge(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]
         folder: of its result; the baselines are kept below it.
     """
     found = []
-    with steps_shown("null baselines") as step:
+    with step_bar("null baselines") as step:
         for number, group in enumerate(groups, 1):
             facts = [run_facts(run, folder / "nulls") for run in group.runs]
             for metric in dict.fromkeys(name for each in facts for name in each):

@@ -33,7 +33,7 @@ from shoal.review.mlflow_log.model_registry import set_champion
 from shoal.review.mlflow_log.models import models_of
 from shoal.review.mlflow_log.pyfunc import requirements
 from shoal.review.mlflow_log.pyfunc_input import InputError, samples
-from shoal.review.served.record import LogRun, PromoteModel
+from shoal.review.served.record import LogRun, RegisterModel
 from tests.conftest import SMALL
 
 NAME = "shoal-fedpnp-digits"
@@ -121,17 +121,17 @@ def test_a_repeated_sync_registers_nothing_and_a_new_run_is_the_newest(tracked: 
     client = MlflowClient(store())
     for _ in range(2):
         assert LogRun(tracked.path).execute()
-        assert PromoteModel(tracked.path).execute() == "1"
+        assert RegisterModel(tracked.path).execute() == "1"
     (first,) = client.search_model_versions(f"name = '{NAME}'")
     assert first.run_id == tracked.lineage().mlflow_run
     assert first.tags["shoal.run"] == tracked.name
     second = run_with(seed=1)
     assert aliases() == {"newest": "2", "champion": "1", "challenger": "2"}
-    PromoteModel(tracked.path).execute()
+    RegisterModel(tracked.path).execute()
     assert aliases() == {"newest": "2", "champion": "1", "challenger": "2"}
     set_champion(client, NAME, "2")
     assert aliases() == {"newest": "2", "champion": "2"}
-    PromoteModel(second.path).execute()
+    RegisterModel(second.path).execute()
     assert aliases() == {"newest": "2", "champion": "2"}
 
 
@@ -145,7 +145,7 @@ def test_aliases_that_a_kill_left_unmoved_are_moved_by_the_next_try(
         patched.setattr("shoal.review.mlflow_log.model_registry._point", lambda *_, **__: None)
         drive(late)
     assert aliases("cut-short") == {"newest": "1", "champion": "1"}
-    assert PromoteModel(late.path).execute() == "2"
+    assert RegisterModel(late.path).execute() == "2"
     assert aliases("cut-short") == {"newest": "2", "champion": "1", "challenger": "2"}
 
 

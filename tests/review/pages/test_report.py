@@ -158,7 +158,7 @@ def test_the_page_holds_all_that_it_shows(digits_run: RunFolder) -> None:
         assert there.exists(), link
     assert repeat_command(digits_run) in page
     assert load_settings(Path(repeat_command(digits_run).split()[-1])) == digits_run.settings()
-    copied = write_report(digits_run, beside=False).read_text()
+    copied = write_report(digits_run, in_run_folder=False).read_text()
     assert all(link.startswith("file://") for link in links(copied))
     assert str(digits_run.path) not in copied
 

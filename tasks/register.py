@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from prefect import task
 
-from shoal.review.served.record import PromoteModel
+from shoal.review.served.record import RegisterModel
 from shoal.tasks.prefect.once import execute_once
 from shoal.tasks.prefect.retries import NO_RETRY
 
 
-@task(name="promote", **NO_RETRY)
-def promote(run: PromoteModel, ticket: str | None = None) -> str | None:
+@task(name="register", **NO_RETRY)
+def register(run: RegisterModel, ticket: str | None = None) -> str | None:
     """Register the model of a logged run, and move its aliases: `newest`, and `challenger` or `champion`.
 
     Args:
