@@ -146,8 +146,8 @@ def about_baselines(run: RunFolder, table: pd.DataFrame) -> dict[str, Any]:
         found["space"] = in_words(facts.comparison.space)
         found["baselines"] = baseline_rows(facts.comparison)
     if facts is not None and facts.sites is not None:
-        held = table.dropna(subset=["client"]).drop_duplicates("client")
-        names = dict(zip(held["client"].astype(int), held["client_name"], strict=True))
+        owned = table.dropna(subset=["client"]).drop_duplicates("client")
+        names = dict(zip(owned["client"].astype(int), owned["client_name"], strict=True))
         found["site_words"] = site_sentence(facts.sites, names, facts.numbers)
         found["sites"] = site_rows(facts.sites, names, facts.numbers)
     return found

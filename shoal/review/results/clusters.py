@@ -397,12 +397,12 @@ def dependence_on_sites(run: RunFolder, table: pd.DataFrame, clusters: int) -> S
         table: its cluster table; rows without a client do not count.
         clusters: how many there are.
     """
-    held = table[table["client"].notna()]
-    site = held["client"].to_numpy(dtype=np.int64)
+    owned = table[table["client"].notna()]
+    site = owned["client"].to_numpy(dtype=np.int64)
     if not len(site):
         return None
     rng = Streams(run.settings().seed).numpy("cluster or site")
-    return site_dependence(held["cluster"].to_numpy(dtype=np.int64), site, clusters, int(site.max()) + 1, rng)
+    return site_dependence(owned["cluster"].to_numpy(dtype=np.int64), site, clusters, int(site.max()) + 1, rng)
 
 
 def clustered_data(prepared: Prepared) -> ClusteredData:
@@ -432,31 +432,31 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
     where classes have names, planted label maps applied), cluster, confidence and, with centres, distance.
     """
     order = np.argsort(partition.sample, kind="stable")  # as `shoal.data.view.all_samples` orders them
-    held = len(order)
+    train = len(order)
     test = prepared.spec.test
-    if len(found.cluster) != held + test:
-        raise MethodError(f"{len(found.cluster)} samples were given a cluster, expected {held} + {test}")
+    if len(found.cluster) != train + test:
+        raise MethodError(f"{len(found.cluster)} samples were given a cluster, expected {train} + {test}")
     # Arrays all along: a list of a million words has many times their size.
     names = np.array([*partition_client_names(partition), None], dtype=object)
     nobody = len(names) - 1
     client = np.concatenate([partition.client[order], np.full(test, nobody)])
     client_name = pd.array(names[client], dtype="string")
     sample = np.concatenate([partition.sample[order], np.arange(test)])
-    file = pd.array(np.full(held + test, None), dtype="string")
+    file = pd.array(np.full(train + test, None), dtype="string")
     files = files_of_samples(run, prepared)
     release_freed_memory()  # reading the names of a million files takes several times their size
     if files is not None:
         rows = files.iloc[np.concatenate([partition.sample[order], prepared.manifest.train + np.arange(test)])]
         file = rows["file"].array.astype("string")
         # Test samples of a user's own data come from a client too.
-        client_name[held:] = rows["client"].array[held:]
+        client_name[train:] = rows["client"].array[train:]
         if partition.client_names:
             number = {name: k for k, name in enumerate(partition.client_names)}
-            client[held:] = [number.get(name, nobody) for name in client_name[held:]]
+            client[train:] = [number.get(name, nobody) for name in client_name[train:]]
     columns: dict[str, Any] = {
         "client": whole_numbers(client, client == nobody),
         "client_name": client_name,
-        "part": np.repeat(np.array(["train", TEST], dtype=object), [held, test]),
+        "part": np.repeat(np.array(["train", TEST], dtype=object), [train, test]),
         "sample": sample,
         "file": file,
     }

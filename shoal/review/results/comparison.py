@@ -27,10 +27,10 @@ class ComparedRun:
 
     def to_json(self) -> dict[str, Any]:
         """Return the run as one flat JSON object."""
-        plain = {"method": self.method, "data": self.data, **self.result.to_json()}
+        values = {"method": self.method, "data": self.data, **self.result.to_json()}
         if self.delay is not None:
-            plain["delay"] = self.delay
-        return plain
+            values["delay"] = self.delay
+        return values
 
 
 def compared_run(run: RunFolder, rate: float | None) -> ComparedRun:

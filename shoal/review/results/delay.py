@@ -52,9 +52,9 @@ class LinkRates:
         for link, rate in self.between.items():
             if not rate > 0 or link[0] >= link[1]:
                 raise ShoalError(f"link {link} at {rate} bit/s: expected (i, j) with i < j and a rate above 0")
-        for name, least in (("compute_factor", 0), ("exchange_factor", 0), ("parameter_bits", 1), ("pixel_bits", 1)):
-            if getattr(self, name) < least:
-                raise ShoalError(f"{name} is {getattr(self, name)}, expected at least {least}")
+        for name, lowest in (("compute_factor", 0), ("exchange_factor", 0), ("parameter_bits", 1), ("pixel_bits", 1)):
+            if getattr(self, name) < lowest:
+                raise ShoalError(f"{name} is {getattr(self, name)}, expected at least {lowest}")
 
 
 def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:

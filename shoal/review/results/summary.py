@@ -110,14 +110,14 @@ def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
     table = read_clusters(run, ["cluster"])
     if facts is not None and table is not None:
         sizes = table["cluster"].value_counts()
-        empty = facts.clusters - len(sizes)
+        unused = facts.clusters - len(sizes)
         smallest = int(sizes.min())
         largest = int(sizes.max())
         sizes_in_words = f"of {counted(largest, 'sample')} each"
         if smallest < largest:
             sizes_in_words = f"of {smallest:,} to {largest:,} samples"
-        if empty:
-            sizes_in_words += f"; {empty} of {facts.clusters} are empty"
+        if unused:
+            sizes_in_words += f"; {unused} of {facts.clusters} are empty"
         return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), sizes_in_words),)
     for name, what in (("clusters_used", "cluster"), ("clusters", "cluster of clients")):
         if name in result.metrics:

@@ -59,9 +59,8 @@ def sources(run: RunFolder) -> dict[str, str]:
 
 
 def keep_source(run: RunFolder, view: str, source: str) -> None:
-    """Remember what a view was made of."""
-    record = read_sealed(run.path / VIEWS)
-    write_sealed(run.path / VIEWS, {**record, "sources": {**record.get("sources", {}), view: source}}, sync=False)
+    """Keep what a view was made of."""
+    _update(run, sources={**sources(run), view: source})
 
 
 def source_of_figures(run: RunFolder) -> str:
@@ -122,11 +121,16 @@ def drop_damaged_figures(run: RunFolder) -> None:
 
 def keep_report(run: RunFolder) -> None:
     """Keep the digest of the report as it was written just now."""
+    _update(run, report=file_digest(run.path / REPORT))
+
+
+def _update(run: RunFolder, **entries: Any) -> None:
+    """Replace entries of views.json, which is made where it is missing."""
     path = run.path / VIEWS
     record = {}
     if path.exists():
         record = read_sealed(path)
-    write_sealed(path, {**record, "report": file_digest(run.path / REPORT)}, sync=False)
+    write_sealed(path, {**record, **entries}, sync=False)
 
 
 def report_is_whole(run: RunFolder) -> bool:

@@ -298,11 +298,11 @@ def compare(
 
     rng = Streams(challenger.settings().seed).numpy("held-out samples of a comparison")
     low, high = bootstrap_interval(difference, len(samples.x), confidence, rng)
-    ahead = judged.scores[name] - old_judged.scores[name]
-    promoted = ahead >= margin and ahead > 0 and low > 0
+    gain = judged.scores[name] - old_judged.scores[name]
+    promoted = gain >= margin and gain > 0 and low > 0
     scores = f"{name} {judged.scores[name]:.4f} against the champion's {old_judged.scores[name]:.4f}"
     interval = f"{confidence:.0%} interval {low:+.4f} to {high:+.4f}"
-    why = f"{scores}: {_reason(ahead, margin, low)} ({interval})"
+    why = f"{scores}: {_reason(gain, margin, low)} ({interval})"
     return Decision(promoted, why, name, margin, judged, old_judged, low, high)
 
 
@@ -322,12 +322,12 @@ def _deciding_score(score: str, judged: Judged, samples: HeldOut) -> str:
     return score
 
 
-def _reason(ahead: float, margin: float, low: float) -> str:
+def _reason(gain: float, margin: float, low: float) -> str:
     """Return why a difference of scores is enough, or is not."""
-    if ahead <= 0:
-        return f"not better ({ahead:+.4f})"
-    if ahead < margin:
-        return f"better by {ahead:.4f}, less than the margin {margin:g}"
+    if gain <= 0:
+        return f"not better ({gain:+.4f})"
+    if gain < margin:
+        return f"better by {gain:.4f}, less than the margin {margin:g}"
     if low <= 0:
-        return f"better by {ahead:.4f}, which may be chance"
-    return f"better by {ahead:.4f}, at least the margin {margin:g}"
+        return f"better by {gain:.4f}, which may be chance"
+    return f"better by {gain:.4f}, at least the margin {margin:g}"

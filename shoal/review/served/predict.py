@@ -167,7 +167,7 @@ class Predictor:
             return None
         return frozen_encoder(self.embedded.encoder.name, self.embedded.encoder.sha256)
 
-    def assign_images(self, x: np.ndarray, embedding: Embedding) -> dict[str, Column]:
+    def assign_images(self, x: np.ndarray, embedding: Embedding = "none") -> dict[str, Column]:
         """Return the columns of `assign` for images uint8 (n, channels, height, width), encoded if the set is."""
         if self.encoder is not None:
             x = encode_images(self.encoder, x)

@@ -172,8 +172,8 @@ class SearchDefinition(Section):
 
     def identity(self) -> dict[str, Any]:
         """Return what decides the trials, as JSON: neither how many there are nor where they run."""
-        plain = self.model_dump(mode="json", exclude={"name", "trials", "settings", "direction"})
-        return {**plain, "maximises": self.maximises, "settings": self.settings_with({}).digest()}
+        decisive = self.model_dump(mode="json", exclude={"name", "trials", "settings", "direction"})
+        return {**decisive, "maximises": self.maximises, "settings": self.settings_with({}).digest()}
 
 
 def nested_setting(path: str, value: Value) -> dict[str, Any]:
