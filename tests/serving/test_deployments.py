@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shoal.serving import deployments
-from shoal.serving.deployments import RETRY_WHEN_BUSY, DeploymentError, ask, keep_what_users_set, make_pool
+from shoal.serving.deployments import RETRY_WHEN_BUSY, DeploymentError, ask, make_pool
 
 TEMPLATE = {"base_job_template": {"variables": {"properties": {"env": {"default": {"KEPT": "1", "OLD": "2"}}}}}}
 
@@ -93,16 +93,6 @@ def test_a_server_that_will_not_is_one_sentence(
 def test_a_server_that_is_gone_is_one_sentence(impatient: None) -> None:
     with pytest.raises(DeploymentError, match="did not answer"):
         ask("GET", "http://127.0.0.1:9/api")
-
-
-def test_parameters_that_a_flow_has_no_more_are_not_kept() -> None:
-    entry = {"name": "tell", "entrypoint": "shoal.flows.tell.tell", "parameters": {"what": "told"}, "work_pool": {}}
-    before = {"what": "told", "file": "runs/told.log", "command": ["mail"]}
-    server = {"schedules": [], "paused": False, "job_variables": {}}
-    known = {"name": "tell", "entrypoint": "shoal.flows.tell.tell", "parameters": before, **server}
-    kept, differing = keep_what_users_set({"deployments": [entry]}, [known])
-    assert kept["deployments"][0]["parameters"] == {"what": "told"}
-    assert differing == []
 
 
 def test_a_pool_that_is_not_there_is_made(prefect_server: PrefectServer) -> None:

@@ -70,8 +70,8 @@ def test_a_planted_best_is_found_and_a_setting_that_does_nothing_is_last(seed: i
     assert 0.005 < best.values["local.lr"] < 0.02  # type: ignore[operator]
     found = {each.setting: each for each in importances(definition, result.trials)}
     assert next(iter(found)) == "local.lr"
-    assert found["local.lr"].seen
-    assert not found["local.batch"].seen
+    assert found["local.lr"].above_chance
+    assert not found["local.batch"].above_chance
     assert found["local.batch"].share < 0.2 < 0.5 < found["local.lr"].share
 
 
@@ -88,7 +88,7 @@ def test_stopped_trials_and_one_very_bad_one_do_not_hide_what_matters() -> None:
     found = {each.setting: each for each in importances(definition, result.trials)}
     assert next(iter(found)) == "local.lr"
     assert found["local.lr"].share > 0.5 > 0.2 > found["local.batch"].share
-    assert not found["local.batch"].seen
+    assert not found["local.batch"].above_chance
 
 
 def test_of_scores_that_are_noise_no_setting_is_seen_to_matter() -> None:
@@ -97,7 +97,7 @@ def test_of_scores_that_are_noise_no_setting_is_seen_to_matter() -> None:
     for seed in range(3):
         definition = search(seed=seed, sampler="random")
         noise = result_from_trials(definition, carried_out(definition, 12, lambda _: float(draw.normal())), "")
-        seen += [each.seen for each in importances(definition, noise.trials)]
+        seen += [each.above_chance for each in importances(definition, noise.trials)]
     assert len(seen) == 9
     assert sum(seen) <= 1
 
