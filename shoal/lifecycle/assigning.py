@@ -291,7 +291,7 @@ def write_batch(
         write_sealed(part / FACTS, record_to_json(Batch(settings.model, champion.version, champion.run.name, files)))
         part.rename(place)
     except (OSError, ShoalError):
-        shutil.rmtree(part, ignore_errors=True)  # where the disk is full, it takes the room of other things
+        shutil.rmtree(part, ignore_errors=True)  # on a full disk it would take room from other files
         raise
     message = (
         f"{counted(len(table), 'sample')} of {counted(len(new), 'new file')} assigned by {settings.model} version "

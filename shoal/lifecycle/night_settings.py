@@ -22,9 +22,9 @@ class NightSettings(Section):
     labels: str | None = Field(None, description="CSV file with the columns file and label, for the images in `watch`")
     on_bad: OnBad = Field(
         "skip",
-        description="what to do about new images that are unreadable, coloured where the set is grey, or other images "
-        "than those of their names in the set, and about tables that do not fit it: skip them and tell you, or refuse "
-        "the night",
+        description="what to do about new images that are unreadable, in colour although the set is grey, or different "
+        "from the set's images of the same name, and about tables that do not fit the set: skip them and tell you, or "
+        "refuse the night",
     )
     on_odd: OnOdd = Field(
         "skip",
@@ -35,8 +35,8 @@ class NightSettings(Section):
         0.2,
         ge=0,
         le=1,
-        description="share of the new images, or tables, that may be skipped; above it the night is refused; a single "
-        "one never refuses it",
+        description="largest share of the new images, or tables, that may be skipped; above it the night is refused; a "
+        "single skipped file never refuses it",
     )
     held_out: float = Field(
         0.2,

@@ -136,7 +136,7 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         choice = (settings.choose.min_clusters, settings.choose.max_clusters)
         settings = settings.with_clusters(settings.choose.max_clusters)
     with tempfile.TemporaryDirectory(prefix="shoal-dry-run-") as folder:
-        # One client alone: its round waits for it.
+        # One client trains, so that no round is asynchronous.
         tried = {"evaluate": {"every": 1}, "participation": {"buffer": None}}
         run = new_run(make_settings(merge(settings.to_json(), tried)), partition, Path(folder))
         reduced = run.settings()

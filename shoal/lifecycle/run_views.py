@@ -90,7 +90,7 @@ def make_report(run: RunFolder, *, fresh: bool = True) -> None:
         from shoal.review.pages.report import write_report
 
         page = write_report(run)
-        # After it: a part that the report leaves out is an event, which the report shows.
+        # Computed after writing: a part that the report leaves out is an event, which the report shows.
         keep_source(run, REPORT, source_of_report(run))
         return page
 

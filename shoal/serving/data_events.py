@@ -103,7 +103,7 @@ def announce_data(what: str) -> list[str]:
     folder = (places.home() / Path(what).expanduser()).resolve()
     names = []
     for each in data_deployments(known_deployments(api)):
-        # A set that grows from a watched folder is added to by its own nights.
+        # The nights of a set with a watched folder add to it themselves.
         if folder in each.folders or (what in each.data and not each.folders):
             announce(api, each.name, what)
             names.append(each.name)

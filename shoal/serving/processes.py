@@ -75,7 +75,7 @@ class Processes:
     def _tell_watcher(self, line: str) -> None:
         if self._watcher is None or self._watcher.stdin is None:
             return
-        with contextlib.suppress(BrokenPipeError):  # somebody ended it
+        with contextlib.suppress(BrokenPipeError):  # the watcher was killed
             print(line, file=self._watcher.stdin, flush=True)
 
 

@@ -57,7 +57,7 @@ def _end(lost: str, instead: str) -> None:
     with (
         contextlib.suppress(Exception),
         get_client(sync_client=True) as client,
-    ):  # Prefect may be away
+    ):  # Prefect is out of reach
         message = f"its process was killed; flow run {runtime.flow_run.id} {instead}"
         own = {run.id for run in with_parents(client, UUID(str(runtime.flow_run.id)))}
         for run in with_parents(client, UUID(lost)):

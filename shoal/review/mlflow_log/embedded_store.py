@@ -66,7 +66,7 @@ def damage_of(store: Path) -> str | None:
     if not path.exists():
         return None
     try:
-        # Not read-only: what a killed process left in the middle of a change SQLite takes back as it opens the file.
+        # Not read-only: as it opens the file, SQLite takes back a change that a killed process left unfinished.
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=60)) as opened:
             tables = {name for (name,) in opened.execute("select name from sqlite_master where type = 'table'")}
             missing = [name for name in REQUIRED_TABLES if name not in tables]

@@ -115,7 +115,7 @@ def log_final_model(client: Any, found: Any, run: RunFolder, settings: Settings,
     Args:
         client, found, run, settings, known: as in `log_checkpoint`.
     """
-    # MLflow advises annotations of `predict`, with filters of its own; the signature is given.
+    # MLflow warns that `predict` has no annotations, whatever the filters; the signature is given.
     with warnings.catch_warnings(record=True):
         from shoal.review.mlflow_log.pyfunc import save_final_model, servable
 

@@ -81,7 +81,7 @@ class ParentRun:
             if self._id is None:
                 self._begin()
             work()
-        except Exception as error:  # whatever MLflow raises, the runs are worth more than their parent
+        except Exception as error:  # whatever MLflow raises: the runs matter more than their parent
             self._away = True  # each further attempt would wait for it
             logging.getLogger(__name__).warning(
                 "MLflow at %s does not have %s (%s); the same command again logs it",

@@ -34,7 +34,7 @@ def check_installed() -> None:
     """
     try:
         spec = importlib.util.find_spec("mlflow")
-    except ValueError:  # a module that is no package has its name
+    except ValueError:  # another module has this name, and no spec
         spec = None
     if spec is None or spec.origin is None:
         raise TrackingError(

@@ -15,6 +15,7 @@ from shoal.data.partition.table import Partition
 from shoal.data.prepared import Prepared
 from shoal.engine.store.client_names import named
 from shoal.engine.store.embedded import images_behind, why_no_images
+from shoal.review.mlflow_log.distinctions import shortened
 from shoal.review.pages.window_pictures import HEIGHT, WIDTH, painter_of
 from shoal.review.results.clusters import partition_client_names
 from shoal.review.results.fonts import drawable, text_length, write
@@ -98,7 +99,7 @@ def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str)
     width = -(-width // step)
     zoom = max(1, min(-(-_MIN_SIDE // min(height, width)), _MAX_SIDE // max(height, width)))
     cell = (height * zoom + _GAP, width * zoom + _GAP)
-    names = [_short(drawable(line.name)) for line in lines]
+    names = [shortened(drawable(line.name), _MAX_CHARACTERS) for line in lines]
     margin = max((int(text_length(name, _FONT)) for name in (*names, last)), default=0) + 8
     columns = max((len(line.images) for line in lines), default=0)
     below = 2 * _FONT * bool(last)
@@ -119,12 +120,6 @@ def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str)
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn.save(path, format="PNG")
     return path
-
-
-def _short(name: str) -> str:
-    if len(name) > _MAX_CHARACTERS:
-        return f"{name[: _MAX_CHARACTERS - 3]}..."
-    return name
 
 
 def drawn_positions(positions: np.ndarray, count: int, seed: int, row: int) -> np.ndarray:

@@ -436,7 +436,7 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
     test = prepared.spec.test
     if len(found.cluster) != train + test:
         raise MethodError(f"{len(found.cluster)} samples were given a cluster, expected {train} + {test}")
-    # Arrays all along: a list of a million words has many times their size.
+    # Arrays throughout: a list of a million words takes many times their size.
     names = np.array([*partition_client_names(partition), None], dtype=object)
     nobody = len(names) - 1
     client = np.concatenate([partition.client[order], np.full(test, nobody)])

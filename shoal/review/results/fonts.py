@@ -172,7 +172,9 @@ def make_drawable(figure: Figure) -> None:
     for text in figure.findobj(Text):
         words = text.get_text()
         text.set_text(lines_drawable(words))
-        use_fonts(text, files_for(words))
+        files = files_for(words)
+        if len(files) > 1:
+            text.set_fontfamily([family_of(file) for file in files])
         if "$" in words and "mathdefault" not in words:
             text.set_parse_math(False)
     for axes in figure.axes:
@@ -183,17 +185,6 @@ def make_drawable(figure: Figure) -> None:
             if len(files) > 1:
                 axis.set_tick_params(labelfontfamily=[family_of(file) for file in files])
             vars(formatter)["format_ticks"] = partial(drawable_ticks, formatter.format_ticks)
-
-
-def use_fonts(text: Text, files: list[Path]) -> None:
-    """Let matplotlib draw a text with several fonts, a letter with the first that has it.
-
-    Args:
-        text: of a figure.
-        files: of the fonts; DejaVu Sans alone changes nothing.
-    """
-    if len(files) > 1:
-        text.set_fontfamily([family_of(file) for file in files])
 
 
 @cache
