@@ -154,7 +154,9 @@ def _take_in_tables(settings: Settings, night: NightSettings, folder: Path, onto
             f"append with `shoal data add PATH --name {name} --append`, and leave night.watch out"
         )
     if night.labels is not None:
-        raise NightError(f"night.labels is for images, and {name!r} is made of tables, which hold their labels")
+        raise NightError(
+            f"night.labels is for images, and {name!r} is made of tables, which hold their labels: leave it out"
+        )
     found = dropped_tables(folder, onto)
     rejected = list(found.rejected)
     if night.on_bad == "refuse":

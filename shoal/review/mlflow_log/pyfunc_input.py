@@ -104,7 +104,9 @@ def _columns(records: list[Any]) -> Any:
     try:
         return pd.DataFrame(records)
     except Exception:  # JSON can hold values that no frame takes
-        raise InputError(f"the records have no column {COLUMN!r} and do not all hold numbers") from None
+        raise InputError(
+            f"the records have no column {COLUMN!r}, and not all values are numbers: send either"
+        ) from None
 
 
 def _from_columns(columns: Any) -> Any:
@@ -118,7 +120,8 @@ def _from_columns(columns: Any) -> Any:
         return list(column)
     if isinstance(columns, pd.DataFrame) and all(map(pd.api.types.is_numeric_dtype, columns.dtypes)):
         return columns.to_numpy()
-    raise InputError(f"the request has no column {COLUMN!r}, but {shown(', '.join(map(str, columns)), 100)}")
+    named = shown(", ".join(map(str, columns)), 100)
+    raise InputError(f"the request has the columns {named}: expected a column {COLUMN!r}, or numbers alone")
 
 
 def _array(rows: Any, spec: DataSpec) -> np.ndarray:

@@ -25,6 +25,7 @@ from shoal.data.images import Rejected, listing
 from shoal.data.intake import Intake
 from shoal.data.own_images import note_left_out
 from shoal.data.own_windows import new_windows
+from shoal.data.prepared import DataSpec
 from shoal.data.spelling import tidy
 from shoal.data.table_coding import TableCoding, encode
 from shoal.data.tables import read_table
@@ -206,20 +207,12 @@ class Predictor:
         spec = self.spec
         if x.ndim > 2:
             spec = self.image_spec
-        shape = spec.shape
-        kind = spec.kind
-        assign = self.assign
-        if kind == "image":
-            assign = self.assign_images
-        if kind == "image" and x.ndim == 3 and shape[0] == 1:
+        if spec.kind == "image" and x.ndim == 3 and spec.shape[0] == 1:
             x = x[:, None]
-        if x.shape[1:] != shape or not len(x):
-            raise DataError(f"the array has shape {x.shape}, expected (n, {', '.join(map(str, shape))}) with n >= 1")
-        if kind == "image" and x.dtype != np.uint8:
-            raise DataError(f"the array is {x.dtype}, expected images as uint8, 0 to 255")
-        if kind != "image":
-            if x.dtype.kind not in "fiu" or not np.isfinite(x).all():
-                raise DataError(f"the array is {x.dtype} or holds values that are not finite, expected finite numbers")
+        check_array(x, spec)
+        assign = self.assign_images
+        if spec.kind != "image":
+            assign = self.assign
             x = x.astype(np.float32)
         parts = [
             pd.DataFrame(assign(np.ascontiguousarray(x[start : start + ROWS_PER_BATCH]), embedding))
@@ -228,6 +221,26 @@ class Predictor:
         found = pd.concat(parts, ignore_index=True)
         found.insert(0, "row", np.arange(len(found)))
         return found
+
+
+def check_array(x: np.ndarray, spec: DataSpec) -> None:
+    """Refuse an array that does not hold samples of a set.
+
+    Args:
+        x: the array.
+        spec: of the set.
+
+    Raises:
+        DataError: another shape or type, no sample, or values that are not finite.
+    """
+    if x.shape[1:] != spec.shape or not len(x):
+        raise DataError(f"the array has shape {x.shape}, expected (n, {', '.join(map(str, spec.shape))}) with n >= 1")
+    if spec.kind == "image" and x.dtype != np.uint8:
+        raise DataError(f"the array is {x.dtype}, expected images as uint8, 0 to 255")
+    if x.dtype.kind not in "fiu":
+        raise DataError(f"the array is {x.dtype}, expected numbers")
+    if not np.isfinite(x).all():
+        raise DataError("the array holds values that are not finite: replace or remove these samples")
 
 
 def predict(

@@ -18,7 +18,7 @@ from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
 from shoal.data.own import add_folder, add_table
 from shoal.data.partition.table import load_partition
-from shoal.data.prepared import Prepared, open_prepared
+from shoal.data.prepared import DataSpec, Prepared, open_prepared
 from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.settings import places
 from shoal.engine.store.codec import StoreError
@@ -42,7 +42,7 @@ from shoal.review.results.clusters import (
     quality,
 )
 from shoal.review.results.result import run_result, shown_metrics
-from shoal.review.served.predict import predict, predicted_sheet, write_table
+from shoal.review.served.predict import check_array, predict, predicted_sheet, write_table
 from tests.planted_images import KINDS, draw, kind_of, write_clients, write_new
 from tests.runs import go_on, numbers, straight
 
@@ -425,6 +425,18 @@ def test_wrong_number_of_features_of_a_set_without_names(home: Path, small: Make
     pd.DataFrame(np.zeros((3, 7))).to_csv(tmp_path / "seven.csv", index=False)
     with pytest.raises(DataError, match=r"has 7 columns, expected only the \d+ features of"):
         predict(run, tmp_path / "seven.csv")
+
+
+def test_arrays_that_hold_no_samples_are_refused() -> None:
+    spec = DataSpec("columns", "vector", (2,), None, 10, 0)
+    check_array(np.array([[1, 2]]), spec)
+    for array, words in (
+        (np.zeros((3, 1)), r"shape \(3, 1\), expected \(n, 2\)"),
+        (np.array([["a", "b"]]), "expected numbers"),
+        (np.array([[np.nan, 0.0]]), "values that are not finite: replace"),
+    ):
+        with pytest.raises(DataError, match=words):
+            check_array(array, spec)
 
 
 def test_predict_says_what_is_wrong(own: Path, small: Make, planted: RunFolder, tmp_path: Path) -> None:
