@@ -176,7 +176,7 @@ def claimed_batches(folder: Path) -> Iterator[None]:
 
 
 def _champion(settings: AssignSettings) -> _Champion:
-    run, version = champion_with_version(_asking(settings), places.runs())
+    run, version = champion_with_version(_registry_settings(settings), places.runs())
     if run is None or version is None:
         raise AssignError(
             f"MLflow has no champion of {settings.model!r}: train a model that registers under this name, or set "
@@ -185,7 +185,7 @@ def _champion(settings: AssignSettings) -> _Champion:
     return _Champion(run, version, Predictor(run))
 
 
-def _asking(settings: AssignSettings) -> Settings:
+def _registry_settings(settings: AssignSettings) -> Settings:
     """Return settings of a run that would register under the model's name, in the same MLflow."""
     return make_settings({"tracking": {"register_as": settings.model, "uri": settings.uri}})
 
@@ -204,10 +204,10 @@ def read_batch(batch: Path) -> Batch:
     try:
         return record_from_json(Batch, read_sealed(batch / FACTS))
     except (StoreError, BadRecord) as error:
-        raise damaged(batch, str(error)) from error
+        raise damage_error(batch, str(error)) from error
 
 
-def damaged(batch: Path, why: str) -> AssignError:
+def damage_error(batch: Path, why: str) -> AssignError:
     """Return the error for a batch with a damaged file."""
     return AssignError(
         f"batch {batch.name} of {batch.parent} is damaged: {why}. Put the file back from a backup, or move the folder "
@@ -337,7 +337,7 @@ def log_batch(model: str, place: Path) -> bool:
     try:
         table = pd.read_csv(place / TABLE)[["file", NAME, "confidence"]]
     except (OSError, ValueError, KeyError) as error:
-        raise damaged(place, f"{place / TABLE} cannot be read ({brief(error)})") from error
+        raise damage_error(place, f"{place / TABLE} cannot be read ({brief(error)})") from error
     run = RunFolder.find(batch.run, places.runs())
     left_out = [f"{name}: {facts.left_out}" for name, facts in batch.files.items() if facts.left_out]
     if not log_assignment(run, model, batch.version, place.name, place, table, left_out):

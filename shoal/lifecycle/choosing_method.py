@@ -114,7 +114,7 @@ def facts_of(settings: Settings, prepared: Prepared, table: Partition) -> Facts:
         clients = some_clients(table, settings.seed)
         pixels = draw_samples(data, table, settings.seed, small_pixels, clients, MAX_IMAGES)
         network = frozen_encoder(ENCODER).to(device_here(resolve_device(settings.workers)))
-        features = draw_samples(data, table, settings.seed, partial(encoded, network), clients, MAX_IMAGES)
+        features = draw_samples(data, table, settings.seed, partial(encode, network), clients, MAX_IMAGES)
         return known(
             pixels=space_agreement(pixels, clusters, settings.seed),
             features=space_agreement(features, clusters, settings.seed),
@@ -134,7 +134,7 @@ def small_pixels(x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def encoded(network: nn.Module, x: Tensor) -> Tensor:
+def encode(network: nn.Module, x: Tensor) -> Tensor:
     """Return the vectors of images in [0, 1] by a frozen encoder, (n, d)."""
     device = next(network.parameters()).device
     return torch.cat([network(part.to(device)).cpu() for part in x.split(ENCODED_ROWS)])

@@ -18,7 +18,7 @@ from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
 from shoal.lifecycle.run_views import MakeViews, make_report
 from shoal.review.further_logs.logs import further_logs
 from shoal.review.mlflow_log.tracking import Tracker
-from shoal.review.mlflow_log.trouble import trouble_reported
+from shoal.review.mlflow_log.trouble import has_reported_trouble
 from shoal.review.results.clusters import FindClusters, has_clusters
 from shoal.review.results.result import RunResult, run_result
 from shoal.review.results.run_list import keep_line
@@ -105,7 +105,7 @@ def show(run: RunFolder, runner: Runner) -> None:
 def record(run: RunFolder, runner: Runner, tracker: Tracker) -> None:
     """Log the whole run to MLflow, and register its model under a name."""
     before = source_of_report(run)
-    reported = tracker.close() if tracker.live else trouble_reported(run)
+    reported = tracker.close() if tracker.live else has_reported_trouble(run)
     logged = runner.submit(LogRun(run.path, reported=reported)).result()
     if logged:
         runner.submit(RegisterModel(run.path)).result()

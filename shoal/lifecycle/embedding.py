@@ -107,7 +107,7 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
         changed = known and before is not None and before.digest != origin.digest
         if known and not changed and not force:
             prepared = open_prepared(store_folder(store, target))
-            return _tracked(prepared, f"{target!r} is up to date: nothing to embed", stage=stage)
+            return _with_dvc(prepared, f"{target!r} is up to date: nothing to embed", stage=stage)
         if not known:
             check_name(target, store, force, append=False)
         earlier = None
@@ -120,7 +120,7 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
     if earlier is not None:
         kept = earlier.manifest.train + earlier.manifest.test
         message += f": {kept:,} have the vectors that they had, the others are new"
-    return _tracked(prepared, message, stage=stage)
+    return _with_dvc(prepared, message, stage=stage)
 
 
 def check_encoder(encoder: str, source: Path) -> None:
@@ -362,7 +362,7 @@ def _labels(images: Prepared) -> list[str] | None:
     return [names[k] for k in np.concatenate(parts).tolist()]
 
 
-def _tracked(prepared: Prepared, message: str, *, stage: bool) -> Embedded:
+def _with_dvc(prepared: Prepared, message: str, *, stage: bool) -> Embedded:
     """Put the set under DVC's care, where there is a DVC repository: as a stage of dvc.yaml, or on its own."""
     target = prepared.manifest.name
     if os.environ.get(STAGE_VARIABLE):

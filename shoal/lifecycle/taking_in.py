@@ -76,7 +76,7 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
     name = settings.data.name
     if night.watch is None:
         prepared = prepare_data(settings)
-        return _taken(prepared, 0, f"{prepared.manifest.name!r} stays as it is: no folder is watched")
+        return _taken_in(prepared, 0, f"{prepared.manifest.name!r} stays as it is: no folder is watched")
     _check(settings)
     folder = places.home() / Path(night.watch).expanduser()
     update_from_dvc(folder)
@@ -138,7 +138,7 @@ def _take_in_embedded(settings: Settings, night: NightSettings, folder: Path, or
     about = made.prepared.manifest
     message = "; ".join(part for part in (taken.message, made.message, made.warning) if part)
     new = about.train + about.test - before.train - before.test
-    return replace(_taken(made.prepared, new, message), left_out=taken.left_out)
+    return replace(_taken_in(made.prepared, new, message), left_out=taken.left_out)
 
 
 def _take_in_tables(settings: Settings, night: NightSettings, folder: Path, onto: Prepared) -> TakenIn:
@@ -168,7 +168,7 @@ def _take_in_tables(settings: Settings, night: NightSettings, folder: Path, onto
     note_left_out(rejected, found.intake)
     batch = found.batch
     if batch is None:
-        return replace(_tracked(onto, 0, f"nothing new in {folder}{_also(found.intake)}"), left_out=reasons)
+        return replace(_with_dvc(onto, 0, f"nothing new in {folder}{_also(found.intake)}"), left_out=reasons)
     what = "rows"
     if batch.kind == "series":
         what = "windows"
@@ -177,7 +177,7 @@ def _take_in_tables(settings: Settings, night: NightSettings, folder: Path, onto
     batch = replace(batch, extra={**batch.extra, SKIPPED: [[each.path, each.reason] for each in rejected]})
     prepared = store_batch(name, places.store(), batch, night.held_out, settings.seed, onto, by_hash=True)
     message = f"{len(batch.x)} new {what} of {len(set(batch.client))} clients in {folder}{_also(found.intake)}"
-    return replace(_tracked(prepared, len(batch.x), message), left_out=reasons)
+    return replace(_with_dvc(prepared, len(batch.x), message), left_out=reasons)
 
 
 def _take_in_images(
@@ -205,7 +205,7 @@ def _take_in_images(
     batch = replace(batch, extra={**batch.extra, SKIPPED: skipped})
     prepared = store_batch(name, store, batch, night.held_out, settings.seed, onto, by_hash=True)
     message = f"{len(batch.x)} new images of {len(set(batch.client))} clients in {folder}{_also(notes)}"
-    return replace(_tracked(prepared, len(batch.x), message), left_out=reasons)
+    return replace(_with_dvc(prepared, len(batch.x), message), left_out=reasons)
 
 
 def _batch(folder: Path, sifted: Sifted, onto: Prepared | None, night: NightSettings, notes: Intake) -> Batch | None:
@@ -244,7 +244,7 @@ def _nothing_new(folder: Path, found: NewFiles, sifted: Sifted, onto: Prepared |
             f"the watched folder {folder} has no images yet that can be used: put some in sub-folders, one per client"
             f"{_also(notes)}"
         )
-    return _tracked(onto, 0, f"nothing new in {folder}{_also(notes)}")
+    return _with_dvc(onto, 0, f"nothing new in {folder}{_also(notes)}")
 
 
 def _also(notes: Intake) -> str:
@@ -255,16 +255,16 @@ def _also(notes: Intake) -> str:
     return f"; {summary}"
 
 
-def _tracked(prepared: Prepared, new: int, message: str) -> TakenIn:
+def _with_dvc(prepared: Prepared, new: int, message: str) -> TakenIn:
     """Let DVC know the set, also where nothing is new: a night may have been killed before DVC knew of it."""
     try:
         track(prepared.folder)
     except DvcError as error:
         message += f"; {error}"
-    return _taken(prepared, new, message)
+    return _taken_in(prepared, new, message)
 
 
-def _taken(prepared: Prepared, new: int, message: str) -> TakenIn:
+def _taken_in(prepared: Prepared, new: int, message: str) -> TakenIn:
     return TakenIn(str(prepared.folder), prepared.manifest.digest, new, message)
 
 

@@ -126,7 +126,7 @@ def serve(
     out = console or Console()
     project = read_project(Path.cwd())
     retries = os.environ.get(RETRIES)
-    service = planned(host, port, mlflow_port)
+    service = plan_service(host, port, mlflow_port)
     # Before anything is started: a folder that does not exist is refused here.
     jobs = job_variables(service, places.mirror(), retries)
     keep_login(places.prefect_home(), service.login)
@@ -177,7 +177,7 @@ def wait(parts: Processes, logs: Path, watch: FolderWatch) -> NoReturn:
         watch.stop()
 
 
-def planned(host: str, port: int, mlflow_port: int) -> Service:
+def plan_service(host: str, port: int, mlflow_port: int) -> Service:
     """Return the addresses of the service, after a check that they are free.
 
     Raises:

@@ -39,7 +39,7 @@ from shoal.studies.sequential import STAGES, next_stage
 from shoal.studies.side_by_side import complete_side_by_side
 from shoal.studies.simulation import plan, simulate_cells
 from shoal.studies.tracking import log_result
-from shoal.sweeps.sweep import RunFailed, open_sweep, parent_run, unregistered
+from shoal.sweeps.sweep import RunFailed, open_sweep, parent_run, without_registration
 
 RunOfCell = tuple[Cell, RunFolder]
 """A cell with one seed, and its run."""
@@ -253,7 +253,7 @@ def has_failed(run: RunFolder) -> bool:
 
 def run_settings(planned: Sequence[Cell], overrides: dict[str, Any]) -> list[Settings]:
     """Return the settings of the run of each cell."""
-    return [make_settings(merge(cell.settings, unregistered(overrides))) for cell in planned]
+    return [make_settings(merge(cell.settings, without_registration(overrides))) for cell in planned]
 
 
 def grouped(runs: Sequence[RunOfCell]) -> list[Group]:

@@ -103,7 +103,7 @@ def parent_run(settings: Settings, key: tuple[str, str], name: str, tags: Mappin
         raise
 
 
-def unregistered(settings: Mapping[str, Any]) -> dict[str, Any]:
+def without_registration(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of a run whose model becomes no new version of a registered one, unless they say otherwise.
 
     A sweep compares models: each is logged, and none of them replaces another.

@@ -13,7 +13,7 @@ from shoal.engine.store.run_folder import RunError
 from shoal.engine.store.warm_start import WarmStart
 from shoal.lifecycle.claim import BEGAN, claimed, claimed_nights, claimed_run
 from shoal.lifecycle.nights import judged_champion
-from shoal.review.served.judging import Decision, Judged
+from shoal.review.served.judging import Decision, HeldOutScores
 from shoal.review.served.promotion import decision_of, keep_decision
 from tests.runs import straight
 
@@ -66,7 +66,7 @@ def test_a_first_champion_whose_night_was_cut_short_is_none_yet(home: Path, smal
     assert judged_champion(run) is run
     run.event(BEGAN)
     assert judged_champion(run) is None
-    first = Decision(True, "it is the first", "", 0.01, Judged(run.name, 50, {"neighbours": 0.5}, 3), None)
+    first = Decision(True, "it is the first", "", 0.01, HeldOutScores(run.name, 50, {"neighbours": 0.5}, 3), None)
     keep_decision(run, first, [])
     assert judged_champion(run) is run
     assert decision_of(run) == first

@@ -42,7 +42,7 @@ def carried_out(
     while len(settled) < trials:
         proposal = propose(definition, settled)
         value = score(proposal.values)
-        settled.append(proposal.settled("COMPLETE", value, {**FACTS, "scores": [value], "runs": ["run"]}))
+        settled.append(proposal.to_stored("COMPLETE", value, {**FACTS, "scores": [value], "runs": ["run"]}))
     return settled
 
 
@@ -82,7 +82,7 @@ def test_stopped_trials_and_one_very_bad_one_do_not_hide_what_matters() -> None:
         proposal = propose(definition, settled)
         score = planted(proposal.values)
         stopped = any(proposal.stop_after(round, score - 1 / round) for round in range(1, 5))
-        settled.append(proposal.settled("PRUNED" if stopped else "COMPLETE", None if stopped else score, FACTS))
+        settled.append(proposal.to_stored("PRUNED" if stopped else "COMPLETE", None if stopped else score, FACTS))
     result = result_from_trials(definition, settled, "")
     assert result.counts()["stopped"] > 5
     found = {each.setting: each for each in importances(definition, result.trials)}
@@ -121,7 +121,7 @@ def test_what_is_behind_is_stopped_by_its_rounds_alone(pruner: str, stopped: int
         proposal = propose(definition, settled)
         for round in range(1, 5):
             assert not proposal.stop_after(round, level + 0.01 * round)
-        settled.append(proposal.settled("COMPLETE", level + 0.04, FACTS))
+        settled.append(proposal.to_stored("COMPLETE", level + 0.04, FACTS))
     for _ in range(2):  # a trial that was cut short sees its rounds again
         proposal = propose(definition, settled)
         told = [proposal.stop_after(round, 0.1 + 0.01 * round) for round in range(1, 4)]
@@ -136,7 +136,7 @@ def noisy(seeds: int, apart: float) -> SearchResult:
     for level in (0.5, 0.5 + apart, 0.5 - 2, 0.5 - 3):
         scores = [float(level + value) for value in draw.normal(0, 0.1, seeds)]
         proposal = propose(definition, settled)
-        settled.append(proposal.settled("COMPLETE", float(np.mean(scores)), {**FACTS, "scores": scores}))
+        settled.append(proposal.to_stored("COMPLETE", float(np.mean(scores)), {**FACTS, "scores": scores}))
     return result_from_trials(definition, settled, "")
 
 

@@ -12,7 +12,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FAILED
 from shoal.lifecycle.driving import ROUNDS, drive
 from shoal.lifecycle.starting import new_run
-from shoal.sweeps.sweep import RunFailed, open_sweep, unregistered
+from shoal.sweeps.sweep import RunFailed, open_sweep, without_registration
 
 Make = Callable[..., Any]
 
@@ -51,5 +51,5 @@ def test_a_run_that_fails_by_itself_is_told_apart(home: Path, small: Make) -> No
 
 
 def test_models_of_a_sweep_are_no_new_versions_unless_the_settings_say_so() -> None:
-    assert unregistered({"rounds": 3}) == {"rounds": 3, "tracking": {"register_as": "none"}}
-    assert unregistered({"tracking": {"register_as": "mine"}}) == {"tracking": {"register_as": "mine"}}
+    assert without_registration({"rounds": 3}) == {"rounds": 3, "tracking": {"register_as": "none"}}
+    assert without_registration({"tracking": {"register_as": "mine"}}) == {"tracking": {"register_as": "mine"}}

@@ -152,7 +152,7 @@ def title(settings: Settings) -> str:
     >>> title(make_settings({"method": "fedcc", "partition": {"kind": "dirichlet", "beta": 0.3}}))
     'fedcc digits dirichlet(0.3) x5 seed 0'
     """
-    return shortened(f"{settings.method.name} {settings.data.name} {partition_title(settings)} seed {settings.seed}")
+    return shorten(f"{settings.method.name} {settings.data.name} {partition_title(settings)} seed {settings.seed}")
 
 
 def partition_title(settings: Settings) -> str:
@@ -194,7 +194,7 @@ def run_name(values: Mapping[str, Any], differing: Iterable[str], title: str) ->
     head = SEPARATOR.join(parts)
     if not head or room < MAX_VALUE_CHARACTERS:
         return title
-    return f"{shortened(head, room)}{SEPARATOR}{title}"
+    return f"{shorten(head, room)}{SEPARATOR}{title}"
 
 
 def value_in_name(value: Any) -> str:
@@ -205,10 +205,10 @@ def value_in_name(value: Any) -> str:
     try:
         return f"{float(text):g}"
     except ValueError:
-        return shortened(text, MAX_VALUE_CHARACTERS)
+        return shorten(text, MAX_VALUE_CHARACTERS)
 
 
-def shortened(text: str, characters: int = MAX_NAME_CHARACTERS) -> str:
+def shorten(text: str, characters: int = MAX_NAME_CHARACTERS) -> str:
     """Return a text cut to a number of characters: databases refuse longer names, and the whole run with them."""
     if len(text) > characters:
         return f"{text[: characters - 1]}…"

@@ -11,7 +11,7 @@ from shoal.engine.store.client_names import client_names
 from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.run_folder import SETTINGS, RunFolder
 from shoal.methods.scores.verdict import site_sentence
-from shoal.review.mlflow_log.distinctions import partition_title, shortened
+from shoal.review.mlflow_log.distinctions import partition_title, shorten
 from shoal.review.mlflow_log.note import report_link
 from shoal.review.results.baseline_tables import baseline_rows
 from shoal.review.results.clusters import ClusterFacts, cluster_facts
@@ -45,7 +45,7 @@ def model_card(run: RunFolder, settings: Settings, found: Any) -> str:
         repeat_part(run),
         links_part(run, settings, found),
     ]
-    return shortened("\n\n".join(part for part in parts if part), MAX_CARD_CHARACTERS)
+    return shorten("\n\n".join(part for part in parts if part), MAX_CARD_CHARACTERS)
 
 
 def verdict_part(facts: ClusterFacts | None) -> str:

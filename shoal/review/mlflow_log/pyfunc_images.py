@@ -51,7 +51,7 @@ class EncodedInput:
             InputError: it holds neither, or images that cannot be encoded here.
         """
         if are_texts(request):
-            return self.encoded(samples(request, self.origin.spec))
+            return self.encode(samples(request, self.origin.spec))
         try:
             return samples(request, self.spec)
         except InputError as error:
@@ -60,9 +60,9 @@ class EncodedInput:
             images = samples(request, self.origin.spec)
         except InputError:
             raise InputError(f"{no_vectors.partition(': expected ')[0]}: expected {self.takes()}") from None
-        return self.encoded(images)
+        return self.encode(images)
 
-    def encoded(self, images: np.ndarray) -> np.ndarray:
+    def encode(self, images: np.ndarray) -> np.ndarray:
         """Return the vectors of images uint8 (n, channels, height, width).
 
         Raises:

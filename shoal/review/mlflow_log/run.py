@@ -125,7 +125,7 @@ def begin(client: Any, run: RunFolder, settings: Settings, artifacts: Path | Non
         name = run_name(values, distinguish(client, experiment_id, settings), title(settings))
         start = round_stamp(run, 0) or None
         run_id = client.create_run(experiment_id, start, {**tags(run), NAME: name}, name).info.run_id
-    if any(value == in_file(settings, key) for key, value in values.items()):
+    if any(value == reference_to_file(settings, key) for key, value in values.items()):
         client.log_artifact(run_id, str(run.path / "settings.yaml"))
     client.log_batch(run_id, params=[Param(allowed_name(key), value) for key, value in values.items()])
     inputs = [
@@ -168,11 +168,11 @@ def parameters(settings: Settings) -> dict[str, str]:
     found = {key: str(value) for key, value in flatten(settings).items()}
     for key, value in found.items():
         if len(value) > MAX_PARAMETER_CHARACTERS:
-            found[key] = in_file(settings, key)
+            found[key] = reference_to_file(settings, key)
     return found
 
 
-def in_file(settings: Settings, key: str) -> str:
+def reference_to_file(settings: Settings, key: str) -> str:
     """Return the words that replace a setting that is too long."""
     return f"{len(str(flatten(settings)[key]))} characters: see {key} in settings.yaml"
 

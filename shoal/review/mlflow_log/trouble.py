@@ -77,7 +77,7 @@ def why_not_logged(error: BaseException, uri: str, settings: Settings) -> tuple[
     return INCOMPLETE, f"MLflow at {uri} refused the run ({reason_of(error, settings)})"
 
 
-def trouble_reported(run: RunFolder) -> bool:
+def has_reported_trouble(run: RunFolder) -> bool:
     """Return whether the events of a run say, since it was started or resumed, that MLflow does not have it."""
     reported = False
     for event in run.events():

@@ -152,9 +152,9 @@ def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Bl
         "RGB", (COLUMNS * (width + _GAP) + _GAP, top + 26 * len(blocks) + rows * (cell + _GAP) + _GAP), "white"
     )
     draw = ImageDraw.Draw(sheet)
-    write(draw, (_GAP, _GAP), shortened(title, 17, sheet.width - 2 * _GAP, end=True), 17, _INK)
+    write(draw, (_GAP, _GAP), fit_text(title, 17, sheet.width - 2 * _GAP, end=True), 17, _INK)
     for number, line in enumerate(lines):
-        write(draw, (_GAP, 30 + 17 * number), shortened(line, 12, sheet.width - 2 * _GAP, end=True), 12, _GREY)
+        write(draw, (_GAP, 30 + 17 * number), fit_text(line, 12, sheet.width - 2 * _GAP, end=True), 12, _GREY)
     for block, row in zip(blocks, thumbs, strict=True):
         write(draw, (_GAP, top + 5), block.heading, 13, _INK)
         top += 26
@@ -165,8 +165,8 @@ def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Bl
             sheet.paste(thumb, (left + (width - thumb.width) // 2, up + (height - thumb.height) // 2))
             below = f"{confidence:.2f}"
             if named:
-                write(draw, (left, up + height + 2), shortened(name, 10, width), 10, _INK)
-                below = shortened(f"{below}  {client}", 10, width, end=True)
+                write(draw, (left, up + height + 2), fit_text(name, 10, width), 10, _INK)
+                below = fit_text(f"{below}  {client}", 10, width, end=True)
             write(draw, (left, up + cell - 15), below, 10, _GREY)
         top += -(-len(row) // COLUMNS) * (cell + _GAP)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,7 +186,7 @@ def thumbnail(image: np.ndarray) -> Image.Image:
     return shown
 
 
-def shortened(text: str, size: int, width: int, *, end: bool = False) -> str:
+def fit_text(text: str, size: int, width: int, *, end: bool = False) -> str:
     """Return a text that fits into some pixels; a longer one loses its beginning (names differ at their end).
 
     Args:

@@ -33,7 +33,7 @@ TOLERANCE = 5e-5
 
 
 @dataclass(frozen=True)
-class Compared:
+class RunColumn:
     """One run of a comparison.
 
     Attributes:
@@ -84,7 +84,7 @@ class Group:
     """
 
     title: str
-    runs: tuple[Compared, ...]
+    runs: tuple[RunColumn, ...]
     lines: tuple[Line, ...]
     curves: tuple[tuple[str, str], ...]
 
@@ -103,7 +103,7 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
         raise ShoalError(f"a page compares 2 to {MAX_RUNS} runs, not {len(folders)}: name 2 to {MAX_RUNS}")
     if len({folder.path.resolve() for folder in folders}) < len(folders):
         raise ShoalError("a run is named twice: name different runs")
-    runs = [Compared(*each) for each in zip(string.ascii_uppercase, folders, map(run_result, folders), strict=False)]
+    runs = [RunColumn(*each) for each in zip(string.ascii_uppercase, folders, map(run_result, folders), strict=False)]
     origins = [origin_of(run.folder) for run in runs]
     return write_page(
         path,
@@ -112,19 +112,19 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
         links={run.letter: report_of(run.folder) for run in runs},
         groups=groups_of(runs),
         name_of=name_of,
-        settings=differing([flat_settings(run.folder) for run in runs]),
+        settings=differences([flat_settings(run.folder) for run in runs]),
         same=[name for name in origins[0] if len({each.get(name) for each in origins}) == 1],
-        origins=differing(origins),
+        origins=differences(origins),
     )
 
 
-def groups_of(runs: Sequence[Compared]) -> list[Group]:
+def groups_of(runs: Sequence[RunColumn]) -> list[Group]:
     """Return the runs by partition, in the order of the runs: numbers of different partitions are not compared.
 
     A method that pools all data belongs to every partition of its data. Where no partition has two runs, all runs are
     one group.
     """
-    members: dict[tuple[str, str], list[Compared]] = {}
+    members: dict[tuple[str, str], list[RunColumn]] = {}
     for run in runs:
         if not is_pooled(run):
             members.setdefault(partition_of(run), []).append(run)
@@ -138,30 +138,30 @@ def groups_of(runs: Sequence[Compared]) -> list[Group]:
     return [group_of(title_of(group), group) for group in ordered]
 
 
-def group_of(title: str, runs: Sequence[Compared]) -> Group:
+def group_of(title: str, runs: Sequence[RunColumn]) -> Group:
     """Return a group of runs with its numbers and curves."""
     return Group(title, tuple(runs), tuple(lines_of(runs)), tuple(curves_of(runs)))
 
 
-def is_pooled(run: Compared) -> bool:
+def is_pooled(run: RunColumn) -> bool:
     """Return whether a run's method pools all data, so that the partition does not change it."""
     return METHODS[run.folder.settings().method.name].pooled
 
 
-def partition_of(run: Compared) -> tuple[str, str]:
+def partition_of(run: RunColumn) -> tuple[str, str]:
     """Return the data of a run, and how they are divided, whatever the seed: equal words mean comparable runs."""
     settings = run.folder.settings()
     data = f"{run.folder.lineage().data.digest} {settings.data.limit}"
     return data, json.dumps(settings.to_json()["partition"], sort_keys=True)
 
 
-def title_of(runs: Sequence[Compared]) -> str:
+def title_of(runs: Sequence[RunColumn]) -> str:
     """Return the data and the partition of a group in words."""
     settings = next((run for run in runs if not is_pooled(run)), runs[0]).folder.settings()
     return f"{settings.data.name}, {partition_title(settings)}"
 
 
-def lines_of(runs: Sequence[Compared]) -> list[Line]:
+def lines_of(runs: Sequence[RunColumn]) -> list[Line]:
     """Return every number that a run has: those with a description first, then bytes and seconds."""
     numbers = [shown_metrics(run.result) for run in runs]
     described = [metric.name for metric in METRICS if any(metric.name in scores for scores in numbers)]
@@ -214,7 +214,7 @@ def best_of(values: Sequence[float | None], better: str) -> tuple[bool, ...]:
     return tuple(value is not None and abs(value - best) < TOLERANCE for value in values)
 
 
-def curves_of(runs: Sequence[Compared]) -> list[tuple[str, str]]:
+def curves_of(runs: Sequence[RunColumn]) -> list[tuple[str, str]]:
     """Return the curves over rounds, one a metric that figures show: its name, and a PNG in base64."""
     tables = {run.letter: run.folder.table("rounds") for run in runs}
     found = []
@@ -237,10 +237,10 @@ def flat_settings(folder: RunFolder) -> dict[str, str]:
     return {key: value_in_table(value) for key, value in flatten(folder.settings()).items()}
 
 
-def differing(columns: Sequence[dict[str, str]]) -> list[tuple[str, list[str]]]:
+def differences(columns: Sequence[dict[str, str]]) -> list[tuple[str, list[str]]]:
     """Return the keys whose values differ, with their values; a missing value is empty.
 
-    >>> differing([{"a": "1", "b": "2"}, {"a": "1"}])
+    >>> differences([{"a": "1", "b": "2"}, {"a": "1"}])
     [('b', ['2', ''])]
     """
     keys = dict.fromkeys(key for column in columns for key in column)

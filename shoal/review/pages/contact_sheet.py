@@ -15,7 +15,7 @@ from shoal.data.partition.table import Partition
 from shoal.data.prepared import Prepared
 from shoal.engine.store.client_names import named
 from shoal.engine.store.embedded import images_behind, why_no_images
-from shoal.review.mlflow_log.distinctions import shortened
+from shoal.review.mlflow_log.distinctions import shorten
 from shoal.review.pages.window_pictures import HEIGHT, WIDTH, painter_of
 from shoal.review.results.clusters import partition_client_names
 from shoal.review.results.fonts import drawable, text_length, write
@@ -99,7 +99,7 @@ def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str)
     width = -(-width // step)
     zoom = max(1, min(-(-_MIN_SIDE // min(height, width)), _MAX_SIDE // max(height, width)))
     cell = (height * zoom + _GAP, width * zoom + _GAP)
-    names = [shortened(drawable(line.name), _MAX_CHARACTERS) for line in lines]
+    names = [shorten(drawable(line.name), _MAX_CHARACTERS) for line in lines]
     margin = max((int(text_length(name, _FONT)) for name in (*names, last)), default=0) + 8
     columns = max((len(line.images) for line in lines), default=0)
     below = 2 * _FONT * bool(last)

@@ -46,7 +46,7 @@ def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Pa
         image = axes.imshow(counts, aspect="auto", cmap="Blues", interpolation="nearest", vmin=0)
         figure.colorbar(image, ax=axes, label="samples")
         labels = list(prepared.manifest.class_names) or [str(label) for label in range(len(counts))]
-        axes.set_yticks(*_thinned(labels))
+        axes.set_yticks(*_ticks(labels))
         axes.set_ylabel("label")
         if counts.size <= _ANNOTATED_CELLS:
             dark = counts.max() / 2
@@ -57,7 +57,7 @@ def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Pa
         axes.bar(np.arange(clients), np.bincount(partition.client, minlength=clients), color="tab:blue")
         axes.set_ylabel("samples")
     longest = max(map(len, names))
-    axes.set_xticks(*_thinned(names), rotation=90 if longest > 4 else 0)
+    axes.set_xticks(*_ticks(names), rotation=90 if longest > 4 else 0)
     axes.set_xlabel("client")
     # Above the whole figure, wrapped to its width.
     figure.suptitle(textwrap.fill(_title(partition), int(width * 11)), fontsize=10)
@@ -67,7 +67,7 @@ def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Pa
     return path
 
 
-def _thinned(names: list[str]) -> tuple[list[int], list[str]]:
+def _ticks(names: list[str]) -> tuple[list[int], list[str]]:
     """Return positions and names of at most `_TICKS` ticks."""
     positions = list(range(0, len(names), -(-len(names) // _TICKS)))
     return positions, [names[position] for position in positions]

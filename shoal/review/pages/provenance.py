@@ -15,7 +15,7 @@ from shoal.engine.settings.run_settings import Settings, flatten, make_settings
 from shoal.engine.store.embedded import embedded_from
 from shoal.engine.store.lineage import DataVersion, PartitionVersion
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
-from shoal.review.mlflow_log.distinctions import shortened
+from shoal.review.mlflow_log.distinctions import shorten
 from shoal.review.mlflow_log.page import mlflow_page
 
 MAX_CHARACTERS = 120
@@ -65,7 +65,7 @@ def value_in_table(value: Any) -> str:
     """Return a setting's value for a table, without passwords and not too long."""
     if value is None:
         return "none"
-    return shortened(masked(str(value)), MAX_CHARACTERS)
+    return shorten(masked(str(value)), MAX_CHARACTERS)
 
 
 def lineage_rows(run: RunFolder) -> list[LineageRow]:

@@ -80,7 +80,7 @@ def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:
     scale = exchanging.map({True: links.pixel_bits / 8, False: factor})
     seconds = (
         8 * factor * (clients["bytes_down"] / links.down + clients["bytes_up"] / links.up)
-        + scale * sending(run, clients, links)
+        + scale * sending_seconds(run, clients, links)
         + working
     )
     slowest = seconds.groupby(clients["round"]).max()
@@ -89,7 +89,7 @@ def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:
     )
 
 
-def sending(run: RunFolder, clients: pd.DataFrame, links: LinkRates) -> pd.Series:
+def sending_seconds(run: RunFolder, clients: pd.DataFrame, links: LinkRates) -> pd.Series:
     """Return the seconds that each client of each round sends to its neighbours, in the order of the clients table."""
     if not links.between:
         return 8 * clients["bytes_d2d"] / links.d2d

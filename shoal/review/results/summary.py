@@ -66,7 +66,7 @@ def summary_of(run: RunFolder) -> Summary:
     result = run_result(run)
     clusters = clusters_found(run, result)
     scores = scores_of(result)
-    numbers = (*clusters, *scores, bytes_moved(result.bytes), Number(duration(result.seconds), "time", "of all rounds"))
+    numbers = (*clusters, *scores, bytes_sent(result.bytes), Number(duration(result.seconds), "time", "of all rounds"))
     return Summary(task_sentence(run), outcome_sentence(run, result, (*clusters, *scores)), numbers)
 
 
@@ -145,7 +145,7 @@ def score_names(result: RunResult) -> list[str]:
     return [name for name in SCORES if name in result.metrics or name in result.quality][:MAX_SCORES]
 
 
-def bytes_moved(moved: Mapping[str, int]) -> Number:
+def bytes_sent(moved: Mapping[str, int]) -> Number:
     """Return all bytes that were sent, and the share of each way."""
     ways = (("up", "up"), ("down", "down"), ("d2d", "between clients"))
     parts = [f"{size(moved[key])} {words}" for key, words in ways if moved.get(key)]

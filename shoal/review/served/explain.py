@@ -21,7 +21,7 @@ from shoal.data.partition.table import load_partition
 from shoal.data.prepared import open_prepared
 from shoal.engine.store.embedded import DRAWN, images_behind, why_no_images
 from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.review.pages.cluster_sheets import about, images_of, shortened, thumbnail
+from shoal.review.pages.cluster_sheets import about, fit_text, images_of, thumbnail
 from shoal.review.pages.pages import in_base64
 from shoal.review.results.clusters import cluster_facts, read_clusters
 from shoal.review.results.fonts import write
@@ -282,9 +282,9 @@ class _Sheet:
         width = max(right + _GAP, 560)
         sheet = Image.new("RGB", (width, bottom + (22 if last else 4)), "white")
         draw = ImageDraw.Draw(sheet)
-        write(draw, (_GAP, _GAP), shortened(title, 17, width - 2 * _GAP, end=True), 17, _INK)
+        write(draw, (_GAP, _GAP), fit_text(title, 17, width - 2 * _GAP, end=True), 17, _INK)
         for number, line in enumerate(lines):
-            write(draw, (_GAP, 30 + 17 * number), shortened(line, 12, width - 2 * _GAP, end=True), 12, _GREY)
+            write(draw, (_GAP, 30 + 17 * number), fit_text(line, 12, width - 2 * _GAP, end=True), 12, _GREY)
         self._draw_headings(draw, top, bottom)
         for number in range(len(self._rows)):
             up = top + number * self._step
@@ -305,9 +305,9 @@ class _Sheet:
 
     def _draw_words(self, draw: ImageDraw.ImageDraw, row: _Row, up: int) -> None:
         width = _LEFT - 2 * _GAP
-        write(draw, (_GAP, up + 1), shortened(row.name, 13, width, end=True), 13, _INK)
+        write(draw, (_GAP, up + 1), fit_text(row.name, 13, width, end=True), 13, _INK)
         for place, words in enumerate(row.words):
-            write(draw, (_GAP, up + 19 + 16 * place), shortened(words, 11, width, end=True), 11, _GREY)
+            write(draw, (_GAP, up + 19 + 16 * place), fit_text(words, 11, width, end=True), 11, _GREY)
 
     def _draw_images(self, sheet: Image.Image, draw: ImageDraw.ImageDraw, number: int, up: int) -> None:
         row = self._rows[number]
@@ -316,5 +316,5 @@ class _Sheet:
                 left = start + place * (self._width + _GAP)
                 sheet.paste(thumb, (left + (self._width - thumb.width) // 2, up + (self._height - thumb.height) // 2))
                 if self._named:
-                    write(draw, (left, up + self._height + 1), shortened(name, 10, self._width), 10, _INK)
+                    write(draw, (left, up + self._height + 1), fit_text(name, 10, self._width), 10, _INK)
                 write(draw, (left, up + self._height + self._caption_height - 14), confidence, 10, _GREY)

@@ -56,7 +56,7 @@ class JudgingError(ShoalError):
 
 
 @dataclass(frozen=True)
-class Judged:
+class HeldOutScores:
     """A model's scores on the held-out samples.
 
     Args:
@@ -95,8 +95,8 @@ class Decision:
     why: str
     score: str
     margin: float
-    challenger: Judged
-    champion: Judged | None
+    challenger: HeldOutScores
+    champion: HeldOutScores | None
     low: float | None = None
     high: float | None = None
     waits: bool = False
@@ -184,13 +184,13 @@ class HeldOutClusters:
     cluster: np.ndarray
     clusters: int
 
-    def judge(self, samples: HeldOut) -> Judged:
+    def judge(self, samples: HeldOut) -> HeldOutScores:
         """Return the scores of the model."""
         names = [NEIGHBOURS]
         if samples.y is not None:
             names += ["acc", "nmi"]
         scores = {name: samples.score(name, self) for name in names}
-        return Judged(self.run, len(samples.x), scores, len(np.unique(self.cluster)))
+        return HeldOutScores(self.run, len(samples.x), scores, len(np.unique(self.cluster)))
 
 
 def assign_held_out(run: RunFolder, samples: HeldOut) -> HeldOutClusters:
@@ -306,7 +306,7 @@ def compare(
     return Decision(promoted, why, name, margin, judged, old_judged, low, high)
 
 
-def _deciding_score(score: str, judged: Judged, samples: HeldOut) -> str:
+def _deciding_score(score: str, judged: HeldOutScores, samples: HeldOut) -> str:
     """Return the name of the score that decides.
 
     Raises:

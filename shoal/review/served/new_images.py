@@ -15,7 +15,7 @@ from shoal.data.intake import Intake
 from shoal.data.prepared import DataSpec
 
 
-def fitted(pixels: np.ndarray, spec: DataSpec, on_odd: str) -> np.ndarray:
+def fit_image(pixels: np.ndarray, spec: DataSpec, on_odd: str) -> np.ndarray:
     """Return an image in the form of the set's: uint8 (channels, height, width).
 
     A coloured image becomes grey where the set is grey (ITU-R 601 luma), a grey one gets three equal planes where the
@@ -62,7 +62,7 @@ def one_file(source: Path, name: str, intake: Intake) -> list[Path]:
 
 
 def note_changes(file: str, decoded: Decoded, spec: DataSpec, intake: Intake) -> None:
-    """Note every conversion of a used image, those of `fitted` included."""
+    """Note every conversion of a used image, those of `fit_image` included."""
     for kind, detail in decoded.changes:
         intake.adapt(kind, file, detail)
     height, width = decoded.pixels.shape[:2]

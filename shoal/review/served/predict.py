@@ -42,7 +42,7 @@ from shoal.review.pages.cluster_sheets import MAX_SIDE, Block, by_certainty, dra
 from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_tensors
 from shoal.review.results.served_method import served_method
 from shoal.review.results.stable_names import NAME, with_stable_numbers
-from shoal.review.served.new_images import fitted, note_changes, one_file
+from shoal.review.served.new_images import fit_image, note_changes, one_file
 
 OddSize = Literal["as-set", "skip", "resize"]
 Embedding = Literal["none", "columns", "list"]
@@ -181,9 +181,9 @@ class Predictor:
             if self.spec.kind == "image":
                 batch /= 255
             found = self._predict(batch)
-        return self._assigned(found), found.embedding.flatten(1).float().cpu().numpy()
+        return self._columns_of(found), found.embedding.flatten(1).float().cpu().numpy()
 
-    def _assigned(self, found: Prediction) -> dict[str, np.ndarray]:
+    def _columns_of(self, found: Prediction) -> dict[str, np.ndarray]:
         if self._centres is not None:
             nearest = nearest_centres(found.embedding, self._centres)
             return {name: values.numpy() for name, values in nearest._asdict().items()}
@@ -319,7 +319,7 @@ def _predict_images(
             file = path.relative_to(root).as_posix()
             try:
                 decoded = decode_with_changes(path)
-                image = fitted(decoded.pixels, predictor.image_spec, on_odd)
+                image = fit_image(decoded.pixels, predictor.image_spec, on_odd)
             except Unusable as error:
                 skipped.append(Rejected(file, str(error), error.kind))
                 continue

@@ -64,7 +64,7 @@ def champion_with_version(settings: Settings, runs: Path) -> tuple[RunFolder | N
         PromotionError: see `champion_run`.
     """
     name = name_of_model(settings)
-    with answering(settings) as client:
+    with registry_client(settings) as client:
         if not is_registered(client, name) or (version := champion_version(client, name)) is None:
             return None, None
         run = run_of_version(client, name, version)
@@ -109,7 +109,7 @@ def name_of_model(settings: Settings) -> str:
 
 
 @contextlib.contextmanager
-def answering(settings: Settings) -> Iterator[Any]:
+def registry_client(settings: Settings) -> Iterator[Any]:
     """Yield a client of the MLflow that these settings name; say what failed if it does not answer.
 
     Raises:
@@ -167,7 +167,7 @@ def execute_decision(run: RunFolder) -> str | None:
     name = registered_name(settings)
     if decision is None or name is None:
         return None
-    with answering(settings) as client:
+    with registry_client(settings) as client:
         version = version_of(client, run, name)
         known = [move.version for move in history(client, name) if move.kind == PROMOTED]
         if decision.promoted and version not in known:
@@ -216,7 +216,7 @@ def _point_challenger(client: Any, name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Moved:
+class ChampionMove:
     """A move of the champion.
 
     Args:
@@ -238,7 +238,7 @@ class Moved:
         return asdict(self)
 
 
-def approve(run: RunFolder, why: str) -> Moved:
+def approve(run: RunFolder, why: str) -> ChampionMove:
     """Make a run's model the champion of its name, and record who did so and why.
 
     Args:
@@ -250,7 +250,7 @@ def approve(run: RunFolder, why: str) -> Moved:
     """
     settings = run.settings()
     name = name_of_model(settings)
-    with answering(settings) as client:
+    with registry_client(settings) as client:
         version = version_of(client, run, name)
         _note_moves(client, name, run.path.parent)
         before = champion_version(client, name)
@@ -259,10 +259,10 @@ def approve(run: RunFolder, why: str) -> Moved:
             _tag(client, run, name, version, {NIGHT_DECISION: APPROVED})
     if move is not None:
         run.event(MOVED, message=f"{move.who} made models:/{name}/{version} the champion: {move.why}")
-    return Moved(name, version, run.name, before, move)
+    return ChampionMove(name, version, run.name, before, move)
 
 
-def roll_back(which: str | None, runs: Path, why: str = "") -> Moved:
+def roll_back(which: str | None, runs: Path, why: str = "") -> ChampionMove:
     """Make the version that was the champion before the champion again, and record who did so and why.
 
     Args:
@@ -274,9 +274,9 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> Moved:
         PromotionError: MLflow does not answer, or there is no champion or none before it.
     """
     settings, name = _model(which, runs)
-    with answering(settings) as client:
+    with registry_client(settings) as client:
         if not is_registered(client, name):
-            raise PromotionError(f"MLflow has no model {name!r}: give one of {_listed(_names(client))}")
+            raise PromotionError(f"MLflow has no model {name!r}: give one of {_names_in_words(_names(client))}")
         _note_moves(client, name, runs)
         before = champion_version(client, name)
         move = return_to_previous(client, name, user(), why or NO_REASON)
@@ -290,7 +290,7 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> Moved:
     if folder is not None:
         message = f"{move.who} returned from models:/{name}/{before} to models:/{name}/{move.version}: {move.why}"
         folder.event(MOVED, message=message)
-    return Moved(name, move.version, run, before, move)
+    return ChampionMove(name, move.version, run, before, move)
 
 
 def _model(which: str | None, runs: Path) -> tuple[Settings, str]:
@@ -304,10 +304,10 @@ def _model(which: str | None, runs: Path) -> tuple[Settings, str]:
             settings = RunFolder.find(which, runs).settings()
             return settings, name_of_model(settings)
         return settings, which
-    with answering(settings) as client:
+    with registry_client(settings) as client:
         names = _names(client)
     if len(names) != 1:
-        raise PromotionError(f"{len(names)} models have a champion: name one of {_listed(names)}")
+        raise PromotionError(f"{len(names)} models have a champion: name one of {_names_in_words(names)}")
     return settings, names[0]
 
 
@@ -316,7 +316,7 @@ def _names(client: Any) -> list[str]:
     return sorted(each.name for each in client.search_registered_models() if CHAMPION in each.aliases)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _names_in_words(names: Sequence[str]) -> str:
     return ", ".join(names) or "(MLflow has no model with a champion)"
 
 
@@ -351,7 +351,7 @@ def note_approval(settings: Settings) -> Move | None:
         PromotionError: MLflow does not answer.
     """
     name = name_of_model(settings)
-    with answering(settings) as client:
+    with registry_client(settings) as client:
         if not is_registered(client, name):
             return None
         return _note_moves(client, name, places.runs())

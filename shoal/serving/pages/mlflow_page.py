@@ -18,7 +18,7 @@ from typing import Any
 from shoal.serving.pages.guard import AUTH_VARIABLE, App, Guard, Receive, Scope, Send, further_hosts
 
 NAME = "shoal"
-FACTORY = "shoal.serving.pages.mlflow_page:guarded"
+FACTORY = "shoal.serving.pages.mlflow_page:make_app"
 GROUP = "mlflow.app"
 """The group of entry points that `mlflow server --app-name` searches."""
 OPEN_PATHS = ("/health", "/version")
@@ -94,7 +94,7 @@ def with_head(send: Send) -> Send:
     return sender
 
 
-def guarded() -> Guard:
+def make_app() -> Guard:
     """Return MLflow's application behind the guard; each worker process of its server creates one."""
     from mlflow.server.fastapi_app import app
 

@@ -21,7 +21,7 @@ from shoal.engine.settings.yaml_text import read_yaml_file
 from shoal.lifecycle.preflight import check_method, check_validation, known_spec
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED
-from shoal.sweeps.sweep import unregistered
+from shoal.sweeps.sweep import without_registration
 
 NEIGHBOURS = "neighbours"
 SILHOUETTE = "silhouette"
@@ -164,7 +164,9 @@ class SearchDefinition(Section):
         Raises:
             SettingsError: the values contradict each other.
         """
-        raw = merge(unregistered(self.settings), *(nested_setting(path, value) for path, value in values.items()))
+        raw = merge(
+            without_registration(self.settings), *(nested_setting(path, value) for path, value in values.items())
+        )
         settings = load_settings(changes=raw)
         if number:
             return load_settings(changes=merge(raw, {"seed": settings.seed + number}))

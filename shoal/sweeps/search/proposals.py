@@ -143,7 +143,7 @@ class Proposal:
         self._trial.report(score, round)
         return self._trial.should_prune()
 
-    def settled(self, state: str, score: float | None, facts: dict[str, Any]) -> FrozenTrial:
+    def to_stored(self, state: str, score: float | None, facts: dict[str, Any]) -> FrozenTrial:
         """Return the trial as the store keeps it.
 
         Args:

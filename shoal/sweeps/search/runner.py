@@ -42,7 +42,7 @@ class Search:
         """
         proposal = propose(self._context.definition, self._store.trials())
         outcome = execute(self._context, proposal)
-        self._store.add(proposal.settled(outcome.state, outcome.score, outcome.facts()))
+        self._store.add(proposal.to_stored(outcome.state, outcome.score, outcome.facts()))
         result = self.result()
         if result.best is not None and self.left():
             self.write(result)

@@ -52,6 +52,6 @@ def test_contact_sheet(digits, build, tmp_path):
     row = drawn_positions(np.arange(len(partition.client))[partition.rows(1)], 5, seed=0, row=1)[0]
     first = digits.train_x[partition.sample[row], 0]
     assert np.array_equal(clients[36:68:4, clients.shape[1] - 5 * 34 :][:, :32:4, 0], np.rot90(first, 2))
-    with pytest.raises(DataError, match="only images"):
+    with pytest.raises(DataError, match="expected a set of images"):
         contact_sheet(build([0, 1], shape=(3,), kind="vector"), tmp_path / "v.png")
     assert drawn(contact_sheet(build(5), tmp_path / "u.png", columns=3)).shape[0] == 2 * 34 + 2

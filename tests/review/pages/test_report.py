@@ -47,7 +47,7 @@ from shoal.review.results.cross_tables import (
 )
 from shoal.review.results.next_step import leading_baseline, next_step
 from shoal.review.results.result import run_result
-from shoal.review.results.summary import bytes_moved, duration, size, summary_of
+from shoal.review.results.summary import bytes_sent, duration, size, summary_of
 from tests.planted_images import write_clients
 from tests.runs import straight
 
@@ -215,7 +215,7 @@ def test_without_labels_it_says_what_needs_none(home: Path, small: Make) -> None
         "Images of each cluster",
         "Samples by cluster and client",
         ">süd</th>",
-        "Compared with null baselines",
+        "RunColumn with null baselines",
     ):
         assert shown in page
 
@@ -333,8 +333,8 @@ def test_figures_that_do_not_fit_are_named(digits_run: RunFolder, monkeypatch: p
 
 def test_units() -> None:
     assert [duration(seconds) for seconds in (9.4, 90, 9000)] == ["9.4 s", "1.5 min", "2.5 h"]
-    assert bytes_moved({"up": 999, "down": 0, "d2d": 1}).value == "1.0 kB"
-    assert bytes_moved({"up": 520, "down": 0, "d2d": 0}).about == "520 B up"
+    assert bytes_sent({"up": 999, "down": 0, "d2d": 1}).value == "1.0 kB"
+    assert bytes_sent({"up": 520, "down": 0, "d2d": 0}).about == "520 B up"
 
 
 def test_features_are_drawn_by_cluster_client_and_label(digits_run: RunFolder) -> None:

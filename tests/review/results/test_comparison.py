@@ -11,7 +11,7 @@ import pytest
 
 from shoal.core.errors import ShoalError
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.pages.comparison_page import best_of, differing, write_comparison
+from shoal.review.pages.comparison_page import best_of, differences, write_comparison
 from shoal.review.pages.report import write_report
 from shoal.review.results.result import run_result
 from tests.runs import straight
@@ -92,4 +92,4 @@ def test_the_best_of_numbers() -> None:
 
 
 def test_keys_that_one_has_alone_differ() -> None:
-    assert differing([{"a": "1", "b": "2"}, {"a": "1", "c": "3"}]) == [("b", ["2", ""]), ("c", ["", "3"])]
+    assert differences([{"a": "1", "b": "2"}, {"a": "1", "c": "3"}]) == [("b", ["2", ""]), ("c", ["", "3"])]
