@@ -57,7 +57,7 @@ REASONS: dict[str, tuple[str, ...]] = {
         "sweeps.search.result.best_settings",
         "sweeps.set_options.flat",
         "sweeps.set_options.set_options",
-        "sweeps.sweep.unregistered",
+        "sweeps.sweep.without_registration",
     ),
     "JSON that is compared with other JSON and not read by its keys": (
         "studies.result.StudyResult.rules",

@@ -169,8 +169,8 @@ def test_lines_of_runs_that_ended_are_kept_until_a_file_changes(
     three: list[RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    inner = runs_of_results.listed
-    monkeypatch.setattr(runs_of_results, "listed", lambda run: made.append(run.name) or inner(run))
+    inner = runs_of_results.list_run
+    monkeypatch.setattr(runs_of_results, "list_run", lambda run: made.append(run.name) or inner(run))
     finished, interrupted, edited = three
 
     def list_again() -> tuple[list[str], list[Any]]:
@@ -196,7 +196,7 @@ def test_lines_of_runs_that_ended_are_kept_until_a_file_changes(
 
 def test_a_run_keeps_its_line_when_it_ends(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     drive(new_run(small(rounds=1, data={"limit": 80})))
-    monkeypatch.setattr(runs_of_results, "listed", lambda run: pytest.fail("it was made already"))
+    monkeypatch.setattr(runs_of_results, "list_run", lambda run: pytest.fail("it was made already"))
     [found] = listed_runs(places.runs())
     assert found.state == "finished"
 

@@ -295,7 +295,7 @@ def test_what_cannot_be_assigned_is_said(place: Path) -> None:
         assign_new(AssignSettings(model=MODEL, watch="nowhere"))
     folder = place / "results" / "assigned" / MODEL
     folder.mkdir(parents=True, exist_ok=True)
-    with assigning.alone(folder), pytest.raises(AssignError, match="another process assigns files"):
+    with assigning.claimed_batches(folder), pytest.raises(AssignError, match="another process assigns files"):
         assign_new(SETTINGS)
     run = RunFolder.find("latest", places.runs())
     hidden = run.path.with_name("elsewhere")
