@@ -215,7 +215,7 @@ def test_without_labels_it_says_what_needs_none(home: Path, small: Make) -> None
         "Images of each cluster",
         "Samples by cluster and client",
         ">süd</th>",
-        "RunColumn with null baselines",
+        "Compared with null baselines",
     ):
         assert shown in page
 
