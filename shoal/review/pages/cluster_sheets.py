@@ -152,9 +152,7 @@ def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Bl
         "RGB", (COLUMNS * (width + _GAP) + _GAP, top + 26 * len(blocks) + rows * (cell + _GAP) + _GAP), "white"
     )
     draw = ImageDraw.Draw(sheet)
-    write(draw, (_GAP, _GAP), fit_text(title, 17, sheet.width - 2 * _GAP, end=True), 17, _INK)
-    for number, line in enumerate(lines):
-        write(draw, (_GAP, 30 + 17 * number), fit_text(line, 12, sheet.width - 2 * _GAP, end=True), 12, _GREY)
+    draw_heading(draw, title, lines, sheet.width)
     for block, row in zip(blocks, thumbs, strict=True):
         write(draw, (_GAP, top + 5), block.heading, 13, _INK)
         top += 26
@@ -172,6 +170,13 @@ def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Bl
     path.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(path, format="PNG", optimize=True)
     return path
+
+
+def draw_heading(draw: ImageDraw.ImageDraw, title: str, lines: Sequence[str], width: int) -> None:
+    """Draw the title of a sheet, and below it some lines, each cut to the width of the sheet in pixels."""
+    write(draw, (_GAP, _GAP), fit_text(title, 17, width - 2 * _GAP, end=True), 17, _INK)
+    for number, line in enumerate(lines):
+        write(draw, (_GAP, 30 + 17 * number), fit_text(line, 12, width - 2 * _GAP, end=True), 12, _GREY)
 
 
 def thumbnail(image: np.ndarray) -> Image.Image:

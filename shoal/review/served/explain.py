@@ -21,7 +21,7 @@ from shoal.data.partition.table import load_partition
 from shoal.data.prepared import open_prepared
 from shoal.engine.store.embedded import DRAWN, images_behind, why_no_images
 from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.review.pages.cluster_sheets import about, fit_text, images_of, thumbnail
+from shoal.review.pages.cluster_sheets import about, draw_heading, fit_text, images_of, thumbnail
 from shoal.review.pages.pages import in_base64
 from shoal.review.results.clusters import cluster_facts, read_clusters
 from shoal.review.results.fonts import write
@@ -282,9 +282,7 @@ class _Sheet:
         width = max(right + _GAP, 560)
         sheet = Image.new("RGB", (width, bottom + (22 if last else 4)), "white")
         draw = ImageDraw.Draw(sheet)
-        write(draw, (_GAP, _GAP), fit_text(title, 17, width - 2 * _GAP, end=True), 17, _INK)
-        for number, line in enumerate(lines):
-            write(draw, (_GAP, 30 + 17 * number), fit_text(line, 12, width - 2 * _GAP, end=True), 12, _GREY)
+        draw_heading(draw, title, lines, width)
         self._draw_headings(draw, top, bottom)
         for number in range(len(self._rows)):
             up = top + number * self._step

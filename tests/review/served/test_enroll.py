@@ -119,7 +119,7 @@ def test_what_cannot_be_enrolled_is_named(made, small, monkeypatch):
         choose([Step(0, {}, None)], "best")
     monkeypatch.setenv("SHOAL_HOME", str(home))
     other = new_run(small(rounds=1))
-    with pytest.raises(RunError, match="only runs of cfl"):
+    with pytest.raises(RunError, match="give a run of method cfl"):
         enroll(other, new_client(run, f"{folder}:3", store, None))
 
 
