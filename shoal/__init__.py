@@ -7,10 +7,10 @@
     run.predict("new-images/")
     run.explain(3)
 
-It is the same code as the command line's, and the same folders: a run that one of them started the other can show and
-go on with. Everything lies below SHOAL_HOME, or the current folder. See docs/python.md.
+It has the code and the folders of the command line: each can show and resume the runs of the other. Everything lies
+below SHOAL_HOME, or the current folder. See docs/python.md.
 
-Nothing is imported before it is asked for: `import shoal` itself takes no time.
+Names are imported when they are first used, so that `import shoal` itself takes no time.
 """
 
 from __future__ import annotations

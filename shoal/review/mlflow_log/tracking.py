@@ -2,7 +2,7 @@
 
 A sync only logs what is new: tags of the MLflow run say which rounds and files it has
 (`shoal.review.mlflow_log.rounds`, `shoal.review.mlflow_log.files`), and its models say whether they are complete
-(`shoal.review.mlflow_log.models`), so nothing is logged twice. Metrics carry the time at which their round ended. A
+(`shoal.review.mlflow_log.models`), so nothing is logged twice. Metrics have the time at which their round ended. A
 server out of reach never stops training; the next sync catches up.
 """
 

@@ -134,7 +134,7 @@ class ClusterFacts:
         comparison: the clusters beside null baselines; None where there are none, as for text.
         sites: how much the client of a sample says about its cluster; None where there is one client.
         verdict: what the clusters are worth; None without `comparison`.
-        names: the names that the clusters keep from night to night; None in runs of no night.
+        names: the names that the clusters keep from night to night; None in runs outside nights.
     """
 
     round: int
