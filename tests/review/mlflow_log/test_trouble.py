@@ -12,11 +12,19 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
+from shoal.core.errors import brief
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.run_events import Event
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
-from shoal.review.mlflow_log.trouble import INCOMPLETE, UNREACHABLE, TrackingError, check_installed, why_not_logged
+from shoal.review.mlflow_log.trouble import (
+    INCOMPLETE,
+    UNREACHABLE,
+    TrackingError,
+    check_installed,
+    reason_of,
+    why_not_logged,
+)
 from tests.engine.store.test_damage import flip
 
 Make = Callable[..., Any]
@@ -60,6 +68,13 @@ def test_reasons_are_told_apart(small: Make, error: Exception, kind: str, words:
     found = why_not_logged(error, "http://h", small())
     assert found[0] == kind
     assert words in found[1]
+
+
+def test_a_password_is_masked_before_a_long_reason_is_cut(small: Make) -> None:
+    error = MlflowException(f"{'x' * 180} http://me:Tr0ub4dor@host/mlflow did not answer")
+    assert len(brief(error)) == 200
+    assert "Tr0u" in brief(error), "the cut goes through the address"
+    assert "Tr0u" not in reason_of(error, small())
 
 
 def test_a_folder_called_mlflow_is_not_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
