@@ -38,7 +38,7 @@ from shoal.lifecycle.embed_stage import add_stage, commit_stage, is_stage, stage
 from shoal.lifecycle.progress import prepare_shown, steps_shown
 from shoal.lifecycle.tracked import STAGE_VARIABLE, TrackingError, track
 from shoal.models.encoder_names import slug
-from shoal.models.frozen import encoder_version, frozen_encoder
+from shoal.models.frozen import encoder_version, frozen_encoder, layer_widths_of
 from shoal.review.results.clusters import odd_choice
 
 BATCH = 64
@@ -100,6 +100,7 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
         on_odd=odd_choice(images),
         encoder=encoder_version(encoder),
         device="cuda" if torch.cuda.is_available() else "cpu",
+        layer_widths=layer_widths_of(encoder),
     )
     target = target or f"{images.manifest.name}-{slug(encoder)}"
     with writing(own_folder(store, target)):
