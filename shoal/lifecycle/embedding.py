@@ -39,7 +39,7 @@ from shoal.lifecycle.embed_stage import add_stage, commit_stage, is_stage, stage
 from shoal.lifecycle.progress import prepare_with_bar, step_bar
 from shoal.models.encoder_names import slug
 from shoal.models.encoding import BATCH, encode_images
-from shoal.models.frozen import encoder_version, frozen_encoder
+from shoal.models.frozen import encoder_version, frozen_encoder, layer_widths_of
 from shoal.review.results.clusters import on_odd_of
 
 SCRATCH = ".embedding"
@@ -99,6 +99,7 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
         on_odd=on_odd_of(images),
         encoder=encoder_version(encoder),
         device="cuda" if torch.cuda.is_available() else "cpu",
+        layer_widths=layer_widths_of(encoder),
     )
     target = target or f"{images.manifest.name}-{slug(encoder)}"
     with writing(own_folder(store, target)):

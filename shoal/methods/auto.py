@@ -13,7 +13,9 @@ from typing import Any
 from shoal.models.encoders import PIXELS
 
 ENCODER = "efficientnet-lite0"
-"""The frozen encoder that images are clustered by."""
+"""The frozen encoder that images are clustered by, and whose neighbours are compared with those among pixels."""
+LAYERS = "efficientnet-lite0-layers"
+"""The same with features of middle layers beside those of the last: by these images are clustered by landmarks."""
 SCRATCH_IMAGES = 5_000
 """Images a client from which training an encoder from scratch is worth a try."""
 PIXELS_AHEAD = 0.10
@@ -83,7 +85,7 @@ class Rule:
         holds: whether this is the case.
         reason: a sentence, in which facts stand in braces.
         settings: nested; settings that the user names win.
-        space: further settings of the method where there are samples enough for landmarks.
+        space: further settings where there are samples enough for landmarks.
     """
 
     holds: Callable[[Facts], bool]
@@ -93,17 +95,20 @@ class Rule:
 
     def by_landmarks(self) -> Rule:
         """Return the rule with the settings of its space, and a reason that says so."""
-        method = {**self.settings["method"], **self.space}
+        merged = {name: {**self.settings.get(name, {}), **section} for name, section in self.space.items()}
         reason = self.reason.replace("federated K-means", "federated K-means by landmarks", 1)
-        return replace(self, reason=reason, settings={**self.settings, "method": method})
+        return replace(self, reason=reason, settings={**self.settings, **merged})
 
 
 KMEANS: dict[str, Any] = {"method": {"name": "fedkmeans"}, "rounds": KMEANS_ROUNDS}
 
 
-PIXEL_SPACE: dict[str, Any] = {"landmarks": LANDMARKS}
-FEATURE_SPACE: dict[str, Any] = {**PIXEL_SPACE, "components": COMPONENTS, "whitening": WHITENING, "sphere": True}
-"""Settings of the space in which pixels, and features of an encoder, are clustered by landmarks."""
+PIXEL_SPACE: dict[str, Any] = {"method": {"landmarks": LANDMARKS}}
+FEATURE_SPACE: dict[str, Any] = {
+    "method": {"landmarks": LANDMARKS, "components": COMPONENTS, "whitening": WHITENING, "sphere": True}
+}
+LAYER_SPACE: dict[str, Any] = {**FEATURE_SPACE, "model": {"encoder": LAYERS}}
+"""Settings by which pixels, features of an encoder, and those of several layers are clustered by landmarks."""
 
 
 def kmeans_in(encoder: str) -> dict[str, Any]:
@@ -149,14 +154,14 @@ RULES: tuple[Rule, ...] = (
         f"{{samples:,}} images a client: frozen encoder and federated K-means; training from scratch wants "
         f"{SCRATCH_IMAGES:,}",
         kmeans_in(ENCODER),
-        FEATURE_SPACE,
+        LAYER_SPACE,
     ),
     Rule(
         lambda facts: facts.kind == "image",
         "{samples:,} images a client: frozen encoder and federated K-means; that many may also train an encoder of "
         "their own (shoal advise)",
         kmeans_in(ENCODER),
-        FEATURE_SPACE,
+        LAYER_SPACE,
     ),
     Rule(
         lambda facts: facts.embedded,

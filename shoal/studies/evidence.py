@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from shoal import studies
-from shoal.methods.auto import ENCODER, Facts, rule_for
+from shoal.methods.auto import ENCODER, LAYERS, Facts, rule_for
+from shoal.models.encoders import PIXELS
 from shoal.studies.kept import load_kept
 from shoal.studies.unseen.page import NULLS
 
 RESULTS = Path(studies.__file__).resolve().parent / "results"
 UNSEEN = "unseen"
 TUNING = "label_free.json"
-SPACES = {"encoder": ENCODER, "pixels": "pixels"}
+SPACES = {ENCODER: "encoder", LAYERS: "encoder", PIXELS: "pixels"}
+"""The names of spaces among the figures, by the encoder that images are clustered by."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def tuning_rows(folder: Path = RESULTS) -> list[EvidenceRow]:
     for name, each in figures["images"].items():
         rule = rule_for(facts_of_images(each))
         encoder = rule.settings["model"]["encoder"]
-        space = next(name for name, value in SPACES.items() if value == encoder)
+        space = SPACES[encoder]
         null = {name: each["spaces"][name]["acc"] for name in ("pixels", "encoder", "untrained")}
         method = f"K-means on {encoder}"
         acc = null[space]

@@ -19,7 +19,9 @@ from shoal.data.prepare import own_sets, prepare
 from shoal.data.prepared import Prepared
 from shoal.data.sample_files import sample_files
 from shoal.engine.settings import places
+from shoal.engine.store.codec import load_server
 from shoal.engine.store.embedded import images_behind, is_stale, why_no_images
+from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle import embedding
 from shoal.lifecycle.driving import drive
@@ -234,6 +236,29 @@ def test_a_run_on_vectors_shows_and_takes_images(home: Path, run: RunFolder) -> 
     write_scripted(home / "encoders" / "parts.pt", factor=2.0, kind=Patches)
     with pytest.raises(ShoalError, match="are not those that were used before"):
         predict(run, home / "new", on_odd="resize")
+
+
+def test_vectors_of_several_layers_are_clustered_as_the_images_are(images: Prepared, small: Make) -> None:
+    """Each group of layers counts equally, whether a run encodes images itself or gets vectors."""
+    encoder = "efficientnet-lite0-layers"
+    made = embed("mine", encoder, "vectors").prepared
+    assert made.spec.layer_widths == (1280, 768)
+    found = []
+    for name, own in (("mine", encoder), ("vectors", None)):
+        settings = small(
+            data={"name": name, "limit": None},
+            method={"name": "fedkmeans", "components": 4},
+            partition={"kind": "auto", "clients": None},
+            model={"clusters": 3, "encoder": own},
+            rounds=4,
+        )
+        run = new_run(settings)
+        drive(run)
+        found.append(load_server(RoundPaths(run.path, 4).server).model)
+    assert found[0].keys() == found[1].keys()
+    assert "space.projection" in found[0]
+    for key, tensor in found[0].items():
+        torch.testing.assert_close(found[1][key], tensor, rtol=1e-3, atol=1e-3)
 
 
 def test_a_run_with_an_encoder_goes_on_only_with_its_weights(home: Path, images: Prepared, small: Make) -> None:

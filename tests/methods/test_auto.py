@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shoal.engine.settings.run_settings import SettingsError, make_settings
-from shoal.methods.auto import PASSES, RULES, Facts, budget, rule_for, sentence
+from shoal.methods.auto import LAYERS, PASSES, RULES, Facts, budget, rule_for, sentence
 from shoal.methods.clustering.cluster_number import ClientSamples
 from shoal.methods.clustering.own_neighbours import own_agreement, space_agreement
 from shoal.methods.registry import METHODS
@@ -46,7 +46,7 @@ TABLE = Facts("vector", 30, spread=2.0)
         (TABLE, "fedkmeans", None, "of one scale"),
         (replace(TABLE, spread=70.0), "fedkmeans", None, "70 times the median"),
         (Facts("series", 30, spread=1.0), "fedkmeans", None, "of one scale"),
-        (replace(IMAGES, total=300), "fedkmeans", "efficientnet-lite0", "frozen encoder and federated K-means by land"),
+        (replace(IMAGES, total=300), "fedkmeans", LAYERS, "frozen encoder and federated K-means by land"),
         (
             Facts("vector", 30, embedded=True),
             "fedkmeans",
@@ -73,6 +73,8 @@ def test_features_are_clustered_by_their_directions_and_all_images_by_landmarks(
     for facts in (IMAGES, replace(IMAGES, encoder="timm:vit"), Facts("vector", 30, embedded=True)):
         found = rule_for(replace(facts, total=720)).settings["method"]
         assert found == {"name": "fedkmeans", "landmarks": 100, **directions}
+    assert rule_for(replace(IMAGES, total=720)).settings["model"] == {"encoder": LAYERS}
+    assert "model" not in rule_for(replace(IMAGES, encoder="timm:vit", total=720)).settings, "as the user set it"
     for facts in (replace(IMAGES, pixels=0.9), replace(IMAGES, encoder="pixels"), replace(IMAGES, installed=False)):
         assert rule_for(replace(facts, total=720)).settings["method"] == {"name": "fedkmeans", "landmarks": 100}
     assert "landmarks" not in rule_for(replace(TABLE, total=720)).settings["method"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shoal.models.frozen import PRETRAINED, EncoderError, frozen_encoder
+from shoal.models.frozen import PRETRAINED, EncoderError, frozen_encoder, layer_widths_of
 
 NAME = "efficientnet-lite0"
 
@@ -23,6 +23,24 @@ def test_features_are_those_of_the_published_network() -> None:
     assert features[0, 2].item() == pytest.approx(2.1509292, abs=1e-4)
     assert features[0].count_nonzero() > 100
     assert torch.equal(features, frozen_encoder(NAME)(x.expand(-1, 3, -1, -1)))
+
+
+def test_features_of_middle_layers_follow_those_of_the_last() -> None:
+    torch.manual_seed(0)
+    x = torch.rand(2, 3, 40, 40)
+    encoder = frozen_encoder("efficientnet-lite0-layers")
+    features = encoder(x)
+    assert features.shape == (2, 2048)
+    assert encoder.layer_widths == layer_widths_of("efficientnet-lite0-layers") == (1280, 768)
+    assert torch.equal(features[:, :1280], frozen_encoder(NAME)(x))
+    seen = []
+    for block in (encoder.network.layers[10], encoder.network.layers[13], encoder.network.layers[17]):
+        block.register_forward_hook(lambda _, __, output: seen.append(output))
+    encoder(x)
+    assert [output.shape[1] for output in seen] == [80, 112, 192], "the last blocks of the fourth to the sixth stage"
+    means = torch.cat([output.flatten(2).mean(2) for output in seen], 1)
+    deviations = torch.cat([output.flatten(2).var(2, correction=0).sqrt() for output in seen], 1)
+    torch.testing.assert_close(features[:, 1280:], torch.cat([means, deviations], 1), rtol=1e-4, atol=1e-5)
 
 
 def test_other_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ class EmbeddedFrom:
         on_odd: what is done with new images of another size: `resize` or `skip`.
         encoder: what made vectors of them.
         device: where: cpu or cuda, whose last bits differ.
+        layer_widths: as of `DataSpec`.
     """
 
     images: str
@@ -40,6 +41,7 @@ class EmbeddedFrom:
     on_odd: str
     encoder: EncoderVersion
     device: str
+    layer_widths: tuple[int, ...] = ()
 
     @property
     def spec(self) -> DataSpec:

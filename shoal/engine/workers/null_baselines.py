@@ -21,6 +21,7 @@ from shoal.core.streams import Streams, stream_seed
 from shoal.data.augment import normalise
 from shoal.engine.store.codec import StoreError, load_tensors, save_tensors
 from shoal.engine.store.opened_run import OpenedRun
+from shoal.methods.auto import ENCODER, LAYERS
 from shoal.methods.contract.base import Clients, Evaluation, Method
 from shoal.methods.contract.prediction import Assignment
 from shoal.methods.scores.baselines import (
@@ -36,6 +37,7 @@ from shoal.methods.scores.baselines import (
 from shoal.methods.scores.evaluation import true_labels
 from shoal.methods.training.local import seeded_build
 from shoal.models import frozen
+from shoal.models.efficientnet_lite import FEATURES
 from shoal.models.encoders import ENCODERS, build_encoder
 from shoal.models.frozen import PRETRAINED, frozen_encoder, is_installed
 
@@ -45,8 +47,6 @@ ENCODED_VARIABLE = "SHOAL_ENCODED"
 """Another place for that folder."""
 MAX_KEPT = 20
 """Files in that folder; the one that was not used for longest goes first."""
-ENCODER = "efficientnet-lite0"
-"""The pretrained encoder of the baselines."""
 UNTRAINED = "untrained"
 ROWS = 32
 """Images that an encoder sees at once."""
@@ -245,10 +245,11 @@ def pretrained_features(
     opened: OpenedRun, clients: Clients, evaluation: Evaluation, rows: Tensor, x: Tensor
 ) -> np.ndarray:
     """Return the pretrained encoder's features of samples x at positions `rows`: the run's, kept ones, or new ones."""
-    if opened.settings.model.encoder == ENCODER:
+    if opened.settings.model.encoder in (ENCODER, LAYERS):
         own = opened.method.frozen_features(clients, evaluation)
         if own is not None:
-            found: np.ndarray = own[rows.to(own.device)].float().cpu().numpy()
+            # The features of the last layer come first.
+            found: np.ndarray = own[rows.to(own.device), :FEATURES].float().cpu().numpy()
             return found
     path = encoded_file(opened, x)
     try:

@@ -29,7 +29,8 @@ class ModelSettings:
     encoder: str = setting(
         "small-conv",
         "encoder network that maps a sample to its features; pixels: samples as they are, for methods that train none; "
-        "pretrained: efficientnet-lite0, timm:NAME, torchvision:NAME (either also NAME@FILE), file:TORCHSCRIPT",
+        "pretrained: efficientnet-lite0, efficientnet-lite0-layers (those of middle layers too), timm:NAME, "
+        "torchvision:NAME (either also NAME@FILE), file:TORCHSCRIPT",
         choices=(*ENCODERS, PIXELS, *PRETRAINED),
         forms=NameForms(PATTERN, FORMS),
     )

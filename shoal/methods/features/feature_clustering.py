@@ -175,7 +175,7 @@ class FeatureClustering(Method):
 
     def next_step(self, server: Server) -> str:
         """Return what the round after a state does: measure, place landmarks, settle or tie them, start or move."""
-        if self.settings.measured and MEAN not in server.model:
+        if (self.settings.measured or self.layer_widths) and MEAN not in server.model:
             return "measure"
         if self.settings.landmarks and LANDMARKS not in server.model:
             return "place"
@@ -231,6 +231,14 @@ class FeatureClustering(Method):
         """Columns of a vector before the space, d."""
         encoder = encoder_of(self.context, self.network_cache)
         return math.prod(self.context.spec.shape) if encoder is None else int(encoder.features)  # type: ignore[arg-type]
+
+    @property
+    def layer_widths(self) -> tuple[int, ...]:
+        """Columns of a vector from each group of the encoder's layers, where there are several groups."""
+        encoder = encoder_of(self.context, self.network_cache)
+        if encoder is None:
+            return self.context.spec.layer_widths
+        return getattr(encoder, "layer_widths", ())
 
     def space_width(self, server: Server) -> int:
         """Dimensions of the space, k."""
@@ -374,7 +382,7 @@ class FeatureClustering(Method):
         answers = (update.message.tensors for update in updates)
         if step == "measure":
             sums = summed(answers)
-            return server.next({**server.model, **fitted_space(sums, self.settings)})
+            return server.next({**server.model, **fitted_space(sums, self.settings, self.layer_widths)})
         if step == "settle":
             sums = summed(answers)
             moved = moved_centres(server.model[LANDMARKS][None], sums["sums"], sums["counts"])[0]

@@ -8,6 +8,7 @@ Symbols in shapes: n samples, d features, k dimensions of the space.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -86,12 +87,14 @@ def column_moments(x: Tensor) -> Tensors:
     }
 
 
-def fitted_space(sums: Tensors, settings: SpaceSettings) -> Tensors:
+def fitted_space(sums: Tensors, settings: SpaceSettings, layer_widths: Sequence[int] = ()) -> Tensors:
     """Return the tensors of the space from the sums of all clients' moments.
 
     Args:
         sums: of `column_moments`, or of `federated_k_means.moments` where components are kept.
         settings: what the space is.
+        layer_widths: numbers of columns from each group of an encoder's layers: each group gets the same variance in
+            all. None: columns are all alike.
 
     Raises:
         MethodError: no samples, or columns that are all constant.
@@ -99,7 +102,7 @@ def fitted_space(sums: Tensors, settings: SpaceSettings) -> Tensors:
     if not sums["samples"] > 0:
         raise MethodError("no client has enough samples to measure the columns by: set method.min_points lower")
     if settings.squares:
-        return _projected(Moments(**sums), settings)
+        return _projected(Moments(**sums), settings, layer_widths)
     mean = sums["total"] / sums["samples"]
     mean_square = sums["squares"] / sums["samples"]
     variance = mean_square - mean.square()
@@ -107,21 +110,29 @@ def fitted_space(sums: Tensors, settings: SpaceSettings) -> Tensors:
     if not bool(varies.any()):
         raise MethodError("every column is the same for all samples: there is nothing to cluster")
     space = {MEAN: mean}
-    if settings.standardise:
-        # A constant column is left out: it tells no samples apart.
-        space[SCALE] = torch.where(varies, variance.clamp_min(0).rsqrt(), 0.0)
+    if settings.standardise or layer_widths:
+        space[SCALE] = _scale(variance, mean_square, settings, layer_widths)
     return space
 
 
-def _projected(total: Moments, settings: SpaceSettings) -> Tensors:
-    """Return the space of the principal components, with `standardise` of the standardised columns."""
+def _scale(variance: Tensor, mean_square: Tensor, settings: SpaceSettings, layer_widths: Sequence[int]) -> Tensor:
+    """Return what each column is multiplied by, (d,): one that is constant by 0, since it tells no samples apart."""
+    varies = variance > NO_SPREAD * mean_square
+    variance = variance.masked_fill(~varies, 0)
     if not settings.standardise:
+        groups = variance.split(list(layer_widths))
+        variance = torch.cat([group.sum().expand(len(group)) for group in groups])
+    return torch.where(varies, variance.rsqrt(), 0.0)
+
+
+def _projected(total: Moments, settings: SpaceSettings, layer_widths: Sequence[int]) -> Tensors:
+    """Return the space of the principal components, of the scaled columns where columns are scaled."""
+    if not (settings.standardise or layer_widths):
         mean, projection = whitening(total, settings.components, settings.whitening)
         return {MEAN: mean, PROJECTION: projection}
     mean = total.total / total.samples
     mean_square = total.outer.diagonal() / total.samples
-    variance = mean_square - mean.square()
-    scale = torch.where(variance > NO_SPREAD * mean_square, variance.clamp_min(0).rsqrt(), 0.0)
+    scale = _scale(mean_square - mean.square(), mean_square, settings, layer_widths)
     scaled = Moments(total.samples, total.total * scale, total.outer * torch.outer(scale, scale))
     _, projection = whitening(scaled, settings.components, settings.whitening)
     return {MEAN: mean, PROJECTION: scale[:, None] * projection}

@@ -17,12 +17,13 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from shoal import studies
 from shoal.methods.auto import COMPONENTS as LANDMARK_COMPONENTS
-from shoal.methods.auto import ENCODER, LANDMARKS, WHITENING
+from shoal.methods.auto import LANDMARKS, LAYERS, WHITENING
 from shoal.methods.clustering.cluster_number import ClientSamples
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.clustering.own_neighbours import space_agreement
 from shoal.methods.features.spectral import affinity_sums, in_spectral_space, landmark_count, spectral_projection
 from shoal.methods.scores.clustering import accuracy
+from shoal.models.efficientnet_lite import FEATURES
 from shoal.models.encoders import SmallConv
 from shoal.models.frozen import frozen_encoder
 from shoal.studies.label_free.tuning_sets import IMAGES, TABLES
@@ -71,10 +72,10 @@ def components(x: np.ndarray, count: int = COMPONENTS, whitening: float = 0.0) -
 
 @torch.no_grad()
 def encodings(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return pixels, features of the frozen encoder and of an untrained network, float64 (n, d) each."""
+    """Return pixels, features of the frozen encoder's layers and of an untrained network, float64 (n, d) each."""
     whole = images[..., None] if images.ndim == 3 else images
     x = torch.from_numpy(np.ascontiguousarray(whole.transpose(0, 3, 1, 2))).float() / 255
-    frozen = frozen_encoder(ENCODER)
+    frozen = frozen_encoder(LAYERS)
     features = torch.cat([frozen(part) for part in x.split(64)])
     torch.manual_seed(0)
     network = SmallConv(tuple(x.shape[1:]))
@@ -85,7 +86,8 @@ def encodings(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def image_spaces(images: np.ndarray) -> dict[str, np.ndarray]:
     """Return the spaces that images are clustered in, by name."""
-    pixels, features, untrained = encodings(images)
+    pixels, layers, untrained = encodings(images)
+    features = layers[:, :FEATURES]
     side = np.hstack([even_variance(components(pixels)), even_variance(components(unit(features)))])
     return {
         "pixels": components(pixels),
@@ -248,10 +250,12 @@ def landmark_record(make: Any) -> dict[str, Any]:
         even = (raw[:, varies] - raw[:, varies].mean(0)) / raw[:, varies].std(0)
         spaces = {"raw": (raw, raw), "standardised": (even, even)}
     else:
-        pixels, features, _ = encodings(x)
-        directions = unit(components(features, LANDMARK_COMPONENTS, WHITENING))
+        pixels, layers, _ = encodings(x)
+        last = layers[:, :FEATURES]
+        balanced = np.hstack([even_variance(last), even_variance(layers[:, FEATURES:])])
+        directions = unit(components(balanced, LANDMARK_COMPONENTS, WHITENING))
         pixels = components(pixels)
-        spaces = {"pixels": (pixels, pixels), "encoder": (components(features), directions)}
+        spaces = {"pixels": (pixels, pixels), "encoder": (components(last), directions)}
     return {**size_of(y), "spaces": {name: landmark_scores(*both, y) for name, both in spaces.items()}}
 
 

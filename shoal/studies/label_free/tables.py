@@ -122,8 +122,7 @@ def landmark_gains(figures: Mapping[str, Any]) -> dict[str, tuple[str, float, fl
     for kind in ("images", "tables"):
         for name, each in figures[kind].items():
             if kind == "images":
-                encoder = rule_for(facts_of_images(each)).settings["model"]["encoder"]
-                space = next(space for space, value in SPACES.items() if value == encoder)
+                space = SPACES[rule_for(facts_of_images(each)).settings["model"]["encoder"]]
             else:
                 space = "standardised" if each["spread"] >= UNEVEN_SPREAD else "raw"
             acc = figures["landmarks"][name]["spaces"][space]

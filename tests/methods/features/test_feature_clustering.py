@@ -17,6 +17,7 @@ from shoal.methods.contract.base import ClientError
 from shoal.methods.contract.context import MethodError
 from shoal.methods.features.feature_clustering import CENTRES, RACE_ITERATIONS, SITE_MEAN, STARTS
 from shoal.methods.features.fedkmeans import PRICES
+from shoal.methods.features.space import in_space
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.methods.scores.clustering import accuracy
 
@@ -102,6 +103,22 @@ def test_measurements_are_standardised_unless_the_settings_say_otherwise(tmp_pat
         assert abs(rows.accuracy(method, rows.run(method)) - expected) <= 0.01
     plain = rows.method("fedkmeans", standardise=False)
     assert rows.accuracy(plain, rows.run(plain)) < 0.75
+
+
+@pytest.mark.parametrize("components", [0, 5])
+def test_each_group_of_layers_counts_equally(tmp_path: Path, components: int) -> None:
+    """The groups that are sought lie in two small columns; three large ones of other layers hold noise."""
+    x, y, owner = blobs()
+    x = np.concatenate([x[:, :2], 100 * np.random.default_rng(1).normal(size=(300, 3))], 1).astype(np.float32)
+    rows = Rows(tmp_path, x, y, owner)
+    plain = rows.method("fedkmeans", components=components)
+    assert rows.accuracy(plain, rows.run(plain)) < 0.6
+    rows.data.spec = replace(rows.data.spec, layer_widths=(2, 3))
+    method = rows.method("fedkmeans", components=components)
+    server = rows.run(method)
+    assert rows.accuracy(method, server) > 0.95
+    z = in_space(torch.from_numpy(x), server.model, sphere=False)
+    assert z.var(0, correction=0).sum().item() == pytest.approx(2, rel=1e-5), "the variance of each group is 1"
 
 
 def test_components_are_those_of_pooled_rows(tmp_path: Path) -> None:
