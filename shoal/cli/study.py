@@ -40,7 +40,7 @@ def study(
     as_json: Json = False,
 ) -> None:
     """Reproduce one table or figure of a paper. Prints our numbers beside the paper's, and its claims with verdicts."""
-    from shoal.engine.settings.run_settings import nested
+    from shoal.engine.settings.run_settings import parse_overrides
     from shoal.engine.store.lineage import here
     from shoal.lifecycle.progress import progress
     from shoal.studies.definition import load_study, study_names
@@ -58,7 +58,7 @@ def study(
 
         if here().git.dirty and not gather:
             err.print("the work tree differs from its commit: this result cannot be kept (shoal claims --keep)")
-        changes = nested(overrides or ())
+        changes = parse_overrides(overrides or ())
         chosen = {"rows": row or (), "columns": column or ()}
         result = run_study(name, scale, seeds, changes, watch, **chosen, gather=gather, processes=processes)
     if as_json:

@@ -50,7 +50,7 @@ def with_scheme(settings: Settings) -> Settings:
     """Return the settings with what `partition.kind: auto` means for their data set: its own clients, or iid."""
     if settings.partition.kind != "auto":
         return settings
-    return settings.settled(has_clients(settings.data.name, places.store()))
+    return settings.with_scheme(has_clients(settings.data.name, places.store()))
 
 
 def with_encoder(settings: Settings) -> Settings:

@@ -14,7 +14,7 @@ from typing import Any
 from shoal.engine.cluster import cluster_work
 from shoal.engine.cluster.cluster_work import MAX_IN_FLIGHT, cluster_lost, free_slots, work
 from shoal.engine.messages.wire import Answer, RemoteRequest, Request, answer_from_json
-from shoal.engine.settings.addresses import masked, resolved
+from shoal.engine.settings.addresses import fill_variables, masked
 from shoal.engine.settings.hardware import resolve_slots
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.settings.sections import WorkersSection
@@ -272,7 +272,7 @@ def _connected_client(setting: str) -> Iterator[Any]:
     with contextlib.ExitStack() as stack:
         for name in NOISY_LOGGERS:
             stack.enter_context(distributed.utils.silence_logging_cmgr(logging.CRITICAL, name))
-        address = resolved(setting, "workers.address")
+        address = fill_variables(setting, "workers.address")
         try:
             client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import fsspec
 
 from shoal.core.errors import FailureCause, ShoalError
-from shoal.engine.settings.addresses import masked, resolved
+from shoal.engine.settings.addresses import fill_variables, masked
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.codec import PRIVATE, StoreError, file_digest
 
@@ -94,7 +94,7 @@ class RemoteFiles:
             configured = fsspec.config.conf.get(protocol, {}).get("config_kwargs", {})
             options = {"config_kwargs": {**ONE_TRY, **configured}}
         try:
-            self.fs, root = fsspec.core.url_to_fs(resolved(url, "workers.remote_files"), **options)
+            self.fs, root = fsspec.core.url_to_fs(fill_variables(url, "workers.remote_files"), **options)
         except (ValueError, ImportError) as error:
             raise SettingsError(f"workers.remote_files: {url!r} cannot be used: {masked(str(error), url)}") from None
         if protocol in S3_PROTOCOLS:

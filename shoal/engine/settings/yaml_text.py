@@ -20,7 +20,7 @@ from yaml.reader import ReaderError
 from shoal.core.errors import ShoalError
 
 MAX_BYTES = 500_000
-"""Most bytes of a file: the loader takes seconds for so many."""
+"""Most bytes of a file: the loader takes seconds for these."""
 MAX_VALUES = 100_000
 """Most values of a file; an alias counts with all the values that it stands for."""
 MAX_DEPTH = 50
@@ -33,10 +33,10 @@ _MAX_INTEGER = 2**63
 
 @dataclass(frozen=True)
 class Unquoted:
-    """A value without quotes that YAML does not read as text, with its text in the file.
+    """A value without quotes that YAML does not read as text.
 
     Attributes:
-        text: such as on, 007 or 2024.
+        text: as it stands in the file, such as on, 007 or 2024.
         kind: its type in YAML: null, bool, int or float.
         value: the value of that type.
         problem: why the value must not be used, as a sentence; empty where it may.
