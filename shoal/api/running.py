@@ -11,9 +11,8 @@ from typing import Any
 from shoal.api.bars import bars
 from shoal.api.opened import Run
 from shoal.api.settings_source import SettingsSource, settings_of
-from shoal.engine.rounds.loop import Observer
 from shoal.engine.settings import places
-from shoal.engine.store.run_events import Event, is_warning, warning_lines
+from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker_processes import warm
 from shoal.lifecycle.rehearsal import Plan, rehearse

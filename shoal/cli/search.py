@@ -14,7 +14,7 @@ from shoal.cli.options import Json
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
-    from shoal.engine.rounds.loop import Observer
+    from shoal.engine.store.run_events import Observer
     from shoal.engine.store.run_folder import RunFolder
     from shoal.sweeps.search.result import SearchResult
 

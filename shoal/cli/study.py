@@ -11,7 +11,7 @@ from shoal.cli.console import err, out, show_study
 from shoal.cli.options import Json, Scale, Set
 
 if TYPE_CHECKING:
-    from shoal.engine.rounds.loop import Observer
+    from shoal.engine.store.run_events import Observer
     from shoal.engine.store.run_folder import RunFolder
 
 
@@ -41,7 +41,7 @@ def study(
 ) -> None:
     """Reproduce one table or figure of a paper. Prints our numbers beside the paper's, and its claims with verdicts."""
     from shoal.engine.settings.run_settings import parse_overrides
-    from shoal.engine.store.lineage import here
+    from shoal.engine.store.lineage import current_environment
     from shoal.lifecycle.progress import progress
     from shoal.studies.definition import load_study, study_names
     from shoal.studies.runner import run_study
@@ -56,7 +56,7 @@ def study(
             err.print(label, highlight=False)
             return observe
 
-        if here().git.dirty and not gather:
+        if current_environment().git.dirty and not gather:
             err.print("the work tree differs from its commit: this result cannot be kept (shoal claims --keep)")
         changes = parse_overrides(overrides or ())
         chosen = {"rows": row or (), "columns": column or ()}

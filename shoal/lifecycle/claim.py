@@ -10,7 +10,8 @@ from typing import IO
 
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.store.run_folder import RunError, RunFolder, in_order
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.run_order import in_order
 from shoal.engine.store.warm_start import WarmStart
 from shoal.lifecycle.preparing import settled
 from shoal.lifecycle.starting import has_settings, new_run

@@ -11,10 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from shoal.data.prepared import Prepared
-from shoal.engine.rounds.loop import Observer
 from shoal.engine.settings import places
 from shoal.engine.store.represent import PREFIX, prepare_set
-from shoal.engine.store.run_events import Event, is_warning, warning_lines, words_of
+from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
 from shoal.lifecycle.notebook_progress import KernelBar, in_kernel
 from shoal.methods.scores.metrics import shown_in
 
@@ -72,7 +71,7 @@ def progress(console: Console, label: str = "") -> Iterator[Observer]:
         bar = KernelBar(label or "rounds")
 
         def follow(event: Event) -> None:
-            bar.observe(event, metrics_shown(event), words_of(event) if is_warning(event) else None)
+            bar.observe(event, metrics_shown(event), (event.message or event.kind) if is_warning(event) else None)
 
         yield follow
         return
@@ -169,7 +168,7 @@ def show_if_warning(console: Console, event: Event, warned: list[Event]) -> None
     """Print an event that is a warning, and add it to those so far."""
     if is_warning(event):
         warned.append(event)
-        console.print("[yellow]warning[/]", Text(words_of(event)), soft_wrap=True)
+        console.print("[yellow]warning[/]", Text(event.message or event.kind), soft_wrap=True)
 
 
 def in_words(metrics: Mapping[str, float]) -> str:

@@ -24,7 +24,7 @@ from shoal.core.errors import FailureCause
 from shoal.engine.cluster.pool_interface import Pool
 from shoal.engine.cluster.remote_files import THREADS, RemoteFiles, RemoteFilesError, RemoteFilesGone, side_by_side
 from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request, Train, Trained
-from shoal.engine.store.codec import StoreError, changed, file_digest, private_folder, write_sealed
+from shoal.engine.store.codec import StoreError, changed_error, file_digest, private_folder, write_sealed
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.round_paths import STATES, RoundPaths, copy_of, folders_of_clients, server_file, version
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
@@ -240,7 +240,7 @@ class RemoteFilesPool:
 
     def _put(self, source: Path, path: str, digest: str) -> None:
         if digest_of(source) != digest:
-            raise changed(source)
+            raise changed_error(source)
         self._remote.put(source, path)
 
     def _digest(self, path: Path) -> str:

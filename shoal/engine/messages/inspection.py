@@ -22,8 +22,8 @@ from shoal.data.partition.table import Partition
 from shoal.engine.messages.prefetcher import MessagePrefetcher
 from shoal.engine.messages.wire import Failed
 from shoal.engine.store.codec import StoreError, load_message
-from shoal.engine.store.finished_work import FinishedWork, accepted, load_update
-from shoal.engine.store.manifest import odd_counts, odd_metrics
+from shoal.engine.store.finished_work import FinishedWork, drop_refused, load_update
+from shoal.engine.store.manifest import counts_fault, metrics_fault
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.read_ahead import read_ahead
 from shoal.engine.store.round_paths import RoundPaths
@@ -96,7 +96,7 @@ class Inspection:
 
     def check_metrics(self, client: int, metrics: Mapping[str, float]) -> None:
         """Refuse metrics that are no numbers, or whose number or names do not fit into tables."""
-        self._refuse(client, "list of metrics", odd_metrics(metrics))
+        self._refuse(client, "list of metrics", metrics_fault(metrics))
 
     def check_work(self, done: FinishedWork, samples: int) -> None:
         """Refuse finished work whose metrics or counts do not fit into tables, or with a wrong number of samples.
@@ -106,7 +106,7 @@ class Inspection:
             samples: number of its training samples.
         """
         self.check_metrics(done.client, done.metrics)
-        self._refuse(done.client, "list of counts", odd_counts(done, samples))
+        self._refuse(done.client, "list of counts", counts_fault(done, samples))
 
     def check_message(self, client: int, samples: int, message: Message) -> MessageForm | None:
         """Refuse a wrong message to the server, as `check` does; return its declared form."""
@@ -303,7 +303,7 @@ class RoundInspection:
             for client, why in too_large_changes(self._changes).items():
                 sentence = self._inspection.sentence(client, TO_SERVER, why)
                 self.refused[client] = Failed(sentence, FailureCause.MESSAGE_REFUSED)
-        self.done = accepted(self.run, self.server.round + 1, self.done, self.refused)
+        self.done = drop_refused(self.run, self.server.round + 1, self.done, self.refused)
         return len(self.refused) == before
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from shoal.engine.settings.sections import WorkersSection
-from shoal.engine.store.by_client import ByClient
+from shoal.engine.store.client_seconds import ClientSeconds
 
 LONGEST_TIME_FACTOR = 10.0
 """Multiple of the longest measured time after which work is late."""
@@ -75,7 +75,7 @@ class StageTimes:
         rate: the highest time for each sample, in seconds.
     """
 
-    clients: ByClient = field(default_factory=ByClient)
+    clients: ClientSeconds = field(default_factory=ClientSeconds)
     longest: float = 0.0
     rate: float = 0.0
 

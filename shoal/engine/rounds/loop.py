@@ -30,13 +30,11 @@ from shoal.engine.store.checkpoint import Checkpoint
 from shoal.engine.store.codec import server_digest
 from shoal.engine.store.manifest import RoundRecord
 from shoal.engine.store.opened_run import OpenedRun
-from shoal.engine.store.run_events import Listener, listening
+from shoal.engine.store.run_events import Observer, observing
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import RUNNING
 from shoal.engine.store.tables import RunTables
 from shoal.methods.contract.base import Server
-
-Observer = Listener
 
 
 @dataclass
@@ -83,7 +81,7 @@ class Engine:
             RunStopped: an observer ended the run. ShoalError: it failed. KeyboardInterrupt: it was interrupted. Each
                 such run can be resumed.
         """
-        heard = listening(self.run.path, self.observers)
+        heard = observing(self.run.path, self.observers)
         active = activate(ActiveRun(self.run, self.call))
         recorded = early_ending_recorded(self.run, lambda: self.rounds_done)
         with self.run.locked(), heard, active as self.active_run, recorded:

@@ -41,7 +41,7 @@ def record_of(round: int, outcomes: RoundOutcomes, metrics: dict[str, float], se
     works = [done[client] for client in sorted(done)]
     return RoundRecord(
         metrics,
-        tuple(ClientRow.of_work(round, work) for work in works),
+        tuple(ClientRow.from_work(round, work) for work in works),
         tuple(PeerBytes(round, work.client, peer, size) for work in works for peer, size in work.peers.items()),
         tuple(sorted(outcomes.known - done.keys())),
         seconds,

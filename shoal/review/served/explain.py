@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw
 from shoal.core.errors import DataError
 from shoal.data.partition.table import load_partition
 from shoal.data.prepared import open_prepared
-from shoal.engine.store.embedded import DRAWN, images_behind, why_no_images
+from shoal.engine.store.embedded import DRAWABLE_KINDS, images_behind, why_no_images
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.review.pages.cluster_sheets import about, images_of, shortened, thumbnail
 from shoal.review.results.clusters import cluster_facts, read_clusters
@@ -110,7 +110,7 @@ class Explained:
         Raises:
             DataError: the samples are neither images nor windows.
         """
-        if self.kind not in DRAWN:
+        if self.kind not in DRAWABLE_KINDS:
             raise DataError(
                 f"the samples of run {self.run.name} are {self.kind}s, and only images and windows can be drawn"
             )

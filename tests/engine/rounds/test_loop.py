@@ -119,7 +119,7 @@ def test_truncated_checkpoint_falls_back_and_says_so(home: Path, small: Make) ->
     assert numbers(run) == numbers(whole)
     messages = [e.message for e in run.events() if e.kind == "checkpoint_unreadable"]
     assert messages
-    assert "round 3 is passed over" in messages[0]
+    assert "the checkpoint of round 3 is skipped" in messages[0]
 
 
 def test_changed_byte_in_a_checkpoint_is_noticed(home: Path, small: Make) -> None:

@@ -16,7 +16,8 @@ from shoal.engine.settings import places
 from shoal.engine.store import run_folder
 from shoal.engine.store.codec import PRIVATE, StoreError, write_atomic, write_sealed
 from shoal.engine.store.run_events import Event, line_of
-from shoal.engine.store.run_folder import RunError, RunFolder, in_order
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.run_order import in_order
 from shoal.engine.store.status import FINISHED
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.claim import claimed_run
@@ -85,7 +86,9 @@ def test_a_status_that_is_none_is_named(home: Path, small: Make) -> None:
     with pytest.raises(RunError, match=r"status\.json cannot be trusted: it holds a list .* `shoal run --resume"):
         run.status()
     write_sealed(run.path / "status.json", {"state": "running", "round": "3"})
-    with pytest.raises(RunError, match=r"status\.json is no status of a run \(entry round is text.*\); `shoal run"):
+    with pytest.raises(
+        RunError, match=r"status\.json is not the status of a run \(entry round is text.*\); `shoal run"
+    ):
         run.status()
     (run.path / "events.jsonl").write_bytes(b'\xff\n[1]\n{"event": "started"}\n{"event": "fail')
     assert run.events() == [Event("started")]
@@ -106,7 +109,7 @@ def test_a_lineage_of_another_version_is_refused_in_a_sentence(home: Path, small
     for change, why in (({"hardware": None}, "hardware is null"), ({"branch": "x"}, "branch is unknown")):
         write_sealed(run.path / "lineage.json", {**lineage, **change})
         with pytest.raises(
-            StoreError, match=rf"lineage\.json is no lineage .*\(entry {why}.*`shoal run .*settings\.yaml`"
+            StoreError, match=rf"lineage\.json is not the lineage .*\(entry {why}.*`shoal run .*settings\.yaml`"
         ):
             run.lineage()
     write_sealed(run.path / "lineage.json", lineage)
