@@ -119,7 +119,7 @@ class Inspection:
         form = self.method.declared_to_peer(self.server, client, peer)
         why = "its method declares no such message" if form is None else fault(message, form, MAX_ABS_VALUE)
         if form is not None and why is None and self.partition is not None:
-            why = not_held(client, message, form, self.partition)
+            why = foreign_samples(client, message, form, self.partition)
         self._refuse(client, f"message to client {peer}", why)
 
     def answer(self, run: RunFolder, done: FinishedWork, samples: int) -> Inspected:
@@ -156,15 +156,15 @@ class Inspection:
 
 
 def too_large(memory: Tensors) -> str | None:
-    """Return why a client's memory is too large; None where it is not. Values that are no tensors do not count."""
+    """Return why a client's memory is too large; None if it is not. Values that are not tensors do not count."""
     size = sum(tensor.numel() * tensor.element_size() for tensor in memory.values() if isinstance(tensor, Tensor))
     if size <= MAX_MEMORY_BYTES:
         return None
     return f"it has {size / 1e6:,.1f} MB, expected at most {MAX_MEMORY_BYTES / 1e6:,.1f} MB"
 
 
-def not_held(client: int, message: Message, form: MessageForm, partition: Partition) -> str | None:
-    """Return which samples of a message its sender does not hold as it says; None: it holds them all.
+def foreign_samples(client: int, message: Message, form: MessageForm, partition: Partition) -> str | None:
+    """Return which samples of a message its sender does not hold, or wrongly describes; None if there are none.
 
     Args:
         client: the sender.
@@ -237,9 +237,9 @@ class Inspected:
     """A client's answer after inspection.
 
     Args:
-        update: the answer; None where it is refused.
+        update: the answer; None if it is refused.
         refused: why it is refused.
-        change: how much it changes the model; None where that is not measured, or was before.
+        change: how much it changes the model; None: that was not measured, or was measured before.
     """
 
     update: Update | None = None

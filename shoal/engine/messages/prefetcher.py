@@ -13,7 +13,7 @@ from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.read_ahead import MAX_READ_AHEAD_BYTES, THREADS
 
 REUSE_MEMORY_BYTES = 1 << 22
-"""Size of a message above which its freed memory is kept for the next."""
+"""Size of a message above which its freed memory is kept for the next message."""
 
 Read = TypeVar("Read")
 

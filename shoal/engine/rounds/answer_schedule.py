@@ -1,4 +1,4 @@
-"""The answers of each asynchronous round: buffered asynchronous aggregation (FedBuff).
+"""The schedule of answers in asynchronous rounds: buffered asynchronous aggregation (FedBuff).
 
 A share of the clients trains at any time. When a client has answered, another begins from the newest state, and when
 the buffer holds enough answers, these make the next state. So an answer may have begun from a state that is several

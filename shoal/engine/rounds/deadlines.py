@@ -48,7 +48,7 @@ class Limits:
         return max(self.min_seconds, self.factor * longest)
 
     def reason(self, work: str, spent: float, idle: float, allowed: float) -> str | None:
-        """Return why a worker counts as hung; None where it does not.
+        """Return why a worker counts as hung; None if it does not.
 
         Args:
             work: what it works on, for people.
@@ -160,7 +160,7 @@ class Deadline:
     longest: float | None = None
 
     def reason(self, spent: float, idle: float) -> str | None:
-        """Return why the worker counts as hung; None where it does not."""
+        """Return why the worker counts as hung; None if it does not."""
         return self.limits.reason(self.work, spent, idle, self.limits.seconds(self.longest))
 
 
@@ -189,7 +189,7 @@ class CohortDeadline:
         self._group_began = 0.0
 
     def reason(self, spent: float, idle: float) -> str | None:
-        """Return why the worker counts as hung; None where it does not."""
+        """Return why the worker counts as hung; None if it does not."""
         while self._pending and self._is_complete(self._pending[0]):
             group = self._pending.pop(0)
             for client in self._finished(group):

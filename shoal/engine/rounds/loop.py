@@ -21,8 +21,8 @@ from shoal.engine.rounds.private_run import PrivateRun
 from shoal.engine.rounds.quarantine import Quarantine
 from shoal.engine.rounds.round_checkpoints import RoundCheckpoints, newest_checkpoint
 from shoal.engine.rounds.round_events import RoundEvents
-from shoal.engine.rounds.round_record import RoundClock, record_of
-from shoal.engine.rounds.run_ending import early_ending_recorded
+from shoal.engine.rounds.round_record import RoundClock, make_record
+from shoal.engine.rounds.run_ending import record_early_ending
 from shoal.engine.rounds.simulated_time import SimulatedTime
 from shoal.engine.rounds.training import Training
 from shoal.engine.rounds.units import Runner
@@ -81,10 +81,10 @@ class Engine:
             RunStopped: an observer ended the run. ShoalError: it failed. KeyboardInterrupt: it was interrupted. Each
                 such run can be resumed.
         """
-        heard = observing(self.run.path, self.observers)
+        observed = observing(self.run.path, self.observers)
         active = activate(ActiveRun(self.run, self.call))
-        recorded = early_ending_recorded(self.run, lambda: self.rounds_done)
-        with self.run.locked(), heard, active as self.active_run, recorded:
+        recorded = record_early_ending(self.run, lambda: self.rounds_done)
+        with self.run.locked(), observed, active as self.active_run, recorded:
             server = self.start()
             self.rounds_done = server.round
             while not self.ended(server):
@@ -137,7 +137,7 @@ class Engine:
         seconds = clock.end_evaluation()
 
         # 6. Close the checkpoint: from now on the round is done.
-        record = record_of(round, outcomes, metrics, seconds)
+        record = make_record(round, outcomes, metrics, seconds)
         self.checkpoint(following, replace(record, refusals=self.tables.refused_by(record)))
         self.events.finished(round, outcomes, metrics, seconds.round)
         return following

@@ -41,7 +41,7 @@ from shoal.engine.store.represent import PREFIX, parse
 
 FOLDER = "privacy"
 DELTA = 1e-5
-"""At which entries are read where only what clients were asked for matters."""
+"""Default delta of entries, for readers to whom only rho matters."""
 
 
 def set_name(data: DataSection) -> str:
@@ -64,8 +64,8 @@ class SetLedger:
     """The file that adds up the privacy loss of one data set.
 
     Args:
-        path: of the file.
-        name: of the set.
+        path: the file.
+        name: name of the set.
         kept: whether entries are written; a rehearsal sends no updates, and leaves the file unchanged.
     """
 

@@ -190,7 +190,7 @@ class ThreadRunner:
 
 
 def active_run_of(unit: Unit) -> ActiveRun | None:
-    """Return the run of a unit as it is registered in this process; None where it is not."""
+    """Return the run of a unit as it is registered in this process; None if it is not."""
     path: Path | None = getattr(unit, "run", None)
     if path is None:
         return None

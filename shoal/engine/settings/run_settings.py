@@ -173,10 +173,7 @@ class Settings(Section):
         return self.model_dump(mode="json")
 
     def digest(self) -> str:
-        """Return the sha256 of the settings that decide the numbers, without those of where the run computes.
-
-        Settings that have no effect do not count.
-        """
+        """Return the sha256 of the settings that decide the numbers; those without an effect do not count."""
         decisive = {k: v for k, v in self.to_json().items() if k not in ("tracking", "checkpoint")}
         if not self.chooses_clusters:
             del decisive["choose"]

@@ -346,13 +346,13 @@ class WorkersSection(Section):
     batched: int = Field(
         1,
         ge=1,
-        description="number of clients to train in one batched computation, where the method can: for small networks "
+        description="number of clients to train in one batched computation, if the method can: for small networks "
         "on a GPU",
     )
     summed: int = Field(
         1,
         ge=1,
-        description="number of clients whose messages a worker sums before it sends them, where the method averages: "
+        description="number of clients whose messages a worker sums before it sends them, if the method averages: "
         "for large models, and for hosts without a shared file system",
     )
     graphs: Annotated[Literal["auto", "off", "on"], BeforeValidator(on_or_off)] = Field(

@@ -197,7 +197,7 @@ def _value_of_unquoted(raw_value: Unquoted, leaves: list[Any], path: str, error:
 
 
 def type_of_key(hint: Any, key: str) -> Any:
-    """Return the type of the value of a key in a model or mapping; `Any` where it is unknown."""
+    """Return the type of the value of a key in a model or mapping; `Any` if it is unknown."""
     hints = []
     for leaf in alternatives(hint):
         if isinstance(leaf, type) and issubclass(leaf, BaseModel):

@@ -39,7 +39,7 @@ class Unquoted:
         text: as it stands in the file, such as on, 007 or 2024.
         kind: its type in YAML: null, bool, int or float.
         value: the value of that type.
-        problem: why the value must not be used, as a sentence; empty where it may.
+        problem: why the value must not be used, as a sentence; empty if it may.
     """
 
     text: str
@@ -125,7 +125,7 @@ class _TextLoader(_Loader):
 
 
 def _ambiguity(text: str, value: float) -> str:
-    """Return why a number means different things to different readers of YAML; empty where all agree.
+    """Return why a number means different things to different readers of YAML; empty if all agree.
 
     >>> _ambiguity("010", 8)
     "'010' is 8 to some readers of YAML and another number to others: write it without leading zeros and colons"

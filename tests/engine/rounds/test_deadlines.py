@@ -397,7 +397,7 @@ def test_only_who_was_at_work_is_charged_with_a_lost_worker(home: Path, small: M
 
 
 def test_workers_that_never_work_end_the_run(home: Path, small: Make) -> None:
-    with pytest.raises(RoundFailed, match="0 of 3 clients came through"):
+    with pytest.raises(RoundFailed, match="0 of 3 clients succeeded"):
         straight(small(), losing({0, 1, 2}))
 
 
@@ -410,6 +410,6 @@ def test_workers_that_never_work_end_the_run_after_some_tries(home: Path, small:
         calls.append(request)
         return lose(request)
 
-    with pytest.raises(RoundFailed, match="0 of 40 clients came through"):
+    with pytest.raises(RoundFailed, match="0 of 40 clients succeeded"):
         straight(small(partition={"clients": 40}, data={"limit": 400}), call)
     assert len(calls) < 40

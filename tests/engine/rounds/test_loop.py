@@ -194,7 +194,7 @@ def test_too_few_clients_stop_the_run_resumable(home: Path, small: Make) -> None
     strict = small(participation={"minimum": 1.0})
     whole = straight(strict)
     run = new_run(strict)
-    with pytest.raises(RoundFailed, match="2 of 3 clients came through, 3 are needed"):
+    with pytest.raises(RoundFailed, match="2 of 3 clients succeeded, 3 are needed"):
         go_on(run, failing(1, (2,), times=9))
     go_on(run)
     assert numbers(run) == numbers(whole)

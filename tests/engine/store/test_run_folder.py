@@ -86,9 +86,7 @@ def test_a_status_that_is_none_is_named(home: Path, small: Make) -> None:
     with pytest.raises(RunError, match=r"status\.json cannot be trusted: it holds a list .* `shoal run --resume"):
         run.status()
     write_sealed(run.path / "status.json", {"state": "running", "round": "3"})
-    with pytest.raises(
-        RunError, match=r"status\.json is not the status of a run \(entry round is text.*\); `shoal run"
-    ):
+    with pytest.raises(RunError, match=r"status\.json is not the status of a run \(entry round is text.*`shoal run"):
         run.status()
     (run.path / "events.jsonl").write_bytes(b'\xff\n[1]\n{"event": "started"}\n{"event": "fail')
     assert run.events() == [Event("started")]

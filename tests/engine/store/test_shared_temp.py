@@ -49,7 +49,7 @@ def no_folder(path: Path, target: Path) -> None:
 @pytest.mark.parametrize(
     ("plant", "why"), [(link, "is a link"), (open_to_all, "by other users"), (no_folder, "not a folder")]
 )
-@pytest.mark.parametrize("place", [host_cache.cache, own_gpu.places])
+@pytest.mark.parametrize("place", [host_cache.cache, own_gpu.lock_folder])
 def test_what_lies_there_is_not_trusted(
     temp: Path, place: Callable[[], Path], plant: Callable[[Path, Path], None], why: str
 ) -> None:
