@@ -35,7 +35,7 @@ SILENT_SECONDS = 45.0
 NO_WORKER_SECONDS = 45.0
 """Time for which a cluster may have no worker, times `workers.timeout_factor`."""
 NOISY_LOGGERS = ("distributed", "distributed.client", "tornado.application")
-"""They write tracebacks when a scheduler is gone; the run's own error says so in a sentence."""
+"""Loggers that write tracebacks when a scheduler is gone, which the run's own error reports in a sentence."""
 
 NO_PAGES: dict[str, Any] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
 """Even without a dashboard Dask answers browsers, and shows its work to anybody."""

@@ -216,12 +216,12 @@ def lock(name: str) -> Iterator[None]:
 
 
 def drop_unused_copies(place: Path, named: set[str], folders: set[str], *, keep_recent_states: bool = False) -> None:
-    """Remove copies that are no more in use from the folders of those that are.
+    """Remove copies that are no longer in use from the folders of those that are.
 
     Args:
         place: the folder of a run here.
         named: the copies in use.
-        folders: further folders to look at.
+        folders: further folders to search.
         keep_recent_states: other requests may use other server states: keep those that were used recently.
     """
     for folder in {copy.rpartition("/")[0] for copy in named} | folders:

@@ -246,7 +246,8 @@ class RemoteFiles:
             for name in names:
                 if not name or Path(name).is_absolute() or ".." in Path(name).parts:
                     raise StoreError(
-                        f"the remote store {masked(self.url)} lists {name[:60]!r} in {path}, which is no file name"
+                        f"the remote store {masked(self.url)} lists {name[:60]!r} in {path}, which is not a file name: "
+                        "remove that folder from the store"
                     )
             map_threads(lambda name: self.get(f"{path}/{name}", scratch / name), names)
             # Another process of this host may have been faster.

@@ -95,7 +95,7 @@ class Inspection:
         return declared
 
     def check_metrics(self, client: int, metrics: Mapping[str, float]) -> None:
-        """Refuse metrics that are no numbers, or whose number or names do not fit into tables."""
+        """Refuse metrics that are not numbers, or whose number or names do not fit into tables."""
         self._refuse(client, "list of metrics", metrics_fault(metrics))
 
     def check_work(self, done: FinishedWork, samples: int) -> None:

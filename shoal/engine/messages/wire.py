@@ -88,10 +88,7 @@ class Train:
             "do": "train",
             "run": str(self.run),
             "round": self.round,
-            "clients": [
-                {"client": c.client, "memory": c.memory, "inbox": list(c.inbox), "sha256": dict(c.sha256)}
-                for c in self.clients
-            ],
+            "clients": [record_to_json(each) for each in self.clients],
             "groups": [list(group) for group in self.groups],
             "server": None if self.server is None else str(self.server),
             "begun_from": self.begun_from,
@@ -251,7 +248,7 @@ def request_from_json(plain: dict[str, Any]) -> Request | RemoteRequest:
 
 
 def _train_from_json(plain: dict[str, Any]) -> Train:
-    clients = tuple(ClientFiles(c["client"], c["memory"], tuple(c["inbox"]), c["sha256"]) for c in plain["clients"])
+    clients = tuple(record_from_json(ClientFiles, each) for each in plain["clients"])
     groups = tuple(tuple(group) for group in plain["groups"])
     server = plain["server"] and Path(plain["server"])
     return Train(Path(plain["run"]), plain["round"], clients, groups, server=server, begun_from=plain["begun_from"])

@@ -92,7 +92,7 @@ class AnswerSchedule:
         return self._rounds[number - 1]
 
     def oldest(self, rounds: int) -> int:
-        """Return for how many further rounds a state must be kept: the age of the stalest answer in so many rounds."""
+        """Return for how many rounds a state is needed: the age of the stalest answer up to round `rounds`."""
         return max(
             number - 1 - from_round
             for number in range(1, rounds + 1)

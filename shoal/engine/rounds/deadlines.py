@@ -2,7 +2,7 @@
 
 A worker that is stopped uses no core; a worker in an endless loop never answers. The pool ends either of them, and
 other workers do the work again. Times are compared only within a process, and only between rounds of one kind
-(`Method.stage`): an exchange of samples says nothing of the training that follows it.
+(`Method.stage`): the time of an exchange of samples does not predict that of the training that follows it.
 """
 
 from __future__ import annotations

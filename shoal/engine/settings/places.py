@@ -60,7 +60,7 @@ def mirror() -> Path | None:
     """Return the folder of raw data sets that SHOAL_DATA_MIRROR names; None if it is not set.
 
     Raises:
-        DataError: it names no folder.
+        DataError: what it names is not a folder.
     """
     value = os.environ.get(MIRROR_VARIABLE)
     if not value:

@@ -145,7 +145,7 @@ def local_section(source: type) -> type[Section]:
 
 def _one_budget(values: Any) -> Any:
     if values.steps and values.epochs is not None:
-        raise ValueError("local.steps and local.epochs both say how long a client trains in a round: leave one out")
+        raise ValueError("local.steps and local.epochs both set how long a client trains in a round: leave one out")
     return values
 
 

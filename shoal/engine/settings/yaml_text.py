@@ -1,8 +1,8 @@
 """YAML from outside, read within bounds: plain values and text keys, and no more of them than a person writes.
 
-PyYAML's safe loader runs no code, but aliases of aliases can stand for billions of values, a date becomes an object,
-`1: x` has a key that is no text, and the last of two equal keys wins. This loader refuses each with one sentence that
-names the line.
+PyYAML's safe loader runs no code. But aliases of aliases can stand for billions of values, a date becomes an object,
+`1: x` has a key that is not text, and the last of two equal keys wins. This loader refuses each of these with one
+sentence that names the line.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def read_yaml_file(path: Path, what: str, error: type[ShoalError], *, keep_text:
         keep_text: see `read_yaml`.
 
     Raises:
-        ShoalError: an `error`: the file is missing, no text, too long, or not YAML.
+        ShoalError: an `error`: the file is missing, not text, too long, or not YAML.
     """
     where = f"{what} {path}".strip()
     try:

@@ -21,14 +21,13 @@ def client_names(run: RunFolder, numbered: str = "{}") -> list[str]:
         partition is missing or has changed, the names are made from the ids too. A method that pools all samples has
         one client, `all clients`.
     """
-    lineage = run.lineage()
+    if METHODS[run.settings().method.name].pooled:
+        return ["all clients"]
     try:
         record = json.loads((run.folder_of("partition") / "partition.json").read_text())
     except (OSError, ValueError):
         record = {}
-    if METHODS[run.settings().method.name].pooled:
-        return ["all clients"]
-    if record.get("digest") == lineage.partition.digest:
+    if record.get("digest") == run.lineage().partition.digest:
         names = [str(name) for name in record["client_names"]]
         return names or [numbered.format(client) for client in range(record["clients"])]
     clients = run.table("clients")

@@ -32,7 +32,7 @@ def read_state(run: RunFolder, round: int | None = None) -> Checkpoint:
     if last is None:
         raise RunError(f"run {run.name} has no finished round yet")
     if round is not None and round not in kept_rounds(run):
-        raise RunError(f"run {run.name} does not keep the state of round {round}: it keeps {named_rounds(run)}")
+        raise RunError(f"run {run.name} does not keep the state of round {round}: it keeps {kept_rounds_text(run)}")
     number = last if round is None else round
     try:
         checkpoint = load_round(run, number)
@@ -72,7 +72,7 @@ def kept_rounds(run: RunFolder) -> list[int]:
     return [round for round in rounds_done(run) if has_server(run, round)]
 
 
-def named_rounds(run: RunFolder, without: int | None = None) -> str:
+def kept_rounds_text(run: RunFolder, without: int | None = None) -> str:
     """Return the rounds whose state is kept, as text.
 
     Args:
@@ -86,7 +86,7 @@ def named_rounds(run: RunFolder, without: int | None = None) -> str:
 def remedy(run: RunFolder, round: int) -> str:
     """Return what a user can do about a damaged round, as a part of a sentence."""
     compute = f"`shoal run --resume {run.name}` computes round {round} again"
-    others = named_rounds(run, without=round)
+    others = kept_rounds_text(run, without=round)
     if others == "none":
         return compute
     return f"{compute}; commands with the option --round can use an older state (kept: {others})"

@@ -59,10 +59,10 @@ def own_login() -> str:
     return login
 
 
-def is_of_this_machine(url: str) -> bool:
+def is_local_url(url: str) -> bool:
     """Return whether an address names this machine, so that what is sent there does not leave it.
 
-    >>> is_of_this_machine("http://127.0.0.1:4200/api"), is_of_this_machine("https://prefect.example.org/api")
+    >>> is_local_url("http://127.0.0.1:4200/api"), is_local_url("https://prefect.example.org/api")
     (True, False)
     """
     try:

@@ -82,7 +82,7 @@ class PackedMap(Mapping[int, V]):
         return cast("dict[int, V]", marshal.loads(packed))
 
     def _with(self, key: int, pack: dict[int, V], added: int) -> PackedMap[V]:
-        """Return the map with another pack for a key, which adds so many entries."""
+        """Return the map with another pack for a key, which has `added` more entries."""
         number = key // KEYS_PER_PACK
         packs = self._packs.insert(number, marshal.dumps(pack)) if pack else self._packs.discard(number)
         return PackedMap(packs, self._count + added)

@@ -40,7 +40,7 @@ from shoal.engine.store.codec import (
     write_atomic,
     write_sealed,
 )
-from shoal.engine.store.lineage import DataVersion, Lineage, PartitionVersion
+from shoal.engine.store.lineage import Lineage
 from shoal.engine.store.relocation import located
 from shoal.engine.store.run_events import WARNING, WARNINGS, Event, line_of, read_line, tell_observers
 from shoal.engine.store.run_order import ORDER, in_order
@@ -183,9 +183,8 @@ class RunFolder:
     def folder_of(self, what: str) -> Path:
         """Return the folder of the run's `data` or `partition`, also in a home that was moved."""
         lineage = self.lineage()
-        versions: dict[str, DataVersion | PartitionVersion] = {"data": lineage.data, "partition": lineage.partition}
-        version = versions[what]
-        return located(version.folder, self.path)
+        folders = {"data": lineage.data.folder, "partition": lineage.partition.folder}
+        return located(folders[what], self.path)
 
     def set_lineage(self, **entries: Any) -> None:
         """Replace attributes of the lineage, such as the MLflow run id, which is known later."""

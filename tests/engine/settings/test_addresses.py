@@ -154,7 +154,7 @@ def test_a_remote_store_cannot_name_files_elsewhere(tmp_path: Path) -> None:
     remote = RemoteFiles((tmp_path / "remote-files").as_uri())
     (tmp_path / "remote-files" / "data").mkdir(parents=True)
     (tmp_path / "remote-files" / "data" / "complete").write_text("../../outside")
-    with pytest.raises(StoreError, match=r"lists '\.\./\.\./outside' in data, which is no file name"):
+    with pytest.raises(StoreError, match=r"lists '\.\./\.\./outside' in data, which is not a file name"):
         remote.get_folder("data", tmp_path / "cache" / "data")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.engine.settings import places
 from shoal.engine.store import private_file
-from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, LoginError, is_of_this_machine, known_login, own_login
+from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, LoginError, is_local_url, known_login, own_login
 from shoal.engine.store.private_file import PrivateFileError, make_private, read_private
 from shoal.tasks.prefect import environment as prefect_environment
 
@@ -98,7 +98,7 @@ def test_a_file_that_holds_no_login_is_named(home: Path, monkeypatch: pytest.Mon
 def test_the_password_is_given_to_this_machine_alone(
     home: Path, monkeypatch: pytest.MonkeyPatch, url: str, near: bool
 ) -> None:
-    assert is_of_this_machine(url) is near
+    assert is_local_url(url) is near
     login = own_login()
     monkeypatch.setenv("PREFECT_API_URL", url)
     prefect_environment.log_in()
