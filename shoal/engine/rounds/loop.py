@@ -54,8 +54,8 @@ class Engine:
     runner: Runner
     slots: int = 1
     observers: Sequence[Observer] = ()
-    accounts: ClassVar[bool] = True
-    """Whether private updates are entered in the ledger of their data set; a rehearsal makes none."""
+    writes_ledger: ClassVar[bool] = True
+    """Whether private updates are entered in the ledger of their data set; a rehearsal sends none."""
     sampling_type: ClassVar[type[ClientSampling]] = ClientSampling
     """Class that draws the clients of rounds."""
     active_run: ActiveRun = field(init=False)
@@ -173,7 +173,7 @@ class Engine:
         """Make the objects that do the steps of a round."""
         run = self.active_run
         self.tables = RunTables(self.run)
-        self.private = PrivateRun.from_opened(self.opened, kept=self.accounts)
+        self.private = PrivateRun.from_opened(self.opened, kept=self.writes_ledger)
         self.quarantine = Quarantine(self.tables)
         self.events = RoundEvents(self.quarantine, self.tell)
         self.time = SimulatedTime(run)

@@ -43,7 +43,7 @@ from shoal.engine.store.codec import (
 from shoal.engine.store.lineage import Lineage
 from shoal.engine.store.relocation import located
 from shoal.engine.store.run_events import WARNING, WARNINGS, Event, line_of, read_line, tell_observers
-from shoal.engine.store.run_order import ORDER, in_order
+from shoal.engine.store.run_order import add_to_order, in_order
 from shoal.engine.store.status import FINISHED, INTERRUPTED, Status
 from shoal.engine.store.table_file import read_table
 
@@ -450,15 +450,6 @@ def read_lineage(path: Path) -> Lineage:
 def write_lineage(path: Path, lineage: Lineage) -> None:
     """Write a lineage to its file."""
     write_sealed(path, record_to_json(lineage))
-
-
-def add_to_order(runs: Path, name: str) -> None:
-    """Append a run to the file with the order of the runs in a folder."""
-    try:
-        with (runs / ORDER).open("a") as file:
-            file.write(f"{name}\n")  # short enough to be appended in one piece
-    except OSError as error:
-        raise disk_error(runs / ORDER, error) from error
 
 
 def size_of(path: Path) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shoal.engine.store.codec import disk_error
+
 ORDER = ".order"
 """The file in the folder of runs with the name of each run, in the order in which they were started."""
 
@@ -25,3 +27,12 @@ def in_order(runs: Path, pattern: str = "*") -> list[Path]:
         listed = []
     place = {name: number for number, name in enumerate(listed)}
     return [found[name] for name in sorted(found, key=lambda name: (place.get(name, -1), name))]
+
+
+def add_to_order(runs: Path, name: str) -> None:
+    """Append a run to the file with the order of the runs in a folder."""
+    try:
+        with (runs / ORDER).open("a") as file:
+            file.write(f"{name}\n")  # short enough to be appended in one piece
+    except OSError as error:
+        raise disk_error(runs / ORDER, error) from error

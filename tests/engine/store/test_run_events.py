@@ -30,7 +30,7 @@ def test_a_line_that_changed_is_no_event() -> None:
     line = line_of(event).encode()
     assert read_line(line) == event
     assert read_line(line.replace(b"0.25", b"0.26")) is None
-    assert read_line(b'{"event": "scored", "value": 0.26}') == Event("scored", {"value": 0.26}), "of version 0.1.0"
+    assert read_line(b'{"event": "scored", "value": 0.26}') == Event("scored", {"value": 0.26}), "without a checksum"
     assert read_line(b'{"event": "sco') is None
     assert CHECKSUM in json.loads(line)
 

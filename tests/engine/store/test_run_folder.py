@@ -13,7 +13,7 @@ import pytest
 
 from shoal.core.records import record_to_json
 from shoal.engine.settings import places
-from shoal.engine.store import run_folder
+from shoal.engine.store import run_folder, run_order
 from shoal.engine.store.codec import PRIVATE, StoreError, write_atomic, write_sealed
 from shoal.engine.store.run_events import Event, line_of
 from shoal.engine.store.run_folder import RunError, RunFolder
@@ -52,7 +52,7 @@ def test_latest_is_the_run_that_was_started_last(home: Path, small: Make, monkey
     # Runs that came from elsewhere stand before those that were started here; without the file names decide.
     made[2].path.rename(places.runs() / "20991231-000000_copied")
     assert RunFolder.find("latest", places.runs()).name == made[1].name
-    (places.runs() / run_folder.ORDER).unlink()
+    (places.runs() / run_order.ORDER).unlink()
     assert RunFolder.find("latest", places.runs()).name == "20991231-000000_copied"
 
 
