@@ -73,9 +73,9 @@ def test_what_is_allowed_is_not_asked_of_all_clients_that_were_seen() -> None:
     known.trained("", 2, 0.5)
     known.trained("", 1, 3.0)
     clients = known._stages[""].clients
-    clients._of = Closed("d", clients._of)
+    clients._seconds = Closed("d", clients._seconds)
     with pytest.raises(AssertionError, match="all clients"):
-        max(clients._of)
+        max(clients._seconds)
     known.trained("", 2, 1.0)
     assert known.allowed("", [0, 1]) == 60.0
 
