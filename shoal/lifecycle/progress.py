@@ -12,7 +12,8 @@ from rich.text import Text
 
 from shoal.data.prepared import Prepared
 from shoal.engine.settings import places
-from shoal.engine.store.represent import PREFIX, prepare_set
+from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
+from shoal.engine.store.represent import prepare_set
 from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
 from shoal.lifecycle.notebook_progress import KernelBar, in_kernel
 from shoal.methods.scores.metrics import shown_in
@@ -36,7 +37,7 @@ def prepare_shown(name: str, *, force: bool = False, options: Mapping[str, int] 
     Raises:
         DataError: as `shoal.engine.store.represent.prepare_set`.
     """
-    shown = steps_shown(f"RotNet of {name}") if name.startswith(PREFIX) else contextlib.nullcontext(None)
+    shown = steps_shown(f"RotNet of {name}") if name.startswith(REPRESENTATION_PREFIX) else contextlib.nullcontext(None)
     with shown as watch:
         return prepare_set(name, places.store(), mirror=places.mirror(), force=force, options=options, watch=watch)
 

@@ -27,6 +27,7 @@ from shoal.core.seal import SEAL
 from shoal.data.prepare import is_built_in, resolve
 from shoal.engine.rounds.privacy import Ledger, Spent, epsilon
 from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
 from shoal.engine.settings.sections import DataSection
 from shoal.engine.store.codec import (
     PRIVATE,
@@ -37,7 +38,7 @@ from shoal.engine.store.codec import (
     read_sealed,
     write_sealed,
 )
-from shoal.engine.store.represent import PREFIX, parse
+from shoal.engine.store.represent import parse
 
 FOLDER = "privacy"
 DELTA = 1e-5
@@ -52,7 +53,7 @@ def set_name(data: DataSection) -> str:
     """
     name = data.name
     options = data.options
-    while name.startswith(PREFIX):
+    while name.startswith(REPRESENTATION_PREFIX):
         name, _, options = parse(name, options)
     if not is_built_in(name):
         return name

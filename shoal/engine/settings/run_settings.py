@@ -45,8 +45,8 @@ from shoal.methods.contract.base import Method
 from shoal.methods.contract.context import AggregationSettings, LocalSettings, ModelSettings
 from shoal.methods.registry import METHODS
 
-REPRESENTATIONS = "rotnet-"
-"""Prefix of the names of sets of representations (`shoal.engine.store.represent`, whose import takes longer)."""
+REPRESENTATION_PREFIX = "rotnet-"
+"""Prefix of the names of sets of representations (`shoal.engine.store.represent`)."""
 AUTO = "auto"
 """Value of `model.clusters` and of `method.name` that lets a rule choose before the run (`shoal.lifecycle.choosing` and
 `shoal.lifecycle.choosing_method`)."""
@@ -148,7 +148,7 @@ class Settings(Section):
             object.__setattr__(self, "rounds", DEFAULT_ROUNDS)
         method = METHODS[self.method.name]
         data_kind: str | None = "vector"  # representations of any set are vectors
-        if not self.data.name.startswith(REPRESENTATIONS):
+        if not self.data.name.startswith(REPRESENTATION_PREFIX):
             data_kind = kind_of(self.data.name)
         local = method.local_defaults_for(self.dataclass("method"), data_kind)
         self._check_budget(method)

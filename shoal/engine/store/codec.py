@@ -109,13 +109,9 @@ def read_json(path: Path) -> Any:
         StoreError: it is missing, or not JSON.
     """
     try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        raise StoreError(f"{path} is missing") from None
+        return json.loads(read_file(path).decode())
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not JSON ({brief(error)})") from error
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def save_tensors(

@@ -17,7 +17,7 @@ from shoal.models.frozen import EncoderVersion
 
 DRAWABLE_KINDS = ("image", "series")
 """Kinds of data whose samples can be drawn."""
-PREFIX = "embedding_"
+COLUMN_PREFIX = "embedding_"
 """Prefix of the columns of a table of such vectors: embedding_0, embedding_1, and so on."""
 
 

@@ -26,10 +26,10 @@ from shoal.data.prepare import is_built_in, prepare, prepared_folder, store_fold
 from shoal.data.prepared import Manifest, Prepared, open_prepared, write_prepared
 from shoal.data.writing import writing
 from shoal.engine.settings.one_thread import one_thread
+from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
 from shoal.methods.training.local import seeded_build
 from shoal.models.rotnet import RotNet
 
-PREFIX = "rotnet-"
 OPTIONS = {"images": 10_000, "epochs": 3}
 """Default options: most images on which the RotNet is trained, and epochs of the training."""
 BATCH_SIZE = 128
@@ -57,11 +57,11 @@ def prepare_set(
     Raises:
         DataError: as `prepare`; or a RotNet is asked for a set without images, or with images that are not square.
     """
-    if not name.startswith(PREFIX):
+    if not name.startswith(REPRESENTATION_PREFIX):
         return prepare(name, store, mirror=mirror, force=force, options=options)
     source_name, own, rest = parse(name, dict(options or {}))
     full_name = "-".join(
-        [PREFIX + source_name, *(f"{key}{value}" for key, value in own.items() if value != OPTIONS[key])]
+        [REPRESENTATION_PREFIX + source_name, *(f"{key}{value}" for key, value in own.items() if value != OPTIONS[key])]
     )
     folder = prepared_folder(store, full_name)
     if not force and (folder / "manifest.json").exists():
@@ -125,7 +125,7 @@ def has_clients(name: str, store: Path) -> bool:
 
     False for a set that is not in the store: its preparation reports what is missing.
     """
-    if name.startswith(PREFIX):
+    if name.startswith(REPRESENTATION_PREFIX):
         return has_clients(parse(name, {})[0], store)
     return not is_built_in(name) and (store_folder(store, name) / "column_client.npy").is_file()
 
@@ -140,7 +140,7 @@ def parse(name: str, options: dict[str, int]) -> tuple[str, dict[str, int], dict
     ('mnist-shrink2', {'images': 10000, 'epochs': 5}, {})
     """
     own = dict(OPTIONS)
-    parts = name.removeprefix(PREFIX).split("-")
+    parts = name.removeprefix(REPRESENTATION_PREFIX).split("-")
     while parts and (found := re.fullmatch(r"(images|epochs)([0-9]{1,18})", parts[-1])):
         own[found[1]] = int(found[2])
         parts.pop()
