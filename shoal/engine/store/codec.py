@@ -208,8 +208,10 @@ def load_server(path: Path, device: torch.device | str = "cpu") -> Server:
     tensors, record = load_tensors(path, device)
     if "model" not in record:
         raise StoreError(f"{path} has an older layout, which does not say which tensors the model has: run it again")
-    model = {name: tensors.pop(name) for name in record["model"]}
-    return Server(model, tensors, record["facts"], record["round"], record["finished"])
+    names = set(record["model"])
+    model = {name: tensor for name, tensor in tensors.items() if name in names}
+    state = {name: tensor for name, tensor in tensors.items() if name not in names}
+    return Server(model, state, record["facts"], record["round"], record["finished"])
 
 
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
