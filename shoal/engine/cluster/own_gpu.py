@@ -2,7 +2,7 @@
 
 A cluster starts workers as it likes and does not tell them how many there are. So each process takes the first free
 place of its host, by a lock on a file that it keeps as long as it lives. Processes that see other GPUs (dask-cuda sets
-CUDA_VISIBLE_DEVICES for each) have lock_folder of their own.
+CUDA_VISIBLE_DEVICES for each) have places of their own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shoal.engine.store.shared_temp import own_folder
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 MAX_PLACES = 4096
-"""Processes of one host that get lock_folder of their own."""
+"""Most processes of one host that get places of their own."""
 
 _lock = threading.Lock()
 _taken: dict[tuple[int, str], tuple[int, IO[str] | None]] = {}

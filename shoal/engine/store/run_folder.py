@@ -56,7 +56,7 @@ MIN_MERGE_BYTES = 1 << 18
 MIN_MERGE_RATIO = 2.0
 """Smallest size of that file as a multiple of the table's size; rows take several times more bytes as JSON."""
 TABLES = ("rounds", "clients", "links")
-"""The tables of a run: they have a row for each round, for each client in a round, and for two clients' messages."""
+"""The tables of a run, with a row for each round, each client in a round, and each message between clients."""
 STATUS = "status.json"
 EVENTS = "events.jsonl"
 
