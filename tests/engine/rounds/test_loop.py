@@ -128,7 +128,7 @@ def test_changed_byte_in_a_checkpoint_is_noticed(home: Path, small: Make) -> Non
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(bytes(content))
-    with pytest.raises(StoreError, match="not the state its manifest describes"):
+    with pytest.raises(StoreError, match="not the state that its manifest describes"):
         checkpoint.load_round(run, 1)
 
 
