@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from shoal.cli.demo import CLIENT_WORDS, LABELS, planned, run_planned
-from shoal.engine.workers.worker_processes import warm
+from shoal.engine.workers.worker_processes import start_fork_server
 
 NUMBERS = Path(__file__).parent.parent / "docs" / "demo.json"
 SCORES = ("acc", "nmi", "ari", "acc_min", "acc_max")
@@ -71,7 +71,7 @@ def main() -> None:
     if given.table:
         print(table(json.loads(given.json.read_text())))
     else:
-        warm()
+        start_fork_server()
         print(table(measure(given.seeds, given.json, {"workers": {"slots": given.slots}} if given.slots else None)))
 
 

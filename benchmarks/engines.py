@@ -23,9 +23,9 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_worker_niceness", "0")  # Ray is nice to other processes by default, at its own cost
 
 if __name__ == "__main__" and sys.argv[1:2] == ["shoal"]:
-    from shoal.engine.workers.worker_processes import warm
+    from shoal.engine.workers.worker_processes import start_fork_server
 
-    warm()  # as `shoal run` does, before anything heavy is imported
+    start_fork_server()  # as `shoal run` does, before anything heavy is imported
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402

@@ -175,7 +175,15 @@ class Listener(Worker):
         self.sent = sent
 
     def write(
-        self, opened: OpenedRun, round: int, down: Message, client: Client, update: Update, began: float
+        self,
+        opened: OpenedRun,
+        round: int,
+        down: Message,
+        client: Client,
+        update: Update,
+        began: float,
+        *,
+        summed: bool,
     ) -> FinishedWork:
         """As of `Worker`."""
         size = opened.prepared.spec.sample_bytes
@@ -183,7 +191,7 @@ class Listener(Worker):
         for way, message in ((UP, update.message), *((PEER, m) for m in update.peers.values())):
             self.sent.add(way, message, size)
             self.sent.compare(message, client)
-        return super().write(opened, round, down, client, update, began)
+        return super().write(opened, round, down, client, update, began, summed=summed)
 
 
 def listen(name: str, changes: Mapping[str, Any] | None = None) -> Sent:

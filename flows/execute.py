@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.engine.rounds.loop import Observer
+from shoal.engine.store.run_events import Observer
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.result import RunResult
 

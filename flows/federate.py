@@ -14,8 +14,8 @@ import httpx  # noqa: E402 (comes with Prefect)
 from prefect import flow, tags  # noqa: E402 (its environment comes first)
 
 from shoal.core.errors import ShoalError  # noqa: E402
-from shoal.engine.rounds.loop import Observer  # noqa: E402
 from shoal.engine.settings import places  # noqa: E402
+from shoal.engine.store.run_events import Observer  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
 from shoal.lifecycle.driving import drive  # noqa: E402
 from shoal.review.results.result import RunResult  # noqa: E402

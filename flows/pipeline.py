@@ -12,7 +12,7 @@ from prefect import flow, get_run_logger  # noqa: E402 (its environment comes fi
 
 from shoal.engine.settings.run_settings import Settings  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
-from shoal.engine.workers.worker_processes import warm  # noqa: E402
+from shoal.engine.workers.worker_processes import start_fork_server  # noqa: E402
 from shoal.lifecycle.claim import claimed_run  # noqa: E402
 from shoal.lifecycle.equal_run import USED_AGAIN, equal_run  # noqa: E402
 from shoal.review.results.result import RunResult, run_result  # noqa: E402
@@ -44,7 +44,7 @@ def pipeline(settings: Settings, resume: bool = True, again: bool = False) -> di
         The result of the run (`shoal.review.results.result.RunResult`), as JSON.
     """
     if settings.workers.runner == "local":
-        warm()  # worker processes import what they need while the data are prepared
+        start_fork_server()  # worker processes import what they need while the data are prepared
     tag_flow_run(settings)
     with without_tags():
         data = prepare(settings)

@@ -10,7 +10,7 @@ set_prefect_defaults()
 
 from prefect import flow, get_run_logger  # noqa: E402 (its environment comes first)
 
-from shoal.engine.workers.worker_processes import warm  # noqa: E402
+from shoal.engine.workers.worker_processes import start_fork_server  # noqa: E402
 from shoal.sweeps.search.definition import SearchDefinition  # noqa: E402
 from shoal.sweeps.search.open_method import with_chosen_method  # noqa: E402
 from shoal.sweeps.search.runner import open_search  # noqa: E402
@@ -31,7 +31,7 @@ def search(definition: SearchDefinition) -> dict[str, Any]:
         The result of the search (`shoal.sweeps.search.result.SearchResult`), as JSON.
     """
     definition = with_chosen_method(definition, get_run_logger().info)
-    warm()
+    start_fork_server()
     with without_tags(), open_search(definition) as opened:
         for number in opened.left():
             trial(opened, number)

@@ -36,7 +36,7 @@ SECRET = (
     "runs/.serve/worker.log",
 )
 """Files of a served home that nobody but its user reads."""
-PLACES = {"shoal-cache": host_cache.cache, "shoal-workers": own_gpu.places}
+PLACES = {"shoal-cache": host_cache.cache, "shoal-workers": own_gpu.lock_folder}
 """Folders among everybody's temporary files, by the beginning of their names."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from shoal.engine.rounds.loop import Observer
+from shoal.engine.store.run_events import Observer
 
 
 @contextlib.contextmanager

@@ -11,11 +11,10 @@ from typing import Any
 from shoal.api.bars import bars
 from shoal.api.opened import Run
 from shoal.api.settings_source import SettingsSource, settings_of
-from shoal.engine.rounds.loop import Observer
 from shoal.engine.settings import places
-from shoal.engine.store.run_events import Event, is_warning, warning_lines
+from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
 from shoal.engine.store.run_folder import RunFolder
-from shoal.engine.workers.worker_processes import warm
+from shoal.engine.workers.worker_processes import start_fork_server
 from shoal.lifecycle.rehearsal import Plan, rehearse
 
 
@@ -50,7 +49,7 @@ def run(
     from shoal.lifecycle.starting import new_run
 
     checked = settings_of(settings, changes)
-    warm()
+    start_fork_server()
     return _to_its_end(new_run(checked, _folder(stored_partition)), progress, observers)
 
 

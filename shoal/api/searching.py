@@ -12,7 +12,7 @@ import pandas as pd
 
 from shoal.api.bars import bars
 from shoal.core.errors import ShoalError
-from shoal.engine.rounds.loop import Observer
+from shoal.engine.store.run_events import Observer
 from shoal.engine.store.run_folder import RunFolder
 
 if TYPE_CHECKING:

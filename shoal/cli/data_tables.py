@@ -25,8 +25,8 @@ from shoal.data.table_coding import CODING
 from shoal.data.table_origin import TABLES, known_tables
 from shoal.data.windows import WINDOWS, window_rule
 from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
 from shoal.engine.store.embedded import changed_images, embedded_from, is_stale
-from shoal.engine.store.represent import PREFIX
 from shoal.review.results.summary import counted
 
 MAX_LABELS = 20
@@ -49,10 +49,16 @@ def print_sets() -> None:
             if name != data_set.name and is_built_in(name) and resolve(name)[0] is data_set:
                 table.add_row(*_row(name, manifest.kind, manifest, manifest.subset or "with options"))
     for manifest in own_sets(store):
-        owner = "" if manifest.name.startswith(PREFIX) else "your own: "
+        owner = "" if manifest.name.startswith(REPRESENTATION_PREFIX) else "your own: "
         table.add_row(*_row(manifest.name, manifest.kind, manifest, owner + manifest.source))
     table.add_row(
-        f"{PREFIX}NAME", "vector", "", "", "", "", "features of the images of set NAME from a RotNet trained on them"
+        f"{REPRESENTATION_PREFIX}NAME",
+        "vector",
+        "",
+        "",
+        "",
+        "",
+        "features of the images of set NAME from a RotNet trained on them",
     )
     out.print(table)
     say(f"store: {store}")

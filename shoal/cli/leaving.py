@@ -31,7 +31,7 @@ def leave(code: int) -> None:
 def _out(code: int) -> None:
     slots = sys.modules.get("shoal.engine.workers.worker_processes")
     if slots is not None:
-        slots.cool()
+        slots.kill_fork_server()
     with contextlib.suppress(OSError, ValueError):  # a pipe that is closed
         sys.stdout.flush()
         sys.stderr.flush()

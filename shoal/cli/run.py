@@ -35,13 +35,13 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train one federation, and judge and report what it found. Prints the final metrics and the run's folder."""
-    from shoal.engine.workers.worker_processes import warm
+    from shoal.engine.workers.worker_processes import start_fork_server
 
     check_options(settings, overrides, resume, dry_run)
     if dry_run:
         show_plan(settings, overrides, partition, as_json)
         return
-    warm()
+    start_fork_server()
     folder = open_run(settings, overrides, resume, partition)
     err.print(f"run [bold]{folder.path}[/]", highlight=False)
     result = execute(folder)

@@ -14,7 +14,7 @@ from shoal.cli.options import Json
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
-    from shoal.engine.rounds.loop import Observer
+    from shoal.engine.store.run_events import Observer
     from shoal.engine.store.run_folder import RunFolder
     from shoal.sweeps.search.result import SearchResult
 
@@ -33,9 +33,9 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Search for good settings, or resume a search. By default it needs no labels; a score such as acc needs them."""
-    from shoal.engine.workers.worker_processes import warm
+    from shoal.engine.workers.worker_processes import start_fork_server
 
-    warm()  # worker processes start while the rest is imported
+    start_fork_server()  # worker processes start while the rest is imported
     from shoal.lifecycle.progress import progress
     from shoal.sweeps.search.caveats import caveats, value_in_words
     from shoal.sweeps.search.definition import load_search

@@ -25,11 +25,10 @@ from shoal.data.partition.store import write_partition
 from shoal.data.prepare import is_built_in, prepared_folder, stage_own
 from shoal.data.prepared import Prepared, open_prepared
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import Settings, load_settings
+from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX, Settings, load_settings
 from shoal.engine.store.codec import StoreError, check_digest, file_digest, read_sealed, write_json, write_sealed
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.relocation import stored_path
-from shoal.engine.store.represent import PREFIX
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder, write_lineage
 from shoal.lifecycle.embedding import embed as embed_images
@@ -66,7 +65,7 @@ def prepare(params: Params = Path("params.yaml")) -> None:
     """Prepare the data set again, or copy a set of the user's own to where the other stages look for it."""
     data = _settings(params).data
     check_name(params, data.name)
-    if not is_built_in(data.name) and not data.name.startswith(PREFIX):
+    if not is_built_in(data.name) and not data.name.startswith(REPRESENTATION_PREFIX):
         print(stage_own(places.store(), data.name))
         return
     prepared = prepare_with_bar(data.name, force=True, options=data.options or None)

@@ -11,7 +11,7 @@ from shoal.cli.console import err, out, show_study
 from shoal.cli.options import Json, Scale, Set
 
 if TYPE_CHECKING:
-    from shoal.engine.rounds.loop import Observer
+    from shoal.engine.store.run_events import Observer
     from shoal.engine.store.run_folder import RunFolder
 
 
@@ -40,8 +40,8 @@ def study(
     as_json: Json = False,
 ) -> None:
     """Reproduce one table or figure of a paper. Prints our numbers beside the paper's, and its claims with verdicts."""
-    from shoal.engine.settings.run_settings import nested
-    from shoal.engine.store.lineage import here
+    from shoal.engine.settings.run_settings import parse_overrides
+    from shoal.engine.store.lineage import current_environment
     from shoal.lifecycle.progress import progress
     from shoal.studies.definition import load_study, study_names
     from shoal.studies.runner import run_study
@@ -56,9 +56,9 @@ def study(
             err.print(label, highlight=False)
             return observe
 
-        if here().git.dirty and not gather:
+        if current_environment().git.dirty and not gather:
             err.print("the work tree differs from its commit: this result cannot be kept (shoal claims --keep)")
-        changes = nested(overrides or ())
+        changes = parse_overrides(overrides or ())
         chosen = {"rows": row or (), "columns": column or ()}
         result = run_study(name, scale, seeds, changes, watch, **chosen, gather=gather, processes=processes)
     if as_json:

@@ -20,7 +20,7 @@ from shoal.data.remedy import EMBEDDED
 from shoal.data.view import DeviceData
 from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
-from shoal.engine.settings.run_settings import Settings, named
+from shoal.engine.settings.run_settings import Settings, drop_unset
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle.choosing import draw_samples
 from shoal.lifecycle.kept_choices import known_choice, write_choice
@@ -66,7 +66,7 @@ def choose_method(settings: Settings, prepared: Prepared, table: Partition) -> M
     unused = ""
     if method.trains:
         chosen["local"] = budget(facts.samples)
-    elif local := sorted(named(settings.to_json()["local"])):
+    elif local := sorted(drop_unset(settings.to_json()["local"])):
         unused = (
             f"{', '.join(f'local.{key}' for key in local)} without effect: method auto chose {method.name}, which "
             "trains nothing; set method.name to a method that trains"

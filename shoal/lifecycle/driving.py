@@ -9,11 +9,11 @@ from shoal.engine.cluster.pool_interface import Pool
 from shoal.engine.cluster.pools import open_pool
 from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.rounds.active_run import ActiveRun, activate
-from shoal.engine.rounds.loop import Engine, Observer
+from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.units import Runner, ThreadRunner
 from shoal.engine.settings.hardware import one_arena
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.store.run_events import listening
+from shoal.engine.store.run_events import Observer, observing
 from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
 from shoal.lifecycle.run_views import MakeViews, make_report
 from shoal.review.further_logs.logs import further_logs
@@ -69,7 +69,7 @@ def drive(
         runner = runner_of(requests) if runner_of else ThreadRunner(requests + 1)
         try:
             # Observers hear the events of every thread, until MLflow has the whole run.
-            with listening(run.path, observers), open_tracker(run, settings, live=ROUNDS in stages) as tracker:
+            with observing(run.path, observers), open_tracker(run, settings, live=ROUNDS in stages) as tracker:
                 with further_logs(run, settings, live=ROUNDS in stages) as others:
                     if ROUNDS in stages and pool is not None:
                         log = [each.observe for each in (tracker, *others) if each is not None]

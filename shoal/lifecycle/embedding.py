@@ -32,7 +32,7 @@ from shoal.data.remedy import EMBEDDED
 from shoal.data.sample_files import sample_files
 from shoal.data.writing import writing
 from shoal.engine.settings import places
-from shoal.engine.store.embedded import PREFIX, EmbeddedFrom, embedded_from
+from shoal.engine.store.embedded import COLUMN_PREFIX, EmbeddedFrom, embedded_from
 from shoal.engine.store.verified import open_verified
 from shoal.lifecycle.dvc_tracking import STAGE_VARIABLE, DvcError, track
 from shoal.lifecycle.embed_stage import add_stage, commit_stage, is_stage, stage_script
@@ -306,7 +306,7 @@ def _write(
     source = f"{origin.encoder.name} on {about.name} ({about.digest[:12]})"
     extra: dict[str, Any] = {
         EMBEDDED: record_to_json(origin),
-        "features": [f"{PREFIX}{place}" for place in range(width)],
+        "features": [f"{COLUMN_PREFIX}{place}" for place in range(width)],
     }
     if versions:
         extra[VERSIONS] = versions

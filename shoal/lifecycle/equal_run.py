@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.engine.settings.hardware import resolve
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.store.lineage import Environment, Lineage, encoder_of_run, here
+from shoal.engine.store.lineage import Environment, Lineage, current_environment, encoder_of_run
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.claim import is_done
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_known_choices
@@ -31,7 +31,7 @@ def equal_run(settings: Settings) -> RunFolder | None:
     prepared = prepare_data(settings)
     _, partition = prepare_partition(settings, prepared)
     encoder = encoder_of_run(settings, prepared)
-    now = here()
+    now = current_environment()
     for run in runs_like(settings):
         lineage = run.lineage()
         same_data = (lineage.data.digest, lineage.partition.digest) == (prepared.manifest.digest, partition.digest)

@@ -8,7 +8,8 @@ from shoal.data.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.method_choice import MethodChoice
-from shoal.engine.store.run_folder import RunFolder, in_order
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.run_order import in_order
 from shoal.lifecycle.claim import is_done
 from shoal.lifecycle.preparing import prepare_partition, with_encoder, with_scheme
 from shoal.lifecycle.starting import record_method, runs_with, with_open_method

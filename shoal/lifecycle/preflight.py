@@ -9,8 +9,8 @@ from pathlib import Path
 from shoal.core.errors import ShoalError
 from shoal.data.prepare import is_built_in, prepare, resolve, store_folder
 from shoal.data.prepared import DataSpec, open_prepared
-from shoal.engine.settings.run_settings import Settings, SettingsError
-from shoal.engine.store.represent import PREFIX, parse
+from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX, Settings, SettingsError
+from shoal.engine.store.represent import parse
 from shoal.methods.contract.base import Method
 from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.registry import METHODS
@@ -236,7 +236,7 @@ def known_spec(name: str, options: dict[str, int], store: Path) -> DataSpec:
     Raises:
         DataError: no such data set, or an option that it does not have.
     """
-    if name.startswith(PREFIX):
+    if name.startswith(REPRESENTATION_PREFIX):
         source, _, rest = parse(name, options)
         known = known_spec(source, rest, store)
         return DataSpec(name, "vector", (), known.classes, known.train, known.test)

@@ -9,9 +9,9 @@ from shoal.data.partition.table import Partition
 from shoal.data.prepare import is_built_in, kind_of, store_folder
 from shoal.data.prepared import Prepared, read_manifest
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX, Settings, make_settings
 from shoal.engine.store.choice import Choice
-from shoal.engine.store.represent import PREFIX, has_clients
+from shoal.engine.store.represent import has_clients
 from shoal.lifecycle.choosing_method import known_method
 from shoal.lifecycle.kept_choices import known_choice
 from shoal.lifecycle.preflight import check_method, check_validation
@@ -50,7 +50,7 @@ def with_scheme(settings: Settings) -> Settings:
     """Return the settings with what `partition.kind: auto` means for their data set: its own clients, or iid."""
     if settings.partition.kind != "auto":
         return settings
-    return settings.settled(has_clients(settings.data.name, places.store()))
+    return settings.with_scheme(has_clients(settings.data.name, places.store()))
 
 
 def with_encoder(settings: Settings) -> Settings:
@@ -72,7 +72,7 @@ def with_encoder(settings: Settings) -> Settings:
 def kind_of_data(settings: Settings) -> str | None:
     """Return the kind of the settings' data set; None for a set of the user's own that is not in the store."""
     name = settings.data.name
-    if name.startswith(PREFIX):
+    if name.startswith(REPRESENTATION_PREFIX):
         return "vector"
     if is_built_in(name):
         return kind_of(name)

@@ -11,10 +11,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from shoal.data.prepared import Prepared
-from shoal.engine.rounds.loop import Observer
 from shoal.engine.settings import places
-from shoal.engine.store.represent import PREFIX, prepare_set
-from shoal.engine.store.run_events import Event, is_warning, warning_lines, words_of
+from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
+from shoal.engine.store.represent import prepare_set
+from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
 from shoal.lifecycle.notebook_progress import KernelBar, in_kernel
 from shoal.methods.scores.metrics import shown_in
 
@@ -37,7 +37,7 @@ def prepare_with_bar(name: str, *, force: bool = False, options: Mapping[str, in
     Raises:
         DataError: as `shoal.engine.store.represent.prepare_set`.
     """
-    shown = step_bar(f"RotNet of {name}") if name.startswith(PREFIX) else contextlib.nullcontext(None)
+    shown = step_bar(f"RotNet of {name}") if name.startswith(REPRESENTATION_PREFIX) else contextlib.nullcontext(None)
     with shown as watch:
         return prepare_set(name, places.store(), mirror=places.mirror(), force=force, options=options, watch=watch)
 
@@ -72,7 +72,7 @@ def progress(console: Console, label: str = "") -> Iterator[Observer]:
         bar = KernelBar(label or "rounds")
 
         def follow(event: Event) -> None:
-            bar.observe(event, metrics_shown(event), words_of(event) if is_warning(event) else None)
+            bar.observe(event, metrics_shown(event), (event.message or event.kind) if is_warning(event) else None)
 
         yield follow
         return
@@ -169,7 +169,7 @@ def show_if_warning(console: Console, event: Event, warned: list[Event]) -> None
     """Print an event that is a warning, and add it to those so far."""
     if is_warning(event):
         warned.append(event)
-        console.print("[yellow]warning[/]", Text(words_of(event)), soft_wrap=True)
+        console.print("[yellow]warning[/]", Text(event.message or event.kind), soft_wrap=True)
 
 
 def in_words(metrics: Mapping[str, float]) -> str:

@@ -108,7 +108,7 @@ class MedianClientSampling(ClientSampling):
 class OneClient(Engine):
     """A run of two rounds in which one client works."""
 
-    accounts = False
+    writes_ledger = False
     sampling_type = MedianClientSampling
 
     def checkpoint(self, server: Server, record: RoundRecord) -> None:

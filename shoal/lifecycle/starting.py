@@ -26,7 +26,8 @@ from shoal.engine.store.lineage import make_lineage
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_events import WARNING
-from shoal.engine.store.run_folder import RunFolder, in_order
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.run_order import in_order
 from shoal.engine.store.warm_start import WarmStart, initial_state, origin_sha256
 from shoal.lifecycle.choosing import choose_clusters
 from shoal.lifecycle.choosing_method import choose_method

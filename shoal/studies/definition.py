@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from shoal.core.errors import ShoalError, shown
 from shoal.engine.settings.run_settings import typed_settings
-from shoal.engine.settings.typed_yaml import by_type, settings_within
+from shoal.engine.settings.typed_yaml import convert, map_settings
 from shoal.engine.settings.wrong_settings import MAX_SENTENCES, format_value
 from shoal.engine.settings.yaml_text import read_yaml_file
 
@@ -345,8 +345,8 @@ def load_study(name: str) -> Study:
         raise StudyError(f"no study is called {name!r}; the studies are {', '.join(sorted(files))}")
     system, file = files[name]
     where = f"studies/{system}/{file.name}"
-    raw = settings_within(read_yaml_file(file, "", StudyError, keep_text=True), typed_settings)
-    study = make_study(by_type(raw, Study, "", StudyError), system, where)
+    raw = map_settings(read_yaml_file(file, "", StudyError, keep_text=True), typed_settings)
+    study = make_study(convert(raw, Study, "", StudyError), system, where)
     if study.name != name:
         raise StudyError(f"{where}: name: given {study.name!r}; expected {name!r}, the name of the file")
     return study

@@ -14,10 +14,10 @@ from typing import Any
 
 import pandas as pd
 
-from shoal.engine.rounds.loop import Observer
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.store.run_events import Observer
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FAILED
 from shoal.lifecycle.progress import prepare_with_bar

@@ -20,7 +20,7 @@ from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.store.codec import read_json, write_atomic
-from shoal.engine.store.lineage import Environment, here
+from shoal.engine.store.lineage import Environment, current_environment
 from shoal.studies.cells import Cell
 from shoal.studies.definition import Study, StudyError, function
 from shoal.studies.digests import decisive, simulation_digest
@@ -106,7 +106,7 @@ def plan(
     """Return what each cell is computed from, and the file that stores its metrics."""
     store = places.home() / "results" / "simulated"
     store.mkdir(parents=True, exist_ok=True)
-    environment = here()
+    environment = current_environment()
     simulations = []
     for cell in planned:
         settings = merge(cell.settings, overrides)

@@ -10,7 +10,7 @@ from pathlib import Path
 import requests
 
 from shoal.engine.settings import places
-from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, USER, is_of_this_machine, known_login
+from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, USER, is_local_url, known_login
 
 ANSWER_SECONDS = 2.0
 """Time in which Prefect's server must answer."""
@@ -43,7 +43,7 @@ def log_in() -> None:
     Raises:
         PrivateFileError: others can read or write the file with the login.
     """
-    if CLIENT_AUTH in os.environ or not is_of_this_machine(os.environ.get("PREFECT_API_URL", "")):
+    if CLIENT_AUTH in os.environ or not is_local_url(os.environ.get("PREFECT_API_URL", "")):
         return
     login = known_login()
     if login is not None:

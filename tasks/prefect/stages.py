@@ -12,10 +12,9 @@ from prefect.context import TagsContext
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.urls import url_for
 
-from shoal.engine.rounds.loop import Observer
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.lineage import FlowRun
-from shoal.engine.store.run_events import Event, is_warning, warning_lines, words_of
+from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.claim import is_done
 from shoal.lifecycle.driving import STAGES, drive
@@ -48,7 +47,7 @@ def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers
 
     def log_warning(event: Event) -> None:
         if is_warning(event):
-            log.warning(words_of(event))
+            log.warning(event.message or event.kind)
 
     def record_loss(message: str) -> None:
         run.event(PREFECT_LOST, message=message)

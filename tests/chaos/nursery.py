@@ -160,11 +160,11 @@ def main() -> None:
         importlib.import_module(name)
 
     worker_processes.PRELOADED = [*worker_processes.PRELOADED, ME]
-    worker_processes.warm()
+    worker_processes.start_fork_server()
     # Drivers use this one, and leave it alone.
     known: Any = forkserver._forkserver  # type: ignore[attr-defined]
     known.ensure_running = forkserver.ensure_running = lambda: None
-    worker_processes.cool = lambda: None
+    worker_processes.kill_fork_server = lambda: None
     for line in sys.stdin:
         order = json.loads(line)
         answer: Any = None

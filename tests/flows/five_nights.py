@@ -21,7 +21,8 @@ from shoal.data.prepare import prepare
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
-from shoal.engine.store.run_folder import RunFolder, in_order
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.run_order import in_order
 from shoal.flows.nightly import nightly
 from shoal.lifecycle.claim import BEGAN
 from shoal.lifecycle.night_settings import NightSettings

@@ -15,7 +15,8 @@ import pytest
 from mlflow import MlflowClient
 
 from shoal.engine.settings import places
-from shoal.engine.store.run_folder import RunFolder, in_order
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.run_order import in_order
 from shoal.review.mlflow_log.champions import APPROVED, ROLLED_BACK, history
 from shoal.review.mlflow_log.embedded_store import store_uri
 from shoal.review.results.clusters import read_clusters

@@ -454,7 +454,7 @@ def finished_files(folder: Path) -> Opened:
 def clients_numbers(folder: Path) -> Opened:
     """What is taken of a client's metrics and counts can be kept: in the table of clients and in a manifest."""
     from shoal.engine.store.finished_work import FinishedWork
-    from shoal.engine.store.manifest import ClientRow, odd_counts, odd_metrics
+    from shoal.engine.store.manifest import ClientRow, counts_fault, metrics_fault
 
     metrics = {"loss": 1.0, "pulled": 3}
     seed = FinishedWork(0, 5, 6, 7, 8, metrics, {1: 3}, {"update": "u"}, {"u": "0"}, 0.5).to_json()
@@ -464,9 +464,9 @@ def clients_numbers(folder: Path) -> Opened:
             done = FinishedWork.from_json(json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
-        if odd_metrics(done.metrics) or odd_counts(done, 5):
+        if metrics_fault(done.metrics) or counts_fault(done, 5):
             return None
-        row = ClientRow.of_work(1, done).to_json()
+        row = ClientRow.from_work(1, done).to_json()
         json.dumps(row)
         return pd.DataFrame([row, {**row, "loss": 0.5}]).to_parquet(index=False)
 

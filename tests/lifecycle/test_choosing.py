@@ -12,7 +12,8 @@ from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import SettingsError, load_settings
 from shoal.engine.store.choice import Choice
-from shoal.engine.store.run_folder import RunFolder, in_order
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.run_order import in_order
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle import starting
 from shoal.lifecycle.choosing import components_of, encoder_settings

@@ -12,7 +12,7 @@ from rich.console import Console
 from shoal.cli.run import plan_table, run
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
-from shoal.engine.store.run_folder import in_order
+from shoal.engine.store.run_order import in_order
 from shoal.lifecycle.rehearsal import rehearse
 from tests.runs import straight
 

@@ -352,11 +352,11 @@ def test_a_run_that_diverges_has_no_number_and_the_others_have(home, known, tmp_
     assert "failed, and has no number: wild, all, seed 1" in capsys.readouterr().out
     keep(study, "cpu", tmp_path)
     page = "\n".join(study_parts(study, "cpu", load_kept("toy", "cpu", tmp_path), tmp_path))
-    assert "Runs that failed and have no number: Wild steps, seeds 0, 1 (round 1: 0 of 2 clients came through" in page
+    assert "Runs that failed and have no number: Wild steps, seeds 0, 1 (round 1: 0 of 2 clients succeeded" in page
 
     alone = toy(metrics=["acc"], settings=settings, rows={"wild": study.rows["wild"].model_dump()})
     known(alone)
-    with pytest.raises(StudyError, match="every run failed; round 1: 0 of 2 clients came through"):
+    with pytest.raises(StudyError, match="every run failed; round 1: 0 of 2 clients succeeded"):
         run_study("toy", "cpu")
 
 

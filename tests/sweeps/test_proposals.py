@@ -164,12 +164,12 @@ def test_noise_leaves_out_what_a_seed_does_to_all_trials() -> None:
 
 
 def test_the_command_that_repeats_a_run_is_read_back_as_the_settings_were() -> None:
-    from shoal.engine.settings.run_settings import nested
+    from shoal.engine.settings.run_settings import parse_overrides
 
     settings = {"a": {"b": 1e-05, "c": 5.65556009778791e-06, "d": None, "e": True}, "f": "off", "g": "two words"}
     words = set_options(settings).split(" --set ")
     assert words[0] == ""
     import shlex
 
-    assert nested(shlex.split(set_options(settings))[1::2]) == settings
+    assert parse_overrides(shlex.split(set_options(settings))[1::2]) == settings
     assert [yaml_text(value) for value in ("off", "3", "tpe", 1e22)] == ['"off"', '"3"', "tpe", "1.0e+22"]

@@ -45,7 +45,7 @@ def test_a_run_that_was_cut_short_after_its_rounds_gets_its_report_and_is_left_a
 def test_a_run_that_fails_by_itself_is_told_apart(home: Path, small: Make) -> None:
     settings = small(method={"name": "fedcc"}, local={"lr": 1e38}, rounds=2)
     run = new_run(settings)
-    with open_sweep(settings) as sweep, pytest.raises(RunFailed, match="0 of 3 clients came through"):
+    with open_sweep(settings) as sweep, pytest.raises(RunFailed, match="0 of 3 clients succeeded"):
         sweep.complete(run, "wild")
     assert run.status().state == FAILED
 

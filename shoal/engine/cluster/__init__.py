@@ -1,1 +1,1 @@
-"""Workers on other machines: Dask, and files that reach them."""
+"""Workers on other machines: Dask, and the transfer of files to them."""

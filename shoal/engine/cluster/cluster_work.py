@@ -1,8 +1,7 @@
-"""The work of a worker of a Dask cluster."""
+"""The work that a worker of a Dask cluster does."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -18,29 +17,8 @@ from shoal.engine.settings.hardware import keep_freed_memory
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
 
-POLL_SECONDS = 1.0
-"""Time between two checks whether a worker of a cluster hangs."""
-MAX_IN_FLIGHT = 256
-"""Requests to have at once in a cluster that may grow: those without a worker wait there for one that joins."""
-
-
-class ClusterLost(ShoalError):
-    """The cluster itself is gone, and with it every worker; the run stops and can be resumed."""
-
-
-def cluster_lost(what: str, mend: str, request: Request | RemoteRequest) -> ClusterLost:
-    """Return the error for a cluster that is gone.
-
-    Args:
-        what: what happened to it.
-        mend: what to do about it.
-        request: names the run to resume.
-    """
-    return ClusterLost(f"{what}: {mend}, then resume with `shoal run --resume {request.run.name}`")
-
-
 _here = threading.local()
-"""Each thread's own workers: a Dask worker may have several threads, and two runs may share a cluster."""
+"""The workers of each thread, by device: a Dask worker may have several threads, and two runs may share a cluster."""
 
 
 def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
@@ -53,7 +31,7 @@ def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
     Returns:
         The answer as plain values.
     """
-    torch.set_num_threads(1)  # of this thread too: the same bits on every worker
+    torch.set_num_threads(1)  # of this Dask thread too, for the same bits on every worker
     host = os.uname().nodename
     if device == "cuda" and not torch.cuda.is_available():
         return Failed(
@@ -94,14 +72,3 @@ def answer_on_host(request: Request | RemoteRequest, handle: Callable[[Request],
             "share, under the same path (set SHOAL_HOME to it), or set workers.remote_files",
         )
     return handle(request)
-
-
-def free_slots(count: int, own: bool) -> contextlib.AbstractContextManager[Any]:
-    """Return a context to enter for each request.
-
-    In a cluster of our own it lets through as many requests as there are workers: none waits in a queue, and its clock
-    starts at once. In a shared cluster the clock starts when the worker says that it begins.
-    """
-    if own:
-        return threading.BoundedSemaphore(count)
-    return contextlib.nullcontext()

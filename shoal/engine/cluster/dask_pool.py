@@ -11,10 +11,10 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from shoal.engine.cluster import cluster_work
-from shoal.engine.cluster.cluster_work import MAX_IN_FLIGHT, cluster_lost, free_slots, work
+from shoal.core.errors import ShoalError
+from shoal.engine.cluster.cluster_work import work
 from shoal.engine.messages.wire import Answer, RemoteRequest, Request, answer_from_json
-from shoal.engine.settings.addresses import masked, resolved
+from shoal.engine.settings.addresses import fill_variables, masked
 from shoal.engine.settings.hardware import resolve_slots
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.settings.sections import WorkersSection
@@ -22,6 +22,10 @@ from shoal.engine.workers.process_clock import WallClock
 from shoal.engine.workers.without_main import without_main
 from shoal.engine.workers.worker_processes import WorkerLost
 
+POLL_SECONDS = 1.0
+"""Time between two checks whether a worker hangs."""
+MAX_IN_FLIGHT = 256
+"""Requests to have at once in a cluster that may grow: those without a worker wait there for one that joins."""
 CONNECT_SECONDS = 30.0
 """Time in which a scheduler must answer when a run begins."""
 RECONNECT_SECONDS = 20.0
@@ -31,14 +35,18 @@ SILENT_SECONDS = 45.0
 NO_WORKER_SECONDS = 45.0
 """Time for which a cluster may have no worker, times `workers.timeout_factor`."""
 NOISY_LOGGERS = ("distributed", "distributed.client", "tornado.application")
-"""They write tracebacks when a scheduler is gone; the run's own error says so in a sentence."""
+"""Loggers that write tracebacks when a scheduler is gone, which the run's own error reports in a sentence."""
 
 NO_PAGES: dict[str, Any] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
 """Even without a dashboard Dask answers browsers, and shows its work to anybody."""
 
 
+class ClusterLost(ShoalError):
+    """The cluster itself is gone, and with it every worker; the run stops and can be resumed."""
+
+
 class SchedulerWatch:
-    """How long the scheduler of a cluster has sent nothing, and how long the cluster has had no worker.
+    """Measures how long the scheduler of a cluster has sent nothing, and how long the cluster has had no worker.
 
     It sends no request of its own, since a stopped scheduler would never answer. The client asks the scheduler every
     few seconds for the number of its workers' threads, and keeps the answer, a new object each time, which is read
@@ -56,10 +64,10 @@ class SchedulerWatch:
         self._answered_at = 0.0
         self._empty_since: float | None = None
 
-    def look(self) -> tuple[float, float]:
-        """Return for how many seconds there was no answer, and no worker; to be called at least every two seconds."""
+    def measure(self) -> tuple[float, float]:
+        """Return for how many seconds there was no answer, and no worker; call this at least every two seconds."""
         with self._lock:
-            self._clock.look()
+            self._clock.update()
             now = self._clock.spent
             answer = self._client._scheduler_identity
             if answer is not self._last_answer:
@@ -88,7 +96,7 @@ class DaskPool:
     Args:
         client: connected to the cluster.
         count: requests at once.
-        device: where the workers compute.
+        device: device of the workers.
         own: whether this run alone uses the cluster, so that a hung worker can be restarted.
         address: of the scheduler, for people.
         grows: whether to use workers that join later.
@@ -114,7 +122,11 @@ class DaskPool:
         self._grows = grows
         self._no_worker_seconds = no_worker_seconds
         self._watch = SchedulerWatch(client)
-        self._free = free_slots(count, own)
+        # In a cluster of this run alone a request waits here for a free worker, and its clock then starts at once. In a
+        # shared cluster it waits there, and its clock starts when the worker sends an event.
+        self._free: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if own:
+            self._free = threading.BoundedSemaphore(count)
         self._closed = threading.Event()
         self._number = 0
         self._begun = set[int]()
@@ -176,12 +188,12 @@ class DaskPool:
             )
             while True:
                 with contextlib.suppress(TimeoutError):
-                    return answer_from_json(request, future.result(cluster_work.POLL_SECONDS))
+                    return answer_from_json(request, future.result(POLL_SECONDS))
                 self._connected(request)
                 if clock is None:
                     clock = WallClock() if number in self._begun else None
                     continue
-                clock.look()
+                clock.update()
                 reason = request.deadline and request.deadline.reason(clock.spent, 0.0)
                 if reason:
                     self._end(future)
@@ -189,7 +201,7 @@ class DaskPool:
         except KilledWorker as killed:
             raise WorkerLost(f"a Dask worker ended in the middle of its work ({killed.last_worker})") from None
         except (FutureCancelledError, OSError, UnboundLocalError) as error:
-            # `Future.result` raises the last where the future is cancelled while it waits: dask/distributed 8514.
+            # `Future.result` raises the last if the future is cancelled while it waits: dask/distributed 8514.
             if isinstance(error, UnboundLocalError) and (future is None or future.status != "cancelled"):
                 raise
             self._connected(request)
@@ -207,22 +219,23 @@ class DaskPool:
         scheduler = "the Dask cluster of this run"
         if self._address:
             scheduler = f"the Dask scheduler at {self._address}"
+        resume = f"then resume with `shoal run --resume {request.run.name}`"
+        restart = f"start scheduler and workers again, {resume}"
         end = time.monotonic() + RECONNECT_SECONDS
-        while self._client.status != "running":
-            if self._closed.is_set():
-                break
+        while self._client.status != "running" and not self._closed.is_set():
             if self._client.status in ("closing", "closed") or time.monotonic() > end:
-                raise cluster_lost(f"{scheduler} is gone", "start scheduler and workers again", request)
+                raise ClusterLost(f"{scheduler} is gone: {restart}")
             self._closed.wait(0.1)
         if self._closed.is_set():
             raise WorkerLost("the Dask cluster was closed")
-        silent, empty = self._watch.look()
+        silent, empty = self._watch.measure()
         if silent > SILENT_SECONDS:
-            what = f"{scheduler} has not answered for {silent:.0f} s"
-            raise cluster_lost(what, "start scheduler and workers again", request)
+            raise ClusterLost(f"{scheduler} has not answered for {silent:.0f} s: {restart}")
         if empty > self._no_worker_seconds:
-            what = f"{scheduler} has had no worker for {empty:.0f} s"
-            raise cluster_lost(what, "start workers (`dask worker ADDRESS --nthreads 1`)", request)
+            raise ClusterLost(
+                f"{scheduler} has had no worker for {empty:.0f} s: start workers (`dask worker ADDRESS --nthreads 1`), "
+                f"{resume}"
+            )
 
     def _end(self, future: Any) -> None:
         """Give up a request, and restart its worker if this run alone uses the cluster."""
@@ -272,7 +285,7 @@ def _connected_client(setting: str) -> Iterator[Any]:
     with contextlib.ExitStack() as stack:
         for name in NOISY_LOGGERS:
             stack.enter_context(distributed.utils.silence_logging_cmgr(logging.CRITICAL, name))
-        address = resolved(setting, "workers.address")
+        address = fill_variables(setting, "workers.address")
         try:
             client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:

@@ -18,11 +18,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from shoal.engine.cluster.remote_files import RemoteFiles, RemoteFilesError, side_by_side
-from shoal.engine.cluster.remote_pool import failures_of_lost_work, folders_of, several_states
+from shoal.engine.cluster.remote_files import RemoteFiles, map_threads
+from shoal.engine.cluster.remote_pool import folders_of, several_states, transfer_failures
 from shoal.engine.messages.wire import Answer, ClientFiles, RemoteRequest, Request, Train, Trained
 from shoal.engine.store.codec import StoreError, file_digest, private_folder
-from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import STATES, RoundPaths, copy_of, server_file, version
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, read_lineage, write_lineage
@@ -67,17 +66,18 @@ def with_remote_files(remote_request: RemoteRequest, handle: Callable[[Request],
         StoreError: the remote files cannot be read. OSError: this host cannot keep them.
     """
     remote = RemoteFiles(remote_request.url)
-    place = place_of(remote_request)
+    place = cached_run(remote_request)
     with _opening:
         private_folder(cache())  # it may be among the temporary files of all users
-        open_here(remote, place, remote_request)
+        cache_run(remote, place, remote_request)
     digests = {path: digest for path, digest in remote_request.files.items() if path not in (SETTINGS, LINEAGE)}
     copies = {path: copy_of(path, digest) for path, digest in digests.items()}
     folder = f"runs/{remote_request.key}"
-    side_by_side(lambda path: fetch(remote, f"{folder}/{copies[path]}", place / copies[path], digests[path]), copies)
-    keep_recent_states = several_states(remote_request)
-    drop_others(place, set(copies.values()), folders_of(remote_request), keep_recent_states=keep_recent_states)
-    request = request_here(remote_request.request, place, copies, digests)
+    map_threads(lambda path: fetch(remote, f"{folder}/{copies[path]}", place / copies[path], digests[path]), copies)
+    keep_recent_states = several_states(remote_request.request)
+    folders = folders_of(remote_request.request)
+    drop_unused_copies(place, set(copies.values()), folders, keep_recent_states=keep_recent_states)
+    request = localise_request(remote_request.request, place, copies, digests)
     answer = handle(request)
     paths = RoundPaths(place, request.round)
     if isinstance(answer, Trained):
@@ -89,13 +89,13 @@ def with_remote_files(remote_request: RemoteRequest, handle: Callable[[Request],
     return answer
 
 
-def place_of(request: RemoteRequest) -> Path:
+def cached_run(request: RemoteRequest) -> Path:
     """Return the folder of a run in the cache; with another lineage the run has another folder."""
     digests = request.files[SETTINGS] + request.files[LINEAGE]
     return cache() / "runs" / f"{request.key}-{hashlib.sha256(digests.encode()).hexdigest()[:16]}"
 
 
-def request_here(request: Request, place: Path, copies: dict[str, str], sha256: dict[str, str]) -> Request:
+def localise_request(request: Request, place: Path, copies: dict[str, str], sha256: dict[str, str]) -> Request:
     """Return a request that reads the copies of this host.
 
     Args:
@@ -136,26 +136,15 @@ def put_back(remote: RemoteFiles, paths: RoundPaths, back: str, answer: Trained)
         back: the folder in the store.
         answer: the clients' work.
     """
-    found = dict(answer.clients)
-    works = {client: done for client, done in found.items() if isinstance(done, FinishedWork)}
-
-    def put(name: str) -> RemoteFilesError | None:
-        try:
-            remote.put(paths.work / name, f"{back}/{name}")
-        except RemoteFilesError as error:
-            return error
-        return None
-
-    names = sorted({name for done in works.values() for name in done.files.values()})
-    failed = dict(zip(names, side_by_side(put, names), strict=True))
-    return Trained({**found, **failures_of_lost_work(works, failed)})
+    failures = transfer_failures(answer.finished, lambda name: remote.put(paths.work / name, f"{back}/{name}"))
+    return Trained({**answer.clients, **failures})
 
 
 # --- the cache --------------------------------------------------------------------------------------------------------
 
 
-def open_here(remote: RemoteFiles, place: Path, request: RemoteRequest) -> None:
-    """Have data, partition and settings of a run in the cache, as if it had been started on this host."""
+def cache_run(remote: RemoteFiles, place: Path, request: RemoteRequest) -> None:
+    """Fetch data, partition and settings of a run into the cache, unless they are there."""
     digests = {"data": request.data, "partition": request.partition}
     folders = {what: cache() / what / digest for what, digest in digests.items()}
     if (place / LINEAGE).exists() and all(folder.is_dir() for folder in folders.values()):
@@ -185,14 +174,14 @@ def fetch(remote: RemoteFiles, path: str, target: Path, sha256: str) -> None:
     Raises:
         RemoteFilesError: it cannot be fetched, or has another digest.
     """
-    if is_here(target, sha256):
+    if is_cached(target, sha256):
         return
     with lock(sha256[:3]):
-        if not is_here(target, sha256):
+        if not is_cached(target, sha256):
             remote.get(path, target, sha256)
 
 
-def is_here(path: Path, sha256: str) -> bool:
+def is_cached(path: Path, sha256: str) -> bool:
     """Return whether a file exists and has this digest, which is computed once for each version of the file."""
     newest = version(path)
     with contextlib.suppress(OSError, StoreError):  # removed meanwhile
@@ -226,13 +215,13 @@ def lock(name: str) -> Iterator[None]:
         yield
 
 
-def drop_others(place: Path, named: set[str], folders: set[str], *, keep_recent_states: bool = False) -> None:
-    """Remove copies that are no more in use from the folders of those that are.
+def drop_unused_copies(place: Path, named: set[str], folders: set[str], *, keep_recent_states: bool = False) -> None:
+    """Remove copies that are no longer in use from the folders of those that are.
 
     Args:
         place: the folder of a run here.
         named: the copies in use.
-        folders: further folders to look at.
+        folders: further folders to search.
         keep_recent_states: other requests may use other server states: keep those that were used recently.
     """
     for folder in {copy.rpartition("/")[0] for copy in named} | folders:

@@ -21,7 +21,7 @@ from shoal.engine.store.shared_temp import own_folder
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 MAX_PLACES = 4096
-"""Processes of one host that get places of their own."""
+"""Most processes of one host that get places of their own."""
 
 _lock = threading.Lock()
 _taken: dict[tuple[int, str], tuple[int, IO[str] | None]] = {}
@@ -49,14 +49,15 @@ def own_place() -> int:
         return _taken[key][0]
 
 
-def places() -> Path:
+def lock_folder() -> Path:
     """Return the folder of the locks, on a disk of this host."""
     return own_folder("shoal-workers")
 
 
 def _take(name: str) -> tuple[int, IO[str] | None]:
+    """Take the first free place in a folder of locks; return it with its locked file."""
     try:
-        folder = places() / name
+        folder = lock_folder() / name
         private_folder(folder)
         for place in range(MAX_PLACES):
             file = (folder / str(place)).open("a")

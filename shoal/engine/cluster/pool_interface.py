@@ -25,6 +25,6 @@ class Pool(Protocol):
 
         Raises:
             WorkerLost: the process that did it ended.
-            ClusterLost: no worker can be reached any more (`shoal.engine.cluster.cluster_work`).
+            ClusterLost: no worker can be reached any more (`shoal.engine.cluster.dask_pool`).
         """
         ...

@@ -1,6 +1,6 @@
 """Files behind an fsspec URL that this machine and the workers' hosts all reach (setting `workers.remote_files`).
 
-The files are copies, named by their digest where it is known (`shoal.engine.store.round_paths.copy_of`). A reader
+The files are copies, named by their digest if it is known (`shoal.engine.store.round_paths.copy_of`). A reader
 compares the copy with that digest before any other code sees it. A failed transfer is repeated, since stores now and
 then refuse a request or restart; after `MAX_FAILING_SECONDS` it raises a `RemoteFilesError`, and the work that needed
 the file may be done again. Only this module decides how often and how long to retry: the clients of stores retry on
@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import fsspec
 
 from shoal.core.errors import FailureCause, ShoalError
-from shoal.engine.settings.addresses import masked, resolved
+from shoal.engine.settings.addresses import fill_variables, masked
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.codec import PRIVATE, StoreError, file_digest
 
@@ -68,7 +68,7 @@ class OtherBytes(Exception):
     """A file was read with other bytes than were written."""
 
 
-def side_by_side(act: Callable[[Item], Found], items: Iterable[Item]) -> list[Found]:
+def map_threads(act: Callable[[Item], Found], items: Iterable[Item]) -> list[Found]:
     """Return `act` of each item, in their order, called on several threads; raise the first exception in that order."""
     listed = list(items)
     if len(listed) < 2:
@@ -94,7 +94,7 @@ class RemoteFiles:
             configured = fsspec.config.conf.get(protocol, {}).get("config_kwargs", {})
             options = {"config_kwargs": {**ONE_TRY, **configured}}
         try:
-            self.fs, root = fsspec.core.url_to_fs(resolved(url, "workers.remote_files"), **options)
+            self.fs, root = fsspec.core.url_to_fs(fill_variables(url, "workers.remote_files"), **options)
         except (ValueError, ImportError) as error:
             raise SettingsError(f"workers.remote_files: {url!r} cannot be used: {masked(str(error), url)}") from None
         if protocol in S3_PROTOCOLS:
@@ -130,7 +130,7 @@ class RemoteFiles:
                     failing = time.monotonic() - min(first, self._failing_since)
                     last = failing > MAX_FAILING_SECONDS and (number > 0 or failing_before is not None)
                 if last or self._given_up.wait(pause):
-                    raise self._named(what, error) from self._cause(error)
+                    raise self._store_error(what, error) from self._cause(error)
             else:
                 self._failing_since = None
                 return found
@@ -142,7 +142,7 @@ class RemoteFiles:
         while True:
             try:
                 self.fs.invalidate_cache()
-                self.fs.info(f"{self.root}/{COMPLETE}", **self._within(ANSWER_SECONDS))
+                self.fs.info(f"{self.root}/{COMPLETE}", **self._time_limit(ANSWER_SECONDS))
                 return True
             except PERMANENT_ERRORS:
                 return True
@@ -150,7 +150,7 @@ class RemoteFiles:
                 if time.monotonic() > end or self._given_up.wait(PAUSE_SECONDS[-1]):
                     return False
 
-    def _within(self, seconds: float) -> dict[str, float]:
+    def _time_limit(self, seconds: float) -> dict[str, float]:
         """Return the option with which a file system ends a longer request; empty if it has none."""
         if getattr(self.fs, "async_impl", False) is True:
             return {"timeout": seconds}
@@ -160,7 +160,7 @@ class RemoteFiles:
         """End every wait for another attempt."""
         self._given_up.set()
 
-    def _named(self, what: str, error: Exception) -> StoreError:
+    def _store_error(self, what: str, error: Exception) -> StoreError:
         if isinstance(error, StoreError):
             return error
         reason = ": ".join(part for part in (type(error).__name__, masked(str(error), self.url)) if part)
@@ -187,7 +187,7 @@ class RemoteFiles:
         there = f"{self.root}/{path}"
 
         def act() -> None:
-            limit = self._within(MIN_PUT_SECONDS + source.stat().st_size / MIN_BYTES_PER_SECOND)
+            limit = self._time_limit(MIN_PUT_SECONDS + source.stat().st_size / MIN_BYTES_PER_SECOND)
             try:
                 self.fs.put_file(str(source), there, **limit)
             except Exception:  # the folder may be missing; every store has exceptions of its own
@@ -229,7 +229,7 @@ class RemoteFiles:
         if self.has(f"{path}/{COMPLETE}"):
             return
         names = sorted(p.relative_to(source).as_posix() for p in source.rglob("*") if p.is_file())
-        side_by_side(lambda name: self.put(source / name, f"{path}/{name}"), names)
+        map_threads(lambda name: self.put(source / name, f"{path}/{name}"), names)
         complete = f"{path}/{COMPLETE}"
         self._retry(complete, lambda: self.fs.pipe_file(f"{self.root}/{complete}", "\n".join(names).encode()))
 
@@ -246,9 +246,10 @@ class RemoteFiles:
             for name in names:
                 if not name or Path(name).is_absolute() or ".." in Path(name).parts:
                     raise StoreError(
-                        f"the remote store {masked(self.url)} lists {name[:60]!r} in {path}, which is no file name"
+                        f"the remote store {masked(self.url)} lists {name[:60]!r} in {path}, which is not a file name: "
+                        "remove that folder from the store"
                     )
-            side_by_side(lambda name: self.get(f"{path}/{name}", scratch / name), names)
+            map_threads(lambda name: self.get(f"{path}/{name}", scratch / name), names)
             # Another process of this host may have been faster.
             with contextlib.suppress(OSError):
                 scratch.rename(target)

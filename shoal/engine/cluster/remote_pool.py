@@ -22,9 +22,9 @@ from pathlib import Path
 
 from shoal.core.errors import FailureCause
 from shoal.engine.cluster.pool_interface import Pool
-from shoal.engine.cluster.remote_files import THREADS, RemoteFiles, RemoteFilesError, RemoteFilesGone, side_by_side
+from shoal.engine.cluster.remote_files import THREADS, RemoteFiles, RemoteFilesError, RemoteFilesGone, map_threads
 from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request, Train, Trained
-from shoal.engine.store.codec import StoreError, changed, file_digest, private_folder, write_sealed
+from shoal.engine.store.codec import StoreError, changed_error, file_digest, private_folder, write_sealed
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.round_paths import STATES, RoundPaths, copy_of, folders_of_clients, server_file, version
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
@@ -98,8 +98,8 @@ class RemoteFilesPool:
             copies, files = self._copies(run)
             files = files | self._send(copies, request)
         except RemoteFilesError as error:
-            self._reached(run, str(error))
-            raise self._lost(run, str(error)) from error
+            self._check_store(run, str(error))
+            raise self._worker_lost(run, str(error)) from error
         # Two workers may train the same cohort, also one of an interrupted run: each has its own folder.
         back = f"runs/{copies.key}/back/{uuid.uuid4().hex}"
         remote_request = RemoteRequest(
@@ -110,17 +110,17 @@ class RemoteFilesPool:
             if isinstance(answer, Failed) and answer.cause in HOST_FAILURES:
                 self._forget(copies, files)  # a copy may be missing or damaged: the next attempt writes it again
                 if answer.cause == FailureCause.REMOTE_FILES:
-                    self._reached(run, answer.error)
-                raise self._lost(run, answer.error)
+                    self._check_store(run, answer.error)
+                raise self._worker_lost(run, answer.error)
             if isinstance(answer, Trained):
-                answer = self._fetched(RoundPaths(run.path, request.round), back, answer)
+                answer = self._fetch(RoundPaths(run.path, request.round), back, answer)
                 for done in answer.clients.values():
                     if isinstance(done, Failed) and done.cause == FailureCause.REMOTE_FILES:
-                        self._reached(run, done.error)
+                        self._check_store(run, done.error)
                         break
         finally:
             if not self._gone:
-                self._later(self._remote.drop_folder, back)
+                self._in_background(self._remote.drop_folder, back)
         return answer
 
     def close(self) -> None:
@@ -133,20 +133,20 @@ class RemoteFilesPool:
         for copies in self._runs.values():
             self._remote.drop_folder(f"runs/{copies.key}")
 
-    def _reached(self, run: RunFolder, why: str) -> None:
+    def _check_store(self, run: RunFolder, why: str) -> None:
         """Check after a failed transfer that the store answers.
 
         Raises:
             RemoteFilesGone: it does not.
         """
-        self._check_there()
+        self._raise_if_gone()
         if not self._remote.answers():
             self._gone = (
                 f"{why}, and it does not answer any more: restart it, then resume with `shoal run --resume {run.name}`"
             )
-        self._check_there()
+        self._raise_if_gone()
 
-    def _check_there(self) -> None:
+    def _raise_if_gone(self) -> None:
         """Raise at once if another thread has found that the store is gone.
 
         Raises:
@@ -155,13 +155,13 @@ class RemoteFilesPool:
         if self._gone:
             raise RemoteFilesGone(self._gone)
 
-    def _lost(self, run: RunFolder, why: str) -> WorkerLost:
+    def _worker_lost(self, run: RunFolder, why: str) -> WorkerLost:
         return WorkerLost(
             f"{why}; if this persists, check the remote store and the workers' disks, then resume with "
             f"`shoal run --resume {run.name}`"
         )
 
-    def _later(self, act: Callable[[str], None], path: str) -> None:
+    def _in_background(self, act: Callable[[str], None], path: str) -> None:
         with contextlib.suppress(RuntimeError):  # closed, and all copies of runs removed with it
             self._threads.submit(act, path)
 
@@ -178,7 +178,7 @@ class RemoteFilesPool:
         with self._lock:
             copies = self._runs.setdefault(run.path, Copies(run, name))
         with copies.lock:
-            self._check_there()
+            self._raise_if_gone()
             if not copies.files:
                 lineage = run.lineage()
                 copies.data = lineage.data.digest
@@ -192,7 +192,7 @@ class RemoteFilesPool:
             return copies, copies.files
 
     def _send(self, copies: Copies, request: Request) -> dict[str, str]:
-        """Write the files that a request reads to the store, unless it has them; return their digests by path.
+        """Write the files that a request reads to the store, unless they are there; return their digests by path.
 
         Raises:
             RemoteFilesError: a file cannot be written.
@@ -218,19 +218,21 @@ class RemoteFilesPool:
             if several_states(request):
                 del wanted[STATES]
                 self._drop_states(copies, copy_of(name, whole[name]), request.round)
-            # Earlier versions.
-            for folder, copied in wanted.items():
+            for folder, needed in wanted.items():
                 there = copies.put.get(folder, {})
-                for copy in there.keys() - copied:
+                for copy in there.keys() - needed:  # earlier versions
                     there.pop(copy)
-                    self._later(self._remote.drop, f"runs/{copies.key}/{copy}")
+                    self._in_background(self._remote.drop, f"runs/{copies.key}/{copy}")
         wait(puts)
         for put in puts:
             put.result()
         return whole
 
     def _drop_states(self, copies: Copies, wanted: str, round: int) -> None:
-        """Remove copies of states that were not used for some rounds; not later, when one may be written again."""
+        """Remove copies of states that were not used for some rounds.
+
+        Do it now and not in the background, where it could remove a copy that is written again.
+        """
         copies.states[wanted] = round
         for copy, last in list(copies.states.items()):
             if last < round - UNUSED_ROUNDS:
@@ -240,7 +242,7 @@ class RemoteFilesPool:
 
     def _put(self, source: Path, path: str, digest: str) -> None:
         if digest_of(source) != digest:
-            raise changed(source)
+            raise changed_error(source)
         self._remote.put(source, path)
 
     def _digest(self, path: Path) -> str:
@@ -253,47 +255,46 @@ class RemoteFilesPool:
                 self._states.pop(old, None)
         return entry[1]
 
-    def _fetched(self, paths: RoundPaths, back: str, answer: Trained) -> Trained:
+    def _fetch(self, paths: RoundPaths, back: str, answer: Trained) -> Trained:
         """Fetch the clients' files into the run's folder, and write the done-files last, as a local worker does."""
         private_folder(paths.run / "work")
         private_folder(paths.work)
-        found = dict(answer.clients)
-        works = {client: done for client, done in found.items() if isinstance(done, FinishedWork)}
+        works = answer.finished
         digests = {name: digest for done in works.values() for name, digest in done.sha256.items()}
-
-        def fetch(name: str) -> RemoteFilesError | None:
-            try:
-                self._remote.get(f"{back}/{name}", paths.work / name, digests[name])
-            except RemoteFilesError as error:
-                return error
-            return None
-
-        names = sorted(digests)
-        found |= failures_of_lost_work(works, dict(zip(names, side_by_side(fetch, names), strict=True)))
-        for client, done in works.items():
-            if found[client] is done:
-                write_sealed(paths.done(client), done.to_json(), sync=False)
-        return Trained(found)
+        failures = transfer_failures(
+            works, lambda name: self._remote.get(f"{back}/{name}", paths.work / name, digests[name])
+        )
+        for client in works.keys() - failures.keys():
+            write_sealed(paths.done(client), works[client].to_json(), sync=False)
+        return Trained({**answer.clients, **failures})
 
 
-def failures_of_lost_work(
-    works: Mapping[int, FinishedWork], failed: Mapping[str, RemoteFilesError | None]
-) -> dict[int, Failed]:
-    """Return the clients whose work is lost because the transfer of one of its files failed.
+def transfer_failures(works: Mapping[int, FinishedWork], transfer: Callable[[str], None]) -> dict[int, Failed]:
+    """Transfer the files of clients' work; return the failures of the clients whose work is lost by it.
 
     Args:
         works: the work of clients.
-        failed: for each file, which may belong to several clients, the error of its transfer; None: it succeeded.
+        transfer: transfers the file with a name, which may belong to several clients.
     """
+    errors: dict[str, RemoteFilesError] = {}
+
+    def attempt(name: str) -> None:
+        try:
+            transfer(name)
+        except RemoteFilesError as error:
+            errors[name] = error
+
+    map_threads(attempt, sorted({name for done in works.values() for name in done.sha256}))
     found = {}
     for client, done in works.items():
-        if (error := next((error for name in done.sha256 if (error := failed[name])), None)) is not None:
-            found[client] = Failed(f"the work of client {client} is lost: {error}", FailureCause.REMOTE_FILES)
+        lost = [errors[name] for name in done.sha256 if name in errors]
+        if lost:
+            found[client] = Failed(f"the work of client {client} is lost: {lost[0]}", FailureCause.REMOTE_FILES)
     return found
 
 
 def digest_of(path: Path) -> str:
-    """Hex digest of a file of the run's folder.
+    """Return the hex digest of a file of the run's folder.
 
     Raises:
         StoreError: it is missing, or cannot be read.
@@ -318,17 +319,13 @@ def files_read(request: Request) -> tuple[dict[str, str | None], Path]:
     return {path: digests.get(path) for path in sorted(paths)}, server
 
 
-def several_states(request: Request | RemoteRequest) -> bool:
+def several_states(request: Request) -> bool:
     """Return whether other requests of the same round may begin from other server states."""
-    if isinstance(request, RemoteRequest):
-        return several_states(request.request)
     return isinstance(request, Train) and request.begun_from is not None
 
 
-def folders_of(request: Request | RemoteRequest) -> set[str]:
-    """Return the folders of the clients of a request: files in them that it does not name are of no more use."""
-    if isinstance(request, RemoteRequest):
-        return folders_of(request.request)
+def folders_of(request: Request) -> set[str]:
+    """Return the folders of the clients of a request, in which files that it does not name are no longer needed."""
     if isinstance(request, Train):
         return folders_of_clients(each.client for each in request.clients)
     return folders_of_clients({*request.memory_index.memory, *request.memory_index.inbox})

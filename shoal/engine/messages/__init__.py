@@ -1,1 +1,1 @@
-"""What clients and workers send: requests, answers, their inspection, and sums of them."""
+"""The messages of clients and workers: requests, answers, their inspection, and sums of them."""

@@ -26,14 +26,14 @@ def judged_tensors(server: Path, device: str) -> Tensors:
     return load_tensors(path, device)[0]
 
 
-def save_shard(request: EvaluateShard, seen: Iterable[ShardPredictions]) -> None:
+def save_shard(request: EvaluateShard, predictions: Iterable[ShardPredictions]) -> None:
     """Write the predictions of a part.
 
     Raises:
         StoreError: the disk is full.
     """
     paths = RoundPaths(request.run, request.round)
-    parts = list(seen)
+    parts = list(predictions)
     tensors = {}
     if parts:
         tensors = {
@@ -41,7 +41,7 @@ def save_shard(request: EvaluateShard, seen: Iterable[ShardPredictions]) -> None
             "embedding": torch.cat([part.embedding for part in parts]),
         }
     private_folder(paths.work)
-    path = paths.seen(request.part, averaged=request.averaged)
+    path = paths.predictions(request.part, averaged=request.averaged)
     save_tensors(path, tensors, [part.columns for part in parts][-1:], sync=False, mode=PRIVATE)
 
 
@@ -50,9 +50,9 @@ def read_shards(request: Evaluate, device: str, *, averaged: bool) -> Callable[[
 
     def read() -> Iterator[ShardPredictions]:
         for part in range(request.parts):
-            path = RoundPaths(request.run, request.round).seen(part, averaged=averaged)
+            path = RoundPaths(request.run, request.round).predictions(part, averaged=averaged)
             tensors, columns = load_tensors(path, device)
-            if columns:  # a part has no batch where batches are few
+            if columns:  # a part may have no batch if batches are few
                 yield ShardPredictions(tensors["cluster"].cpu(), columns[0], tensors["embedding"])
 
     return read

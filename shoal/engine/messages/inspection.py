@@ -22,8 +22,8 @@ from shoal.data.partition.table import Partition
 from shoal.engine.messages.prefetcher import MessagePrefetcher
 from shoal.engine.messages.wire import Failed
 from shoal.engine.store.codec import StoreError, load_message
-from shoal.engine.store.finished_work import FinishedWork, accepted, load_update
-from shoal.engine.store.manifest import odd_counts, odd_metrics
+from shoal.engine.store.finished_work import FinishedWork, drop_refused, load_update
+from shoal.engine.store.manifest import counts_fault, metrics_fault
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.read_ahead import read_ahead
 from shoal.engine.store.round_paths import RoundPaths
@@ -95,8 +95,8 @@ class Inspection:
         return declared
 
     def check_metrics(self, client: int, metrics: Mapping[str, float]) -> None:
-        """Refuse metrics that are no numbers, or whose number or names do not fit into tables."""
-        self._refuse(client, "list of metrics", odd_metrics(metrics))
+        """Refuse metrics that are not numbers, or whose number or names do not fit into tables."""
+        self._refuse(client, "list of metrics", metrics_fault(metrics))
 
     def check_work(self, done: FinishedWork, samples: int) -> None:
         """Refuse finished work whose metrics or counts do not fit into tables, or with a wrong number of samples.
@@ -106,7 +106,7 @@ class Inspection:
             samples: number of its training samples.
         """
         self.check_metrics(done.client, done.metrics)
-        self._refuse(done.client, "list of counts", odd_counts(done, samples))
+        self._refuse(done.client, "list of counts", counts_fault(done, samples))
 
     def check_message(self, client: int, samples: int, message: Message) -> MessageForm | None:
         """Refuse a wrong message to the server, as `check` does; return its declared form."""
@@ -119,7 +119,7 @@ class Inspection:
         form = self.method.declared_to_peer(self.server, client, peer)
         why = "its method declares no such message" if form is None else fault(message, form, MAX_ABS_VALUE)
         if form is not None and why is None and self.partition is not None:
-            why = not_held(client, message, form, self.partition)
+            why = foreign_samples(client, message, form, self.partition)
         self._refuse(client, f"message to client {peer}", why)
 
     def answer(self, run: RunFolder, done: FinishedWork, samples: int) -> Inspected:
@@ -156,15 +156,15 @@ class Inspection:
 
 
 def too_large(memory: Tensors) -> str | None:
-    """Return why a client's memory is too large; None where it is not. Values that are no tensors do not count."""
+    """Return why a client's memory is too large; None if it is not. Values that are not tensors do not count."""
     size = sum(tensor.numel() * tensor.element_size() for tensor in memory.values() if isinstance(tensor, Tensor))
     if size <= MAX_MEMORY_BYTES:
         return None
     return f"it has {size / 1e6:,.1f} MB, expected at most {MAX_MEMORY_BYTES / 1e6:,.1f} MB"
 
 
-def not_held(client: int, message: Message, form: MessageForm, partition: Partition) -> str | None:
-    """Return which samples of a message its sender does not hold as it says; None: it holds them all.
+def foreign_samples(client: int, message: Message, form: MessageForm, partition: Partition) -> str | None:
+    """Return which samples of a message its sender does not hold, or wrongly describes; None if there are none.
 
     Args:
         client: the sender.
@@ -237,9 +237,9 @@ class Inspected:
     """A client's answer after inspection.
 
     Args:
-        update: the answer; None where it is refused.
+        update: the answer; None if it is refused.
         refused: why it is refused.
-        change: how much it changes the model; None where that is not measured, or was before.
+        change: how much it changes the model; None: that was not measured, or was measured before.
     """
 
     update: Update | None = None
@@ -303,7 +303,7 @@ class RoundInspection:
             for client, why in too_large_changes(self._changes).items():
                 sentence = self._inspection.sentence(client, TO_SERVER, why)
                 self.refused[client] = Failed(sentence, FailureCause.MESSAGE_REFUSED)
-        self.done = accepted(self.run, self.server.round + 1, self.done, self.refused)
+        self.done = drop_refused(self.run, self.server.round + 1, self.done, self.refused)
         return len(self.refused) == before
 
     @property

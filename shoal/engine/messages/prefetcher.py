@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 
 from shoal.engine.settings.hardware import keep_freed_memory, memory
 from shoal.engine.settings.one_thread import one_thread
-from shoal.engine.store.codec import WORTHWHILE
+from shoal.engine.store.codec import MIN_THREAD_BYTES
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.engine.store.read_ahead import HELD, THREADS
+from shoal.engine.store.read_ahead import MAX_READ_AHEAD_BYTES, THREADS
 
 REUSE_MEMORY_BYTES = 1 << 22
-"""Size of a message above which its freed memory is kept for the next."""
+"""Size of a message above which its freed memory is kept for the next message."""
 
 Read = TypeVar("Read")
 
@@ -30,7 +30,7 @@ class MessagePrefetcher(Generic[Read]):
 
     def __init__(self, max_bytes: int | None = None) -> None:
         if max_bytes is None:
-            max_bytes = max(HELD, memory() // 8)
+            max_bytes = max(MAX_READ_AHEAD_BYTES, memory() // 8)
         self._max_bytes = max_bytes
         self._begun: dict[tuple[int, int], tuple[FinishedWork, Future[Read]]] = {}
         self._threads: ThreadPoolExecutor | None = None
@@ -47,7 +47,7 @@ class MessagePrefetcher(Generic[Read]):
         if begun is not None and begun[0] == done:
             return
         used_bytes = sum(each.bytes_up for each, _ in self._begun.values())
-        if done.bytes_up < WORTHWHILE or used_bytes + done.bytes_up > self._max_bytes:
+        if done.bytes_up < MIN_THREAD_BYTES or used_bytes + done.bytes_up > self._max_bytes:
             return
         if done.bytes_up > REUSE_MEMORY_BYTES:
             keep_freed_memory()  # else the kernel clears every page again, which costs more than reading

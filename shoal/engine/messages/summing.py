@@ -24,7 +24,7 @@ from shoal.engine.messages.inspection import (
 )
 from shoal.engine.messages.wire import Failed
 from shoal.engine.store.codec import StoreError, load_message, save_message, write_sealed
-from shoal.engine.store.finished_work import FinishedWork, accepted
+from shoal.engine.store.finished_work import FinishedWork, drop_refused
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.read_ahead import read_ahead
 from shoal.engine.store.round_paths import RoundPaths, sum_file
@@ -164,7 +164,7 @@ class SumsInspection:
             True: no sum that was read must be taken back, since all refusals but those of damaged files, which are not
                 aggregated, are known before the first is read.
         """
-        self.done = accepted(self.run, self.server.round + 1, self.done, self.refused)
+        self.done = drop_refused(self.run, self.server.round + 1, self.done, self.refused)
         return True
 
     def inspect(self, group: Sequence[FinishedWork]) -> Inspected:

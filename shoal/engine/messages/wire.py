@@ -27,7 +27,7 @@ class Deadline(Protocol):
     """When a worker counts as hung (`shoal.engine.rounds.deadlines`). It stays with the sender of the request."""
 
     def reason(self, spent: float, idle: float) -> str | None:
-        """Return why the worker counts as hung; None where it does not.
+        """Return why the worker counts as hung; None if it does not.
 
         Args:
             spent: seconds that it has worked on the request.
@@ -88,10 +88,7 @@ class Train:
             "do": "train",
             "run": str(self.run),
             "round": self.round,
-            "clients": [
-                {"client": c.client, "memory": c.memory, "inbox": list(c.inbox), "sha256": dict(c.sha256)}
-                for c in self.clients
-            ],
+            "clients": [record_to_json(each) for each in self.clients],
             "groups": [list(group) for group in self.groups],
             "server": None if self.server is None else str(self.server),
             "begun_from": self.begun_from,
@@ -251,7 +248,7 @@ def request_from_json(plain: dict[str, Any]) -> Request | RemoteRequest:
 
 
 def _train_from_json(plain: dict[str, Any]) -> Train:
-    clients = tuple(ClientFiles(c["client"], c["memory"], tuple(c["inbox"]), c["sha256"]) for c in plain["clients"])
+    clients = tuple(record_from_json(ClientFiles, each) for each in plain["clients"])
     groups = tuple(tuple(group) for group in plain["groups"])
     server = plain["server"] and Path(plain["server"])
     return Train(Path(plain["run"]), plain["round"], clients, groups, server=server, begun_from=plain["begun_from"])
@@ -267,7 +264,7 @@ class Failed:
     Args:
         error: message for people.
         cause: kind of the failure, which decides what is done next.
-        traceback: for people who look for a mistake in the code.
+        traceback: for people who search for a mistake in the code.
     """
 
     error: str
@@ -289,6 +286,11 @@ class Trained:
     """The result of each client of a `Train`, by its id."""
 
     clients: dict[int, FinishedWork | Failed]
+
+    @property
+    def finished(self) -> dict[int, FinishedWork]:
+        """The work of the clients that did not fail."""
+        return {client: result for client, result in self.clients.items() if isinstance(result, FinishedWork)}
 
     def to_json(self) -> dict[str, Any]:
         """Return the values as JSON, but with ids that stay numbers."""
@@ -322,8 +324,8 @@ class Assigned:
         clusters: number of clusters.
         cluster: of each sample, int64 (n,).
         confidence: of the model in each cluster, float32 (n,).
-        centres: of the clusters (c, d); None where clusters have no centres.
-        distance: of each sample to its centre (n,); None where clusters have no centres.
+        centres: of the clusters (c, d); None if clusters have no centres.
+        distance: of each sample to its centre (n,); None if clusters have no centres.
         silhouette: mean silhouette of the samples' features, if asked for and defined.
         shown: indices of samples to draw, int64 (m,), if asked for (`shoal.methods.scores.shown`).
         features: their features, or principal components of them, float32 (m, p).

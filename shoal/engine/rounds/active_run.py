@@ -32,7 +32,7 @@ from shoal.methods.contract.base import Server
 Call = Callable[[Request], Answer]
 """Has a worker do a request, and waits for the answer."""
 STATES_IN_MEMORY = 2
-"""States in memory: of the round before, and of the round whose checkpoint is not closed yet."""
+"""Number of server states in memory: of the round before, and of the round whose checkpoint is not closed yet."""
 
 
 class ActiveRun:
@@ -69,7 +69,7 @@ class ActiveRun:
 
     @cached_property
     def answer_schedule(self) -> AnswerSchedule | None:
-        """The answers of each round; None where a round waits for all its clients.
+        """The answers of each round; None if a round waits for all its clients.
 
         Raises:
             RunError: fewer clients train at once than answers make a round.
@@ -170,7 +170,7 @@ def activate(active_run: ActiveRun) -> Iterator[ActiveRun]:
 
 
 def registered_run(path: Path) -> ActiveRun | None:
-    """Return the run in `path` as it is registered in this process; None where it is not."""
+    """Return the run in `path` as it is registered in this process; None if it is not."""
     with _lock:
         registered = _active_runs.get(RunFolder(path).path, [None])
         return registered[-1]

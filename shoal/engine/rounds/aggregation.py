@@ -24,7 +24,7 @@ from shoal.methods.contract.message import Message, Tensors
 def aggregate(active_run: ActiveRun, round: int, clients: Sequence[int], min_clients: int = 1) -> dict[int, Failed]:
     """Aggregate the accepted updates, in order of client id, read one at a time.
 
-    Only when all updates are read it is known which changes are too large; then aggregate again without them.
+    Which changes are too large is known only after the last update; then aggregate again without them.
 
     Args:
         active_run: the run; it keeps the state after `round`.

@@ -1,4 +1,4 @@
-"""The answers of each asynchronous round: buffered asynchronous aggregation (FedBuff).
+"""The schedule of answers in asynchronous rounds: buffered asynchronous aggregation (FedBuff).
 
 A share of the clients trains at any time. When a client has answered, another begins from the newest state, and when
 the buffer holds enough answers, these make the next state. So an answer may have begun from a state that is several
@@ -92,7 +92,7 @@ class AnswerSchedule:
         return self._rounds[number - 1]
 
     def oldest(self, rounds: int) -> int:
-        """Return for how many further rounds a state must be kept: the age of the stalest answer in so many rounds."""
+        """Return for how many rounds a state is needed: the age of the stalest answer up to round `rounds`."""
         return max(
             number - 1 - from_round
             for number in range(1, rounds + 1)

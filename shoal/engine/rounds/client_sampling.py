@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from shoal.engine.rounds.active_run import ActiveRun
-from shoal.engine.rounds.dropout import answering
+from shoal.engine.rounds.dropout import answering_clients
 from shoal.engine.rounds.outcomes import RoundOutcomes
 from shoal.engine.rounds.quarantine import Quarantine
 from shoal.methods.contract.base import Server
@@ -38,7 +38,7 @@ class ClientSampling:
 
     def draw(self, server: Server, outcomes: RoundOutcomes) -> list[int]:
         """Return the clients that answer in the next round; add those that drop out to its outcomes."""
-        return self._answering(server.round + 1, self.sample(server), outcomes)
+        return self._drop_out(server.round + 1, self.sample(server), outcomes)
 
     def draw_others(self, server: Server, outcomes: RoundOutcomes) -> list[int]:
         """Return replacements of the refused clients, as `draw`; empty if there are none."""
@@ -47,13 +47,13 @@ class ClientSampling:
         others = [client for client in self.sample(server, outcomes.refused) if client not in outcomes.known]
         if not others:
             return []
-        return self._answering(server.round + 1, others, outcomes)
+        return self._drop_out(server.round + 1, others, outcomes)
 
-    def _answering(self, round: int, drawn: list[int], outcomes: RoundOutcomes) -> list[int]:
-        """Return the drawn clients that answer; the others drop out (`participation.dropout`)."""
+    def _drop_out(self, round: int, drawn: list[int], outcomes: RoundOutcomes) -> list[int]:
+        """Let drawn clients drop out (`participation.dropout`), and return the others."""
         if self.active_run.answer_schedule is not None:  # it names only clients that answer
             return drawn
         settings = self.active_run.opened.settings
-        answer = answering(drawn, round, settings.seed, settings.participation.dropout)
+        answer = answering_clients(drawn, round, settings.seed, settings.participation.dropout)
         outcomes.drop(sorted(set(drawn) - set(answer)))
         return answer

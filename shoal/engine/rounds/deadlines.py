@@ -2,7 +2,7 @@
 
 A worker that is stopped uses no core; a worker in an endless loop never answers. The pool ends either of them, and
 other workers do the work again. Times are compared only within a process, and only between rounds of one kind
-(`Method.stage`): an exchange of samples says nothing of the training that follows it.
+(`Method.stage`): the time of an exchange of samples does not predict that of the training that follows it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from shoal.engine.settings.sections import WorkersSection
-from shoal.engine.store.by_client import ByClient
+from shoal.engine.store.client_seconds import ClientSeconds
 
 LONGEST_TIME_FACTOR = 10.0
 """Multiple of the longest measured time after which work is late."""
@@ -48,7 +48,7 @@ class Limits:
         return max(self.min_seconds, self.factor * longest)
 
     def reason(self, work: str, spent: float, idle: float, allowed: float) -> str | None:
-        """Return why a worker counts as hung; None where it does not.
+        """Return why a worker counts as hung; None if it does not.
 
         Args:
             work: what it works on, for people.
@@ -75,7 +75,7 @@ class StageTimes:
         rate: the highest time for each sample, in seconds.
     """
 
-    clients: ByClient = field(default_factory=ByClient)
+    clients: ClientSeconds = field(default_factory=ClientSeconds)
     longest: float = 0.0
     rate: float = 0.0
 
@@ -160,7 +160,7 @@ class Deadline:
     longest: float | None = None
 
     def reason(self, spent: float, idle: float) -> str | None:
-        """Return why the worker counts as hung; None where it does not."""
+        """Return why the worker counts as hung; None if it does not."""
         return self.limits.reason(self.work, spent, idle, self.limits.seconds(self.longest))
 
 
@@ -189,7 +189,7 @@ class CohortDeadline:
         self._group_began = 0.0
 
     def reason(self, spent: float, idle: float) -> str | None:
-        """Return why the worker counts as hung; None where it does not."""
+        """Return why the worker counts as hung; None if it does not."""
         while self._pending and self._is_complete(self._pending[0]):
             group = self._pending.pop(0)
             for client in self._finished(group):

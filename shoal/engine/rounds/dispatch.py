@@ -117,7 +117,7 @@ class Dispatch:
         return ended
 
     def _answer(self, cohort: Cohort, future: Future[Any]) -> Trained | Failed | WorkerLost | None:
-        """Return the answer of a copy of a cohort; None where it failed and the other copy still runs."""
+        """Return the answer of a copy of a cohort; None if it failed and the other copy still runs."""
         answer: Trained | Failed | WorkerLost
         try:
             answer = future.result()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shoal.core.streams import Streams
 
 
-def answering(drawn: Sequence[int], round: int, seed: int, probability: float) -> list[int]:
+def answering_clients(drawn: Sequence[int], round: int, seed: int, probability: float) -> list[int]:
     """Return the clients that answer, in their order.
 
     Each client has its own draw, from the stream of client and round. If all would drop out, the client with the

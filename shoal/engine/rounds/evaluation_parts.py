@@ -18,14 +18,13 @@ from shoal.engine.store.codec import save_tensors
 from shoal.engine.store.round_paths import JUDGED
 
 MIN_PART_SAMPLES = 4096
-"""One worker evaluates fewer samples faster than several."""
-
+"""Smallest part in samples: one worker evaluates fewer samples faster than several do."""
 MIN_PART_SAMPLES_ON_GPU = 65_536
 """The same on a GPU, which its workers share: 18,000 images took 1.9 s in four parts on an H100, and 0.6 s in one."""
 
 
 def parts_for(samples: int, workers: int, device: str) -> int:
-    """Return the number of parts in which workers evaluate so many samples; below two one worker does it alone."""
+    """Return the number of parts in which to evaluate samples; below two, one worker evaluates them all."""
     part_samples = MIN_PART_SAMPLES
     if device == "cuda":
         part_samples = MIN_PART_SAMPLES_ON_GPU

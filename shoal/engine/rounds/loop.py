@@ -21,8 +21,8 @@ from shoal.engine.rounds.private_run import PrivateRun
 from shoal.engine.rounds.quarantine import Quarantine
 from shoal.engine.rounds.round_checkpoints import RoundCheckpoints, newest_checkpoint
 from shoal.engine.rounds.round_events import RoundEvents
-from shoal.engine.rounds.round_record import RoundClock, record_of
-from shoal.engine.rounds.run_ending import early_ending_recorded
+from shoal.engine.rounds.round_record import RoundClock, make_record
+from shoal.engine.rounds.run_ending import record_early_ending
 from shoal.engine.rounds.simulated_time import SimulatedTime
 from shoal.engine.rounds.training import Training
 from shoal.engine.rounds.units import Runner
@@ -30,13 +30,11 @@ from shoal.engine.store.checkpoint import Checkpoint
 from shoal.engine.store.codec import server_digest
 from shoal.engine.store.manifest import RoundRecord
 from shoal.engine.store.opened_run import OpenedRun
-from shoal.engine.store.run_events import Listener, listening
+from shoal.engine.store.run_events import Observer, observing
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import RUNNING
 from shoal.engine.store.tables import RunTables
 from shoal.methods.contract.base import Server
-
-Observer = Listener
 
 
 @dataclass
@@ -56,8 +54,8 @@ class Engine:
     runner: Runner
     slots: int = 1
     observers: Sequence[Observer] = ()
-    accounts: ClassVar[bool] = True
-    """Whether private updates are entered in the ledger of their data set; a rehearsal makes none."""
+    writes_ledger: ClassVar[bool] = True
+    """Whether private updates are entered in the ledger of their data set; a rehearsal sends none."""
     sampling_type: ClassVar[type[ClientSampling]] = ClientSampling
     """Class that draws the clients of rounds."""
     active_run: ActiveRun = field(init=False)
@@ -83,10 +81,10 @@ class Engine:
             RunStopped: an observer ended the run. ShoalError: it failed. KeyboardInterrupt: it was interrupted. Each
                 such run can be resumed.
         """
-        heard = listening(self.run.path, self.observers)
+        observed = observing(self.run.path, self.observers)
         active = activate(ActiveRun(self.run, self.call))
-        recorded = early_ending_recorded(self.run, lambda: self.rounds_done)
-        with self.run.locked(), heard, active as self.active_run, recorded:
+        recorded = record_early_ending(self.run, lambda: self.rounds_done)
+        with self.run.locked(), observed, active as self.active_run, recorded:
             server = self.start()
             self.rounds_done = server.round
             while not self.ended(server):
@@ -139,7 +137,7 @@ class Engine:
         seconds = clock.end_evaluation()
 
         # 6. Close the checkpoint: from now on the round is done.
-        record = record_of(round, outcomes, metrics, seconds)
+        record = make_record(round, outcomes, metrics, seconds)
         self.checkpoint(following, replace(record, refusals=self.tables.refused_by(record)))
         self.events.finished(round, outcomes, metrics, seconds.round)
         return following
@@ -175,7 +173,7 @@ class Engine:
         """Make the objects that do the steps of a round."""
         run = self.active_run
         self.tables = RunTables(self.run)
-        self.private = PrivateRun.from_opened(self.opened, kept=self.accounts)
+        self.private = PrivateRun.from_opened(self.opened, kept=self.writes_ledger)
         self.quarantine = Quarantine(self.tables)
         self.events = RoundEvents(self.quarantine, self.tell)
         self.time = SimulatedTime(run)

@@ -166,7 +166,7 @@ class RoundOutcomes:
         if quarantined:
             reasons.append(f"quarantined: {', '.join(map(str, quarantined))}")
         raise RoundFailed(
-            f"round {round}: {done} of {len(self.asked)} clients came through, {needed} are needed "
+            f"round {round}: {done} of {len(self.asked)} clients succeeded, {needed} are needed "
             f"(participation.minimum). {'; '.join(reasons)}"
         )
 

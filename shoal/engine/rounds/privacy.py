@@ -131,7 +131,7 @@ class Ledger:
         """Return an entry from its JSON.
 
         Raises:
-            KeyError, TypeError, ValueError, AttributeError: it is no entry of a ledger.
+            KeyError, TypeError, ValueError, AttributeError: it is not an entry of a ledger.
         """
         asked = Counter({int(client): _count(count) for client, count in plain["asked"].items()})
         states = {str(state): _rho(value) for state, value in plain["states"].items()}
@@ -170,11 +170,11 @@ def multiplier(noise: float, sizes: Iterable[int]) -> float:
 
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= MAX_INT64:
-        raise ValueError(f"{short(value)} is no count")
+        raise ValueError(f"{short(value)} is not a count")
     return value
 
 
 def _rho(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_RHO:
-        raise ValueError(f"{short(value)} is no positive number")
+        raise ValueError(f"{short(value)} is not a positive number")
     return float(value)

@@ -27,6 +27,7 @@ from shoal.core.seal import SEAL
 from shoal.data.prepare import is_built_in, resolve
 from shoal.engine.rounds.privacy import Ledger, Spent, epsilon
 from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
 from shoal.engine.settings.sections import DataSection
 from shoal.engine.store.codec import (
     PRIVATE,
@@ -37,11 +38,11 @@ from shoal.engine.store.codec import (
     read_sealed,
     write_sealed,
 )
-from shoal.engine.store.represent import PREFIX, parse
+from shoal.engine.store.represent import parse
 
 FOLDER = "privacy"
 DELTA = 1e-5
-"""At which entries are read where only what clients were asked for matters."""
+"""Default delta of entries, for readers to whom only rho matters."""
 
 
 def set_name(data: DataSection) -> str:
@@ -52,7 +53,7 @@ def set_name(data: DataSection) -> str:
     """
     name = data.name
     options = data.options
-    while name.startswith(PREFIX):
+    while name.startswith(REPRESENTATION_PREFIX):
         name, _, options = parse(name, options)
     if not is_built_in(name):
         return name
@@ -64,8 +65,8 @@ class SetLedger:
     """The file that adds up the privacy loss of one data set.
 
     Args:
-        path: of the file.
-        name: of the set.
+        path: the file.
+        name: name of the set.
         kept: whether entries are written; a rehearsal sends no updates, and leaves the file unchanged.
     """
 

@@ -38,7 +38,12 @@ class PrivateRun:
         privacy: its settings.
         averaged: whether its server computes the plain weighted mean.
         sizes: number of samples of each client.
-        ledger: of its data set.
+        ledger: the ledger of its data set.
+
+    Attributes:
+        own: entry of this run in the ledger.
+        past: entry that follows from the manifests of closed rounds.
+        others: entries of the other runs on the data set.
     """
 
     run: str
@@ -48,7 +53,6 @@ class PrivateRun:
     ledger: SetLedger
     own: Ledger = field(init=False)
     past: Ledger = field(init=False)
-    """Entries by the manifests of closed rounds."""
     others: list[Ledger] = field(default_factory=list)
     _accounted: bool = False
 
@@ -65,7 +69,7 @@ class PrivateRun:
 
         Args:
             opened: the run.
-            kept: whether the ledger is written; a rehearsal sends no updates.
+            kept: whether the ledger is written; a rehearsal, which sends no updates, does not write it.
         """
         settings = opened.settings
         averaged = settings.dataclass("aggregation").is_mean
@@ -127,15 +131,16 @@ class PrivateRun:
         after = self.own.after(clients, [self.sizes[client] for client in clients])
         return self._set_spent(after) > (self.privacy.epsilon or math.inf)
 
-    def spent(self, round: int, done: Mapping[int, FinishedWork]) -> dict[str, float]:
+    def account(self, round: int, done: Mapping[int, FinishedWork]) -> dict[str, float]:
         """Account for a server state before it leaves the server, and return epsilon so far, as metrics.
 
         Args:
-            round: of the state.
+            round: round of the state.
             done: the work of the clients whose messages are in it.
 
         Raises:
-            BudgetSpent: the budget bounds states, and this one would exceed it. StoreError: the ledger cannot be used.
+            RoundFailed: so few clients answered that the state would exceed the budget.
+            StoreError: the ledger cannot be used.
         """
         if self.privacy.clip is None:
             return {}
@@ -143,24 +148,17 @@ class PrivateRun:
         messages = "".join(done[client].sha256[done[client].update] for client in clients)
         name = f"{round:04d}-{hashlib.sha256(messages.encode()).hexdigest()[:16]}"
         sizes = [self.sizes[client] for client in clients]
-        self._enter(lambda own: own.release(name, sizes), "mean", f"a state with the noise of {len(clients)} clients")
+        what = f"a state with the noise of {len(clients)} clients"
+        try:
+            self._enter(lambda own: own.release(name, sizes), "mean", what)
+        except BudgetSpent as exceeded:
+            raise RoundFailed(f"round {round}: {exceeded}, or when more clients can take part") from None
         spent = self.own.spent()
         found = {"epsilon_sent": spent.sent, "epsilon_mean": spent.mean}
         if self.privacy.secret:
             whole = total([*self.others, self.own], self.privacy.delta)
             found |= {IN_LEDGER: whole.sent, "epsilon_set_mean": whole.mean}
         return found
-
-    def account(self, round: int, done: Mapping[int, FinishedWork]) -> dict[str, float]:
-        """Account for a server state, as `spent`, for the round loop.
-
-        Raises:
-            RoundFailed: so few clients answered that the state would exceed the budget.
-        """
-        try:
-            return self.spent(round, done)
-        except BudgetSpent as spent:
-            raise RoundFailed(f"round {round}: {spent}, or when more clients can take part") from None
 
     @property
     def budget_message(self) -> str:

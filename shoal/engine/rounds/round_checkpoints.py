@@ -87,7 +87,7 @@ class RoundCheckpoints:
         self.tables.begin()
 
     def begin_pruning(self) -> None:
-        """Keep from now on as many states as the settings say, and those from which clients still train."""
+        """Begin to remove old states, but for as many as the settings keep and those from which clients still train."""
         settings = self.active_run.opened.settings
         schedule = self.active_run.answer_schedule
         older = 0

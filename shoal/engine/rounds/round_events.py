@@ -22,7 +22,7 @@ class RoundEvents:
     tell: Callable[..., None]
 
     def started(self, round: int, clients: int, outcomes: RoundOutcomes) -> None:
-        """Log that a round begins with so many clients, and which clients dropped out."""
+        """Log that a round begins, with its number of clients, and which clients dropped out."""
         self.tell("round_started", round=round, clients=clients)
         if outcomes.dropped:
             self.tell("clients_dropped", round=round, clients=outcomes.dropped)

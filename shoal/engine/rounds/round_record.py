@@ -9,7 +9,7 @@ from shoal.engine.store.manifest import ClientRow, PeerBytes, RoundRecord, Round
 
 
 class RoundClock:
-    """Measures the steps of a round; the round begins when this is made."""
+    """Measures the steps of a round, which begins when the clock is made."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -35,13 +35,13 @@ class RoundClock:
         )
 
 
-def record_of(round: int, outcomes: RoundOutcomes, metrics: dict[str, float], seconds: RoundSeconds) -> RoundRecord:
+def make_record(round: int, outcomes: RoundOutcomes, metrics: dict[str, float], seconds: RoundSeconds) -> RoundRecord:
     """Return the record of a round: the clients that were drawn and those that are done."""
     done = outcomes.done
     works = [done[client] for client in sorted(done)]
     return RoundRecord(
         metrics,
-        tuple(ClientRow.of_work(round, work) for work in works),
+        tuple(ClientRow.from_work(round, work) for work in works),
         tuple(PeerBytes(round, work.client, peer, size) for work in works for peer, size in work.peers.items()),
         tuple(sorted(outcomes.known - done.keys())),
         seconds,

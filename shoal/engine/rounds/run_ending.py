@@ -1,4 +1,4 @@
-"""Record of a run that ends before its last round, and can be resumed."""
+"""Record why a run ends before its last round; it can be resumed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.engine.store.status import FAILED, INTERRUPTED, STOPPED
 
 
 @contextlib.contextmanager
-def early_ending_recorded(run: RunFolder, rounds_done: Callable[[], int]) -> Iterator[None]:
+def record_early_ending(run: RunFolder, rounds_done: Callable[[], int]) -> Iterator[None]:
     """Record an exception within this context in the run's events and status, and let it pass.
 
     Args:
@@ -22,18 +22,18 @@ def early_ending_recorded(run: RunFolder, rounds_done: Callable[[], int]) -> Ite
     try:
         yield
     except RunStopped as stop:
-        record_ending(run, "stopped", STOPPED, stop.round, str(stop), message=str(stop))
+        _record_ending(run, "stopped", STOPPED, stop.round, str(stop), message=str(stop))
         raise
     except Exception as error:
-        record_ending(run, "failed", FAILED, rounds_done(), str(error), message=str(error))
+        _record_ending(run, "failed", FAILED, rounds_done(), str(error), message=str(error))
         raise
     except BaseException:  # Ctrl-C, and other requests to end the process, such as Prefect's own signal
         message = f"interrupted; resume with --resume {run.name}"
-        record_ending(run, "interrupted", INTERRUPTED, rounds_done(), message)
+        _record_ending(run, "interrupted", INTERRUPTED, rounds_done(), message)
         raise
 
 
-def record_ending(run: RunFolder, event: str, state: str, round: int, why: str, **facts: Any) -> None:
+def _record_ending(run: RunFolder, event: str, state: str, round: int, why: str, **facts: Any) -> None:
     """Log an event and set the status, without an error: the one that ended the run matters more."""
     with contextlib.suppress(ShoalError):
         run.event(event, round=round, **facts)

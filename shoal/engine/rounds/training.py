@@ -192,7 +192,7 @@ class Training:
                 self.tell("slot_lost", round=round, message=str(answer))
                 yield from self.outcomes_of_lost_worker(cohort.unit, Failed(str(answer)))
             else:
-                # Without a failure the client would be trained again for ever.
+                # A client without any result must fail: else it would be trained again without end.
                 missing = Failed("the answer of its worker does not contain it")
                 yield from ((client, answer.clients.get(client, missing)) for client in cohort.unit.clients)
 

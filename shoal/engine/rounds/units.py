@@ -74,7 +74,7 @@ class TrainCohort:
             stage, self.groups, lambda c: version(paths.done(c)), lambda c: version(paths.failed(c))
         )
         clients = tuple(
-            ClientFiles(c, index.memory.get(c), tuple(index.inbox.get(c, ())), index.of_client(c)) for c in self.clients
+            ClientFiles(c, index.memory.get(c), index.inbox.get(c, ()), index.client_digests(c)) for c in self.clients
         )
         answer = active_run.call(Train(self.run, self.round, clients, self.groups, deadline, begun_from=begun_from))
         assert isinstance(answer, Trained | Failed)
@@ -190,7 +190,7 @@ class ThreadRunner:
 
 
 def active_run_of(unit: Unit) -> ActiveRun | None:
-    """Return the run of a unit as it is registered in this process; None where it is not."""
+    """Return the run of a unit as it is registered in this process; None if it is not."""
     path: Path | None = getattr(unit, "run", None)
     if path is None:
         return None

@@ -1,1 +1,1 @@
-"""What a run is asked to do: the schema of its settings, and what `auto` means on this machine."""
+"""The settings of a run: their schema, and what `auto` means on this machine."""

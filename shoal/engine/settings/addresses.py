@@ -1,8 +1,9 @@
 """Addresses without their secrets, since files, logs and pages show the addresses in settings.
 
-A password or token is in the environment, and a setting names the variable: `https://me:${MLFLOW_PASSWORD}@host`. The
-name is replaced where the address is used, so that a run can be resumed wherever the variable is set; files contain the
-name. `masked` removes secrets that reach a message in other ways, such as MLFLOW_TRACKING_URI.
+A password or token stands in an environment variable, which a setting names: `https://me:${MLFLOW_PASSWORD}@host`.
+Files contain the name. `fill_variables` replaces it by the value just before the address is used, so that a run can be
+resumed wherever the variable is set. `masked` removes secrets that reach a message in other ways, such as by
+MLFLOW_TRACKING_URI.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _END = r"\s\"'<>"
 _USER = re.compile(rf"(?P<before>\w[\w+.-]*://)(?P<user>[^/:@{_END}]*)(?P<colon>:(?!\d+/))?(?(colon)[^@{_END}]*)@")
 _WORDS = r"token|passw|pwd|secret|signature|\bsig|api[_-]?key|access[_-]?key|account[_-]?key|credential"
 _QUERY = re.compile(rf"(?P<before>[?&#;][^=&?#;{_END}]*(?:{_WORDS})[^=&?#;{_END}]*=)(?P<value>[^&#;{_END}]+)", re.I)
-SCHEMA: dict[str, Any] = {
+ADDRESS_SCHEMA: dict[str, Any] = {
     "pattern": r"^([^@]*|[^:]*(://)?[^:]*|[^:]*://[^:/@]*:(\$\{[A-Za-z0-9_]+\})+@[^@]*|[^:]*://[^:/@]*:[0-9]+/.*)$"
 }
 """JSON schema of a setting with which Prefect's server refuses an address with a password before it stores it."""
@@ -73,21 +74,21 @@ def _names_variables(value: str) -> bool:
     return not _VARIABLE.sub("", value)
 
 
-def check_address(address: str | None, setting: str) -> str | None:
-    """Return an address, and refuse one with a password or a token.
+def check_address(address: str | None) -> str | None:
+    """Return an address unchanged if it holds no password and no token.
 
     Raises:
         ValueError: says how to write it instead.
     """
     if address is not None and masked(address) != address:
         raise ValueError(
-            f"{setting} contains a password or token, and settings are stored and shown: write ${{NAME}} in its place, "
+            "the address contains a password or token, and settings are stored and shown: write ${NAME} in its place, "
             "and set the environment variable NAME"
         )
     return address
 
 
-def resolved(address: str, setting: str) -> str:
+def fill_variables(address: str, setting: str) -> str:
     """Return an address with the values of the environment variables that it names.
 
     Args:

@@ -1,4 +1,4 @@
-"""The defaults of a run's settings, by which one sees what a person chose."""
+"""The defaults of a run's settings, and the settings that differ from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def default_settings(settings: Settings) -> dict[str, Any]:
         named[section] = {key: values[section][key]}
     try:
         return flatten(make_settings(named))
-    except ShoalError:  # a setting that this method cannot do without
+    except ShoalError:  # the method requires a setting that has no default
         return flatten(make_settings({}))
 
 

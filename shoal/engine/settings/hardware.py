@@ -37,7 +37,7 @@ def resolve_device(workers: WorkersSection) -> str:
 
 
 def device_here(device: str) -> str:
-    """Return where this machine evaluates a state of a run with this device: on a GPU if both have one, else on cpu."""
+    """Return where this machine evaluates a state of a run with this device: cuda if both have a GPU, else cpu."""
     if not torch.cuda.is_available():
         return "cpu"
     return device
@@ -61,7 +61,7 @@ def resolve_precision(wanted: str, device: str) -> str:
 
 
 MAX_SLOTS_PER_GPU = 5
-"""So many processes keep a GPU busy; measured on an H100 (docs/performance.md)."""
+"""Number of processes that keep a GPU busy; measured on an H100 (docs/performance.md)."""
 SLOT_BYTES = 4 << 30
 """Free memory of a GPU for each worker process: its context, and what ResNet-18 needs on batches of 128."""
 
@@ -144,8 +144,8 @@ def keep_freed_memory() -> None:
 def release_freed_memory() -> None:
     """Have the C library (glibc) return freed memory to the kernel once, also what `keep_freed_memory` keeps.
 
-    For steps that need memory of another kind than the steps before. Other C libraries are left as they are; Arrow,
-    where it is loaded, has memory of its own.
+    Call this before a step that needs memory of another kind than the steps before. Other C libraries are left as they
+    are. Arrow, if it is loaded, has a pool of its own, which is emptied too.
     """
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].default_memory_pool().release_unused()

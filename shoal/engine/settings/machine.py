@@ -1,4 +1,4 @@
-"""The machine that a run computes on, as its lineage records it."""
+"""Records of the machine that a run computes on, for its lineage."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Machine:
-    """A computer without its name.
+    """The hardware and software of a computer, without its name.
 
     Args:
-        cores: CPU cores that the process may use.
+        cores: number of CPU cores that the process may use.
         machine: the architecture, such as x86_64.
         system: the operating system and its release.
         gpus: the name of each GPU.
@@ -27,7 +27,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Resolved:
-    """What `auto` settings came to when a run was started; a resumed run keeps it.
+    """The device and precision that a run chose when it began; a resumed run keeps them.
 
     Args:
         device: cpu or cuda.

@@ -1,4 +1,4 @@
-"""Merge nested settings: studies, the demonstration and tests change a common base."""
+"""Merge nested settings: files with overrides, and the common base of a study with the changes of each row."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import copy
 from typing import Any
 
 SHARED_BY_SCHEMES = ("clients", "validation")
-"""Settings of a partition that stay when a change names another scheme."""
+"""Settings of a partition that every scheme has: they stay when a change names another scheme."""
 
 
 def merge(base: dict[str, Any], *changes: dict[str, Any] | None) -> dict[str, Any]:
-    """Return `base` with changes, the last of which counts; another method or scheme replaces its section."""
+    """Return a copy of `base` with changes; of several values of a setting the last counts.
+
+    A change that names another method or scheme replaces its whole section, but for `SHARED_BY_SCHEMES`.
+    """
     result = copy.deepcopy(base)
     for change in changes:
         for key, value in (change or {}).items():

@@ -8,10 +8,10 @@ from shoal.core.names import name_fault
 
 
 def check_path_part(name: str) -> str:
-    """Return a name that can be part of a path, and refuse any other.
+    """Return a name unchanged if it can be part of a path.
 
     Raises:
-        PydanticCustomError: says why it cannot.
+        PydanticCustomError: it cannot; the error says why.
     """
     fault = name_fault(name)
     if fault:

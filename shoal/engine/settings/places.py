@@ -57,10 +57,10 @@ def tell_file() -> Path:
 
 
 def mirror() -> Path | None:
-    """Return the folder of raw data sets that SHOAL_DATA_MIRROR names; None where it is not set.
+    """Return the folder of raw data sets that SHOAL_DATA_MIRROR names; None if it is not set.
 
     Raises:
-        DataError: it names no folder.
+        DataError: what it names is not a folder.
     """
     value = os.environ.get(MIRROR_VARIABLE)
     if not value:

@@ -7,7 +7,6 @@ them, so that each setting is declared once. This module reads nothing but what 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -39,20 +38,18 @@ from shoal.engine.settings.sections import (
     tagged_union,
     to_dataclass,
 )
-from shoal.engine.settings.typed_yaml import Argument, by_settings, by_type, type_of_setting, without_ambiguous
-from shoal.engine.settings.wrong_settings import Tagged, explain
+from shoal.engine.settings.typed_yaml import Argument, convert, convert_settings, drop_ambiguous, type_of_setting
+from shoal.engine.settings.wrong_settings import Tagged, did_you_mean, explain
 from shoal.engine.settings.yaml_text import Unquoted, read_yaml, read_yaml_file
 from shoal.methods.contract.base import Method
 from shoal.methods.contract.context import AggregationSettings, LocalSettings, ModelSettings
 from shoal.methods.registry import METHODS
 
-REPRESENTATIONS = "rotnet-"
-"""Prefix of the names of sets of representations (`shoal.engine.store.represent`, whose import takes longer)."""
-
-
+REPRESENTATION_PREFIX = "rotnet-"
+"""Prefix of the names of sets of representations (`shoal.engine.store.represent`)."""
 AUTO = "auto"
-"""Value of `model.clusters` with which the number is chosen before the run (`shoal.lifecycle.choosing`), and of
-`method.name` with which the method is (`shoal.lifecycle.choosing_method`)."""
+"""Value of `model.clusters` and of `method.name` that lets a rule choose before the run (`shoal.lifecycle.choosing` and
+`shoal.lifecycle.choosing_method`)."""
 DEFAULT_ROUNDS = 10
 
 
@@ -66,14 +63,14 @@ METHOD_SECTIONS: dict[str, type[Section]] = {
 }
 PARTITIONS: dict[str, type] = {Auto.kind: Auto, **SCHEMES}
 PARTITION_SECTIONS = {kind: section(scheme, ("kind", kind)) for kind, scheme in PARTITIONS.items()}
-TAGS = ((["method"], "name"), (["partition"], "kind"))
 TAGGED = {
     "method": Tagged("name", AUTO, METHOD_SECTIONS),
     "partition": Tagged("kind", Auto.kind, PARTITION_SECTIONS),
 }
+"""The sections that are one of several, by key."""
 
 NAME_KEYS = {"method": "name", "partition": "kind", "data": "name"}
-"""Sections that one word stands for, and the setting that it is: `data: mine` is short for `data: {name: mine}`."""
+"""For sections that may be written as one word, the setting that the word is: `data: mine` is `data: {name: mine}`."""
 
 SOURCES: dict[str, type] = {
     "model": ModelSettings,
@@ -81,8 +78,7 @@ SOURCES: dict[str, type] = {
     "augment": AugmentSettings,
     "aggregation": AggregationSettings,
 }
-"""The dataclass of each section that is the same for every method and scheme."""
-
+"""The dataclasses of the sections that are the same for every method and scheme, by key."""
 
 if TYPE_CHECKING:
     # These types are made at run time, which type checkers do not see.
@@ -130,15 +126,16 @@ class Settings(Section):
     @model_validator(mode="before")
     @classmethod
     def _tags(cls, raw: Any) -> Any:
-        # A section without its tag means the default one.
+        """Give each section that is one of several its tag; without one it is the default."""
         if isinstance(raw, dict):
-            raw = spelled_out(raw)
+            raw = expand_names(raw)
             for key, tagged in TAGGED.items():
                 value = raw.get(key)
                 if isinstance(value, dict) and tagged.tag not in value:
                     raw[key] = {tagged.tag: tagged.default, **value}
             if isinstance(raw.get("partition"), dict) and raw["partition"].get("clients", 0) is None:
-                # No number in `auto`, which a study merges with another scheme: the number of that scheme.
+                # Only scheme auto may have no number of clients. A study that merges it with another scheme means the
+                # default number of that scheme.
                 raw["partition"] = {k: v for k, v in raw["partition"].items() if k != "clients"}
         return raw
 
@@ -150,44 +147,42 @@ class Settings(Section):
         if self.rounds is None:
             object.__setattr__(self, "rounds", DEFAULT_ROUNDS)
         method = METHODS[self.method.name]
-        kind: str | None = "vector"  # of representations of any set
-        if not self.data.name.startswith(REPRESENTATIONS):
-            kind = kind_of(self.data.name)
-        local = method.local_defaults_for(self.dataclass("method"), kind)
+        data_kind: str | None = "vector"  # representations of any set are vectors
+        if not self.data.name.startswith(REPRESENTATION_PREFIX):
+            data_kind = kind_of(self.data.name)
+        local = method.local_defaults_for(self.dataclass("method"), data_kind)
         self._check_budget(method)
         for key, defaults in (("local", local), ("model", method.model_defaults)):
-            values = {k: v for k, v in getattr(self, key).model_dump().items() if v is not None}
-            filled = {**dataclasses.asdict(defaults), **values}
-            if filled.get("steps"):
-                filled["epochs"] = None  # the budget is said in steps
-            object.__setattr__(self, key, type(getattr(self, key))(**filled))
+            values = {**dataclasses.asdict(defaults), **drop_unset(getattr(self, key).model_dump())}
+            if values.get("steps"):
+                values["epochs"] = None  # the budget is in steps
+            object.__setattr__(self, key, type(getattr(self, key))(**values))
         return self
 
     def _check_budget(self, method: type[Method]) -> None:
         """Refuse a budget in steps for a method that counts none."""
         if self.local.steps and not method.counts_steps:
             fit = ", ".join(name for name, kind in METHODS.items() if kind.counts_steps)
-            raise ValueError(f"local.steps: method {method.name!r} counts none; these do: {fit}")
+            raise ValueError(
+                f"local.steps: method {method.name!r} does not count steps: set local.epochs, or one of these methods: "
+                f"{fit}"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Return nested dictionaries of JSON values."""
         return self.model_dump(mode="json")
 
     def digest(self) -> str:
-        """Return the sha256 of the settings that decide the numbers: not of where the run is done and shown."""
+        """Return the sha256 of the settings that decide the numbers; those without an effect do not count."""
         decisive = {k: v for k, v in self.to_json().items() if k not in ("tracking", "checkpoint")}
         if not self.chooses_clusters:
-            del decisive["choose"]  # they have no effect
+            del decisive["choose"]
         if self.model.start == "random":
-            decisive["model"] = {k: v for k, v in decisive["model"].items() if k != "start"}
-        if not self.local.steps:
-            del decisive["local"]["steps"]  # nor has it
-        if not self.local.decorrelation:
-            # Runs from before this setting are still found as like.
-            decisive["local"] = {k: v for k, v in decisive["local"].items() if k != "decorrelation"}
-        # Where they are left out, runs on images from before these settings are still found as like.
-        views = {k: v for k, v in decisive["augment"].items() if v is not None or k not in OF_ARRAYS}
-        decisive["augment"] = views
+            del decisive["model"]["start"]
+        for key in ("steps", "decorrelation"):
+            if not decisive["local"][key]:
+                del decisive["local"][key]
+        decisive["augment"] = {k: v for k, v in decisive["augment"].items() if v is not None or k not in OF_ARRAYS}
         # Batched clients and sums of groups agree with single clients only up to rounding.
         bits_depend_on = {
             "batched": self.workers.batched > 1,
@@ -198,8 +193,8 @@ class Settings(Section):
         decisive["workers"] = {k: decisive["workers"][k] for k in named}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
-    def settled(self, own_clients: bool) -> Settings:
-        """Return the same settings with the scheme of partitions that `partition.kind: auto` means for the data set.
+    def with_scheme(self, own_clients: bool) -> Settings:
+        """Return the same settings with the partition scheme that `partition.kind: auto` means for the data set.
 
         Args:
             own_clients: whether the data set names its clients.
@@ -215,28 +210,27 @@ class Settings(Section):
         return bool(self.method.name == AUTO)
 
     def with_method(self, chosen: Mapping[str, Any]) -> Settings:
-        """Return the same settings with a method that was chosen; arguments and errors as of `raw_with_method`."""
+        """Return the same settings with the chosen method; see `raw_with_method`."""
         return make_settings(self.raw_with_method(chosen))
 
     def raw_with_method(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
-        """Return nested settings with a method that was chosen, whose own defaults are not filled in.
+        """Return nested settings with the chosen method, without the method's own defaults.
 
         Args:
-            chosen: nested settings, `method.name` among them; what these settings name wins.
+            chosen: nested settings that the rule sets, with `method.name`; those that a user named here prevail.
 
         Raises:
             SettingsError: these settings name a setting that the chosen method does not have.
         """
         values = self.to_json()
         for key in ("model", "local"):
-            values[key] = named(values[key])
+            values[key] = drop_unset(values[key])
         if self.rounds is None:
             del values["rounds"]
         own = {key: value for key, value in values.pop("method").items() if key != "name"}
         name = chosen["method"]["name"]
-        known = {item.name for item in dataclasses.fields(METHODS[name].Settings)}
         for key in own:
-            if key not in known:
+            if name not in methods_with(key):
                 raise SettingsError(no_such_setting(key, name))
         return merge(dict(chosen), {"method": own}, values)
 
@@ -246,7 +240,7 @@ class Settings(Section):
         return bool(self.model.clusters == AUTO)
 
     def with_clusters(self, clusters: int) -> Settings:
-        """Return the same settings with this number of clusters, and default settings of the choice."""
+        """Return the same settings with this number of clusters, and the defaults of section `choose`."""
         values = {key: value for key, value in self.to_json().items() if key != "choose"}
         return make_settings({**values, "model": {**values["model"], "clusters": clusters}})
 
@@ -257,22 +251,20 @@ class Settings(Section):
         """
         values = getattr(self, key).model_dump()
         if key in ("model", "local"):
-            values = named(values)
+            values = drop_unset(values)
         if key == "model" and self.chooses_clusters:
             values["clusters"] = self.choose.max_clusters
-        if key == "method":
-            source = METHODS[values.pop("name")].Settings
-        elif key == "partition":
-            source = PARTITIONS[values.pop("kind")]
-        else:
-            source = SOURCES[key]
+        source = _source(key, values)
+        assert source is not None, f"{key} is still auto"
+        if key in TAGGED:
+            del values[TAGGED[key].tag]
         return to_dataclass(source, values)
 
 
-def spelled_out(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return unchecked settings in which each word that stands for a section is that section.
+def expand_names(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return unchecked settings with a section in place of each word that stands for one.
 
-    >>> spelled_out({"data": "mine", "method": {"name": "fedcc"}})
+    >>> expand_names({"data": "mine", "method": {"name": "fedcc"}})
     {'data': {'name': 'mine'}, 'method': {'name': 'fedcc'}}
     """
     found = dict(raw)
@@ -283,8 +275,8 @@ def spelled_out(raw: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def named(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a section without the settings that nobody named."""
+def drop_unset(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a section without the settings that nobody has set."""
     return {key: value for key, value in values.items() if value is not None}
 
 
@@ -302,13 +294,11 @@ def check_some_method_has(keys: Mapping[str, Any]) -> None:
     for key in keys:
         if not methods_with(key):
             known = sorted({item.name for kind in METHODS.values() for item in dataclasses.fields(kind.Settings)})
-            nearest = difflib.get_close_matches(key, known, 1)
-            hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            raise ValueError(f"method.{shown(key)}: there is no such setting of any method{hint}")
+            raise ValueError(f"method.{shown(key)}: no method has such a setting{did_you_mean(key, known)}")
 
 
 def no_such_setting(key: str, method: str) -> str:
-    """Return the sentence about a setting that the method that was chosen does not have."""
+    """Return the sentence that the chosen method lacks a setting."""
     fit = methods_with(key)
     advice = "leave it out"
     if fit:
@@ -366,34 +356,34 @@ def load_settings(
             raw = {}
         if not isinstance(raw, dict):
             raise SettingsError(f"settings file {path} holds a {type(raw).__name__}, expected keys and values")
-        raw = spelled_out(raw)
+        raw = expand_names(raw)
     for override in overrides:
         _apply(raw, override)
     raw = merge(raw, changes)
     try:
         typed = typed_settings(raw)
     except SettingsError as problem:
-        raise SettingsError("\n".join([str(problem), *other_problems(raw)])) from None
+        raise SettingsError("\n".join([str(problem), *further_problems(raw)])) from None
     _read_files(typed)
     return make_settings(typed)
 
 
-def other_problems(raw: dict[str, Any]) -> list[str]:
-    """Return what is wrong with unchecked settings beside their ambiguous values: a sentence, or none."""
+def further_problems(raw: dict[str, Any]) -> list[str]:
+    """Return what else is wrong with settings that have ambiguous values: at most one text."""
     try:
-        make_settings(typed_settings(without_ambiguous(raw)))
+        make_settings(typed_settings(drop_ambiguous(raw)))
     except SettingsError as problem:
         return [str(problem)]
     return []
 
 
 def typed_settings(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return unchecked nested settings, whose values from files and `--set` have the types of their settings.
+    """Return unchecked nested settings with values from files and `--set` converted to the types of their settings.
 
     Raises:
         SettingsError: a value with more than one meaning.
     """
-    return by_settings(raw, Settings, TAGGED, SettingsError)
+    return convert_settings(raw, Settings, TAGGED, SettingsError)
 
 
 def setting_type(path: str, raw: dict[str, Any]) -> Any:
@@ -410,11 +400,10 @@ def _read_files(raw: dict[str, Any]) -> None:
         for item in dataclasses.fields(source):
             file: FileFormat | None = item.metadata.get("file")
             if file is not None and isinstance(values.get(item.name), str):
-                path = Path(values[item.name])
-                values[item.name] = _content(f"{key}.{item.name}", file, path)
+                values[item.name] = _read_file(f"{key}.{item.name}", file, Path(values[item.name]))
 
 
-def _content(setting: str, file: FileFormat, path: Path) -> Any:
+def _read_file(setting: str, file: FileFormat, path: Path) -> Any:
     """Return the value of a setting from its file."""
     try:
         return file.parse(path.read_text(encoding="utf-8"))
@@ -425,7 +414,7 @@ def _content(setting: str, file: FileFormat, path: Path) -> Any:
 
 
 def _source(key: str, values: dict[str, Any]) -> type | None:
-    """Return the dataclass of a section of unchecked settings; None for an unknown method or scheme."""
+    """Return the dataclass of a section, checked or not; None for an unknown method or scheme, and for auto."""
     if key not in TAGGED:
         return SOURCES[key]
     name = str(values.get(TAGGED[key].tag, TAGGED[key].default))
@@ -436,7 +425,7 @@ def _source(key: str, values: dict[str, Any]) -> type | None:
     return METHODS[name].Settings
 
 
-def nested(overrides: Sequence[str]) -> dict[str, Any]:
+def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     """Return `key.path=value` overrides as nested dictionaries.
 
     Raises:
@@ -457,8 +446,9 @@ def _apply(raw: dict[str, Any], override: str) -> None:
     value: Any = Argument(text, where)  # to be read when the type of the setting is known
     if not path:
         value = read_yaml(text, where, SettingsError, keep_text=True)
-    if (path, last) in TAGS:
-        value = by_type(value, str, key.strip(), SettingsError)
+    is_tag = len(path) == 1 and path[0] in TAGGED and last == TAGGED[path[0]].tag
+    if is_tag:
+        value = convert(value, str, key.strip(), SettingsError)
     place = raw
     for step in path:
         inner = place.get(step)
@@ -468,6 +458,6 @@ def _apply(raw: dict[str, Any], override: str) -> None:
             inner = {}
         place[step] = inner
         place = inner
-    if (path, last) in TAGS and by_type(place.get(last), str, key.strip(), SettingsError) != value:
-        place.clear()
+    if is_tag and convert(place.get(last), str, key.strip(), SettingsError) != value:
+        place.clear()  # the other keys belong to another method or scheme
     place[last] = value

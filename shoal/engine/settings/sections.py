@@ -14,7 +14,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationInfo,
     create_model,
     field_validator,
     model_validator,
@@ -22,12 +21,14 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from shoal.core.setting import BOUNDS, NameForms
-from shoal.engine.settings.addresses import SCHEMA, check_address
+from shoal.engine.settings.addresses import ADDRESS_SCHEMA, check_address
 from shoal.engine.settings.path_names import check_path_part
 from shoal.engine.settings.wrong_settings import NAME_FORM
 
 PathPart = Annotated[str, AfterValidator(check_path_part)]
-"""A name that becomes part of paths, and may hold none."""
+"""A text that becomes one part of a path, and is checked for that."""
+Address = Annotated[str | None, AfterValidator(check_address), Field(json_schema_extra=ADDRESS_SCHEMA)]
+"""An address that holds no password or token."""
 
 
 class Section(BaseModel):
@@ -86,7 +87,8 @@ def _field(item: dataclasses.Field[Any], hint: Any, *, optional: bool) -> tuple[
     elif choices:
         hint = Literal[choices]
         if forms := item.metadata.get("forms"):
-            named = Annotated[str, AfterValidator(partial(_in_form, forms)), Field(json_schema_extra=_schema(forms))]
+            schema: Any = {"pattern": forms.pattern}
+            named = Annotated[str, AfterValidator(partial(_check_form, forms)), Field(json_schema_extra=schema)]
             hint = Union[hint, named]  # noqa: UP007 (the hint is a value)
     elif item.default_factory is not dataclasses.MISSING:
         default = {"default_factory": item.default_factory}
@@ -96,14 +98,11 @@ def _field(item: dataclasses.Field[Any], hint: Any, *, optional: bool) -> tuple[
     return hint, Field(description=item.metadata.get("doc"), **bounds, **default)
 
 
-def _in_form(forms: NameForms, value: str) -> str:
+def _check_form(forms: NameForms, value: str) -> str:
+    """Return a name unchanged if it has one of the forms; refuse any other."""
     if re.search(forms.pattern, value) is None:
         raise PydanticCustomError(NAME_FORM, "Input should be {words}", {"words": forms.words})
     return value
-
-
-def _schema(forms: NameForms) -> dict[str, Any]:
-    return {"pattern": forms.pattern}
 
 
 def to_dataclass(source: type, values: dict[str, Any]) -> Any:
@@ -146,12 +145,12 @@ def local_section(source: type) -> type[Section]:
 
 def _one_budget(values: Any) -> Any:
     if values.steps and values.epochs is not None:
-        raise ValueError("local.steps and local.epochs both say how long a client trains in a round: leave one out")
+        raise ValueError("local.steps and local.epochs both set how long a client trains in a round: leave one out")
     return values
 
 
 def on_or_off(value: Any) -> Any:
-    """Return on for true and off for false, which Python and other YAML readers make of these words."""
+    """Return on for true and off for false, as which other YAML readers read these words."""
     if isinstance(value, bool):
         return {True: "on", False: "off"}[value]
     return value
@@ -184,7 +183,7 @@ class ChooseSection(Section):
     )
 
     @model_validator(mode="after")
-    def _in_order(self) -> ChooseSection:
+    def _fit_together(self) -> ChooseSection:
         if self.min_clusters >= self.max_clusters:
             raise ValueError(
                 f"choose.min_clusters is {self.min_clusters} and choose.max_clusters is {self.max_clusters}: "
@@ -278,7 +277,7 @@ class PrivacySection(Section):
     )
 
     @model_validator(mode="after")
-    def _together(self) -> PrivacySection:
+    def _fit_together(self) -> PrivacySection:
         if self.noise and self.clip is None:
             raise ValueError("privacy.noise is a multiple of privacy.clip, which is not set: set privacy.clip too")
         if self.epsilon is not None and not self.noise:
@@ -289,7 +288,7 @@ class PrivacySection(Section):
 
     @property
     def secret(self) -> bool:
-        """True where clients add noise to their updates that nobody can subtract."""
+        """Whether clients add noise to their updates that nobody can subtract."""
         return self.clip is not None and self.noise > 0 and self.noise_source == "secret"
 
 
@@ -334,11 +333,10 @@ class WorkersSection(Section):
         "local",
         description="where clients are trained: local: processes of this machine; dask: the workers of a Dask cluster",
     )
-    address: str | None = Field(
+    address: Address = Field(
         None,
         description="dask: address of the scheduler of a running cluster, such as tcp://host:8786; none: the run "
         "starts a cluster of processes of this machine",
-        json_schema_extra=SCHEMA,
     )
     slots: int | Literal["auto"] = Field(
         "auto",
@@ -348,13 +346,13 @@ class WorkersSection(Section):
     batched: int = Field(
         1,
         ge=1,
-        description="number of clients to train in one batched computation, where the method can: for small networks "
+        description="number of clients to train in one batched computation, if the method can: for small networks "
         "on a GPU",
     )
     summed: int = Field(
         1,
         ge=1,
-        description="number of clients whose messages a worker sums before it sends them, where the method averages: "
+        description="number of clients whose messages a worker sums before it sends them, if the method averages: "
         "for large models, and for hosts without a shared file system",
     )
     graphs: Annotated[Literal["auto", "off", "on"], BeforeValidator(on_or_off)] = Field(
@@ -362,11 +360,10 @@ class WorkersSection(Section):
         description="capture local gradient steps as CUDA graphs and replay them, with the same bits; auto: on GPUs, "
         "for steps that can be captured and repeat often enough; on: a step that cannot be captured is an error",
     )
-    remote_files: str | None = Field(
+    remote_files: Address = Field(
         None,
         description="dask: fsspec URL, such as s3://bucket/shoal, through which files reach workers that "
         "share no file system with this machine; write passwords as ${NAME} of an environment variable",
-        json_schema_extra=SCHEMA,
     )
     straggler_factor: float = Field(
         0.0,
@@ -394,16 +391,11 @@ class WorkersSection(Section):
 
     @property
     def elsewhere(self) -> bool:
-        """True where a running cluster trains the clients: its devices may differ from this machine's."""
+        """Whether a running cluster trains the clients: its devices may differ from this machine's."""
         return self.runner != "local" and self.address is not None
 
-    @field_validator("address", "remote_files")
-    @classmethod
-    def _no_secret(cls, value: str | None, info: ValidationInfo) -> str | None:
-        return check_address(value, f"workers.{info.field_name}")
-
     @model_validator(mode="after")
-    def _hosts(self) -> WorkersSection:
+    def _fit_together(self) -> WorkersSection:
         if self.remote_files and self.runner == "local":
             raise ValueError("workers.remote_files only applies to workers on other hosts: set workers.runner to dask")
         if self.summed > 1 and self.summed % self.batched:
@@ -420,11 +412,10 @@ class TrackingSection(Section):
     """Where results are shown besides the run's folder."""
 
     mlflow: bool = Field(True, description="log the run to MLflow")
-    uri: str | None = Field(
+    uri: Address = Field(
         None,
         description="address of the MLflow tracking server; none: MLFLOW_TRACKING_URI, else the embedded store; write "
         "passwords as ${NAME} of an environment variable",
-        json_schema_extra=SCHEMA,
     )
     experiment: PathPart = Field("shoal", description="name of the MLflow experiment")
     checkpoints: Literal["final", "all", "none"] = Field(
@@ -447,8 +438,3 @@ class TrackingSection(Section):
     prefect: Annotated[Literal["auto", "on", "off"], BeforeValidator(on_or_off)] = Field(
         "auto", description="execute the run as a Prefect flow; auto: if a Prefect server answers"
     )
-
-    @field_validator("uri")
-    @classmethod
-    def _no_secret(cls, value: str | None) -> str | None:
-        return check_address(value, "tracking.uri")

@@ -39,8 +39,8 @@ class Argument:
     where: str
 
 
-def by_type(raw_value: Any, hint: Any, path: str, error: type[ShoalError]) -> Any:
-    """Return a tree with a value of the right type for each `Unquoted` and `Argument`.
+def convert(raw_value: Any, hint: Any, path: str, error: type[ShoalError]) -> Any:
+    """Return a tree with each `Unquoted` and `Argument` converted to the type of its place.
 
     Args:
         raw_value: a tree of dictionaries, lists and values from `read_yaml(keep_text=True)`.
@@ -48,16 +48,16 @@ def by_type(raw_value: Any, hint: Any, path: str, error: type[ShoalError]) -> An
         path: name of the value in errors.
         error: class of the error about an ambiguous value.
 
-    >>> by_type({"a": Unquoted("on", "bool", True)}, dict[str, Literal["on", "off"]], "", ShoalError)
+    >>> convert({"a": Unquoted("on", "bool", True)}, dict[str, Literal["on", "off"]], "", ShoalError)
     {'a': 'on'}
-    >>> by_type(Argument("007", "--set"), str, "", ShoalError), by_type(Argument("7", "--set"), int, "", ShoalError)
+    >>> convert(Argument("007", "--set"), str, "", ShoalError), convert(Argument("7", "--set"), int, "", ShoalError)
     ('007', 7)
     """
     leaves = alternatives(hint)
     if isinstance(raw_value, Argument):
-        raw_value = _of_argument(raw_value, leaves, error)
+        raw_value = _read_argument(raw_value, leaves, error)
     if isinstance(raw_value, Unquoted):
-        return _of_unquoted(raw_value, leaves, path, error)
+        return _value_of_unquoted(raw_value, leaves, path, error)
     if isinstance(raw_value, str):
         if type(None) in leaves and raw_value.lower() == "none" and "none" not in words_of(leaves):
             return None
@@ -65,20 +65,20 @@ def by_type(raw_value: Any, hint: Any, path: str, error: type[ShoalError]) -> An
     if isinstance(raw_value, dict):
         prefix = path and f"{path}."
         hints = {key: (type_of_key(hint, key), f"{prefix}{key}") for key in raw_value}
-        return _each_by_type(raw_value, hints, error)
+        return _convert_each(raw_value, hints, error)
     if isinstance(raw_value, list):
         inner = _hint_of_items(leaves)
-        return [by_type(value, inner, f"{path}.{number}", error) for number, value in enumerate(raw_value)]
+        return [convert(value, inner, f"{path}.{number}", error) for number, value in enumerate(raw_value)]
     return raw_value
 
 
-def by_settings(
+def convert_settings(
     raw: dict[str, Any], root: type[BaseModel], tagged: Mapping[str, Tagged], error: type[ShoalError]
 ) -> dict[str, Any]:
-    """Return nested settings with values of the right types; see `by_type`.
+    """Return nested settings with values of the right types; see `convert`.
 
     Args:
-        raw: unchecked settings; a section without its tag may be any of its kind.
+        raw: unchecked settings; in a section without its tag a key may belong to any of the sections.
         root: the model of all settings.
         tagged: its sections that are one of several, by key.
         error: class of the error about an ambiguous value.
@@ -89,13 +89,13 @@ def by_settings(
         if key not in tagged or isinstance(raw_value, dict):
             hint = type_of_setting(key, raw, root, tagged)
         hints[key] = (hint, key)
-    return _each_by_type(raw, hints, error)
+    return _convert_each(raw, hints, error)
 
 
-def _each_by_type(
+def _convert_each(
     values: dict[str, Any], hints: Mapping[str, tuple[Any, str]], error: type[ShoalError]
 ) -> dict[str, Any]:
-    """Return the values of a mapping by their types; the error has a line for each value that is ambiguous.
+    """Convert the values of a mapping; the error has a line for each value that is ambiguous.
 
     Args:
         values: by key.
@@ -107,7 +107,7 @@ def _each_by_type(
     for key, value in values.items():
         hint, path = hints[key]
         try:
-            found[key] = by_type(value, hint, path, error)
+            found[key] = convert(value, hint, path, error)
         except error as problem:
             problems.append(str(problem))
     if problems:
@@ -115,12 +115,12 @@ def _each_by_type(
     return found
 
 
-def without_ambiguous(raw_value: Any) -> Any:
-    """Return a tree without the values that have more than one meaning, so that the others can be checked too."""
+def drop_ambiguous(raw_value: Any) -> Any:
+    """Return a tree without its ambiguous values, so that the others can be checked too."""
     if isinstance(raw_value, dict):
-        return {key: without_ambiguous(value) for key, value in raw_value.items() if not _ambiguous(value)}
+        return {key: drop_ambiguous(value) for key, value in raw_value.items() if not _ambiguous(value)}
     if isinstance(raw_value, list):
-        return [without_ambiguous(value) for value in raw_value if not _ambiguous(value)]
+        return [drop_ambiguous(value) for value in raw_value if not _ambiguous(value)]
     return raw_value
 
 
@@ -133,7 +133,7 @@ def type_of_setting(path: str, raw: dict[str, Any], root: type[BaseModel], tagge
 
     Args:
         path: such as local.lr.
-        raw, root, tagged: see `by_settings`.
+        raw, root, tagged: see `convert_settings`.
     """
     first, *steps = path.split(".")
     hint = type_of_key(root, first)
@@ -171,7 +171,7 @@ def words_of(leaves: list[Any]) -> list[str]:
     return [word for leaf in leaves if get_origin(leaf) is Literal for word in get_args(leaf) if isinstance(word, str)]
 
 
-def _of_argument(raw_value: Argument, leaves: list[Any], error: type[ShoalError]) -> Any:
+def _read_argument(raw_value: Argument, leaves: list[Any], error: type[ShoalError]) -> Any:
     text = raw_value.text.strip()
     only_text = all(leaf in (str, type(None)) for leaf in leaves)
     if only_text and text[:1] not in ("'", '"'):
@@ -181,7 +181,7 @@ def _of_argument(raw_value: Argument, leaves: list[Any], error: type[ShoalError]
     return read_yaml(raw_value.text, raw_value.where, error, keep_text=True)
 
 
-def _of_unquoted(raw_value: Unquoted, leaves: list[Any], path: str, error: type[ShoalError]) -> Any:
+def _value_of_unquoted(raw_value: Unquoted, leaves: list[Any], path: str, error: type[ShoalError]) -> Any:
     words = words_of(leaves)
     if raw_value.text in words:
         return raw_value.text
@@ -197,7 +197,7 @@ def _of_unquoted(raw_value: Unquoted, leaves: list[Any], path: str, error: type[
 
 
 def type_of_key(hint: Any, key: str) -> Any:
-    """Return the type of the value of a key in a model or mapping; `Any` where it is unknown."""
+    """Return the type of the value of a key in a model or mapping; `Any` if it is unknown."""
     hints = []
     for leaf in alternatives(hint):
         if isinstance(leaf, type) and issubclass(leaf, BaseModel):
@@ -217,13 +217,13 @@ def _any_of(hints: list[Any]) -> Any:
     return Union[tuple(hints)] if hints else Any  # noqa: UP007 (the hints are values)
 
 
-def settings_within(part: Any, typed: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """Return a tree with `typed` applied to each mapping under a key `settings`, at any depth."""
+def map_settings(part: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Return a tree with `change` applied to each mapping under a key `settings`, at any depth."""
     if isinstance(part, list):
-        return [settings_within(each, typed) for each in part]
+        return [map_settings(each, change) for each in part]
     if not isinstance(part, dict):
         return part
     return {
-        key: typed(each) if key == "settings" and isinstance(each, dict) else settings_within(each, typed)
+        key: change(each) if key == "settings" and isinstance(each, dict) else map_settings(each, change)
         for key, each in part.items()
     }

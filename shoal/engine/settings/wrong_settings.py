@@ -17,7 +17,7 @@ MAX_SENTENCES = 20
 MAX_VALUE_CHARACTERS = 120
 """Most characters of a wrong value to show."""
 NAME_FORM = "name_form"
-"""The type of pydantic's error about a text that is not of the forms of a setting's names."""
+"""The type of pydantic's error about a name of none of the allowed forms (`shoal.core.setting.NameForms`)."""
 
 
 class Tagged(NamedTuple):
@@ -74,7 +74,8 @@ def _sentence(
 ) -> str:
     if item["type"] == "extra_forbidden":
         names_here = known_keys(raw, steps[:-1], root, tagged)
-        return f"{path}: there is no such setting{_hint(steps[-1], names_here)} (known here: {', '.join(names_here)})"
+        hint = did_you_mean(steps[-1], names_here)
+        return f"{path}: there is no such setting{hint} (known here: {', '.join(names_here)})"
     if item["type"] == "union_tag_invalid":
         section = tagged[path]
         return unknown_name(f"{path}.{section.tag}", item["ctx"]["tag"], sorted(section.sections))
@@ -105,17 +106,18 @@ def _words(item: Any) -> list[str]:
 
 def unknown_name(path: str, value: object, allowed: Sequence[str]) -> str:
     """Return the sentence about an unknown name, with the nearest of the allowed names."""
-    hint = _hint(str(value).lower(), allowed)
+    hint = did_you_mean(str(value).lower(), allowed)
     return f"{path}: {format_value(value)} is not known{hint} (expected one of {', '.join(allowed)})"
 
 
-def _hint(name: str, allowed: Sequence[str]) -> str:
+def did_you_mean(name: str, allowed: Sequence[str]) -> str:
+    """Return the nearest of the allowed names as the end of a sentence; empty if none is near."""
     nearest = difflib.get_close_matches(name, allowed, 1)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 def known_keys(raw: dict[str, Any], steps: list[str], root: type[BaseModel], tagged: Mapping[str, Tagged]) -> list[str]:
-    """Return the settings of one section, whose name is in `raw` if it is one of several."""
+    """Return the keys of one section; if it is one of several, `raw` says which."""
     if not steps:
         return list(root.model_fields)
     value = raw.get(steps[0])

@@ -1,8 +1,8 @@
 """YAML from outside, read within bounds: plain values and text keys, and no more of them than a person writes.
 
-PyYAML's safe loader runs no code, but aliases of aliases can stand for billions of values, a date becomes an object,
-`1: x` has a key that is no text, and the last of two equal keys wins. This loader refuses each with one sentence that
-names the line.
+PyYAML's safe loader runs no code. But aliases of aliases can stand for billions of values, a date becomes an object,
+`1: x` has a key that is not text, and the last of two equal keys wins. This loader refuses each of these with one
+sentence that names the line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from yaml.reader import ReaderError
 from shoal.core.errors import ShoalError
 
 MAX_BYTES = 500_000
-"""Most bytes of a file: the loader takes seconds for so many."""
+"""Most bytes of a file: the loader takes seconds for these."""
 MAX_VALUES = 100_000
 """Most values of a file; an alias counts with all the values that it stands for."""
 MAX_DEPTH = 50
@@ -33,13 +33,13 @@ _MAX_INTEGER = 2**63
 
 @dataclass(frozen=True)
 class Unquoted:
-    """A value without quotes that YAML does not read as text, with its text in the file.
+    """A value without quotes that YAML does not read as text.
 
     Attributes:
-        text: such as on, 007 or 2024.
+        text: as it stands in the file, such as on, 007 or 2024.
         kind: its type in YAML: null, bool, int or float.
         value: the value of that type.
-        problem: why the value must not be used, as a sentence; empty where it may.
+        problem: why the value must not be used, as a sentence; empty if it may.
     """
 
     text: str
@@ -125,7 +125,7 @@ class _TextLoader(_Loader):
 
 
 def _ambiguity(text: str, value: float) -> str:
-    """Return why a number means different things to different readers of YAML; empty where all agree.
+    """Return why a number means different things to different readers of YAML; empty if all agree.
 
     >>> _ambiguity("010", 8)
     "'010' is 8 to some readers of YAML and another number to others: write it without leading zeros and colons"
@@ -201,7 +201,7 @@ def read_yaml_file(path: Path, what: str, error: type[ShoalError], *, keep_text:
         keep_text: see `read_yaml`.
 
     Raises:
-        ShoalError: an `error`: the file is missing, no text, too long, or not YAML.
+        ShoalError: an `error`: the file is missing, not text, too long, or not YAML.
     """
     where = f"{what} {path}".strip()
     try:

@@ -1,1 +1,1 @@
-"""What a run is on disk: its folder, checkpoints, manifests, tables."""
+"""A run on disk: its folder, checkpoints, manifests and tables."""

@@ -1,22 +1,21 @@
-"""A round ends in one atomic checkpoint, and resuming starts from the newest valid one.
+"""The atomic checkpoint at the end of each round; a resumed run starts from the newest valid one.
 
     rounds/0007/
-      manifest.json       metrics, client rows, digests: kept for every round
-      server.safetensors  the server state          } kept for the newest few rounds
-      judged.safetensors  tensors that replaced the state's when it was evaluated, where any did }
-      links.json          versions of memory and inbox }
+      manifest.json       metrics, rows of clients, digests           kept of every round
+      server.safetensors  the server state                            kept of the newest few rounds
+      judged.safetensors  tensors that replaced the state's in its evaluation, if there were any; kept as long
+      links.json          the versions of memories and inboxes        kept as long
 
 A client's private memory is written once per change, as memory/<thousand>/<client>/<round>.safetensors, and its
 pending peer messages as memory/<thousand>/<client>/inbox/<round>-<sender>.safetensors, where <thousand> is the client's
-number without its last three digits. links.json says which versions belong to the round, and their digests. The
-manifest has the digests of links.json, of judged.safetensors and of the server state, and seals itself: so that a
-change of any part of a checkpoint is noticed before it is used.
+id without its last three digits. links.json names the versions that belong to the round, with their digests. The
+manifest has the digests of links.json, of judged.safetensors and of the server state, and one of itself. So damage to
+any part of a checkpoint is noticed before the part is used.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -48,18 +47,18 @@ from shoal.methods.contract.base import Server
 from shoal.methods.contract.message import Tensors
 
 SYNC_THREADS = 32
-"""Files that are synced at once."""
+"""Most files that are synced at once."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A valid round.
+    """A valid checkpoint.
 
     Args:
-        server: its state.
-        memory_index: which files of memory and inbox belong to it.
-        manifest: its manifest.
-        statistics: tensors that replaced the state's when it was evaluated, by name.
+        server: the server state.
+        memory_index: the files of memories and inboxes.
+        manifest: the manifest.
+        statistics: tensors that replaced those of the state in its evaluation, by name.
     """
 
     server: Server
@@ -69,12 +68,12 @@ class Checkpoint:
 
     @property
     def judged(self) -> Server:
-        """The state as it was evaluated, to predict with; training goes on from `server`."""
+        """The state as it was evaluated, for predictions; training continues from `server`."""
         return self.server.with_model(self.statistics)
 
 
 def open_round(run: RunFolder, server: Server, memory_index: MemoryIndex) -> RoundPaths:
-    """Begin the checkpoint of a round: its folder under a temporary name, with server state and memory index in it.
+    """Begin the checkpoint of a round: write server state and memory index to its scratch folder.
 
     Raises:
         StoreError: the disk is full.
@@ -93,16 +92,16 @@ def open_round(run: RunFolder, server: Server, memory_index: MemoryIndex) -> Rou
 
 
 def close_round(run: RunFolder, server: Server, memory_index: MemoryIndex, record: RoundRecord | None) -> Manifest:
-    """Finish the checkpoint: memories are in place first, the rename makes it valid.
+    """Finish the checkpoint of a round: sync the memories, then make the checkpoint valid by a rename.
 
     Args:
         run: the run's folder.
-        server: the state with which the checkpoint was begun.
-        memory_index: the index with which it was begun.
-        record: what the clients of the round did; None for round 0.
+        server: the state in the open checkpoint.
+        memory_index: the index in the open checkpoint.
+        record: the record of the round; None for round 0.
 
     Raises:
-        StoreError: the disk is full; the round before stays valid.
+        StoreError: the disk is full; the checkpoint before stays valid.
     """
     paths = RoundPaths(run.path, server.round)
     files = {name: file_digest(paths.scratch / name) for name in (LINKS, JUDGED) if (paths.scratch / name).exists()}
@@ -119,7 +118,7 @@ def close_round(run: RunFolder, server: Server, memory_index: MemoryIndex, recor
 
 
 def adopt(run: RunFolder, source: Path, target: str) -> None:
-    """Give a work file its lasting name (the work file stays until the round is closed); `sync_files` is to follow."""
+    """Give a work file its lasting name too; call `sync_files` afterwards."""
     path = run.path / target
     try:
         private_folder(path.parent)
@@ -127,16 +126,14 @@ def adopt(run: RunFolder, source: Path, target: str) -> None:
         try:
             os.link(source, path)
         except OSError:
-            shutil.copyfile(source, path)  # a file system without hard links
+            shutil.copyfile(source, path)  # the file system has no hard links
             path.chmod(PRIVATE)
     except OSError as error:
         raise disk_error(path, error) from error
 
 
 def sync_files(paths: Sequence[Path]) -> None:
-    """Wait until files are on the disk.
-
-    Several at once: a file system that keeps a journal writes it once for all that wait.
+    """Wait until files are on the disk, many at once, since a file system writes its journal once for all of them.
 
     Raises:
         StoreError: the disk is full, or fails.
@@ -158,20 +155,16 @@ def sync_files(paths: Sequence[Path]) -> None:
 
 def rounds_done(run: RunFolder) -> list[int]:
     """Return the rounds with a manifest, ascending."""
-    return sorted(
-        int(p.name) for p in run.rounds.iterdir() if re.fullmatch(r"\d{4,}", p.name) and (p / MANIFEST).is_file()
-    )
+    return [round for round in run.round_folders() if RoundPaths(run.path, round).manifest.is_file()]
 
 
 def manifests(run: RunFolder, last: int, lost: Callable[[int, str], None] | None = None) -> Iterator[Manifest]:
-    """Yield the manifests up to a round, ascending: the source of the tables.
-
-    One that is missing or cannot be trusted is left out: what it recorded is lost, and the run is not.
+    """Yield the manifests up to a round, ascending, without those that are missing or damaged.
 
     Args:
         run: the run's folder.
-        last: the newest round that is wanted.
-        lost: called with the round of each that is left out, and with why.
+        last: the newest round to include.
+        lost: called with the round of each missing or damaged manifest, and with the reason.
     """
     for round in range(last + 1):
         try:
@@ -198,12 +191,12 @@ def load_manifest(run: RunFolder, round: int) -> Manifest:
 
 
 def has_server(run: RunFolder, round: int) -> bool:
-    """Return whether the server state of a finished round is still kept."""
+    """Return whether the server state of a round is still kept."""
     return RoundPaths(run.path, round).server.exists()
 
 
 def load_round(run: RunFolder, round: int) -> Checkpoint:
-    """Read a checkpoint back, and compare every file that belongs to it with its digest.
+    """Read a checkpoint, and compare every file of it with its digest.
 
     Raises:
         StoreError: a part is missing, truncated or changed.
@@ -213,7 +206,7 @@ def load_round(run: RunFolder, round: int) -> Checkpoint:
     server = load_state(run, round, manifest)
     memory_index = load_index(run, round, sha256=manifest.files.get(LINKS))
     digests = memory_index.sha256
-    for path in sorted(memory_index.files()):
+    for path in sorted(memory_index.files()):  # also those without a digest: a truncated file cannot be read
         load_tensors(run.path / path, sha256=digests.get(path))
     return Checkpoint(server, memory_index, manifest, load_statistics(paths, manifest))
 
@@ -224,7 +217,7 @@ def load_state(run: RunFolder, round: int, manifest: Manifest | None = None) -> 
     Args:
         run: the run's folder.
         round: the round.
-        manifest: of the round; None: it is read.
+        manifest: the manifest of the round; None: it is read too.
 
     Raises:
         StoreError: it is missing, truncated or changed.
@@ -232,22 +225,22 @@ def load_state(run: RunFolder, round: int, manifest: Manifest | None = None) -> 
     manifest = manifest or load_manifest(run, round)
     path = RoundPaths(run.path, round).server
     server = load_server(path)
-    same = server.round == round and manifest.finished in (None, server.finished)
+    same = server.round == round and manifest.finished == server.finished
     if not same or server_digest(server) != manifest.server_sha256:
-        raise StoreError(f"{path} is not the state its manifest describes")
+        raise StoreError(f"{path} is not the state that its manifest describes")
     return server
 
 
 def load_index(run: RunFolder, round: int, newest: Path | None = None, sha256: str | None = None) -> MemoryIndex:
-    """Return which files of memory and inbox belong to a checkpoint.
+    """Return the index of the files of memories and inboxes of a checkpoint.
 
-    Where its links.json holds the change of the round alone, those of rounds before are read, back to a whole one.
+    If its links.json holds only the change of the round, read earlier ones too, back to a complete one.
 
     Args:
         run: the run's folder.
         round: the round.
-        newest: its links.json, where it is not in a closed checkpoint.
-        sha256: hex digest that this file must have, where one is known.
+        newest: links.json of the round; None: the one in the closed checkpoint.
+        sha256: hex digest that this file must have; None: it is not known.
 
     Raises:
         StoreError: one of the files is missing, incomplete or changed.
@@ -265,7 +258,7 @@ def load_index(run: RunFolder, round: int, newest: Path | None = None, sha256: s
             if links["since"] != round - 1:
                 raise ValueError(f"it follows round {shown(links['since'])}, expected {round - 1}")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"{path} does not say which files belong to the round: {brief(error)}") from error
+            raise StoreError(f"{path} is damaged, and does not name the files of the round: {brief(error)}") from error
         round -= 1
         path = RoundPaths(run.path, round).links
     for change in reversed(changes):
@@ -274,7 +267,7 @@ def load_index(run: RunFolder, round: int, newest: Path | None = None, sha256: s
 
 
 def load_statistics(paths: RoundPaths, manifest: Manifest) -> Tensors:
-    """Return the tensors that replaced the state's when it was evaluated; empty where none did.
+    """Return the tensors that replaced those of the state in its evaluation; empty if none did.
 
     Raises:
         StoreError: the file is missing or changed.
@@ -285,19 +278,20 @@ def load_statistics(paths: RoundPaths, manifest: Manifest) -> Tensors:
 
 
 def newest_valid(run: RunFolder) -> Checkpoint | None:
-    """Return the newest round that can be read whole; report a broken one in the event log and pass over it."""
+    """Return the newest valid checkpoint; log an event for each damaged one that is skipped."""
     for round in reversed(rounds_done(run)):
         if not has_server(run, round):
             continue  # pruned
         try:
             return load_round(run, round)
         except (StoreError, KeyError, TypeError) as error:
-            run.event("checkpoint_unreadable", round=round, message=f"round {round} is passed over: {error}")
+            message = f"the checkpoint of round {round} is skipped, and the round computed again: {error}"
+            run.event("checkpoint_unreadable", round=round, message=message)
     return None
 
 
 def drop_after(run: RunFolder, round: int) -> None:
-    """Remove what belongs to rounds after `round`: broken checkpoints and their memories."""
+    """Remove the checkpoints and memories of rounds after `round`."""
     for done in rounds_done(run):
         if done > round:
             shutil.rmtree(RoundPaths(run.path, done).checkpoint)
@@ -309,13 +303,13 @@ def drop_after(run: RunFolder, round: int) -> None:
 
 
 class Pruning:
-    """Keeps the newest server states of a run, and only the memory versions that they name.
+    """Removes old server states of a run, and the versions of memories that only they name.
 
-    The folder is looked through once; from then on each round says itself which files it no longer needs.
+    The folder is searched once; later the index of each round names the files that are no longer needed.
 
     Args:
         run: the run's folder.
-        keep: how many server states are kept.
+        keep: number of server states to keep.
     """
 
     def __init__(self, run: RunFolder, keep: int) -> None:
@@ -333,14 +327,14 @@ class Pruning:
             round: tuple(sorted(named[place] - set().union(*named[place + 1 :])))
             for place, round in enumerate(list(self._full)[1:])
         }
-        every: set[str] = set().union(*named)
+        in_use: set[str] = set().union(*named)
         for path in run.memory.rglob("*.safetensors"):
-            if str(path.relative_to(run.path)) not in every:
+            if str(path.relative_to(run.path)) not in in_use:
                 path.unlink(missing_ok=True)
         self._forget_links()
 
     def closed(self, round: int, memory_index: MemoryIndex) -> None:
-        """Remove what is not kept any more after a round has been closed."""
+        """Remove files that are no longer needed once a round is closed."""
         self._full.append(round)
         self._linked.append(round)
         if memory_index.change is None:
@@ -348,25 +342,25 @@ class Pruning:
         self._dropped[round] = memory_index.dropped
         while len(self._full) > self.keep:
             self._forget(self._full.popleft())
-            # Named by the state that went, and by none after it.
+            # Named by the removed state, and by no later one.
             for path in self._dropped.pop(self._full[0], ()):
                 (self.run.path / path).unlink(missing_ok=True)
         self._forget_links()
 
     def _files_of(self, round: int) -> set[str]:
-        """Return the memory files that a kept round names; none where its index is damaged, which an event says.
+        """Return the memory files that a kept round names; log an event and return none if its index is damaged.
 
-        The run resumes from its newest round, which is whole: a damaged older one must not stop it.
+        A damaged older round must not stop the run, which resumes from its newest one.
         """
         try:
             return load_index(self.run, round).files()
         except StoreError as error:
-            message = f"the state of round {round} cannot be gone back to: {error}"
+            message = f"the run cannot return to the state of round {round}: {error}"
             self.run.event("checkpoint_unreadable", round=round, message=message)
             return set()
 
     def _is_whole(self, round: int) -> bool:
-        """Return whether the index of a round stands alone, and does not change that of the round before."""
+        """Return whether the links.json of a round is complete, and not only the change of the round."""
         try:
             return "since" not in read_sealed(RoundPaths(self.run.path, round).links)
         except StoreError:
@@ -379,7 +373,7 @@ class Pruning:
             part.unlink(missing_ok=True)
 
     def _forget_links(self) -> None:
-        """Remove the indices from before the whole one that the oldest state kept goes back to."""
+        """Remove each links.json before the complete one from which the oldest kept state is read."""
         while len(self._whole) > 1 and self._whole[1] <= self._full[0]:
             self._whole.popleft()
         if self._whole and self._whole[0] <= self._full[0]:

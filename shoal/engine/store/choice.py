@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shoal.methods.clustering.cluster_number import Tried
 
 MIN_STABILITY = 0.6
-"""Adjusted Rand index over halves of the samples, below which a number of clusters is not to be trusted."""
+"""Adjusted Rand index between clusterings of two halves of the samples, below which their number is doubtful."""
 
 
 @dataclass(frozen=True)
@@ -16,16 +16,16 @@ class Choice:
 
     Args:
         clusters: the number.
-        rule: why this one, in a sentence.
-        min_clusters, max_clusters: the numbers from and to which clusters were sought.
-        repeats: pairs of halves of the samples.
-        seed: of every draw.
+        rule: why this number, in a sentence.
+        min_clusters, max_clusters: smallest and largest number that was tried.
+        repeats: number of random divisions of the samples into halves.
+        seed: seed of all draws.
         features: what was clustered: `fedsimclr` (features of an encoder) or `samples`.
-        features_run: name of the run that trained the encoder, where there was one.
-        samples: how many samples were clustered.
-        bytes_up, bytes_down: what clients and server would have sent each other for it.
-        curve: every number with its criteria.
-        data_digest, partition_digest, settings_sha256: of what it was chosen for.
+        features_run: name of the run that trained the encoder; None: no encoder was trained.
+        samples: number of samples that were clustered.
+        bytes_up, bytes_down: bytes that clients and server would have sent each other for the choice.
+        curve: every number that was tried, with its criteria.
+        data_digest, partition_digest, settings_sha256: digests of the data, partition and settings of the choice.
     """
 
     clusters: int
@@ -46,7 +46,7 @@ class Choice:
 
     @property
     def doubt(self) -> str | None:
-        """Why this number is not to be trusted, in words that follow a colon; None where nothing speaks against it."""
+        """Why this number is doubtful, as the end of a sentence; None: it is not."""
         stability = next((each.stability for each in self.curve if each.clusters == self.clusters), 1.0)
         if stability < MIN_STABILITY:
             return (

@@ -10,25 +10,24 @@ from shoal.methods.registry import METHODS
 
 
 def client_names(run: RunFolder, numbered: str = "{}") -> list[str]:
-    """Return the name of each client of a run, in the order of their numbers.
+    """Return the name of each client of a run, in the order of their ids.
 
     Args:
         run: the run's folder.
-        numbered: the format of a name made from a client's number, where the data have no names.
+        numbered: format of the name of a client that has only an id.
 
     Returns:
-        The names that the data have for their clients, where the partition follows them, else numbers. A method that
-        pools all samples has one client, `all clients`. A run whose partition is not on this machine any more, or is
-        another one now, gets numbers.
+        The names of the data's own clients if the partition follows them, else names made from the ids. If the
+        partition is missing or has changed, the names are made from the ids too. A method that pools all samples has
+        one client, `all clients`.
     """
-    lineage = run.lineage()
+    if METHODS[run.settings().method.name].pooled:
+        return ["all clients"]
     try:
         record = json.loads((run.folder_of("partition") / "partition.json").read_text())
     except (OSError, ValueError):
         record = {}
-    if METHODS[run.settings().method.name].pooled:
-        return ["all clients"]
-    if record.get("digest") == lineage.partition.digest:
+    if record.get("digest") == run.lineage().partition.digest:
         names = [str(name) for name in record["client_names"]]
         return names or [numbered.format(client) for client in range(record["clients"])]
     clients = run.table("clients")
@@ -38,7 +37,7 @@ def client_names(run: RunFolder, numbered: str = "{}") -> list[str]:
 
 
 def named(names: Sequence[str], client: int) -> str:
-    """Return the name of a client; its number where the list does not reach that far."""
+    """Return the name of a client, or its id if the list is shorter."""
     if client < len(names):
         return names[client]
     return str(client)

@@ -24,10 +24,10 @@ from shoal.methods.contract.message import Message, Tensors
 
 SAMPLES = "samples:"
 """Prefix of the names of index tensors that stand for raw samples."""
-WORTHWHILE = 1 << 18
-"""Bytes of a file from which a thread for it costs less than it saves."""
+MIN_THREAD_BYTES = 1 << 18
+"""Size of a file from which a thread for it saves more time than it costs."""
 PRIVATE = 0o600
-"""The mode of files that hold what a client keeps or sends: nobody but the user reads them."""
+"""The mode of files with messages and memories of clients: only the user may read them."""
 
 
 class StoreError(ShoalError):
@@ -37,16 +37,16 @@ class StoreError(ShoalError):
 
 
 def write_atomic(path: Path, content: bytes, *, sync: bool = True, mode: int = 0o666) -> None:
-    """Write a file beside its place and rename it there, so that a reader never sees half of it.
+    """Write a file under a scratch name and rename it, so that a reader sees the whole file or none.
 
     Args:
-        path: the final place; its folder must exist.
+        path: the file; its folder must exist.
         content: the bytes.
         sync: also wait until they are on the disk.
-        mode: who may read and write it, as far as the umask allows.
+        mode: permissions of the file, from which the umask is subtracted.
 
     Raises:
-        StoreError: the disk is full, or the place cannot be written.
+        StoreError: the disk is full, or the file cannot be written.
     """
     try:
         write_file(path, content, sync=sync, sync_name=False, mode=mode)
@@ -55,15 +55,12 @@ def write_atomic(path: Path, content: bytes, *, sync: bool = True, mode: int = 0
 
 
 def private_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, that nobody but the user may look into.
-
-    One that is there becomes so where it can.
-    """
+    """Make a folder, and missing ones above it, that only the user may open; an existing one becomes private too."""
     if not folder.parent.exists():
         private_folder(folder.parent)
     folder.mkdir(exist_ok=True, mode=0o700)
     if folder.stat().st_mode & 0o077:
-        with contextlib.suppress(OSError):  # another user's, or a file system without modes
+        with contextlib.suppress(OSError):  # it is another user's, or its file system has no modes
             folder.chmod(0o700)
 
 
@@ -71,33 +68,33 @@ def disk_error(path: Path, error: OSError) -> StoreError:
     """Return the error for a failure to write `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreError(
-            f"the disk is full: {path} could not be written. Nothing finished is lost: free some space, then go on "
+            f"the disk is full: {path} could not be written. Finished rounds are safe: free some space, then resume "
             "with `shoal run --resume RUN`"
         )
     return StoreError(f"{path} could not be written: {error.strerror or error}")
 
 
 def write_json(path: Path, value: Any, *, sync: bool = True, mode: int = 0o666) -> None:
-    """Write a JSON value atomically, of an object one entry a line."""
+    """Write a JSON value atomically; each entry of an object has a line."""
     if not isinstance(value, dict):
         text = json.dumps(value, sort_keys=True)
     else:
-        # An indent would bring in the encoder that is written in Python, which takes ten times as long.
+        # With an indent `json` uses an encoder that is written in Python and takes ten times as long.
         entries = (json.dumps({name: value[name]}, sort_keys=True)[1:-1] for name in sorted(value))
         text = "{\n" + ",\n".join(entries) + "\n}"
     write_atomic(path, f"{text}\n".encode(), sync=sync, mode=mode)
 
 
 def write_sealed(path: Path, record: dict[str, Any], *, sync: bool = True, mode: int = 0o666) -> None:
-    """Write a JSON object atomically, with a digest of itself."""
+    """Write a JSON object atomically, with a digest of its entries."""
     write_json(path, sealed(record), sync=sync, mode=mode)
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """Read a JSON object, and compare it with the digest that it carries; one without a digest is taken as it is.
+    """Read a JSON object, and compare it with the digest in it, if it has one.
 
     Raises:
-        StoreError: missing, not JSON, or changed since it was written.
+        StoreError: it is missing, not JSON, or changed since it was written.
     """
     try:
         return unsealed(read_json(path))
@@ -109,16 +106,12 @@ def read_json(path: Path) -> Any:
     """Read a JSON value.
 
     Raises:
-        StoreError: missing, or not JSON.
+        StoreError: it is missing, or not JSON.
     """
     try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        raise StoreError(f"{path} is missing") from None
+        return json.loads(read_file(path).decode())
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not JSON ({brief(error)})") from error
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def save_tensors(
@@ -134,14 +127,14 @@ def save_tensors(
 
 def tensor_bytes(tensors: Mapping[str, Tensor], facts: Any = None) -> bytes:
     """Return tensors by name, and a JSON value, as the bytes of a safetensors file."""
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     storages: set[int] = set()
-    for name, tensor in plain.items():
-        # The format has no two names for one memory: the second gets a copy.
+    for name, tensor in on_cpu.items():
+        # The format refuses two names for the same memory: the second gets a copy.
         if tensor.untyped_storage().data_ptr() in storages:
-            plain[name] = tensor.clone()
+            on_cpu[name] = tensor.clone()
         storages.add(tensor.untyped_storage().data_ptr())
-    return safetensors.torch.save(plain, {"facts": json.dumps(facts)})
+    return safetensors.torch.save(on_cpu, {"facts": json.dumps(facts)})
 
 
 def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> tuple[Tensors, Any]:
@@ -149,16 +142,13 @@ def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | N
 
     Args:
         path: the file.
-        device: where the tensors are wanted.
-        sha256: hex digest that the file must have, where one is known.
+        device: device of the tensors.
+        sha256: hex digest that the file must have; None: it is not known.
 
     Raises:
-        StoreError: missing, truncated, not a safetensors file, or with another digest.
+        StoreError: it is missing, truncated, not a safetensors file, or has another digest.
     """
-    # Read once, for the digest and for the tensors: of small files that costs less than to open them twice.
-    content = read_file(path)
-    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-        raise changed(path)
+    content = read_file(path, sha256)
     try:
         tensors = safetensors.torch.load(content)
         length = int.from_bytes(content[:8], "little")  # of the header, which is JSON
@@ -166,37 +156,33 @@ def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | N
         facts = json.loads(metadata.get("facts", "null"))
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} cannot be read: {brief(error)}") from error
-    # The library gives them in another order each time, and sums over them have bits by their order.
+    # Sorted, because the library returns them in any order, and the bits of sums depend on the order.
     return {name: tensors[name].to(device) for name in sorted(tensors)}, facts
 
 
 def save_message(path: Path, message: Message) -> str:
-    """Write a message or memory of a client; the sha256 of what was to be written, in hex.
+    """Write a message or memory of a client, and return the hex sha256 of its bytes.
 
-    Not synced: what is lost with the power is computed again.
+    The file is not synced: if a power cut loses it, the client is trained again.
     """
     samples = {SAMPLES + name: index for name, index in message.samples.items()}
     content = tensor_bytes({**message.tensors, **samples}, message.facts)
     digest = hashlib.sha256()
-    if len(content) < WORTHWHILE:
+    if len(content) < MIN_THREAD_BYTES:
         digest.update(content)
         write_atomic(path, content, sync=False, mode=PRIVATE)
-    else:  # writing waits for the disk, and lets the digest be computed meanwhile
-        beside = threading.Thread(target=digest.update, args=(content,))
-        beside.start()
+    else:  # compute the digest while this thread waits for the disk
+        thread = threading.Thread(target=digest.update, args=(content,))
+        thread.start()
         try:
             write_atomic(path, content, sync=False, mode=PRIVATE)
         finally:
-            beside.join()
+            thread.join()
     return digest.hexdigest()
 
 
 def load_message(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> Message:
-    """Read a message; arguments as of `load_tensors`.
-
-    Raises:
-        StoreError: see `load_tensors`.
-    """
+    """Read a message; arguments and errors as of `load_tensors`."""
     tensors, facts = load_tensors(path, device, sha256)
     samples = {k.removeprefix(SAMPLES): t for k, t in tensors.items() if k.startswith(SAMPLES)}
     return Message({k: t for k, t in tensors.items() if not k.startswith(SAMPLES)}, facts, samples)
@@ -217,17 +203,15 @@ def load_server(path: Path, device: torch.device | str = "cpu") -> Server:
     """Read a server state.
 
     Raises:
-        StoreError: see `load_tensors`.
+        StoreError: see `load_tensors`; or the file has an older layout.
     """
     tensors, record = load_tensors(path, device)
-    missing = "model" not in record
-    if missing:
-        raise StoreError(f"{path} is of an older layout, which does not tell the model from the rest: run it again")
-    parts = {True: dict[str, Tensor](), False: dict[str, Tensor]()}
+    if "model" not in record:
+        raise StoreError(f"{path} has an older layout, which does not say which tensors the model has: run it again")
     names = set(record["model"])
-    for name, tensor in tensors.items():
-        parts[name in names][name] = tensor
-    return Server(parts[True], parts[False], record["facts"], record["round"], record["finished"])
+    model = {name: tensor for name, tensor in tensors.items() if name in names}
+    state = {name: tensor for name, tensor in tensors.items() if name not in names}
+    return Server(model, state, record["facts"], record["round"], record["finished"])
 
 
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
@@ -249,32 +233,39 @@ def server_digest(server: Server) -> str:
 
 
 def check_digest(path: Path, sha256: str | None) -> None:
-    """Compare a file with the digest that is known of it; None: nothing is known.
+    """Compare a file with its recorded digest; None: none was recorded.
 
     Raises:
-        StoreError: it is missing, or has other bytes.
+        StoreError: it is missing, or has another digest.
     """
-    if sha256 is not None and hashlib.sha256(read_file(path)).hexdigest() != sha256:
-        raise changed(path)
+    if sha256 is not None:
+        read_file(path, sha256)
 
 
-def changed(path: Path) -> StoreError:
-    """Return the error for a file whose digest is not the one that is known of it."""
+def changed_error(path: Path) -> StoreError:
+    """Return the error for a file that does not have its recorded digest."""
     return StoreError(f"{path} has been changed or damaged since it was written (its digest is another)")
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: Path, sha256: str | None = None) -> bytes:
     """Read all bytes of a file.
 
+    Args:
+        path: the file.
+        sha256: hex digest that it must have; None: it is not known.
+
     Raises:
-        StoreError: it is missing, or cannot be read.
+        StoreError: it is missing, cannot be read, or has another digest.
     """
     try:
-        return path.read_bytes()
+        content = path.read_bytes()
     except FileNotFoundError:
         raise StoreError(f"{path} is missing") from None
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        raise changed_error(path)
+    return content
 
 
 def file_digest(path: Path, new: Callable[[], Any] = hashlib.sha256) -> str:

@@ -1,6 +1,6 @@
-"""Sets of vectors that an encoder made of a set of images, and the way back to the images.
+"""Embedded sets: vectors that an encoder computed from a set of images; and the way back to the images.
 
-The manifest of such a set has the entry `embedded` in its `extra`: `EmbeddedFrom`.
+The manifest of an embedded set has an `EmbeddedFrom` as the entry `embedded` of its `extra`.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from shoal.data.prepared import DataSpec, Manifest, Prepared, open_prepared
 from shoal.data.remedy import EMBEDDED
 from shoal.models.frozen import EncoderVersion
 
-DRAWN = ("image", "series")
-"""Kinds of data of which a sample can be drawn."""
-PREFIX = "embedding_"
-"""The columns of a table of such vectors are called embedding_0, embedding_1, and so on."""
+DRAWABLE_KINDS = ("image", "series")
+"""Kinds of data whose samples can be drawn."""
+COLUMN_PREFIX = "embedding_"
+"""Prefix of the columns of a table of such vectors: embedding_0, embedding_1, and so on."""
 
 
 @dataclass(frozen=True)
 class EmbeddedFrom:
-    """Where the vectors of a set come from.
+    """The origin of the vectors of a set.
 
     Attributes:
-        images: the name of the set of images.
-        digest: of its bytes.
-        shape: of an image.
-        on_odd: what is done with new images of another size: `resize` or `skip`.
-        encoder: what made vectors of them.
-        device: where: cpu or cuda, whose last bits differ.
+        images: name of the set of images.
+        digest: digest of that set.
+        shape: shape of an image.
+        on_odd: what to do with new images of another size: `resize` or `skip`.
+        encoder: the encoder.
+        device: where it computed: cpu or cuda, whose last bits differ.
         layer_widths: as of `DataSpec`.
     """
 
@@ -50,7 +50,7 @@ class EmbeddedFrom:
 
 
 def embedded_from(manifest: Manifest) -> EmbeddedFrom | None:
-    """Return where the vectors of a set come from; None for a set that no encoder made.
+    """Return the origin of the vectors of a set; None for a set that is not embedded.
 
     Raises:
         DataError: the entry in the manifest is damaged.
@@ -60,40 +60,42 @@ def embedded_from(manifest: Manifest) -> EmbeddedFrom | None:
     try:
         return record_from_json(EmbeddedFrom, manifest.extra[EMBEDDED])
     except BadRecord as error:
-        raise DataError(f"the manifest of {manifest.name!r} does not say what it was embedded from: {error}") from None
+        raise DataError(
+            f"the manifest of {manifest.name!r} is damaged: its entry {EMBEDDED!r} does not name the images: {error}"
+        ) from None
 
 
 def images_behind(prepared: Prepared) -> Prepared | None:
-    """Return the set with the images of a set's samples: itself, also of windows, or what it was embedded from.
+    """Return the set that shows the samples of a set: itself if they can be drawn, else the images before embedding.
 
-    A set of images that has grown since still has the images that were embedded, with the same numbers.
+    A set of images that has grown since still has the embedded images, with the same numbers.
 
     Returns:
-        None where the set has no images, or the images are missing or have changed (`why_no_images`).
+        None: the set has no images, or its images are missing or have changed (`why_no_images`).
     """
-    if prepared.manifest.kind in DRAWN:
+    if prepared.manifest.kind in DRAWABLE_KINDS:
         return prepared
     origin = embedded_from(prepared.manifest)
     if origin is None:
         return None
-    found = _present(prepared, origin)
-    if found is None or not _holds(found.manifest, origin):
+    found = _image_set(prepared, origin)
+    if found is None or not _contains(found.manifest, origin):
         return None
     return found
 
 
 def why_no_images(prepared: Prepared) -> str | None:
-    """Return why the images behind an embedded set cannot be shown; None for other sets, and where they can."""
+    """Return why the images of an embedded set cannot be shown; None if they can, and for other sets."""
     origin = embedded_from(prepared.manifest)
     if origin is None or images_behind(prepared) is not None:
         return None
-    if _present(prepared, origin) is None:
+    if _image_set(prepared, origin) is None:
         return f"the images of {prepared.manifest.name!r} are not shown: the set {origin.images!r} is not here"
     return f"the images of {prepared.manifest.name!r} are not shown: {changed_images(prepared)}"
 
 
 def changed_images(prepared: Prepared) -> str:
-    """Return the sentence about the images of an embedded set that are no longer those that were embedded."""
+    """Return the sentence that the images of an embedded set have changed."""
     name = prepared.manifest.name
     origin = embedded_from(prepared.manifest)
     assert origin is not None
@@ -104,23 +106,23 @@ def changed_images(prepared: Prepared) -> str:
 
 
 def is_stale(prepared: Prepared) -> bool:
-    """Return whether the images that a set was embedded from have changed, or grown, since."""
+    """Return whether the images of an embedded set have changed, or become more, since they were embedded."""
     origin = embedded_from(prepared.manifest)
     if origin is None:
         return False
-    found = _present(prepared, origin)
+    found = _image_set(prepared, origin)
     return found is not None and found.manifest.digest != origin.digest
 
 
-def _present(prepared: Prepared, origin: EmbeddedFrom) -> Prepared | None:
-    """Return the set of that name in the same store; None where it is missing or damaged."""
+def _image_set(prepared: Prepared, origin: EmbeddedFrom) -> Prepared | None:
+    """Return the set of images of an embedded set, from the same store; None if it is missing or damaged."""
     try:
         return open_prepared(store_folder(prepared.folder.parent.parent, origin.images))
     except DataError:
         return None
 
 
-def _holds(manifest: Manifest, origin: EmbeddedFrom) -> bool:
-    """Return whether a set is the one that was embedded, or was appended to that one."""
+def _contains(manifest: Manifest, origin: EmbeddedFrom) -> bool:
+    """Return whether a set of images is the one that was embedded, or that one with more images."""
     earlier = [version["digest"] for version in manifest.extra.get(VERSIONS, [])]
     return origin.digest in (manifest.digest, *earlier)

@@ -1,4 +1,4 @@
-"""A client's finished work of a round: what its done-file says, and what is read back from it."""
+"""A client's finished work in a round, as its done-file describes it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from shoal.methods.contract.base import Update
 
 @dataclass(frozen=True)
 class FinishedWork:
-    """What a client did in a round (done-3.json). Its tensors are in files beside the done-file.
+    """A client's work in a round (done-3.json); its tensors are in files beside the done-file.
 
     Args:
         client: the client's id.
-        samples: how many training samples it has.
-        bytes_up: size of its message to the server, as `Message.size` counts it; `bytes_down` of the one it got.
+        samples: number of its training samples.
+        bytes_up: size of its message to the server, as `Message.size` counts it.
+        bytes_down: size of the message from the server.
         bytes_d2d: size of all its messages to other clients.
-        metrics: the client's own, by name.
+        metrics: its own metrics, by name.
         peers: size in bytes of the message to each other client.
-        files: names of files in the round's work folder by what they hold: update, memory, peer-CLIENT.
-        sha256: hex digest of each file, by its name.
-        seconds: how long the work took.
-        norm: how much its message changes the model (`shoal.methods.contract.declared.change_norm`), where a worker
+        files: names of files in the round's work folder, by content: update, memory, peer-CLIENT.
+        sha256: hex digest of each file, by name.
+        seconds: time of the work.
+        norm: how much its message changes the model (`shoal.methods.contract.declared.change_norm`); None: no worker
             summed it.
     """
 
@@ -46,12 +47,12 @@ class FinishedWork:
 
     @property
     def update(self) -> str:
-        """File of the message to the server, or of the sum that it is in."""
+        """File of the message to the server, or of the sum that contains it."""
         return self.files["update"]
 
     @property
     def memory(self) -> str | None:
-        """File of the new private memory; None where it did not change."""
+        """File of the new private memory; None: it did not change."""
         return self.files.get("memory")
 
     def peer(self, client: int) -> str:
@@ -70,17 +71,16 @@ class FinishedWork:
         """Return the work that a done-file describes.
 
         Raises:
-            KeyError, TypeError: an entry is missing, or unknown. ValueError: a file lies elsewhere than among the
-                round's work.
+            KeyError, TypeError: an entry is missing, or unknown. ValueError: a file is not in the round's work folder.
         """
         for name in (*plain["files"].values(), *plain["sha256"]):
             if not isinstance(name, str) or Path(name).name != name:
-                raise ValueError(f"{shown(name)} is no name of a file")
+                raise ValueError(f"{shown(name)} is not the name of a file")
         return cls(**{**plain, "peers": {int(peer): size for peer, size in plain["peers"].items()}})
 
 
 def read_done_file(run: RunFolder, round: int, client: int) -> FinishedWork | None:
-    """Read the done-file of a client; None where it is missing or damaged. The files that it names are not read."""
+    """Read the done-file of a client, but not the files that it names; None if it is missing or damaged."""
     try:
         done = FinishedWork.from_json(read_sealed(RoundPaths(run.path, round).done(client)))
         whole = done.client == client and done.sha256.keys() == set(done.files.values())
@@ -92,7 +92,7 @@ def read_done_file(run: RunFolder, round: int, client: int) -> FinishedWork | No
 
 
 def finished_work(run: RunFolder, round: int, client: int) -> FinishedWork | None:
-    """Return what a client finished in a round that was cut short; None where a file of it is missing or damaged."""
+    """Return a client's finished work in an interrupted round; None if one of its files is missing or damaged."""
     done = read_done_file(run, round, client)
     if done is None:
         return None
@@ -107,24 +107,24 @@ def finished_work(run: RunFolder, round: int, client: int) -> FinishedWork | Non
 
 
 def forget_work(run: RunFolder, round: int, done: FinishedWork) -> None:
-    """Remove what a client answered in a round: the done-file first, since without it the rest does not count."""
+    """Remove a client's answer in a round: the done-file first, since without it the other files do not count."""
     paths = RoundPaths(run.path, round)
     for path in (paths.done(done.client), *(paths.work / name for name in done.files.values())):
         path.unlink(missing_ok=True)
 
 
 def load_update(run: RunFolder, round: int, done: FinishedWork) -> Update:
-    """Read a finished client's update for `aggregate`; peer messages and memory stay in their files.
+    """Read a finished client's update for `aggregate`, without its memory and its messages to peers.
 
     Raises:
-        StoreError: the file is not the one that the client's work ended with.
+        StoreError: the file is missing, or has another digest.
     """
     message = load_message(RoundPaths(run.path, round).work / done.update, sha256=done.sha256[done.update])
     return Update(message, metrics=dict(done.metrics), client=done.client)
 
 
-def accepted(run: RunFolder, round: int, done: list[FinishedWork], refused: Container[int]) -> list[FinishedWork]:
-    """Return the work of the clients whose answers are not refused; remove that of the others."""
+def drop_refused(run: RunFolder, round: int, done: list[FinishedWork], refused: Container[int]) -> list[FinishedWork]:
+    """Return the work of the clients whose answers are not refused, and remove the files of the others."""
     for each in done:
         if each.client in refused:
             forget_work(run, round, each)

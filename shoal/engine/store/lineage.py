@@ -1,4 +1,4 @@
-"""Where a run comes from: code, data, partition, settings, machine; from any number one can walk back to the bytes."""
+"""The lineage of a run: the code, data, partition, settings and machine from which every number of it follows."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from shoal.models.frozen import EncoderVersion, encoder_version, is_pretrained
 PACKAGES = ("shoal", "torch", "torchvision", "numpy", "pandas", "scikit-learn", "prefect", "mlflow", "dvc")
 
 _SCP = re.compile(r"[\w.-]+@(?P<host>[\w.-]+):(?P<path>[^/].*)")
-"""An address as scp writes it: user@host:path."""
+"""An address in the form of scp: user@host:path."""
 
 
 @dataclass(frozen=True)
 class GitState:
-    """The code that was run; every entry is None outside git.
+    """The version of the code; outside git every entry is None.
 
     Args:
         commit: hash of the commit.
-        dirty: whether the tree differed from it.
-        page: where a browser finds the commit, if it has a web page.
+        dirty: whether the working tree differed from it.
+        page: web page of the commit; None: it has none.
     """
 
     commit: str | None
@@ -55,12 +55,12 @@ class DataVersion:
     """The prepared data set of a run.
 
     Args:
-        name: of the set.
-        folder: where it lies, relative to the home where it lies below it.
+        name: name of the set.
+        folder: its folder; relative to the home if it lies below it.
         digest: sha256 of its arrays.
-        dvc: the md5 that DVC gives its folder.
-        source: where the set comes from.
-        subset: what part of the set it is; empty for a complete one.
+        dvc: the md5 that DVC computes of its folder.
+        source: origin of the set.
+        subset: the part of the set that was prepared; empty: all of it.
     """
 
     name: str
@@ -82,7 +82,7 @@ class PartitionVersion:
 
 @dataclass(frozen=True)
 class FlowRun:
-    """The Prefect flow run that worked on a run last: its id, and its page where it has one."""
+    """The Prefect flow run that worked on a run last: its id, and its web page, if it has one."""
 
     flow_run: str
     page: str | None
@@ -94,9 +94,9 @@ class StartingState:
 
     Args:
         run: name of the other run.
-        round: the round after which it had that state.
+        round: the round of the state.
         server_sha256: digest of the state.
-        file_sha256: digest of the file that keeps it in the folder of the run that started from it.
+        file_sha256: digest of the file of the state in the folder of the new run.
     """
 
     run: str
@@ -107,7 +107,7 @@ class StartingState:
 
 @dataclass(frozen=True)
 class Environment:
-    """What computes: code, machine, and the version of each package by its name."""
+    """The code, the machine, and the version of each package by name."""
 
     git: GitState
     hardware: Machine
@@ -116,7 +116,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Lineage:
-    """Where a run comes from; lineage.json holds it.
+    """The origin of a run, kept in lineage.json.
 
     Args:
         git: the code.
@@ -126,16 +126,16 @@ class Lineage:
         resolved: device and precision.
         hardware: the machine.
         versions: of the packages that decide the numbers or the records, by name.
-        id: a random number, the same wherever the run's folder lies.
+        id: a random number, which stays the same if the run's folder is moved.
         settings_file_sha256: digest of settings.yaml.
-        clusters_chosen: how `model.clusters: auto` was settled.
-        method_chosen: how `method.name: auto` was settled.
-        origin: the state that the run started from; None: the method's own.
-        encoder: the pretrained encoder that it uses; None: it uses none.
+        clusters_chosen: the choice for `model.clusters: auto`.
+        method_chosen: the choice for `method.name: auto`.
+        origin: the state of another run from which this one started; None: it started from the method's own.
+        encoder: the pretrained encoder; None: the run uses none.
         prefect: the flow run that worked on it last.
         mlflow_run: id of its run in MLflow.
         mlflow_uri: address of that MLflow, without secrets.
-        mlflow_parent: id of the MLflow run that it is nested under.
+        mlflow_parent: id of the MLflow run under which it is nested.
     """
 
     git: GitState
@@ -158,41 +158,37 @@ class Lineage:
 
     @property
     def encoder_sha256(self) -> str:
-        """Digest that the weights of the run's pretrained encoder have; empty where it uses none."""
+        """Digest of the weights of the run's pretrained encoder; empty: it uses none."""
         if self.encoder is None:
             return ""
         return self.encoder.sha256
 
     @property
     def environment(self) -> Environment:
-        """What computed the run."""
+        """The environment in which the run was started."""
         return Environment(self.git, self.hardware, self.versions)
 
     def with_folders(self, data: str, partition: str) -> Lineage:
-        """Return the lineage of the same run on a copy of its data and partition in these folders."""
+        """Return the same lineage with other folders of data and partition, which hold copies."""
         moved_data = replace(self.data, folder=data)
         return replace(self, data=moved_data, partition=replace(self.partition, folder=partition))
 
 
 def dvc_hash(path: Path) -> str:
-    """Return the md5 that DVC gives a file or a folder.
+    """Return the md5 that DVC computes of a file or a folder, so that a run without DVC names data as `dvc.lock` does.
 
-    A folder's is the md5 of the JSON list of its files' md5 and relative paths, with the suffix `.dir`; so a run
-    names the same data as `dvc.lock`, and needs no DVC to do so.
+    For a folder this is the md5 of the JSON list of its files' md5 and relative paths, with the suffix `.dir`.
     """
     if path.is_file():
         return file_digest(path, hashlib.md5)
     files = sorted(p for p in path.rglob("*") if p.is_file())
-    listed = [{"md5": file_digest(p, hashlib.md5), "relpath": p.relative_to(path).as_posix()} for p in files]
-    listed.sort(key=lambda entry: entry["relpath"])
-    return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"
+    entries = [{"md5": file_digest(p, hashlib.md5), "relpath": p.relative_to(path).as_posix()} for p in files]
+    entries.sort(key=lambda entry: entry["relpath"])
+    return hashlib.md5(json.dumps(entries, sort_keys=True).encode()).hexdigest() + ".dir"
 
 
 def git_state(root: Path) -> GitState:
-    """Return the commit at `root`, whether the tree differs from it, and its web page, if it has one.
-
-    All are None outside git.
-    """
+    """Return the commit at `root`, whether the working tree differs from it, and its web page."""
 
     def git(*arguments: str) -> str | None:
         try:
@@ -210,11 +206,11 @@ def git_state(root: Path) -> GitState:
 
 
 def commit_page(remote: str | None, commit: str) -> str | None:
-    """Return where a browser finds a commit; None where the repository was cloned from a folder, or from nowhere.
+    """Return the web page of a commit; None if the repository has no remote, or one that is a folder.
 
     Args:
-        remote: the address that the repository was cloned from.
-        commit: its hash.
+        remote: address of the remote.
+        commit: hash of the commit.
 
     >>> commit_page("git@host.example:team/federation.git", "1a2b")
     'https://host.example/team/federation/commit/1a2b'
@@ -228,7 +224,7 @@ def commit_page(remote: str | None, commit: str) -> str | None:
     if address.scheme not in ("http", "https", "ssh") or not address.hostname:
         return None
     path = address.path.strip("/").removesuffix(".git")
-    if address.scheme == "ssh":  # whose port is not that of the page
+    if address.scheme == "ssh":  # its port is not that of the page
         return f"https://{address.hostname}/{path}/commit/{commit}"
     host = address.netloc.rpartition("@")[2]
     return f"{address.scheme}://{host}/{path}/commit/{commit}"
@@ -245,13 +241,13 @@ def versions() -> dict[str, str]:
     return found
 
 
-def here() -> Environment:
-    """Return the code, the machine and the packages at hand."""
+def current_environment() -> Environment:
+    """Return the code, machine and packages of this process."""
     return Environment(git_state(Path(__file__).parent), describe(), versions())
 
 
 def changes_since(before: Lineage) -> list[str]:
-    """Return how code and packages differ from those that a run was started with, each in a few words."""
+    """Return how code and packages differ from those with which a run was started, each in a few words."""
     found = []
     now = versions()
     for name in PACKAGES:
@@ -267,16 +263,16 @@ def changes_since(before: Lineage) -> list[str]:
 def make_lineage(
     settings: Settings, prepared: Prepared, partition_folder: Path, partition: Partition, resolved: Resolved
 ) -> Lineage:
-    """Return where a run comes from that is about to start.
+    """Return the lineage of a new run.
 
     Args:
-        settings: of the run.
+        settings: settings of the run.
         prepared: its data set.
         partition_folder, partition: its partition.
-        resolved: device and precision, as settled for this run.
+        resolved: its device and precision.
     """
     manifest = prepared.manifest
-    environment = here()
+    environment = current_environment()
     return Lineage(
         git=environment.git,
         data=DataVersion(
@@ -297,7 +293,7 @@ def make_lineage(
 
 
 def encoder_of_run(settings: Settings, prepared: Prepared) -> EncoderVersion | None:
-    """Return the pretrained encoder that a run uses; None where it uses none.
+    """Return the pretrained encoder that a run uses; None if it uses none.
 
     Raises:
         EncoderError: it is not installed.

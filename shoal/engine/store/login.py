@@ -1,4 +1,4 @@
-"""The login of the pages that `shoal serve` starts: made once for a home, and kept where only its user can read it."""
+"""The login of the pages that `shoal serve` starts: made once for each home, in a file that only its user can read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from shoal.engine.settings import places
 from shoal.engine.store.private_file import make_private, read_private
 
 SERVER_AUTH = "PREFECT_SERVER_API_AUTH_STRING"
-"""`user:password` that Prefect's server, and MLflow's page beside it, ask for; a user may set it."""
+"""Environment variable with the `user:password` that Prefect's server and the MLflow page require."""
 CLIENT_AUTH = "PREFECT_API_AUTH_STRING"
-"""`user:password` that Prefect's clients give."""
+"""Environment variable with the `user:password` that Prefect's clients send."""
 USER = "shoal"
 PASSWORD_BYTES = 24
 LOGIN = re.compile(r"[^:\s]+:\S+")
@@ -26,7 +26,7 @@ class LoginError(ShoalError):
 
 
 def known_login() -> str | None:
-    """Return the home's `user:password`; None where none was made yet.
+    """Return the home's `user:password`; None before `shoal serve` has made one.
 
     Raises:
         PrivateFileError: others can read or write the file. LoginError: it holds no login.
@@ -36,12 +36,12 @@ def known_login() -> str | None:
     if text is None:
         return None
     if not LOGIN.fullmatch(text.strip()):
-        raise LoginError(f"{path} holds no user:password: remove it, and `shoal serve` makes a new one")
+        raise LoginError(f"{path} does not hold user:password: remove it, and `shoal serve` makes a new one")
     return text.strip()
 
 
 def own_login() -> str:
-    """Return `user:password` for the pages of `shoal serve`: the user's, the home's, or a new one that is kept.
+    """Return `user:password` for the pages of `shoal serve`: from the environment, of the home, or a new one.
 
     Raises:
         PrivateFileError: others can read or write the file. LoginError: a login cannot be used.
@@ -55,14 +55,14 @@ def own_login() -> str:
         make_private(places.login(), f"{USER}:{secrets.token_urlsafe(PASSWORD_BYTES)}\n")
     login = known_login()
     if login is None:
-        raise LoginError(f"{places.login()} was removed while it was made: start again")
+        raise LoginError(f"{places.login()} was removed just after it was made: start again")
     return login
 
 
-def is_of_this_machine(url: str) -> bool:
+def is_local_url(url: str) -> bool:
     """Return whether an address names this machine, so that what is sent there does not leave it.
 
-    >>> is_of_this_machine("http://127.0.0.1:4200/api"), is_of_this_machine("https://prefect.example.org/api")
+    >>> is_local_url("http://127.0.0.1:4200/api"), is_local_url("https://prefect.example.org/api")
     (True, False)
     """
     try:

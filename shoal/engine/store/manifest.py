@@ -1,4 +1,4 @@
-"""The manifest of a round: its metrics, what each client did, and what it took. It is kept for every round."""
+"""The manifest of a round: its metrics, a row for each client, and the time of each step; kept for every round."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from shoal.methods.contract.declared import MAX_INT64, MIN_INT64, fits, short
 
 
 class MetricNameTaken(ShoalError):
-    """A client's metric has the name of something that the engine counts itself."""
+    """A client's metric has the name of a column that the engine fills."""
 
 
 COUNTED = ("round", "client", "samples", "bytes_up", "bytes_down", "bytes_d2d", "seconds")
-"""The first columns of the table of clients; the clients' own metrics follow, by name."""
+"""The first columns of the table of clients, which the engine fills; the clients' own metrics follow, by name."""
 
 
 def check_metric_names(metrics: Mapping[str, float]) -> None:
-    """Refuse metrics with the names of what the engine counts.
+    """Refuse metrics with the names of columns that the engine fills.
 
     Raises:
         MetricNameTaken: names them.
@@ -29,20 +29,20 @@ def check_metric_names(metrics: Mapping[str, float]) -> None:
     taken = sorted(metrics.keys() & set(COUNTED))
     if taken:
         raise MetricNameTaken(
-            f"a client's metric may not be called {' or '.join(map(repr, taken))}: the engine counts that itself; "
+            f"a client's metric must not be called {' or '.join(map(repr, taken))}, which the engine counts itself: "
             "give it another name in the method"
         )
 
 
 MAX_METRICS = 100
-"""Metrics that a client may report, at most."""
+"""Most metrics that a client may report."""
 METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,99}")
 
 
-def odd_metrics(metrics: Mapping[str, float]) -> str | None:
-    """Return why a client's metrics fit no table; None where they do.
+def metrics_fault(metrics: Mapping[str, float]) -> str | None:
+    """Return why a client's metrics do not fit into a table; None if they do.
 
-    What is not finite does: honest work may diverge. Whole numbers fit where 64 bits hold them.
+    NaN and infinite values fit, since honest work may diverge; whole numbers must have at most 64 bits.
     """
     if not isinstance(metrics, Mapping):
         return f"{short(metrics)}, expected numbers by name"
@@ -50,7 +50,7 @@ def odd_metrics(metrics: Mapping[str, float]) -> str | None:
         return f"{len(metrics)} metrics, expected at most {MAX_METRICS}"
     for name, value in metrics.items():
         if not (isinstance(name, str) and METRIC_NAME.fullmatch(name)):
-            return f"{shown(name)} is no name of a metric: expected up to 100 letters, digits, and _ . / -"
+            return f"{shown(name)} is not the name of a metric: expected up to 100 letters, digits, and _ . / -"
         if isinstance(value, bool) or not isinstance(value, int | float):
             return f"{name!r} is {shown(value)}, expected a number"
         if isinstance(value, int) and not fits(value):
@@ -58,12 +58,12 @@ def odd_metrics(metrics: Mapping[str, float]) -> str | None:
     return None
 
 
-def odd_counts(done: FinishedWork, samples: int) -> str | None:
+def counts_fault(done: FinishedWork, samples: int) -> str | None:
     """Return what is wrong with the counts of a client's finished work; None: nothing.
 
     Args:
-        done: as a worker answered it: any value may be wrong.
-        samples: how many training samples the client has.
+        done: the answer of a worker, in which any value may be wrong.
+        samples: number of the client's training samples.
     """
     if type(done.client) is not int or not 0 <= done.client <= MAX_INT64:
         return f"client is {short(done.client)}, expected a whole number"
@@ -74,7 +74,7 @@ def odd_counts(done: FinishedWork, samples: int) -> str | None:
         if type(size) is not int or not 0 <= size <= MAX_INT64:
             return f"{name} is {short(size)}, expected a whole number from 0 to {MAX_INT64}"
     for name, value in (("seconds", done.seconds), ("norm", 0.0 if done.norm is None else done.norm)):
-        # An int is looked at first: one of hundreds of digits is no float.
+        # Compared as they are: a whole number of hundreds of digits cannot become a float.
         number = not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value <= MAX_INT64
         if not number:
             return f"{name} is {short(value)}, expected a number from 0 to {MAX_INT64}"
@@ -83,15 +83,15 @@ def odd_counts(done: FinishedWork, samples: int) -> str | None:
 
 @dataclass(frozen=True)
 class ClientRow:
-    """What a client did in a round.
+    """The row of a client in a round.
 
     Args:
         round: the round.
         client: the client's id.
-        samples: how many training samples it has.
-        bytes_up: to the server; `bytes_down` from it, `bytes_d2d` to other clients.
-        seconds: how long its work took.
-        metrics: its own, by name.
+        samples: number of its training samples.
+        bytes_up, bytes_down, bytes_d2d: bytes that it sent to the server, got from it, and sent to other clients.
+        seconds: time of its work.
+        metrics: its own metrics, by name.
     """
 
     round: int
@@ -104,18 +104,18 @@ class ClientRow:
     metrics: Mapping[str, float]
 
     @classmethod
-    def of_work(cls, round: int, done: FinishedWork) -> ClientRow:
+    def from_work(cls, round: int, done: FinishedWork) -> ClientRow:
         """Return the row of a client's finished work."""
         sizes = done.bytes_up, done.bytes_down, done.bytes_d2d
         return cls(round, done.client, done.samples, *sizes, done.seconds, done.metrics)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a row of the table of clients; its columns have one order, from memory and from a file."""
+        """Return a row of the table of clients, with the columns always in the same order."""
         return {name: getattr(self, name) for name in COUNTED} | dict(sorted(self.metrics.items()))
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> ClientRow:
-        """Return what such a row holds."""
+        """Return the row from its JSON."""
         metrics = {name: value for name, value in plain.items() if name not in COUNTED}
         return cls(metrics=metrics, **{name: plain[name] for name in COUNTED})
 
@@ -135,13 +135,13 @@ class PeerBytes:
 
     @classmethod
     def from_json(cls, plain: dict[str, int]) -> PeerBytes:
-        """Return what such a row holds."""
+        """Return the row from its JSON."""
         return cls(plain["round"], plain["from"], plain["to"], plain["bytes"])
 
 
 @dataclass(frozen=True)
 class RoundSeconds:
-    """How many seconds the parts of a round took, and the round."""
+    """The seconds of each step of a round, and of the whole round."""
 
     train: float
     aggregate: float
@@ -151,16 +151,16 @@ class RoundSeconds:
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """What the clients of a round did.
+    """The record of a round.
 
     Args:
-        metrics: of the server state after the round, by name; empty where it was not evaluated.
-        clients: a row a client, by id.
+        metrics: metrics of the server state after the round, by name; empty: it was not evaluated.
+        clients: the rows of the clients that are done, by id.
         links: the messages between clients.
-        left_out: clients that were chosen and failed.
-        seconds: how long the round took.
-        refused: the clients left out because their messages were refused.
-        refusals: in how many rounds so far each client was refused, this one included, so that quarantine needs no
+        left_out: the clients that were drawn and are not done.
+        seconds: the time of the round.
+        refused: the clients whose messages were refused.
+        refusals: number of rounds so far, with this one, in which each client was refused, so that quarantine needs no
             older manifests.
     """
 
@@ -183,45 +183,45 @@ class RoundRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What manifest.json of a round says.
+    """The content of a round's manifest.json.
 
     Args:
-        round: the round; 0 for the initial state, of which there is no record.
-        finished_at: seconds since the epoch.
+        round: the round; 0: the initial state.
+        finished_at: time of its end, in seconds since the epoch.
         server_sha256: digest of the server state.
-        record: what its clients did; None for round 0.
+        record: the record of the round; None for round 0.
         finished: whether the method ended the training with this round.
-        files: hex digest of the other files of the checkpoint, by name.
+        files: hex digests of the other files of the checkpoint, by name.
     """
 
     round: int
     finished_at: float
     server_sha256: str
     record: RoundRecord | None = None
-    finished: bool | None = None
+    finished: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as JSON."""
-        about = {name: value for name, value in vars(self).items() if name != "record"}
+        plain = {name: value for name, value in vars(self).items() if name != "record"}
         if self.record is not None:
-            about |= {
+            plain |= {
                 **vars(self.record),
                 "clients": [row.to_json() for row in self.record.clients],
                 "links": [row.to_json() for row in self.record.links],
                 "seconds": asdict(self.record.seconds),
                 "refusals": {str(client): rounds for client, rounds in sorted(self.record.refusals.items())},
             }
-        return about
+        return plain
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Manifest:
-        """Return the manifest that JSON holds.
+        """Return the manifest from its JSON.
 
         Raises:
             KeyError: an entry is missing.
         """
-        about = {name: plain[name] for name in ("round", "finished_at", "server_sha256", "finished", "files")}
+        values = {name: plain[name] for name in ("round", "finished_at", "server_sha256", "finished", "files")}
         record = None
         if "clients" in plain:
             record = RoundRecord(
@@ -233,4 +233,4 @@ class Manifest:
                 tuple(plain["refused"]),
                 {int(k): rounds for k, rounds in plain["refusals"].items()},
             )
-        return cls(record=record, **about)
+        return cls(record=record, **values)

@@ -1,4 +1,4 @@
-"""Which files hold the clients' private memories and pending peer messages after a round."""
+"""The index of the files with the clients' private memories and pending peer messages after a round."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from shoal.engine.store.packed_map import PackedMap
 
 MAX_WHOLE_ENTRIES = 1000
-"""An index of at most so many entries is written whole in each round."""
+"""Most entries of an index that is written completely in each round."""
 
 
 @dataclass(frozen=True)
 class IndexChange:
-    """What a round changes in the index.
+    """The change of the index by a round.
 
     Args:
-        read: the clients that took part: what waited for them has been read.
-        memory: the new versions, by client.
-        sent: new messages, by the client that they wait for, in order of their senders.
-        sha256: digests of all of these files, by their paths.
+        read: the clients that took part, and so have read the messages in their inboxes.
+        memory: new versions of memories, by client.
+        sent: new messages, by receiver, in order of their senders.
+        sha256: digests of all these files, by path.
     """
 
     read: tuple[int, ...]
@@ -30,7 +30,7 @@ class IndexChange:
 
     @property
     def entries(self) -> int:
-        """How many entries it touches."""
+        """The number of changed entries."""
         return len(self.read) + len(self.memory) + len(self.sent)
 
     def to_json(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class IndexChange:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> IndexChange:
-        """Read it from JSON, whose keys are text."""
+        """Return the change from its JSON, in which the keys are text."""
         return cls(
             tuple(int(client) for client in plain["read"]),
             {int(k): v for k, v in plain["memory"].items()},
@@ -55,18 +55,19 @@ class IndexChange:
 
 @dataclass(frozen=True)
 class MemoryIndex:
-    """Files of memory and inbox by client; paths are relative to the run's folder (links.json of a checkpoint).
+    """The files of memories and inboxes by client (links.json of a checkpoint); paths are relative to the run's folder.
 
-    The maps share what they have in common with those of the round before: an index after a round costs what the
-    clients of the round changed, however many clients there are.
+    The maps share unchanged entries with those of the round before, so that an index costs as much as the clients of
+    the round changed, however many clients there are.
 
     Args:
-        memory: the newest version of each client's memory, of those that have one.
-        inbox: the messages that wait for a client, in order of round and sender.
-        digests: of each client's files, in hex by path.
-        change: what makes it from the index of the round before, where that is how it is written; None: whole.
-        changed: entries that were changed since the last round whose index was written whole.
-        dropped: files that the round before named, and this one does not; `new` those that came with the round.
+        memory: the newest version of the memory of each client that has one.
+        inbox: the pending messages to each client, in order of round and sender.
+        digests: hex digests of each client's files, by path.
+        change: the change since the round before, if only that is written; None: the index is written completely.
+        changed: number of entries that have changed since the index was last written completely.
+        dropped: files of the index of the round before that are not in this one.
+        new: files that are not in the index of the round before.
     """
 
     memory: PackedMap[str] = field(default_factory=PackedMap)
@@ -78,7 +79,7 @@ class MemoryIndex:
     new: tuple[str, ...] = field(default=(), compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the whole index as JSON."""
+        """Return the complete index as JSON."""
         return {
             "memory": {str(client): path for client, path in self.memory.items()},
             "inbox": {str(client): list(paths) for client, paths in self.inbox.items()},
@@ -87,21 +88,21 @@ class MemoryIndex:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> MemoryIndex:
-        """Read it from JSON, whose keys are text."""
+        """Return the index from its JSON, in which the keys are text."""
         memory = {int(k): v for k, v in plain["memory"].items()}
         inbox = {int(k): tuple(v) for k, v in plain["inbox"].items()}
         known = dict(plain["sha256"])
         digests = {}
         for client in memory.keys() | inbox.keys():
             paths = (*inbox.get(client, ()), *((memory[client],) if client in memory else ()))
-            if held := digests_of(paths, known):
-                digests[client] = held
+            if own := digests_of(paths, known):
+                digests[client] = own
         return cls(PackedMap.from_mapping(memory), PackedMap.from_mapping(inbox), PackedMap.from_mapping(digests))
 
     @property
     def sha256(self) -> dict[str, str]:
         """Hex digest of each file, by its path."""
-        return {path: digest for held in self.digests.values() for path, digest in held.items()}
+        return {path: digest for own in self.digests.values() for path, digest in own.items()}
 
     def after(self, change: IndexChange) -> MemoryIndex:
         """Return the index after one more round."""
@@ -109,45 +110,45 @@ class MemoryIndex:
         memory = self.memory
         inbox = self.inbox
         touched = {*change.read, *change.memory, *change.sent}
-        digests_of_client = {client: dict(self.digests.get(client, {})) for client in touched}
+        new_digests = {client: self.client_digests(client) for client in touched}
         for client in change.read:
             if client in inbox:
                 for path in inbox[client]:
                     dropped.append(path)
-                    digests_of_client[client].pop(path, None)
+                    new_digests[client].pop(path, None)
                 inbox = inbox.discard(client)
         for client, path in change.memory.items():
             before = memory.get(client, path)
             if before != path:
                 dropped.append(before)
-                digests_of_client[client].pop(before, None)
+                new_digests[client].pop(before, None)
             memory = memory.insert(client, path)
-            digests_of_client[client] |= digests_of((path,), change.sha256)
+            new_digests[client] |= digests_of((path,), change.sha256)
         for client, paths in change.sent.items():
             inbox = inbox.insert(client, (*inbox.get(client, ()), *paths))
-            digests_of_client[client] |= digests_of(paths, change.sha256)
-        digests = with_digests(self.digests, digests_of_client)
-        new = MemoryIndex(memory, inbox, digests, dropped=tuple(dropped), new=tuple(change.sha256))
-        # Written whole as often as keeps the sum of what is written in proportion to what changed.
+            new_digests[client] |= digests_of(paths, change.sha256)
+        digests = with_digests(self.digests, new_digests)
+        index = MemoryIndex(memory, inbox, digests, dropped=tuple(dropped), new=tuple(change.sha256))
+        # Written completely so rarely that all that is written stays in proportion to what changed.
         entries = len(memory) + len(inbox)
         changed = self.changed + change.entries
         if entries <= MAX_WHOLE_ENTRIES or changed > entries:
-            return new
-        return replace(new, change=change, changed=changed)
+            return index
+        return replace(index, change=change, changed=changed)
 
     def files(self) -> set[str]:
         """Return the path of every file in the index."""
         return {*self.memory.values(), *(path for paths in self.inbox.values() for path in paths)}
 
-    def of_client(self, client: int) -> dict[str, str]:
-        """Return the digests of the files that a client's work begins from, by path."""
+    def client_digests(self, client: int) -> dict[str, str]:
+        """Return the digests of a client's files, by path."""
         return dict(self.digests.get(client, {}))
 
 
-def with_digests(digests: PackedMap[dict[str, str]], held: Mapping[int, dict[str, str]]) -> PackedMap[dict[str, str]]:
-    """Return digests by client, with those of some clients replaced; a client without files has no entry."""
-    for client, of_client in held.items():
-        digests = digests.insert(client, of_client) if of_client else digests.discard(client)
+def with_digests(digests: PackedMap[dict[str, str]], new: Mapping[int, dict[str, str]]) -> PackedMap[dict[str, str]]:
+    """Return digests by client after replacing those of some clients; a client without files has no entry."""
+    for client, own in new.items():
+        digests = digests.insert(client, own) if own else digests.discard(client)
     return digests
 
 

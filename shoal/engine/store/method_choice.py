@@ -1,4 +1,4 @@
-"""The method that was chosen for a run with `method.name: auto`, and why."""
+"""The record of the method that was chosen for a run with `method.name: auto`, and why."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class MethodChoice:
     """A method, and how it was chosen.
 
     Args:
-        method: its name.
-        reason: why this one, in a sentence.
-        settings: what the rule sets, nested; settings that the user names win.
-        facts: what was known and measured.
-        unused: sentence about settings that the user named and the method does not use; empty where it uses all.
-        data_digest, partition_digest, settings_sha256: of what it was chosen for.
+        method: name of the method.
+        reason: why this method, in a sentence.
+        settings: nested settings of the rule; those that the user named prevail.
+        facts: facts about the data, from which the rule decides.
+        unused: sentence about settings that the user named and the method does not use; empty: it uses all.
+        data_digest, partition_digest, settings_sha256: digests of the data, partition and settings of the choice.
     """
 
     method: str

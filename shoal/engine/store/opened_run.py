@@ -1,4 +1,4 @@
-"""A run with all that its steps need: settings, data, partition and method, opened once in each process."""
+"""A run opened for computation: settings, data, partition and method; each process opens it once."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from shoal.methods.registry import METHODS
 
 
 class OpenedRun:
-    """One run as its steps see it.
+    """A run with everything that training and evaluation need.
 
     Args:
         run: the run's folder.
-        device: where this process computes, for example cpu or cuda:1.
-        working: whether this is a worker slot, where networks are compiled if the settings say so; elsewhere compiling
-            would cost more than it saves.
+        device: device of this process, such as cpu or cuda:1.
+        working: whether this process is a worker, which may capture steps as CUDA graphs; elsewhere that costs more
+            than it saves.
     """
 
     def __init__(self, run: RunFolder, device: str = "cpu", *, working: bool = False) -> None:
@@ -45,8 +45,8 @@ class OpenedRun:
         self.prepared: Prepared = open_verified(run.folder_of("data"), by_client=True)
         if self.prepared.manifest.digest != self.lineage.data.digest:
             raise RunError(
-                f"the prepared data in {self.prepared.folder} is not what run {run.name} was started on (digest "
-                f"{self.prepared.manifest.digest[:12]}, expected {self.lineage.data.digest[:12]}): prepare "
+                f"the prepared data in {self.prepared.folder} is not that with which run {run.name} was started "
+                f"(digest {self.prepared.manifest.digest[:12]}, expected {self.lineage.data.digest[:12]}): prepare "
                 "that version again, or start a new run"
             )
         whole = load_partition(run.folder_of("partition"))
@@ -60,7 +60,7 @@ class OpenedRun:
 
     @property
     def precision(self) -> str:
-        """The precision of the run, as resolved when it began."""
+        """The precision of the run, which `auto` became when it began."""
         return self.lineage.resolved.precision
 
     @property
@@ -74,7 +74,7 @@ class OpenedRun:
 
     @property
     def context(self) -> Context:
-        """What the method may use."""
+        """The context that the method gets."""
         s = self.settings
         return Context(
             self.prepared.spec,
@@ -93,12 +93,12 @@ class OpenedRun:
 
     @cached_property
     def data(self) -> DeviceData:
-        """The set on this process's device."""
+        """The data set on this process's device."""
         return DeviceData(self.prepared, self.device)
 
     @cached_property
     def federation(self) -> Federation:
-        """What the server knows before round 1."""
+        """The facts about the federation that the server knows before round 1."""
         return Federation(
             self.prepared.spec,
             tuple(self.partition.counts().tolist()),
@@ -118,10 +118,17 @@ class OpenedRun:
         inbox: Sequence[str],
         sha256: Mapping[str, str] = MappingProxyType({}),
     ) -> Client:
-        """Return a client as its worker sees it in `round`; `sha256` has the digests of its files, by path.
+        """Return a client for its local work in a round.
+
+        Args:
+            client: its id.
+            round: the round.
+            memory: file of its private memory, relative to the run's folder; None: it has none.
+            inbox: files of the messages to it from other clients.
+            sha256: hex digests of these files, by path.
 
         Raises:
-            StoreError: a file is missing, unreadable, or not the one of that digest.
+            StoreError: a file is missing, unreadable, or has another digest.
         """
         tensors: Tensors = {}
         if memory is not None:
@@ -139,7 +146,7 @@ class OpenedRun:
         )
 
     def evaluation(self, round: int, *, final: bool) -> Evaluation:
-        """Return what an evaluation after `round` works on."""
+        """Return the data and options of an evaluation after a round."""
         streams = Streams(self.settings.seed, round, SERVER)
         evaluate = self.settings.evaluate
         train = all_samples(self.data, self.partition)
@@ -157,7 +164,7 @@ class OpenedRun:
 
 @dataclass(frozen=True)
 class OpenedClients(Clients):
-    """The clients of a run after a round, each loaded when asked for."""
+    """The clients of a run after a round, each loaded on access."""
 
     opened: OpenedRun
     round: int
@@ -169,5 +176,5 @@ class OpenedClients(Clients):
     def __getitem__(self, client: int) -> Client:
         index = self.memory_index
         return self.opened.client(
-            client, self.round, index.memory.get(client), index.inbox.get(client, ()), index.of_client(client)
+            client, self.round, index.memory.get(client), index.inbox.get(client, ()), index.client_digests(client)
         )

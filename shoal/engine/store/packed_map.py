@@ -1,4 +1,4 @@
-"""A map that can be changed for the price of the change, and keeps few objects however many entries it has."""
+"""An immutable map for a value of each of many clients: a changed copy is cheap, and its memory is compact."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rpds import HashTrieMap
 
 V = TypeVar("V")
 KEYS_PER_PACK = 64
-"""Neighbouring numbers whose entries are packed together."""
+"""Number of neighbouring keys whose entries are packed together."""
 
 
 @dataclass(frozen=True, eq=False)
 class PackedMap(Mapping[int, V]):
-    """An immutable map whose entries lie packed, some in one piece of bytes; maps share the pieces they have in common.
+    """An immutable map that keeps the entries of neighbouring keys in one `bytes` object, a pack.
 
-    Hundreds of thousands of small values that a process keeps for long lie scattered among what each round makes and
-    drops, and everything takes longer by it.
+    A changed copy shares all other packs with the map. Hundreds of thousands of small objects that live for many rounds
+    would scatter the heap, which makes every allocation slower.
 
-    Keys are numbers from 0, of which neighbours lie together; values are what JSON has, and tuples.
+    Keys are whole numbers from 0; values are JSON values and tuples.
     """
 
     _packs: HashTrieMap[int, bytes] = field(default_factory=HashTrieMap)
@@ -44,11 +44,11 @@ class PackedMap(Mapping[int, V]):
             yield from pack
 
     def items(self) -> ItemsView[int, V]:
-        """Return keys and values; each pack is opened once."""
+        """Return keys and values; each pack is read once."""
         return _Items(self)
 
     def values(self) -> ValuesView[V]:
-        """Return the values; each pack is opened once."""
+        """Return the values; each pack is read once."""
         return _Values(self)
 
     def __contains__(self, key: object) -> bool:
@@ -58,12 +58,12 @@ class PackedMap(Mapping[int, V]):
         return self._pack(key)[key]
 
     def insert(self, key: int, value: V) -> PackedMap[V]:
-        """Return the map with this entry, in place of one of the same key."""
+        """Return the map with this entry; it replaces an entry with the same key."""
         pack = self._pack(key)
         return self._with(key, {**pack, key: value}, int(key not in pack))
 
     def discard(self, key: int) -> PackedMap[V]:
-        """Return the map without the entry of this key, where it has one."""
+        """Return the map without the entry of this key, if it has one."""
         pack = self._pack(key)
         if key not in pack:
             return self
@@ -75,17 +75,17 @@ class PackedMap(Mapping[int, V]):
         return map(marshal.loads, self._packs.values())
 
     def _pack(self, key: int) -> dict[int, V]:
-        """Return the entries that lie with a key's."""
+        """Return the entries of the pack of a key."""
         packed = self._packs.get(key // KEYS_PER_PACK)
         if packed is None:
             return {}
         return cast("dict[int, V]", marshal.loads(packed))
 
-    def _with(self, key: int, pack: dict[int, V], more: int) -> PackedMap[V]:
-        """Return the map with another pack in the place of a key's."""
+    def _with(self, key: int, pack: dict[int, V], added: int) -> PackedMap[V]:
+        """Return the map with another pack for a key, which has `added` more entries."""
         number = key // KEYS_PER_PACK
         packs = self._packs.insert(number, marshal.dumps(pack)) if pack else self._packs.discard(number)
-        return PackedMap(packs, self._count + more)
+        return PackedMap(packs, self._count + added)
 
 
 class _Items(ItemsView[int, V]):

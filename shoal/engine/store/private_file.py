@@ -1,4 +1,4 @@
-"""Files that hold a secret, or decide which program runs: only their user may have written, or may read, them."""
+"""Files that hold a secret or decide which program runs: only their user may write them, and read secret ones."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from shoal.core.errors import ShoalError
 from shoal.engine.store.codec import private_folder
 
 MAX_BYTES = 1 << 16
+"""Most bytes of such a file."""
 OTHERS_WRITE = 0o022
 OTHERS_READ_OR_WRITE = 0o077
 
 
 class PrivateFileError(ShoalError):
-    """Somebody else may have written, or may read, a file that only its user may."""
+    """A private file is unreadable, or open to other users."""
 
 
 def read_private(path: Path, *, secret: bool) -> str | None:
     """Return the text of a file after checking that it is the user's own.
 
     Args:
-        path: of the file.
-        secret: whether others may not even read it.
+        path: the file.
+        secret: whether it must be unreadable to other users.
 
     Returns:
-        None where there is no such file.
+        The text; None if the file is missing.
 
     Raises:
-        PrivateFileError: it is a link, no file, another user's, open to others, too long, or no text.
+        PrivateFileError: it is a link, not a file, another user's, open to others, too long, or not text.
     """
     try:
-        # Not blocked by a pipe that somebody put there.
+        # Without blocking, in case that somebody put a pipe there.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
@@ -46,35 +47,35 @@ def read_private(path: Path, *, secret: bool) -> str | None:
             raise PrivateFileError(wrong)
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
-        raise PrivateFileError(f"{path} is longer than {MAX_BYTES} bytes: it cannot be what belongs there")
+        raise PrivateFileError(f"{path} has more than {MAX_BYTES} bytes: remove it, or put the right file there")
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise PrivateFileError(f"{path} is no text in UTF-8: write it again, or remove it") from None
+        raise PrivateFileError(f"{path} is not text in UTF-8: write it again, or remove it") from None
 
 
 def _wrong(path: Path, about: os.stat_result, secret: bool) -> str | None:
-    """Say what keeps an open file from being trusted; None where nothing does."""
+    """Return why an open file cannot be trusted; None if it can."""
     if not stat.S_ISREG(about.st_mode):
-        return f"{path} is no regular file: remove it"
+        return f"{path} is not a regular file: remove it"
     if about.st_uid != os.geteuid():
         return f"{path} belongs to another user (id {about.st_uid}), and is not used: remove it"
     if secret and about.st_mode & OTHERS_READ_OR_WRITE:
         return f"{path} can be read by others, and holds a secret: remove it, and a new one is made"
     if about.st_mode & OTHERS_WRITE:
-        return f"{path} can be written by others, and is not used: check what it says, then run `chmod go-w {path}`"
+        return f"{path} can be written by others, and is not used: check its content, then run `chmod go-w {path}`"
     return None
 
 
 def owner_only(path: str, flags: int) -> int:
-    """Open a file as `open` does, for its user alone where it is made; to be given to `open` as its `opener`."""
+    """Open a file for its user alone: an `opener` for `open`."""
     return os.open(path, flags, 0o600)
 
 
 def make_private(path: Path, text: str) -> None:
-    """Write a file that only its user can read, unless there is one already; never half of it can be seen.
+    """Write a file that only its user can read, unless it exists; a reader sees the whole file or none.
 
-    Its folder becomes so too.
+    Its folder becomes private too.
 
     Raises:
         OSError: it cannot be written.

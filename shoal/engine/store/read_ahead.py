@@ -1,4 +1,4 @@
-"""Files read ahead of their use: while one is worked on, threads read and check the next ones."""
+"""Read files ahead of their use: while one is processed, threads read and check the next ones."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from shoal.engine.store.codec import WORTHWHILE
+from shoal.engine.store.codec import MIN_THREAD_BYTES
 
 THREADS = max(2, min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2))
-HELD = 1 << 30
-"""Bytes that are read before they are asked for, at most: what a round takes of memory, however large its messages."""
+MAX_READ_AHEAD_BYTES = 1 << 30
+"""Most bytes that are read ahead, which bounds the memory of a round with large messages."""
 
 Item = TypeVar("Item")
 Read = TypeVar("Read")
 
 
 def read_ahead(
-    read: Callable[[Item], Read], items: Sequence[Item], size: int, most: int = THREADS + 2
+    read: Callable[[Item], Read], items: Sequence[Item], size: int, max_ahead: int = THREADS + 2
 ) -> Iterator[Callable[[], Read]]:
-    """Yield for each item, in order, a call that returns what `read` made of it, or raises what `read` raised.
+    """Yield for each item, in order, a function that returns the result of `read` for it, or raises its exception.
 
     Args:
-        read: called with each item, by threads where that is worthwhile.
-        items: what is to be read.
+        read: reads an item; for large items threads call it.
+        items: the items to read.
         size: bytes of an item.
-        most: how many are read, at most, before they are asked for; of very large ones fewer (`HELD`).
+        max_ahead: most items to read ahead; fewer if they have more than `MAX_READ_AHEAD_BYTES`.
     """
-    if size < WORTHWHILE or len(items) < 2:
+    if size < MIN_THREAD_BYTES or len(items) < 2:
         yield from (partial(read, item) for item in items)
         return
-    most = max(2, min(most, HELD // size))
+    max_ahead = max(2, min(max_ahead, MAX_READ_AHEAD_BYTES // size))
     with ThreadPoolExecutor(THREADS, thread_name_prefix="ahead") as threads:
         begun: deque[Future[Read]] = deque()
         try:
             for item in items:
                 begun.append(threads.submit(read, item))
-                if len(begun) == most:
+                if len(begun) == max_ahead:
                     yield begun.popleft().result
             while begun:
                 yield begun.popleft().result

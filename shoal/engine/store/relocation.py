@@ -1,4 +1,4 @@
-"""Folders of a home as records keep them: relative to it, so that a home can be moved or restored."""
+"""Paths of folders in records: relative to the home, so that a home can be moved or restored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RUNS = "runs"
 
 
 def stored_path(folder: Path) -> str:
-    """Return a folder as a record keeps it: relative to the home where it lies below it, else absolute."""
+    """Return the path of a folder for a record: relative to the home if it lies below it, else absolute."""
     home = places.home()
     absolute = Path(os.path.abspath(folder))
     for place, root in ((absolute, home), (absolute.resolve(), home.resolve())):
@@ -21,11 +21,11 @@ def stored_path(folder: Path) -> str:
 
 
 def located(folder: str, run: Path) -> Path:
-    """Return where a folder lies that the record of a run names.
+    """Return the folder whose path is in the record of a run.
 
     Args:
-        folder: as the record keeps it; an absolute one lies outside every home.
-        run: the run's folder. What lies below its own home is preferred to what SHOAL_HOME names.
+        folder: the path in the record; an absolute one lies outside every home.
+        run: the run's folder, whose own home is searched before SHOAL_HOME.
 
     Returns:
         The folder, which may be missing.
@@ -36,7 +36,7 @@ def located(folder: str, run: Path) -> Path:
 
 
 def homes_of(run: Path) -> list[Path]:
-    """Return the home that a run lies in, where it lies in one, and the one in use."""
+    """Return the home in which a run lies, if it lies in one, and the home in use."""
     if run.parent.name == RUNS:
         return [run.parent.parent, places.home()]
     return [places.home()]

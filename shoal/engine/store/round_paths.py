@@ -1,12 +1,12 @@
-"""Where the files of a round lie in the folder of a run.
+"""The paths of a round's files in the folder of a run.
 
-rounds/0007/manifest.json, server.safetensors, links.json    the checkpoint of round 7 (rounds/.0007.tmp until whole)
-rounds/0007/judged.safetensors                               what stood in for tensors of the state when it was judged
-work/0007/update-3.safetensors, memory-3.safetensors,        what client 3 answered in round 7; its work is complete
-work/0007/peer-3-5.safetensors, done-3.json                  once done-3.json is there
-work/0007/sum-3.safetensors                                  instead of updates, the sum of a group that begins with 3
-memory/0/3/0007.safetensors                                  client 3's private memory after round 7
-memory/0/5/inbox/0007-3.safetensors                          what client 3 sent to client 5 in round 7
+rounds/0007/manifest.json, server.safetensors, links.json    the checkpoint of round 7 (rounds/.0007.tmp until closed)
+rounds/0007/judged.safetensors                               tensors that replaced the state's in its evaluation
+work/0007/update-3.safetensors, memory-3.safetensors,        the answer of client 3 in round 7, which is complete
+work/0007/peer-3-5.safetensors, done-3.json                  if done-3.json exists
+work/0007/sum-3.safetensors                                  instead of updates, the sum of a group with lowest id 3
+memory/0/3/0007.safetensors                                  private memory of client 3 after round 7
+memory/0/5/inbox/0007-3.safetensors                          message from client 3 to client 5 in round 7
 memory/12/12345/0007.safetensors                             of client 12345: a thousand clients share a folder
 """
 
@@ -22,9 +22,9 @@ SERVER = "server.safetensors"
 LINKS = "links.json"
 JUDGED = "judged.safetensors"
 STATES = "rounds"
-"""Where copies of server states lie, of all rounds in one folder."""
-SHARD = 1000
-"""How many clients share a folder, by their numbers."""
+"""The folder of copies of server states, of all rounds."""
+CLIENTS_PER_FOLDER = 1000
+"""Number of clients with neighbouring ids that share a folder."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class RoundPaths:
 
     @property
     def scratch(self) -> Path:
-        """The checkpoint's folder until it is whole."""
+        """The folder of the checkpoint until it is closed."""
         return self.run / "rounds" / f".{self.round:04d}.tmp"
 
     @property
@@ -56,7 +56,7 @@ class RoundPaths:
 
     @property
     def judged(self) -> Path:
-        """Tensors in place of the server's where the state was judged; of states with other statistics then alone."""
+        """The tensors that replaced those of the state in its evaluation; missing if none did."""
         return self.checkpoint / JUDGED
 
     @property
@@ -66,12 +66,12 @@ class RoundPaths:
 
     @property
     def links(self) -> Path:
-        """Which files of memory and inbox belong to the checkpoint."""
+        """The index of the files of memories and inboxes of the checkpoint."""
         return self.checkpoint / LINKS
 
     @cached_property
     def work(self) -> Path:
-        """The folder of what the clients of the round answered."""
+        """The folder of the clients' answers in the round."""
         return self.run / "work" / f"{self.round:04d}"
 
     def done(self, client: int) -> Path:
@@ -79,12 +79,12 @@ class RoundPaths:
         return self.work / f"done-{client}.json"
 
     def failed(self, client: int) -> Path:
-        """Return the file that a worker leaves when a client has failed; its answer says what was wrong."""
+        """Return the empty file that marks a client as failed; the worker's answer has the reason."""
         return self.work / f"failed-{client}"
 
-    def seen(self, part: int, *, averaged: bool) -> Path:
+    def predictions(self, part: int, *, averaged: bool) -> Path:
         """Return the file of a worker's predictions on a part of all samples, with averaged statistics or without."""
-        return self.work / f"seen-{'averaged-' if averaged else ''}{part}.safetensors"
+        return self.work / f"predictions-{'averaged-' if averaged else ''}{part}.safetensors"
 
     def memory(self, client: int) -> str:
         """Return the lasting file of a client's memory, relative to the run's folder."""
@@ -96,11 +96,12 @@ class RoundPaths:
 
 
 def client_folder(client: int) -> str:
-    """Return where a client's memory and messages lie, relative to the run's folder.
+    """Return the folder of a client's memory and inbox, relative to the run's folder.
 
-    Some file systems allow a folder some tens of thousands of folders, and list a million of them for minutes.
+    Clients are spread over folders, since some file systems allow only tens of thousands of folders in one, and need
+    minutes to list a million.
     """
-    return f"memory/{client // SHARD}/{client}"
+    return f"memory/{client // CLIENTS_PER_FOLDER}/{client}"
 
 
 def update_file(client: int) -> str:
@@ -109,7 +110,7 @@ def update_file(client: int) -> str:
 
 
 def sum_file(client: int) -> str:
-    """Return the name, under `RoundPaths.work`, of the sum of a group's messages; the client has its lowest id."""
+    """Return the name, under `RoundPaths.work`, of the sum of a group's messages; `client` is its lowest id."""
     return f"sum-{client}.safetensors"
 
 
@@ -124,25 +125,24 @@ def peer_file(sender: int, receiver: int) -> str:
 
 
 def round_of(path: str | Path) -> int:
-    """Return the round that a file under memory/ was written in."""
+    """Return the round in which a file under memory/ was written."""
     return int(Path(path).stem.split("-")[0])
 
 
 def sender_of(path: str | Path) -> int:
-    """Return the client that sent the message in a file under memory/SHARD/CLIENT/inbox/."""
+    """Return the client that sent the message in a file of an inbox."""
     return int(Path(path).stem.split("-")[1])
 
 
 def server_file(round: int) -> str:
-    """Return the server state of a round, relative to the run's folder."""
+    """Return the file of the server state of a round, relative to the run's folder."""
     return f"rounds/{round:04d}/{SERVER}"
 
 
 def copy_of(path: str, sha256: str) -> str:
-    """Return the name of a copy of a run's file, by its digest, relative to the folder of the copies.
+    """Return the path of a copy of a run's file, relative to the folder of copies; its name has the digest.
 
-    The name still begins as `round_of` and `sender_of` read it. Versions of one thing (the server state, a client's
-    memory) lie in one folder; `rounds` has one folder for all rounds.
+    `round_of` and `sender_of` can read the name too. All server states share the folder `STATES`.
 
     Args:
         path: relative to the run's folder.
@@ -156,12 +156,12 @@ def copy_of(path: str, sha256: str) -> str:
 
 
 def folders_of_clients(clients: Iterable[int]) -> set[str]:
-    """Return where the memories and messages of some clients lie, relative to the run's folder."""
+    """Return the folders of the memories and inboxes of some clients, relative to the run's folder."""
     return {folder for c in clients for folder in (client_folder(c), f"{client_folder(c)}/inbox")}
 
 
 def version(path: Path) -> tuple[int, int] | None:
-    """Return what tells the file in a place from one that lay there before; None where there is none."""
+    """Return a value that changes when the file at a path is replaced; None if it is missing."""
     try:
         status = path.stat()
     except OSError:

@@ -1,7 +1,7 @@
-"""The events of a run: a JSON object a line, each with a checksum; warnings among them; and who hears them at once.
+"""The events of a run: lines of events.jsonl, each a JSON object with a checksum; and the observers of a run.
 
-An event may come from any thread: the engine's, one that logs to MLflow, one that draws figures. `listening` calls the
-observers of the run with all of them when they happen.
+An event may come from any thread: of the engine, of the log to MLflow, of a figure. `observing` has the observers of a
+run called with every event at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from shoal.core.records import BadRecord
 
 LEVEL = "level"
-"""The entry of an event that says how much it matters; events that are no warning have none."""
+"""The entry of an event with its level; only warnings have one."""
 WARNING = "warning"
 CHECKSUM = "crc32"
 """The entry of a line that holds the CRC-32 of its other entries."""
@@ -46,21 +46,21 @@ WARNINGS = frozenset(
 )
 """Kinds of events that a user must see."""
 MAX_CLOSING_LINES = 20
-"""Closing lines name at most so many warnings; events.jsonl has all of them."""
+"""Most warnings that are printed again at the end of a run; events.jsonl has all of them."""
 
 ENTRY_TYPES = {"message": (str,), "round": (int,), "rounds": (int,), "metrics": (dict,), "client": (int, str)}
-"""The types of the entries that mean the same in every kind of event."""
+"""The types of the entries that have the same meaning in every kind of event."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened in a run: a line of events.jsonl.
+    """An event of a run: a line of events.jsonl.
 
     Args:
         kind: what happened, such as round_finished; the entry `event` of the line.
-        facts: the further entries, by name. Each kind has its own; those that several kinds have are properties.
-        time: when, in seconds since the epoch; None in lines of version 0.1.0 that do not say it.
-        level: `WARNING` where a user must see it.
+        facts: further entries, by name, which depend on the kind. Those that several kinds have are properties too.
+        time: in seconds since the epoch; None: unknown.
+        level: `WARNING` if a user must see it.
     """
 
     kind: str
@@ -70,28 +70,28 @@ class Event:
 
     @property
     def message(self) -> str:
-        """What the event says, in words; empty where its kind says it all."""
+        """A sentence about the event; empty if its kind is enough."""
         return str(self.facts.get("message", ""))
 
     @property
     def round(self) -> int:
-        """The round that it happened in, or after which."""
+        """The round in which, or after which, it happened."""
         return int(self._fact("round"))
 
     @property
     def rounds(self) -> int:
-        """How many rounds the run is to have."""
+        """The planned number of rounds of the run."""
         return int(self._fact("rounds"))
 
     @property
     def client(self) -> int | str:
-        """The number of a client, or its name where the event is about data."""
+        """The id of a client, or its name in events about data."""
         client: int | str = self._fact("client")
         return client
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Metrics of the new state by name; empty where it was not evaluated."""
+        """Metrics of the new state, by name; empty if it was not evaluated."""
         metrics: Mapping[str, float] = self.facts.get("metrics", {})
         return metrics
 
@@ -107,77 +107,69 @@ class Event:
 
     @classmethod
     def from_json(cls, plain: Any) -> Event:
-        """Return the event of such entries.
+        """Return the event of a line's entries.
 
         Raises:
-            BadRecord: the entries are no event.
+            BadRecord: the entries are not those of an event.
         """
         if not isinstance(plain, dict) or not isinstance(plain.get("event"), str):
-            raise BadRecord("it is no event")
+            raise BadRecord("it is not an event")
         facts = {name: value for name, value in plain.items() if name not in ("event", "time", LEVEL, CHECKSUM)}
         for name, types in ENTRY_TYPES.items():
             if name in facts and type(facts[name]) not in types:
-                raise BadRecord(f"entry {name} of an event has another type")
+                raise BadRecord(f"entry {name} of an event has the wrong type")
         time = plain.get("time")
         level = plain.get(LEVEL)
         if type(time) not in (int, float, type(None)) or not isinstance(level, str | None):
-            raise BadRecord("the time or level of an event has another type")
+            raise BadRecord("the time or level of an event has the wrong type")
         return cls(plain["event"], facts, time, level)
 
 
-Listener = Callable[[Event], None]
+Observer = Callable[[Event], None]
+"""Is called with every event of a run."""
 
-_listeners: dict[Path, list[Listener]] = {}
+_observers: dict[Path, list[Observer]] = {}
 _lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def listening(run: Path, listeners: Sequence[Listener]) -> Iterator[None]:
-    """Call some functions with every event of a run that this process writes, whichever thread it comes from.
+def observing(run: Path, observers: Sequence[Observer]) -> Iterator[None]:
+    """Have observers called with every event of a run that this process writes, from any thread.
 
     Args:
         run: the run's folder.
-        listeners: are called in the thread of the event; what they raise ends what the thread is at.
+        observers: called in the thread of the event, to which their exceptions go.
     """
-    added = list(listeners)
+    added = list(observers)
     with _lock:
-        _listeners[run] = [*_listeners.get(run, []), *added]
+        _observers[run] = [*_observers.get(run, []), *added]
     try:
         yield
     finally:
         with _lock:
-            remaining = _listeners.pop(run, [])
-            for listener in added:
-                remaining.remove(listener)
+            remaining = _observers.pop(run, [])
+            for observer in added:
+                remaining.remove(observer)
             if remaining:
-                _listeners[run] = remaining
+                _observers[run] = remaining
 
 
-def tell_listeners(run: Path, event: Event) -> None:
-    """Call those who listen to a run."""
+def tell_observers(run: Path, event: Event) -> None:
+    """Call the observers of a run."""
     with _lock:
-        listeners = list(_listeners.get(run, []))
-    for listener in listeners:
-        listener(event)
+        observers = list(_observers.get(run, []))
+    for observer in observers:
+        observer(event)
 
 
 def is_warning(event: Event) -> bool:
-    """Return whether a user must see the event; those that version 0.1.0 wrote are known by their kind."""
+    """Return whether a user must see the event, by its level or its kind."""
     return event.level == WARNING or event.kind in WARNINGS
 
 
-def words_of(event: Event) -> str:
-    """Return what an event says, in words."""
-    return str(event.facts.get("message", event.kind))
-
-
 def warning_lines(events: Sequence[Event]) -> list[str]:
-    """Return the warnings among some events, a line each, every text once.
-
-    Args:
-        events: in the order in which they happened.
-    """
-    texts = list(dict.fromkeys(words_of(event) for event in events if is_warning(event)))
+    """Return a line for each different warning among some events, in their order."""
+    texts = list(dict.fromkeys(event.message or event.kind for event in events if is_warning(event)))
     lines = texts[:MAX_CLOSING_LINES]
     if len(texts) > len(lines):
         lines.append(f"and {len(texts) - len(lines)} more warnings: see events.jsonl of the run")
@@ -191,12 +183,12 @@ def line_of(event: Event) -> str:
 
 
 def checksum(plain: dict[str, Any]) -> int:
-    """Return the CRC-32 of the entries of a line, whatever their order."""
+    """Return the CRC-32 of the entries of a line, which does not depend on their order."""
     return zlib.crc32(json.dumps(plain, sort_keys=True).encode())
 
 
 def read_line(line: bytes) -> Event | None:
-    """Return the event of a line; None where it holds none, or was changed since it was written."""
+    """Return the event of a line; None if the line holds none, or was changed since it was written."""
     try:
         plain = json.loads(line)
         event = Event.from_json(plain)

@@ -1,9 +1,9 @@
-"""A run is a folder: settings, lineage, status, events, and two tables; MLflow, Prefect and reports are views of it.
+"""A run is a folder: settings, lineage, status, events and tables; MLflow, Prefect and reports are views of it.
 
 runs/20260131-120000_fedpnp_mnist_1a2b3c4d/
 settings.yaml  lineage.json  status.json  events.jsonl
-rounds.parquet  clients.parquet (while it runs, their newest rows beside them: rounds.new.jsonl  clients.new.jsonl)
-clusters.parquet  clusters.json  centres.safetensors  features.safetensors (where samples have clusters)
+rounds.parquet  clients.parquet (during the run with their newest rows in rounds.new.jsonl  clients.new.jsonl)
+clusters.parquet  clusters.json  centres.safetensors  features.safetensors (of methods that cluster samples)
 rounds/0007/  memory/<thousand>/<client>/<round>.safetensors  work/  figures/  report.html
 """
 
@@ -40,24 +40,23 @@ from shoal.engine.store.codec import (
     write_atomic,
     write_sealed,
 )
-from shoal.engine.store.lineage import DataVersion, Lineage, PartitionVersion
+from shoal.engine.store.lineage import Lineage
 from shoal.engine.store.relocation import located
-from shoal.engine.store.run_events import WARNING, WARNINGS, Event, line_of, read_line, tell_listeners
-from shoal.engine.store.run_order import ORDER
-from shoal.engine.store.run_order import in_order as in_order
+from shoal.engine.store.run_events import WARNING, WARNINGS, Event, line_of, read_line, tell_observers
+from shoal.engine.store.run_order import add_to_order, in_order
 from shoal.engine.store.status import FINISHED, INTERRUPTED, Status
 from shoal.engine.store.table_file import read_table
 
 SETTINGS = "settings.yaml"
 LINEAGE = "lineage.json"
 LATEST = "latest"
-"""Names the run that was started last."""
-WAITING_BYTES = 1 << 18
-"""Rows beside a table are put into it from so many bytes on; as JSON they take several times more than there."""
-WAITING_SHARE = 2.0
-"""And from this multiple of the table's own size on."""
+"""Stands for the run that was started last."""
+MIN_MERGE_BYTES = 1 << 18
+"""Smallest size of a file of new rows that are merged into their table."""
+MIN_MERGE_RATIO = 2.0
+"""Smallest size of that file as a multiple of the table's size; rows take several times more bytes as JSON."""
 TABLES = ("rounds", "clients", "links")
-"""The tables of a run: a row a round, a client's part in a round, and a message between clients."""
+"""The tables of a run, with a row for each round, each client in a round, and each message between clients."""
 STATUS = "status.json"
 EVENTS = "events.jsonl"
 
@@ -67,11 +66,11 @@ class RunError(ShoalError):
 
 
 class RunStopped(RunError):
-    """An observer ends the run by raising this, after the checkpoint of a round; the message says why.
+    """The exception by which an observer ends a run after the checkpoint of a round.
 
     Args:
-        why: one sentence, for the run's events and status.
-        round: the last round that was done.
+        why: one sentence for the run's events and status.
+        round: the last finished round.
     """
 
     def __init__(self, why: str, round: int) -> None:
@@ -80,7 +79,7 @@ class RunStopped(RunError):
 
 
 class RunFolder:
-    """The paths and small files of one run. The folder is made by `create` and found by `find`."""
+    """The paths and small files of one run; `create` makes its folder, `find` finds it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -89,11 +88,11 @@ class RunFolder:
         self.memory = self.path / "memory"
         self.work = self.path / "work"
         self.figures = self.path / "figures"
-        self._held = False
+        self._locked = False
 
     @classmethod
     def create(cls, runs: Path, settings: Settings, lineage: Lineage) -> RunFolder:
-        """Make a new folder under `runs`, with settings and lineage in it."""
+        """Make a new folder with settings and lineage under `runs`."""
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         name = f"{stamp}_{settings.method.name}_{settings.data.name}_{settings.digest()[:8]}"
         for attempt in range(1000):
@@ -110,22 +109,22 @@ class RunFolder:
         private_folder(run.memory)
         text = yaml.safe_dump(settings.to_json(), sort_keys=False).encode()
         write_atomic(run.path / SETTINGS, text)
-        named = replace(lineage, id=uuid.uuid4().hex, settings_file_sha256=hashlib.sha256(text).hexdigest())
-        write_lineage(run.path / LINEAGE, named)
+        whole_lineage = replace(lineage, id=uuid.uuid4().hex, settings_file_sha256=hashlib.sha256(text).hexdigest())
+        write_lineage(run.path / LINEAGE, whole_lineage)
         add_to_order(runs, run.name)
         return run
 
     @classmethod
     def find(cls, text: str, runs: Path, *, unfinished: bool = True) -> RunFolder:
-        """Find a run by its path, its name under `runs`, or the beginning of that name; `latest` was started last.
+        """Find a run.
 
         Args:
-            text: names the run.
+            text: path of the run, its name under `runs`, the beginning of that name, or `latest`.
             runs: folder of the runs.
             unfinished: whether `latest` may be a run that is not finished.
 
         Raises:
-            RunError: none, or more than one.
+            RunError: no run, or more than one, has this name.
         """
         for candidate in (Path(text), runs / text):
             if (candidate / "settings.yaml").is_file():
@@ -137,12 +136,15 @@ class RunFolder:
         if len(matches) == 1:
             return cls(runs / matches[0])
         if matches:
-            raise RunError(f"{text!r} names {len(matches)} runs: {', '.join(matches[:5])}; give more of the name")
+            raise RunError(
+                f"{len(matches)} runs have names that begin with {text!r}: {', '.join(matches[:5])}; give more of the "
+                "name"
+            )
         raise RunError(f"no run {text!r} in {runs} (there are {len(names)} runs; `ls {runs}` lists them)")
 
     @classmethod
     def _latest(cls, runs: Path, names: Sequence[str], unfinished: bool) -> RunFolder:
-        """Return the last of some runs, or the last one that is finished."""
+        """Return the last run, or the last finished one."""
         for name in reversed(names):
             run = cls(runs / name)
             if unfinished or run.is_finished():
@@ -153,16 +155,16 @@ class RunFolder:
         )
 
     def settings(self) -> Settings:
-        """Read the settings that the run was started with.
+        """Read the settings with which the run was started.
 
         Raises:
             StoreError: the file or the lineage has changed since.
-            RunError: the file holds no settings, or settings that this version refuses; or the run has an older layout.
+            RunError: this version refuses the settings, or the run has an older layout.
         """
         sha256 = self.lineage().settings_file_sha256
         if sha256 is None:
             raise RunError(
-                f"run {self.name} has the layout of an older version, which is not read any more: start it again with "
+                f"run {self.name} has the layout of an older version, which this one cannot read: start it again with "
                 f"`shoal run {self.path / SETTINGS}`"
             )
         check_digest(self.path / SETTINGS, sha256)
@@ -175,34 +177,29 @@ class RunFolder:
             raise RunError(f"{self.path / SETTINGS}: {error}") from None
 
     def lineage(self) -> Lineage:
-        """Return where the run's data, code and settings come from.
-
-        Raises:
-            StoreError: the file is missing or damaged, or another version wrote it.
-        """
+        """Return the origin of the run's data, code and settings; errors as of `read_lineage`."""
         return read_lineage(self.path / LINEAGE)
 
     def folder_of(self, what: str) -> Path:
-        """Return where the run's `data` or `partition` lies, also in a home that was moved."""
+        """Return the folder of the run's `data` or `partition`, also in a home that was moved."""
         lineage = self.lineage()
-        versions: dict[str, DataVersion | PartitionVersion] = {"data": lineage.data, "partition": lineage.partition}
-        version = versions[what]
-        return located(version.folder, self.path)
+        folders = {"data": lineage.data.folder, "partition": lineage.partition.folder}
+        return located(folders[what], self.path)
 
     def set_lineage(self, **entries: Any) -> None:
-        """Replace attributes of the lineage (the MLflow run id is only known later)."""
+        """Replace attributes of the lineage, such as the MLflow run id, which is known later."""
         write_lineage(self.path / LINEAGE, replace(self.lineage(), **entries))
 
     def status(self) -> Status:
-        """Return how far the run is.
+        """Read the status of the run.
 
         Raises:
-            RunError: it was changed or damaged, or it is missing although rounds are done.
+            RunError: it was changed or damaged, or is missing although rounds are done.
         """
         path = self.path / STATUS
         remedy = f"`shoal run --resume {self.name}` writes it again"
         if not path.exists():
-            if any(folder.name.isdecimal() and int(folder.name) for folder in self._round_folders()):
+            if any(self.round_folders()):
                 raise RunError(f"run {self.name}: {path} is missing; {remedy}")
             return Status(INTERRUPTED, 0, "never started")
         try:
@@ -210,19 +207,20 @@ class RunFolder:
         except StoreError as error:
             raise RunError(f"run {self.name}: {error}; {remedy}") from error
         except BadRecord as error:
-            raise RunError(f"run {self.name}: {path} is no status of a run ({error}); {remedy}") from None
+            raise RunError(f"run {self.name}: {path} is not the status of a run ({error}); {remedy}") from None
 
     def is_finished(self) -> bool:
-        """Return whether the run came to its end; one whose status cannot be read did not."""
+        """Return whether the run is finished; False if its status cannot be read."""
         try:
             return self.status().is_finished
         except ShoalError:
             return False
 
-    def _round_folders(self) -> list[Path]:
+    def round_folders(self) -> list[int]:
+        """Return the rounds that have a folder, ascending, also those without a manifest."""
         if not self.rounds.is_dir():
             return []
-        return list(self.rounds.iterdir())
+        return sorted(int(path.name) for path in self.rounds.iterdir() if path.name.isdecimal())
 
     def set_status(
         self,
@@ -233,14 +231,14 @@ class RunFolder:
         rounds: int | None = None,
         quarantined: Sequence[int] = (),
     ) -> None:
-        """Replace the status of a run that is not finished; arguments as of `Status`."""
+        """Write the status of a run that is not finished; arguments as of `Status`."""
         self._write_status(Status(state, round, message, rounds=rounds, quarantined=tuple(quarantined) or None))
 
     def set_finished(self, round: int, weights_sha256: str, quarantined: Sequence[int] = ()) -> None:
-        """Replace the status: the run is finished. It keeps the digests of tables, so that damage is noticed later.
+        """Write the status of a finished run, with the digests of its tables, so that later damage is noticed.
 
         Args:
-            round: the last one.
+            round: the last round.
             weights_sha256: digest of the final server state.
             quarantined: as of `Status`.
         """
@@ -264,16 +262,15 @@ class RunFolder:
         write_sealed(self.path / STATUS, record_to_json(stamped))
 
     def add_to_status(self, **entries: Any) -> None:
-        """Replace attributes of the status; when it was updated stays what it was."""
+        """Replace attributes of the status, but not the time of its last update."""
         write_sealed(self.path / STATUS, record_to_json(replace(self.status(), **entries)))
 
     def event(self, kind: str, *, level: str | None = None, **facts: Any) -> Event:
-        """Append a line to the event log, and tell those who listen to the run
-        (`shoal.engine.store.run_events.listening`).
+        """Append an event to the log, and call the observers of the run (`shoal.engine.store.run_events.observing`).
 
         Args:
             kind: what happened.
-            level: `WARNING` where a user must see it; kinds in `WARNINGS` always are.
+            level: `WARNING` if a user must see it; events of the kinds in `WARNINGS` always have this level.
             facts: further entries, JSON values by name.
         """
         shown = {name: masked(fact) if isinstance(fact, str) else fact for name, fact in facts.items()}
@@ -283,18 +280,18 @@ class RunFolder:
                 file.write(line_of(event))
         except OSError as error:
             raise disk_error(self.path / EVENTS, error) from error
-        tell_listeners(self.path, event)
+        tell_observers(self.path, event)
         return event
 
     def events(self) -> list[Event]:
-        """Read the event log; lines that hold no event, such as one that a crash cut short, are left out."""
+        """Read the event log without lines that hold no event, such as one that a crash cut short."""
         return [event for line in self._event_lines() if (event := read_line(line)) is not None]
 
     def whole_events(self) -> list[Event]:
-        """Read the event log, for answers that depend on all of it.
+        """Read the event log, and refuse an incomplete one.
 
         Raises:
-            StoreError: a line was changed or damaged, or lines that a finished run had written are missing.
+            StoreError: a line was changed or damaged, or lines of a finished run are missing.
         """
         path = self.path / EVENTS
         expected = self.status().events_bytes or 0
@@ -302,7 +299,7 @@ class RunFolder:
         if size < expected:
             raise StoreError(
                 f"run {self.name}: {path} has lost lines since the run ended ({size:,} bytes, expected at least "
-                f"{expected:,}): bring the file back, or go on without them with `shoal run --resume {self.name}`"
+                f"{expected:,}): restore the file, or accept the loss with `shoal run --resume {self.name}`"
             )
         events = []
         lines = self._event_lines()
@@ -325,10 +322,10 @@ class RunFolder:
         return path.read_bytes().split(b"\n")
 
     def table(self, name: str) -> pd.DataFrame:
-        """Read the table `rounds`, `clients` or `links` (bytes between clients); empty where it has no row yet.
+        """Read the table `rounds`, `clients` or `links` (bytes between clients); empty if it has no row yet.
 
         Raises:
-            StoreError: a table of a finished run is missing or changed, or one cannot be read.
+            StoreError: it cannot be read, or the run is finished and the table is missing or changed.
         """
         path = self.path / f"{name}.parquet"
         expected = self._final_tables().get(name)
@@ -339,12 +336,12 @@ class RunFolder:
             except StoreError as error:
                 remedy = f"`shoal run --resume {self.name}` writes it again"
                 raise StoreError(f"run {self.name}: {error}; {remedy}") from error
-        rows = self._waiting(name)
+        rows = self._new_rows(name)
         if not rows:
             return whole
         if not len(whole):
             return pd.DataFrame(rows)
-        # Where a crash came between writing the table and forgetting what waited, rows are in both.
+        # After a crash between writing the table and removing the file of new rows, some rows are in both.
         last = whole["round"].max()
         new = [row for row in rows if row["round"] > last]
         if not new:
@@ -352,23 +349,23 @@ class RunFolder:
         return pd.concat([whole, pd.DataFrame(new)], ignore_index=True)
 
     def _final_tables(self) -> Mapping[str, str]:
-        """Return the digests of the tables of a finished run, by name; empty where rows may still come."""
+        """Return the digests of the tables of a finished run, by name; empty for a run that is not finished."""
         status = self.status()
         if not status.is_finished:
             return {}
         return status.tables_sha256 or {}
 
     def set_table(self, name: str, rows: list[dict[str, Any]]) -> None:
-        """Replace a table, and forget the rows that wait beside it."""
-        self._waits(name).unlink(missing_ok=True)
+        """Replace a table, and remove the file of its new rows."""
+        self._new_rows_file(name).unlink(missing_ok=True)
         write_atomic(self.path / f"{name}.parquet", pd.DataFrame(rows).to_parquet(index=False), sync=False)
 
     def add_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
-        """Add the rows of a round to a table: to a file beside it, at the cost of these rows alone.
+        """Append the rows of a round to the file of a table's new rows, and merge a large file into the table.
 
-        `table` reads them too. They are put into the table when there are many.
+        So a round costs the same however many rows the table has; `table` reads both files.
         """
-        path = self._waits(name)
+        path = self._new_rows_file(name)
         try:
             with path.open("a") as file:
                 file.write("".join(json.dumps(row) + "\n" for row in rows))
@@ -376,25 +373,25 @@ class RunFolder:
         except OSError as error:
             raise disk_error(path, error) from error
         table = self.path / f"{name}.parquet"
-        # So rarely that each row is rewritten a few times only, however many there will be.
-        if size > max(WAITING_BYTES, WAITING_SHARE * size_of(table)):
-            self.settle_table(name)
+        # So rarely that each row is rewritten only a few times.
+        if size > max(MIN_MERGE_BYTES, MIN_MERGE_RATIO * size_of(table)):
+            self.merge_new_rows(name)
 
-    def settle_table(self, name: str) -> None:
-        """Put the rows that wait beside a table into it."""
-        path = self._waits(name)
+    def merge_new_rows(self, name: str) -> None:
+        """Write the new rows of a table into it, and remove their file."""
+        path = self._new_rows_file(name)
         if path.exists():
             content = self.table(name).to_parquet(index=False)
             write_atomic(self.path / f"{name}.parquet", content, sync=False)
             path.unlink()
 
-    def _waits(self, name: str) -> Path:
-        """Return the file of the rows that are not in a table yet."""
+    def _new_rows_file(self, name: str) -> Path:
+        """Return the file of the rows that are not yet in a table."""
         return self.path / f"{name}.new.jsonl"
 
-    def _waiting(self, name: str) -> list[dict[str, Any]]:
-        """Read the rows of that file; a last line that a crash cut short is left out."""
-        path = self._waits(name)
+    def _new_rows(self, name: str) -> list[dict[str, Any]]:
+        """Read the rows that are not yet in a table, without a last line that a crash cut short."""
+        path = self._new_rows_file(name)
         if not path.exists():
             return []
         rows = []
@@ -407,12 +404,12 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run for this process; a block inside another one holds it too.
+        """Lock the run for this process within this context; a lock inside another one has no effect.
 
         Raises:
-            RunError: another process is working on it.
+            RunError: another process has locked it.
         """
-        if self._held:
+        if self._locked:
             yield
             return
         with (self.path / "lock").open("a+") as file:
@@ -422,17 +419,17 @@ class RunFolder:
                 file.seek(0)
                 owner = file.read().strip() or "unknown"
                 raise RunError(
-                    f"run {self.name} is in use by another process (pid {owner}): wait for it, or stop it first"
+                    f"run {self.name} is in use by another process (pid {owner}): wait for that process, or stop it"
                 ) from None
             file.seek(0)
             file.truncate()
             file.write(str(os.getpid()))
             file.flush()
-            self._held = True
+            self._locked = True
             try:
                 yield
             finally:
-                self._held = False
+                self._locked = False
 
 
 def read_lineage(path: Path) -> Lineage:
@@ -445,7 +442,7 @@ def read_lineage(path: Path) -> Lineage:
         return record_from_json(Lineage, read_sealed(path))
     except BadRecord as error:
         raise StoreError(
-            f"{path} is no lineage of a run as this version writes it ({error}): start the run again with "
+            f"{path} is not the lineage of a run of this version ({error}): start the run again with "
             f"`shoal run {path.parent / SETTINGS}`"
         ) from None
 
@@ -455,17 +452,8 @@ def write_lineage(path: Path, lineage: Lineage) -> None:
     write_sealed(path, record_to_json(lineage))
 
 
-def add_to_order(runs: Path, name: str) -> None:
-    """Add a run to the file that orders the runs of a folder, as the newest."""
-    try:
-        with (runs / ORDER).open("a") as file:
-            file.write(f"{name}\n")  # so short a line is appended whole
-    except OSError as error:
-        raise disk_error(runs / ORDER, error) from error
-
-
 def size_of(path: Path) -> int:
-    """Return the bytes of a file; 0 where there is none."""
+    """Return the size of a file in bytes; 0 if it is missing."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

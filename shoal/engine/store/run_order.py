@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shoal.engine.store.codec import disk_error
+
 ORDER = ".order"
-"""The file, among the runs, that says in which order they were started."""
+"""The file in the folder of runs with the name of each run, in the order in which they were started."""
 
 
 def in_order(runs: Path, pattern: str = "*") -> list[Path]:
-    """Return the settings files of the runs in a folder, in the order in which the runs were started there.
+    """Return the settings files of the runs in a folder, in the order in which the runs were started.
 
-    Names begin with the time, and a clock that was set back makes smaller ones. The file `ORDER` has a line a run, in
-    the order in which their folders were made. Runs that it does not name, which came from elsewhere, stand
-    before the others, by name.
+    The file `ORDER` decides, since names begin with the time, and a clock may have been set back. Runs that are not in
+    it were copied from elsewhere; they come first, sorted by name.
 
     Args:
         runs: the folder.
-        pattern: which names of runs are included, as of `glob`.
+        pattern: glob pattern of the names of runs to include.
     """
     found = {path.parent.name: path for path in runs.glob(f"{pattern}/settings.yaml")}
     try:
@@ -26,3 +27,12 @@ def in_order(runs: Path, pattern: str = "*") -> list[Path]:
         listed = []
     place = {name: number for number, name in enumerate(listed)}
     return [found[name] for name in sorted(found, key=lambda name: (place.get(name, -1), name))]
+
+
+def add_to_order(runs: Path, name: str) -> None:
+    """Append a run to the file with the order of the runs in a folder."""
+    try:
+        with (runs / ORDER).open("a") as file:
+            file.write(f"{name}\n")  # short enough to be appended in one piece
+    except OSError as error:
+        raise disk_error(runs / ORDER, error) from error

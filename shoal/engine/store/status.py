@@ -1,4 +1,4 @@
-"""How far a run is: the record in status.json."""
+"""The status of a run: the record in status.json."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ FINISHED = "finished"
 INTERRUPTED = "interrupted"
 FAILED = "failed"
 STOPPED = "stopped"
-"""An observer ended it, such as a search over settings; it can be resumed like an interrupted one."""
+"""State of a run that an observer ended, such as a search over settings; it can be resumed."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """How far a run is.
+    """The status of a run.
 
     Args:
         state: running, finished, interrupted, failed or stopped.
-        round: the last round that is done.
-        message: why the run ended early; empty where it did not.
-        pid: the process that worked on it last.
-        updated: when, in seconds since the epoch.
-        rounds: how many rounds a running run is to have.
-        quarantined: the clients that are not asked any more, because their messages were refused too often.
+        round: the last finished round.
+        message: why the run ended early; empty: it did not.
+        pid: id of the process that worked on it last.
+        updated: time of this status, in seconds since the epoch.
+        rounds: planned number of rounds of a running run.
+        quarantined: clients that take no more part, because their messages were refused too often.
         weights_sha256: digest of the final server state of a finished run.
-        tables_sha256: digest of each table of a finished run, by its name.
+        tables_sha256: digest of each table of a finished run, by name.
         events_bytes: size of the event log of a finished run.
         clusters_sha256: digest of clusters.json of a finished run.
     """
@@ -45,5 +45,5 @@ class Status:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run came to its end."""
+        """Whether all rounds of the run are done."""
         return self.state == FINISHED

@@ -1,8 +1,7 @@
-"""Parquet tables of a run, read only where they are what was written."""
+"""Read Parquet tables of a run, and refuse those that have changed."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from shoal.core.errors import brief
-from shoal.engine.store.codec import StoreError, changed, read_file
+from shoal.engine.store.codec import StoreError, read_file
 
 
 def read_table(path: Path, sha256: str | None = None, columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -18,16 +17,14 @@ def read_table(path: Path, sha256: str | None = None, columns: Sequence[str] | N
 
     Args:
         path: the file.
-        sha256: hex digest that the file must have, where one is known.
-        columns: only these; None: all.
+        sha256: hex digest that the file must have; None: it is not known.
+        columns: the columns to read; None: all.
 
     Raises:
-        StoreError: it is missing, changed, truncated, or no Parquet table.
+        StoreError: it is missing, changed, truncated, or not a Parquet table.
     """
-    content = read_file(path)
-    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-        raise changed(path)
+    content = read_file(path, sha256)
     try:
         return pd.read_parquet(io.BytesIO(content), columns=None if columns is None else list(columns))
-    except Exception as error:  # pyarrow raises what it likes for damaged bytes
-        raise StoreError(f"{path} is no whole Parquet table ({brief(error)})") from error
+    except Exception as error:  # pyarrow raises exceptions of many types for damaged bytes
+        raise StoreError(f"{path} is damaged: it is not a complete Parquet table ({brief(error)})") from error

@@ -1,37 +1,35 @@
-"""The tables of a run, a row a round, a client's part in a round, and a message between clients: from the manifests."""
+"""The tables of a run, made from its manifests."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
-from shoal.engine.store.by_client import ByClient
+from shoal.engine.store.client_seconds import ClientSeconds
 from shoal.engine.store.manifest import Manifest, RoundRecord
 from shoal.engine.store.run_folder import TABLES, RunFolder
 
 
 class RunTables:
-    """rounds.parquet, clients.parquet and, where clients sent each other something, links.parquet.
-
-    A round adds its rows to those that wait beside a table (see `RunFolder.add_rows`), so that it costs the same
-    however many there are.
+    """The tables rounds.parquet, clients.parquet and, if clients sent each other messages, links.parquet.
 
     Attributes:
-        seconds: how long each client's newest update took.
-        measured_seconds: the sum of these; `measured_samples` the training samples of these clients.
-        refusals: in how many rounds each client was refused.
+        seconds: time of each client's newest update.
+        measured_seconds: the sum of these.
+        measured_samples: number of training samples of these clients.
+        refusals: number of rounds in which each client was refused.
     """
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
         self._new: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
-        self.seconds = ByClient()
+        self.seconds = ClientSeconds()
         self.measured_seconds = 0.0
         self.measured_samples = 0
         self.refusals: Counter[int] = Counter()
 
     def add(self, manifest: Manifest) -> None:
-        """Add a round; round 0 has no row."""
+        """Add the rows of a round in memory; round 0 has none."""
         record = manifest.record
         if record is None:
             return
@@ -60,24 +58,24 @@ class RunTables:
         )
 
     def refused_by(self, record: RoundRecord) -> Counter[int]:
-        """Return in how many rounds each client was refused, the round after those added included."""
+        """Return in how many rounds each client was refused, with a round that is not added yet."""
         return self.refusals + Counter(record.refused)
 
     def begin(self) -> None:
-        """Write the tables of the rounds added so far, in place of what is there."""
+        """Replace the tables by the rows that were added so far."""
         for name, rows in self._new.items():
             if rows or name != "links":
                 self._run.set_table(name, rows)
         self._new = {name: [] for name in TABLES}
 
     def write(self) -> None:
-        """Write the rows that were added since."""
+        """Write the rows that were added since the last call."""
         for name, rows in self._new.items():
             if rows:
                 self._run.add_rows(name, rows)
         self._new = {name: [] for name in TABLES}
 
     def end(self) -> None:
-        """Put every row into its table: no round follows."""
+        """Merge all new rows into their tables, after the last round."""
         for name in TABLES:
-            self._run.settle_table(name)
+            self._run.merge_new_rows(name)

@@ -1,7 +1,7 @@
-"""Prepared data are compared with their digest once on each machine, and again only when a file of theirs has changed.
+"""Compare prepared data with their digest once on each machine, and again only when one of their files has changed.
 
-What was compared is remembered in `.verified` beside the folder that the set lies in, by size, time and number of every
-file: reading all bytes of a set before each run would cost seconds, and looking at its files costs none.
+Notes in `.verified`, beside the folder of the set, hold the size, time and inode of every file that was compared. To
+read all bytes of a set before each run would take seconds.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
 
 
 def open_verified(folder: Path, *, by_client: bool = False) -> Prepared:
-    """Open a prepared set whose bytes are those of its manifest.
+    """Open a prepared set after comparing its files with its manifest.
 
     Args:
-        folder: of the set.
-        by_client: compare the files of a client of a set that is stored by client when they are first opened, and open
-            no other client's; else all are compared now.
+        folder: folder of the set.
+        by_client: of a set that is stored by client, compare the files of each client only when they are first opened.
 
     Raises:
-        DataError: files are missing, or not those of the manifest.
+        DataError: files are missing, or differ from the manifest.
     """
     if by_client and is_by_client(read_manifest(folder).files):
         return open_prepared(folder, check=check_once)
@@ -41,7 +40,7 @@ def check_once(manifest: Manifest, path: Path) -> None:
     """Compare a client's file with the manifest, unless that was done before and the file has not changed.
 
     Raises:
-        DataError: it is missing, or another one.
+        DataError: it is missing, or differs from the manifest.
     """
     folder = path.parent.parent.parent
     name = path.relative_to(folder).as_posix()
@@ -53,7 +52,7 @@ def check_once(manifest: Manifest, path: Path) -> None:
 
 
 def note_of(folder: Path) -> Path:
-    """Return the file that remembers that a set was compared: not beside the set itself, where DVC would see it."""
+    """Return the file of the note that a set was compared; it is not in a folder that DVC tracks."""
     return folder.parent.parent / ".verified" / f"{folder.parent.name}-{folder.name}.json"
 
 
@@ -68,14 +67,13 @@ def _is_noted(note: Path, manifest: Manifest, folder: Path, files: dict[str, lis
 
 
 def _note(note: Path, manifest: Manifest, folder: Path, files: dict[str, list[int]]) -> None:
-    # Where nothing can be written the set is compared again next time.
-    with contextlib.suppress(ShoalError, OSError):
+    with contextlib.suppress(ShoalError, OSError):  # without the note the set is compared again next time
         note.parent.mkdir(parents=True, exist_ok=True)
         write_sealed(note, _record(manifest, folder, files), sync=False)
 
 
 def _state(path: Path) -> list[int]:
-    """Return size, time and number of a file; zeros where it is missing."""
+    """Return size, time and inode of a file; zeros if it is missing."""
     try:
         state = path.stat()
     except OSError:

@@ -1,11 +1,10 @@
-"""The state that a run starts from: the method's own, or that of an earlier run, on data that have grown since.
+"""The state from which a run starts: the method's initial state, or the model of an earlier run.
 
-    origin.safetensors     the earlier run's newest server state, kept in the folder of the run that starts from it
-    lineage.json, origin   which run that was, after which round, and the digests of its state and of the file
+    origin.safetensors     a copy of the earlier run's newest server state, in the folder of the new run
+    lineage.json, origin   name and round of the earlier run, and the digests of its state and of the copy
 
-The run takes over tensors: those that the method's own initial state has, by name. Facts, such as the number of
-clients, follow from the new federation, clients begin without memory, and rounds are counted from 0 again. The same
-settings, data and origin give the same bits.
+The run takes over the tensors of the model. Facts, such as the number of clients, follow from the new federation,
+clients begin without memory, and rounds are counted from 0. The same settings, data and origin give the same bits.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ class WarmStartError(ShoalError):
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The state of another run that a run starts from.
+    """The state of another run, from which a run starts.
 
     Args:
-        run: the name of its folder.
+        run: name of the other run.
         server: its newest state.
         sha256: digest of that state, as in the manifest of its round.
     """
@@ -51,18 +50,18 @@ class WarmStart:
         """
         found = read_state_if_any(run)
         if found is None:
-            raise WarmStartError(f"run {run.name} has no state to start from: start a new run without it")
+            raise WarmStartError(f"run {run.name} has no finished round to start from: start a new run without it")
         return cls(run.name, found.server, found.manifest.server_sha256)
 
     def keep(self, run: RunFolder) -> None:
-        """Write the state to the folder of the run that is to start from it, and name it in the lineage."""
+        """Write the state to the folder of the run that starts from it, and add it to its lineage."""
         path = run.path / ORIGIN
         save_server(path, self.server)
         run.set_lineage(origin=StartingState(self.run, self.server.round, self.sha256, file_digest(path)))
 
 
 def origin_sha256(run: RunFolder) -> str | None:
-    """Return the digest of the state that a run starts from; None where it starts from the method's own."""
+    """Return the digest of the state from which a run starts; None if it starts from the method's initial state."""
     origin = run.lineage().origin
     if origin is None:
         return None
@@ -70,10 +69,10 @@ def origin_sha256(run: RunFolder) -> str | None:
 
 
 def why_not_resumable(method: type[Method]) -> str | None:
-    """Return why runs of a method cannot start from an earlier run's state; None where they can.
+    """Return why runs of a method cannot start from an earlier run's state; None if they can.
 
-    They can where the state is one model that every round trains further. Centres follow from the data at hand, a tree
-    or an assignment belongs to its own clients, and local models are not at the server at all.
+    They can if the state is one model that every round trains further. Centres depend on the data of their run, a tree
+    or an assignment on its clients, and the server does not have local models.
     """
     if method.averages:
         return None
@@ -84,28 +83,28 @@ def initial_state(opened: OpenedRun) -> Server:
     """Return the state before round 1.
 
     Raises:
-        WarmStartError: the state of the origin does not fit the method, its settings or the data.
-        StoreError: the file of the origin is missing or changed.
+        WarmStartError: the earlier state does not fit the method, its settings or the data.
+        StoreError: the file of the earlier state is missing or changed.
     """
     fresh = opened.method.init_server(opened.federation)
     origin = opened.lineage.origin
     if origin is None:
         return fresh
     tensors, _ = load_tensors(opened.run.path / ORIGIN, sha256=origin.file_sha256)
-    return started_from(fresh, tensors, type(opened.method), origin.run)
+    return take_over_model(fresh, tensors, type(opened.method), origin.run)
 
 
-def started_from(fresh: Server, tensors: Tensors, method: type[Method], name: str) -> Server:
-    """Return a fresh state with another state's tensors in place of its own.
+def take_over_model(fresh: Server, tensors: Tensors, method: type[Method], name: str) -> Server:
+    """Return a method's initial state with the model of another run.
 
     Args:
-        fresh: the method's initial state.
-        tensors: of the other state, by name.
-        method: of both.
-        name: of the run that the other state is of, for errors.
+        fresh: the initial state.
+        tensors: tensors of the other run's state, by name.
+        method: the method of both runs.
+        name: name of the other run, for errors.
 
     Raises:
-        WarmStartError: runs of the method cannot start so, or a tensor is missing or of another shape.
+        WarmStartError: runs of the method cannot start so, or a tensor is missing or has another shape.
     """
     if reason := why_not_resumable(method):
         raise WarmStartError(f"a run cannot start from run {name}: {reason}: start a new run without it")

@@ -1,4 +1,4 @@
-"""How a process computes while it works for a run: its algorithms, and the precision of its products.
+"""The arithmetic of a process while it works for a run: its algorithms, and the precision of its products.
 
 On a CPU nothing here changes a result. On a GPU two things may: by default cuDNN uses TF32 (10 bits of mantissa) for
 convolutions of float32 networks, and some algorithms add in the order in which their threads finish.
@@ -21,12 +21,12 @@ TF32 = "tf32"
 
 @contextlib.contextmanager
 def arithmetic(precision: str, deterministic: bool) -> Iterator[None]:
-    """Compute as a run's settings say within this context, and as before afterwards.
+    """Compute with the arithmetic of a run's settings within this context.
 
     Args:
         precision: as resolved for the run; `tf32` uses TF32 for float32 products and convolutions on a GPU, any other
             uses float32 for them.
-        deterministic: use only algorithms that repeat to the bit; an operation without one raises `RuntimeError`.
+        deterministic: use only algorithms that repeat to the bit; an operation that has none raises `RuntimeError`.
     """
     products = torch.backends.cuda.matmul
     convolutions = torch.backends.cudnn.conv  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""What a run's clusters are compared with: the spaces of the null baselines, on samples that all runs on a set share.
+"""The null baselines with which a run's clusters are compared, on samples that all runs on a set share.
 
-Features of a frozen encoder are kept beside the prepared sets (`ENCODED`), by the digest of samples and encoder, so
-that they are computed once for all runs on a set.
+Features of the pretrained encoder are kept beside the prepared sets (`ENCODED`), named by the digest of samples and
+encoder, so that they are computed once for all runs on a set.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from shoal.models.frozen import PRETRAINED, frozen_encoder, is_installed
 ENCODED = "encoded"
 """The folder of encoded samples, beside the folders of sets in the store."""
 ENCODED_VARIABLE = "SHOAL_ENCODED"
-"""Another place for that folder."""
+"""Environment variable with another path of that folder."""
 MAX_KEPT = 20
-"""Files in that folder; the one that was not used for longest goes first."""
+"""Most files in that folder; the least recently used file is removed first."""
 UNTRAINED = "untrained"
-ROWS = 32
-"""Images that an encoder sees at once."""
+IMAGES_AT_ONCE = 32
+"""Number of images in a batch of an encoder."""
 PURPOSE = "null baselines"
 MAX_SPREAD_RATIO = 5
-"""Largest over median standard deviation of columns, from which on they are standardised to find neighbours."""
+"""Ratio of the largest to the median standard deviation of columns from which they are standardised."""
 
 
 def null_comparison(
@@ -67,7 +67,7 @@ def null_comparison(
         assignment: their clusters.
 
     Returns:
-        None for text, which has no such baselines, and for fewer than two samples.
+        The comparison; None for text, which has no such baselines, and for fewer than two samples.
     """
     count = len(assignment.cluster)
     if opened.prepared.spec.kind == "text" or count < 2:
@@ -101,7 +101,7 @@ def null_comparison(
 
 
 def learns_features(method: Method) -> bool:
-    """Return whether features, and not clusters, are what a method is for."""
+    """Return whether the purpose of a method is features and not clusters."""
     has_clusters = method.finds_clusters or type(method).assignment is not Method.assignment
     return method.judges_features and not has_clusters
 
@@ -113,11 +113,10 @@ def with_probes(
 
     Args:
         comparison: without probes.
-        features: of the run, (n, d).
-        spaces: of the baselines, (n, d) each.
+        features: features of the run, (n, d).
+        spaces: features of the baselines, (n, d) each, by name.
         labels: int (n,).
-        trained: how many of the samples are training samples; they come first. Of a set without a test part a fifth of
-            them is held out.
+        trained: number of training samples, which come first. If there are no others, a fifth of them tests the probes.
     """
     count = len(labels)
     seed = stream_seed(0, PURPOSE)
@@ -125,10 +124,10 @@ def with_probes(
     if trained in (0, count):
         order = np.random.default_rng(seed).permutation(count)
         trained = count * 4 // 5
-    learn = np.sort(order[:trained])
-    held = np.sort(order[trained:])
+    train_rows = np.sort(order[:trained])
+    test_rows = np.sort(order[trained:])
     probes = {
-        name: probe_of(x, learn, held, labels, seed)
+        name: probe_of(x, train_rows, test_rows, labels, seed)
         for name, x in {"": features, **spaces}.items()
         if name not in PRETRAINED
     }
@@ -137,7 +136,7 @@ def with_probes(
 
 
 def site_of_rows(opened: OpenedRun, clients: Clients, evaluation: Evaluation, rows: Tensor) -> np.ndarray | None:
-    """Return the client of each of some samples, int (n,), where the run subtracts site means; else None.
+    """Return the site of some samples, which is their client, int (n,); None if the run does not subtract site means.
 
     Test samples have no client: they count as one more site.
     """
@@ -150,14 +149,14 @@ def site_of_rows(opened: OpenedRun, clients: Clients, evaluation: Evaluation, ro
 
 
 def judging_space(spaces: dict[str, np.ndarray], site: np.ndarray | None = None) -> tuple[str, np.ndarray]:
-    """Return the name and the features of the space in which neighbours are looked for.
+    """Return the name and the features of the space in which neighbours are found.
 
-    It ranks clusterings as labels would more often than others (docs/running.md): pixels and the pretrained encoder's
-    features side by side; of vectors the columns, standardised where some vary much more than others.
+    Of all spaces it most often ranks clusterings as labels do (docs/running.md). For images it is the pixels and the
+    pretrained encoder's features side by side, for vectors the columns, standardised if some vary much more.
 
     Args:
-        spaces: of the baselines.
-        site: of each sample, int (n,): the mean of its site is subtracted; None: nothing is.
+        spaces: features of the baselines, by name.
+        site: site of each sample, int (n,), whose mean is subtracted; None: nothing is subtracted.
     """
     if site is not None:
         name, features = judging_space({name: less_site_means(x, site) for name, x in spaces.items()})
@@ -175,11 +174,11 @@ def judging_space(spaces: dict[str, np.ndarray], site: np.ndarray | None = None)
 
 
 def less_site_means(x: np.ndarray, site: np.ndarray) -> np.ndarray:
-    """Return features (n, d) less the mean of their site.
+    """Return features less the mean of their site.
 
     Args:
-        x: (n, d).
-        site: of each sample, int (n,).
+        x: features (n, d).
+        site: site of each sample, int (n,).
     """
     centred = np.array(x)
     for each in np.unique(site):
@@ -236,8 +235,8 @@ def pixels(x: Tensor) -> np.ndarray:
 
 @torch.no_grad()
 def encoded(encode: Callable[[Tensor], Tensor], x: Tensor) -> np.ndarray:
-    """Return what an encoder makes of images, float32 (n, d)."""
-    found: np.ndarray = torch.cat([encode(part).float() for part in x.split(ROWS)]).cpu().numpy()
+    """Return an encoder's features of images, float32 (n, d)."""
+    found: np.ndarray = torch.cat([encode(part).float() for part in x.split(IMAGES_AT_ONCE)]).cpu().numpy()
     return found
 
 
@@ -263,7 +262,7 @@ def pretrained_features(
 
 
 def encoded_file(opened: OpenedRun, x: Tensor) -> Path:
-    """Return the file that keeps the features of images x, by the images, the encoder, its code and the device."""
+    """Return the file for the features of images x, named by the images, the encoder, its code and the device."""
     content = hashlib.sha256(np.ascontiguousarray(x.cpu().numpy()).tobytes())
     content.update(f"{tuple(x.shape)} {PRETRAINED[ENCODER].sha256} {opened.device.type}".encode())
     content.update(Path(frozen.__file__).read_bytes())
@@ -272,7 +271,7 @@ def encoded_file(opened: OpenedRun, x: Tensor) -> Path:
 
 
 def keep(path: Path, features: np.ndarray) -> None:
-    """Keep features in a file; where it cannot be written, they are computed again next time."""
+    """Write features to a file if possible; otherwise they are computed again next time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_tensors(path, {"features": torch.from_numpy(features)}, sync=False)

@@ -1,4 +1,4 @@
-"""Clocks of work elsewhere: only time in which the work could have been done counts."""
+"""Clocks of work in other processes, which count only time in which the work could have been done."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 
 MAX_STEP_SECONDS = 2.0
-"""Most time between two calls of `look` that counts: after a longer pause this process was itself stopped."""
+"""Most time between two calls of `update` that counts: in a longer pause this process was stopped itself."""
 MIN_CORE_SHARE = 0.01
-"""Least share of one core that a working process uses."""
+"""Smallest share of one core that a working process uses."""
 
 
 @dataclass
@@ -33,19 +33,19 @@ class ProcessClock:
     """The newest of these seconds, in which the process hardly used a core: it is stopped, or waits for something."""
 
     def __post_init__(self) -> None:
-        self._looked_at = time.monotonic()
+        self._updated_at = time.monotonic()
         self._waited = core_wait_seconds(self.pid)
         self._busy_at = 0.0
         self._used = core_seconds(self.pid)
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Bring `spent` and `idle` up to now; call this at least every `MAX_STEP_SECONDS`."""
         now = time.monotonic()
         waited = core_wait_seconds(self.pid)
         used = core_seconds(self.pid)
-        passed = min(now - self._looked_at, MAX_STEP_SECONDS)
+        passed = min(now - self._updated_at, MAX_STEP_SECONDS)
         self.spent += max(0.0, passed - (waited - self._waited))
-        self._looked_at = now
+        self._updated_at = now
         self._waited = waited
         if used - self._used > MIN_CORE_SHARE * (self.spent - self._busy_at):
             self._busy_at = self.spent
@@ -61,13 +61,13 @@ class WallClock:
 
     def __init__(self) -> None:
         self.spent = 0.0
-        self._looked_at = time.monotonic()
+        self._updated_at = time.monotonic()
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Bring `spent` up to now; call this at least every `MAX_STEP_SECONDS`."""
         now = time.monotonic()
-        self.spent += min(now - self._looked_at, MAX_STEP_SECONDS)
-        self._looked_at = now
+        self.spent += min(now - self._updated_at, MAX_STEP_SECONDS)
+        self._updated_at = now
 
 
 def core_wait_seconds(pid: int) -> float:

@@ -1,8 +1,8 @@
-"""Worker processes that do not run the caller's program.
+"""Start worker processes without the caller's main module.
 
 By default Python's multiprocessing imports the caller's main file into every process that it starts, for functions that
 are defined there. Workers need none of them, and the import does harm: a script without `if __name__ == "__main__"`
-would begin its run again in each worker, and a program from standard input has no file.
+would start its run again in each worker, and a program from standard input has no file.
 """
 
 from __future__ import annotations

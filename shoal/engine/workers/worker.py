@@ -1,4 +1,4 @@
-"""What a worker does: train a cohort of clients, evaluate a server state, or find every sample's cluster.
+"""The work of a worker: train a cohort of clients, evaluate a server state, or find every sample's cluster.
 
 `shoal.engine.messages.wire` defines requests and answers; tensors stay in files of the run's folder. A client's update
 is complete when its done-file exists, so that an interrupted round resumes where it stopped.
@@ -59,7 +59,7 @@ class Worker:
     """A worker, which keeps between requests the run that it has opened and the last server state that it read.
 
     Args:
-        device: where it computes.
+        device: device of its computations.
     """
 
     def __init__(self, device: str = "cpu") -> None:
@@ -155,10 +155,8 @@ class Worker:
                     raise update
                 update = outgoing_update(opened, server, down, client, update)
                 form = inspection.check(client.id, len(client.train), update)
-                if total is None:
-                    results[client.id] = self.write(opened, round, down, client, update, began)
-                else:
-                    results[client.id] = self.write_parts(opened, round, down, client, update, began, {})
+                results[client.id] = self.write(opened, round, down, client, update, began, summed=total is not None)
+                if total is not None:
                     total.add(client.id, update.message, form)
             except StoreError:
                 raise  # a full disk is not the client's fault
@@ -167,7 +165,15 @@ class Worker:
         return results
 
     def write(
-        self, opened: OpenedRun, round: int, down: Message, client: Client, update: Update, began: float
+        self,
+        opened: OpenedRun,
+        round: int,
+        down: Message,
+        client: Client,
+        update: Update,
+        began: float,
+        *,
+        summed: bool,
     ) -> FinishedWork:
         """Write a client's answers and its done-file to work/.
 
@@ -178,27 +184,7 @@ class Worker:
             client: the client.
             update: its whole answer.
             began: when it would have begun, had it been trained alone (`time.perf_counter`).
-        """
-        messages = {update_file(client.id): ("update", update.message)}
-        done = self.write_parts(opened, round, down, client, update, began, messages)
-        write_sealed(RoundPaths(opened.run.path, round).done(client.id), done.to_json(), sync=False)
-        return done
-
-    def write_parts(
-        self,
-        opened: OpenedRun,
-        round: int,
-        down: Message,
-        client: Client,
-        update: Update,
-        began: float,
-        messages: dict[str, tuple[str, Message]],
-    ) -> FinishedWork:
-        """Write a client's answers to work/, without the done-file.
-
-        Args:
-            opened, round, down, client, update, began: see `write`.
-            messages: to write besides memory and messages to peers: by name of the file, its part and the message.
+            summed: leave out its update and its done-file, which follow with the sum of its group.
         """
         number = client.id
         check_metric_names(update.metrics)
@@ -206,12 +192,15 @@ class Worker:
         paths = RoundPaths(opened.run.path, round)
         private_folder(opened.run.work)
         private_folder(paths.work)
+        messages: dict[str, tuple[str, Message]] = {}
+        if not summed:
+            messages[update_file(number)] = ("update", update.message)
         if update.memory is not None:
-            messages = {**messages, memory_file(number): ("memory", Message(update.memory))}
+            messages[memory_file(number)] = ("memory", Message(update.memory))
         for peer, message in sorted(update.peers.items()):
-            messages = {**messages, peer_file(number, peer): (f"peer-{peer}", message)}
+            messages[peer_file(number, peer)] = (f"peer-{peer}", message)
         peers = {peer: message.size(sample_bytes) for peer, message in sorted(update.peers.items())}
-        return FinishedWork(
+        done = FinishedWork(
             client=number,
             samples=len(client.train),
             bytes_up=update.message.size(sample_bytes),
@@ -223,6 +212,9 @@ class Worker:
             sha256={name: save_message(paths.work / name, message) for name, (_, message) in messages.items()},
             seconds=time.perf_counter() - began,
         )
+        if not summed:
+            write_sealed(paths.done(number), done.to_json(), sync=False)
+        return done
 
     def evaluate(self, request: Evaluate) -> Evaluated:
         """Compute the metrics of a server state, recalibrated; of the last one also with the averaged statistics."""

@@ -21,7 +21,7 @@ from shoal.engine.workers.process_clock import ProcessClock
 from shoal.engine.workers.without_main import WORKER_NAME, without_main
 
 if TYPE_CHECKING:
-    # Imported by type checkers only: `warm` shall begin before this process has imported torch.
+    # Imported by type checkers only: the fork server should start before this process has imported torch.
     from shoal.engine.messages.wire import Answer, Deadline, Request
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -33,7 +33,7 @@ JOIN_SECONDS = 5.0
 """Time in which a process must end or start; after it the fork server is killed."""
 
 
-def warm() -> Any:
+def start_fork_server() -> Any:
     """Start the fork server: another process, which imports what workers need and from which they are forked.
 
     It is a new process with one thread that has not used a GPU, so that a fork of it is safe.
@@ -58,7 +58,7 @@ def warm() -> Any:
     return context
 
 
-def cool() -> None:
+def kill_fork_server() -> None:
     """End the fork server, also in the middle of its imports: it keeps this process's output open."""
     from multiprocessing import forkserver
 
@@ -74,7 +74,12 @@ class WorkerLost(ShoalError):
 
 @dataclass
 class WorkerProcess:
-    """One worker process; it is started when it is needed, and again after it was lost."""
+    """One worker process, which is started when it is needed, and again after it was lost.
+
+    Args:
+        number: number of its slot.
+        device: device on which it computes.
+    """
 
     number: int
     device: str
@@ -105,7 +110,7 @@ class WorkerProcess:
 
     @contextlib.contextmanager
     def _watching(self, process: Any, deadline: Deadline | None) -> Iterator[None]:
-        """Let `look` end the process if it hangs within this context."""
+        """Have `check_deadline` end the process if it hangs within this context."""
         with self._lock:
             self._watched = None
             if deadline is not None:
@@ -117,13 +122,13 @@ class WorkerProcess:
             with self._lock:
                 self._watched = None
 
-    def look(self) -> None:
+    def check_deadline(self) -> None:
         """End the process if it hangs; `call` then raises `WorkerLost`."""
         with self._lock:
             if self._watched is None or self._hang_reason:
                 return
             process, deadline, clock = self._watched
-            clock.look()
+            clock.update()
             reason = deadline.reason(clock.spent, clock.idle)
             if reason:
                 self._hang_reason = f"was ended at {reason}"
@@ -136,17 +141,17 @@ class WorkerProcess:
             WorkerLost: `end` was called meanwhile.
         """
         with self._lock:
-            if self._hang_reason:  # it was ended just as it answered
+            if self._hang_reason:  # it was ended at the moment of its answer
                 self.close()
             if self.process is None or self.pipe is None or not self.process.is_alive():
-                context = warm()
+                context = start_fork_server()
                 pipe, inner = context.Pipe()
                 name = f"{WORKER_NAME} {self.number}"
                 process = context.Process(target=serve, args=(inner, self.device), daemon=True, name=name)
                 with without_main():
                     process.start()
                 inner.close()
-                # Only now: the slots may be closed meanwhile, and a process that has not started cannot be ended.
+                # Set only now: the slots may be closed meanwhile, and a process that has not started cannot be ended.
                 self.pipe = pipe
                 self.process = process
                 self._hang_reason = None
@@ -171,14 +176,14 @@ class WorkerProcess:
             process.kill()
             process.join(JOIN_SECONDS)
             if process.is_alive():  # only in name: the fork server, which should report its end, is stopped
-                cool()
+                kill_fork_server()
                 process.join(JOIN_SECONDS)
         if pipe is not None:
             pipe.close()
 
 
 def serve(pipe: Connection, device: str) -> None:
-    """Answer requests in a worker process until the pipe closes (which it also does when the parent is killed)."""
+    """Answer requests in a worker process until the pipe closes, as it does too when the parent is killed."""
     # Ctrl-C goes to the whole process group; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
@@ -219,7 +224,7 @@ class WorkerProcesses:
         for slot in reversed(self.processes):
             self._idle.put(slot)
         self._closed = threading.Event()
-        threading.Thread(target=self._look, daemon=True, name="shoal deadlines").start()
+        threading.Thread(target=self._check_deadlines, daemon=True, name="shoal deadlines").start()
         # The workers start while the caller prepares its run.
         self._starting = threading.Thread(target=self._start, daemon=True)
         self._starting.start()
@@ -233,10 +238,10 @@ class WorkerProcesses:
             if self._closed.is_set():
                 slot.end()
 
-    def _look(self) -> None:
+    def _check_deadlines(self) -> None:
         while not self._closed.wait(POLL_SECONDS):
             for slot in self.processes:
-                slot.look()
+                slot.check_deadline()
 
     def call(self, request: Request) -> Answer:
         """Have an idle slot do the request; wait for one if all are busy.
@@ -257,7 +262,7 @@ class WorkerProcesses:
         self._closed.set()
         self._starting.join(JOIN_SECONDS)
         if self._starting.is_alive():
-            cool()
+            kill_fork_server()
         for slot in self.processes:
             slot.end()
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
-from shoal.engine.settings.addresses import masked, resolved
+from shoal.engine.settings.addresses import fill_variables, masked
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
@@ -59,7 +59,7 @@ def tracking_uri(settings: Settings) -> str:
         AddressError: the setting names an environment variable that is not set.
     """
     if settings.tracking.uri:
-        return resolved(settings.tracking.uri, "tracking.uri")
+        return fill_variables(settings.tracking.uri, "tracking.uri")
     return os.environ.get("MLFLOW_TRACKING_URI") or store_uri(places.mlflow_store())
 
 

@@ -49,7 +49,8 @@ from shoal.engine.store.embedded import EmbeddedFrom, embedded_from
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_events import WARNING
-from shoal.engine.store.run_folder import RunFolder, in_order
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.run_order import in_order
 from shoal.engine.store.table_file import read_table
 from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.methods.contract.base import Method

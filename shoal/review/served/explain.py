@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw
 from shoal.core.errors import DataError
 from shoal.data.partition.table import load_partition
 from shoal.data.prepared import open_prepared
-from shoal.engine.store.embedded import DRAWN, images_behind, why_no_images
+from shoal.engine.store.embedded import DRAWABLE_KINDS, images_behind, why_no_images
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.review.pages.cluster_sheets import about, draw_heading, fit_text, images_of, thumbnail
 from shoal.review.pages.pages import in_base64
@@ -110,7 +110,7 @@ class Explained:
         Raises:
             DataError: the samples are neither images nor windows.
         """
-        if self.kind not in DRAWN:
+        if self.kind not in DRAWABLE_KINDS:
             raise DataError(
                 f"the samples of run {self.run.name} are {self.kind}s, and only images and windows can be drawn: read "
                 "`clients` and `shown` instead"

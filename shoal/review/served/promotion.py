@@ -18,7 +18,8 @@ from shoal.core.errors import ShoalError
 from shoal.core.records import record_from_json
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.run_folder import SETTINGS, RunFolder, in_order
+from shoal.engine.store.run_folder import SETTINGS, RunFolder
+from shoal.engine.store.run_order import in_order
 from shoal.review.mlflow_log.champions import (
     APPROVED,
     PROMOTED,

@@ -15,7 +15,7 @@ from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import AUTO, Settings, load_settings, setting_type, typed_settings
 from shoal.engine.settings.sections import Section
-from shoal.engine.settings.typed_yaml import by_type, type_of_key
+from shoal.engine.settings.typed_yaml import convert, type_of_key
 from shoal.engine.settings.wrong_settings import explain, unknown_name
 from shoal.engine.settings.yaml_text import read_yaml_file
 from shoal.lifecycle.preflight import check_method, check_validation, known_spec
@@ -219,10 +219,10 @@ def typed_search(raw: dict[str, Any]) -> dict[str, Any]:
         if key == "vary" and isinstance(value, dict):
             found[key] = {path: _typed_range(path, each, settings or {}) for path, each in value.items()}
         elif key == "settings":
-            found[key] = by_type(settings, dict, key, SearchError)
+            found[key] = convert(settings, dict, key, SearchError)
         else:
             hint = type_of_key(SearchDefinition, key)
-            found[key] = by_type(value, hint, key, SearchError)
+            found[key] = convert(value, hint, key, SearchError)
     return found
 
 
@@ -230,15 +230,15 @@ def _typed_range(path: str, value: Any, settings: dict[str, Any]) -> Any:
     """Return the values of one setting, with choices in the type of the setting."""
     where = f"vary.{path}"
     if not isinstance(value, dict):
-        return by_type(value, Varied, where, SearchError)
+        return convert(value, Varied, where, SearchError)
     choices = value.get("choices")
     if isinstance(choices, list):
         hint = setting_type(path, settings)
-        choices = [by_type(each, hint, f"{where}.choices", SearchError) for each in choices]
+        choices = [convert(each, hint, f"{where}.choices", SearchError) for each in choices]
     else:
-        choices = by_type(choices, Any, f"{where}.choices", SearchError)
+        choices = convert(choices, Any, f"{where}.choices", SearchError)
     others = {key: each for key, each in value.items() if key != "choices"}
-    typed = by_type(others, Varied, where, SearchError)
+    typed = convert(others, Varied, where, SearchError)
     if "choices" in value:
         return {**typed, "choices": choices}
     return typed

@@ -25,7 +25,7 @@ sys.stdin.read()
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(own_gpu, "places", lambda: tmp_path / "places")
+    monkeypatch.setattr(own_gpu, "lock_folder", lambda: tmp_path / "places")
     monkeypatch.setattr(own_gpu, "_taken", {})
 
 

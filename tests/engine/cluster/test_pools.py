@@ -20,8 +20,8 @@ import psutil
 import pytest
 import requests
 
-from shoal.engine.cluster import cluster_work, dask_pool
-from shoal.engine.cluster.cluster_work import ClusterLost, work
+from shoal.engine.cluster import dask_pool
+from shoal.engine.cluster.cluster_work import work
 from shoal.engine.cluster.dask_pool import DaskPool
 from shoal.engine.cluster.pools import open_pool
 from shoal.engine.messages.wire import Train
@@ -136,7 +136,7 @@ def test_a_worker_of_a_cluster_that_is_stopped_is_given_up(
     home: Any, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a cluster of one worker, so that nobody else could go on."""
-    monkeypatch.setattr(cluster_work, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(dask_pool, "POLL_SECONDS", 0.1)
     monkeypatch.setattr(deadlines, "LONGEST_TIME_FACTOR", 3.0)
     monkeypatch.setattr(deadlines, "MIN_DEADLINE_SECONDS", 8.0)
     monkeypatch.setattr(deadlines, "FIRST_DEADLINE_SECONDS", 120.0)
@@ -221,7 +221,7 @@ def test_a_scheduler_that_is_gone_ends_the_run_resumable(
         if event.kind == "client_finished":
             process.kill()
 
-    with open_pool(settings.workers, "cpu") as pool, pytest.raises(ClusterLost) as lost:
+    with open_pool(settings.workers, "cpu") as pool, pytest.raises(dask_pool.ClusterLost) as lost:
         go_on(run, pool.call, [kill])
     assert f"the Dask scheduler at {address} is gone" in str(lost.value)
     assert f"shoal run --resume {run.name}" in str(lost.value)
@@ -253,7 +253,7 @@ def test_a_cluster_that_does_nothing_any_more_ends_the_run_resumable(
             process.stdin.write("0\n")
             process.stdin.flush()
 
-    with open_pool(settings.workers, "cpu") as pool, pytest.raises(ClusterLost) as lost:
+    with open_pool(settings.workers, "cpu") as pool, pytest.raises(dask_pool.ClusterLost) as lost:
         go_on(run, pool.call, [stop])
     said = "has not answered for" if what == "stopped" else "has had no worker for"
     assert f"the Dask scheduler at {address} {said}" in str(lost.value)
@@ -268,18 +268,18 @@ def test_a_pause_of_this_process_is_no_silence_of_the_scheduler(monkeypatch: pyt
     monkeypatch.setattr(time, "monotonic", lambda: now)
     client = mock.Mock(_scheduler_identity={"total_threads": 2})
     watch = dask_pool.SchedulerWatch(client)
-    assert watch.look() == (0.0, 0.0)
+    assert watch.measure() == (0.0, 0.0)
     now = 4000.0  # of which two seconds count
-    assert watch.look() == (2.0, 0.0)
+    assert watch.measure() == (2.0, 0.0)
     client._scheduler_identity = {"total_threads": 0}
-    assert watch.look() == (0.0, 0.0)
+    assert watch.measure() == (0.0, 0.0)
     now += 1.0
     client._scheduler_identity = {"total_threads": 0}
-    assert watch.look() == (0.0, 1.0)
+    assert watch.measure() == (0.0, 1.0)
     now += 1.0
-    assert watch.look() == (1.0, 2.0)
+    assert watch.measure() == (1.0, 2.0)
     client._scheduler_identity = {"total_threads": 1}
-    assert watch.look() == (0.0, 0.0)
+    assert watch.measure() == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("status", ["cancelled", "error"])
@@ -296,7 +296,7 @@ def test_a_request_dropped_while_it_is_waited_for_is_a_lost_one(monkeypatch: pyt
     with pytest.raises(WorkerLost, match="dropped the work"):
         pool.call(request)
     client.status = "connecting"
-    with pytest.raises(ClusterLost, match="is gone"):
+    with pytest.raises(dask_pool.ClusterLost, match="is gone"):
         pool.call(request)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from shoal.engine.cluster import host_cache, remote_files
 from shoal.engine.cluster.cluster_work import work
-from shoal.engine.cluster.host_cache import UNUSED_DAYS, drop_others, fetch
+from shoal.engine.cluster.host_cache import UNUSED_DAYS, drop_unused_copies, fetch
 from shoal.engine.cluster.pools import open_pool
 from shoal.engine.cluster.remote_files import RemoteFiles, RemoteFilesGone
 from shoal.engine.cluster.remote_pool import RemoteFilesPool
@@ -542,7 +542,7 @@ def test_what_is_dropped_depends_on_what_is_asked_for(tmp_path: Path, monkeypatc
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", noted)
-    drop_others(tmp_path, {names[0]}, folders_of_clients([3]))
+    drop_unused_copies(tmp_path, {names[0]}, folders_of_clients([3]))
     monkeypatch.undo()
     assert sorted(looked) == [str(tmp_path / "memory/0/3"), str(tmp_path / "memory/0/3/inbox")]
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.safetensors"))

@@ -90,7 +90,7 @@ def test_a_hostile_client_ends_no_run(home: Path, case: str, update: str, side: 
 def test_a_method_of_one_client_waits_for_it(home: Path, small: Make) -> None:
     settings = small(method={"name": "kmeans"}, rounds=1, participation={"retries": 0})
     run = new_run(settings)
-    with pytest.raises(RoundFailed, match=r"0 of 1 clients came through.*client 0 in round 1 is refused.*NaN"):
+    with pytest.raises(RoundFailed, match=r"0 of 1 clients succeeded.*client 0 in round 1 is refused.*NaN"):
         go_on(run, HostileWorker(0, nan, "server"))
     go_on(run, Worker())
     assert numbers(run) == numbers(straight(settings))

@@ -17,9 +17,9 @@ from shoal.engine.messages.prefetcher import MessagePrefetcher
 from shoal.engine.messages.wire import Trained
 from shoal.engine.rounds import dispatch, prefetched_messages, training
 from shoal.engine.rounds.dispatch import Dispatch
-from shoal.engine.store.codec import WORTHWHILE
+from shoal.engine.store.codec import MIN_THREAD_BYTES
 from shoal.engine.store.finished_work import FinishedWork, load_update
-from shoal.engine.store.read_ahead import HELD
+from shoal.engine.store.read_ahead import MAX_READ_AHEAD_BYTES
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import new_run
@@ -34,10 +34,10 @@ ROUNDS: dict[str, Any] = {"partition": {"clients": 4}, "rounds": 2}
 @pytest.fixture
 def all_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small messages are read early too."""
-    monkeypatch.setattr(early, "WORTHWHILE", 0)
+    monkeypatch.setattr(early, "MIN_THREAD_BYTES", 0)
 
 
-def work(client: int, size: int = WORTHWHILE, sha256: str = "00") -> FinishedWork:
+def work(client: int, size: int = MIN_THREAD_BYTES, sha256: str = "00") -> FinishedWork:
     name = f"update-{client}.safetensors"
     return FinishedWork(client, 9, size, 0, 0, {}, {}, {"update": name}, {name: sha256}, 1.0)
 
@@ -74,8 +74,8 @@ def test_what_was_read_early_is_given_away_once() -> None:
 
 
 def test_only_large_messages_are_and_as_many_as_there_is_room_for() -> None:
-    reads, messages = Reads(), MessagePrefetcher[str](max_bytes=2 * WORTHWHILE)
-    messages.begin(1, work(0, WORTHWHILE - 1), reads)
+    reads, messages = Reads(), MessagePrefetcher[str](max_bytes=2 * MIN_THREAD_BYTES)
+    messages.begin(1, work(0, MIN_THREAD_BYTES - 1), reads)
     for client in (1, 2, 3):
         messages.begin(1, work(client), reads)
     reads.wait(2)
@@ -114,13 +114,13 @@ def test_what_reading_raised_is_raised_when_it_is_taken() -> None:
 
 
 def test_what_nobody_took_makes_room() -> None:
-    reads, messages = Reads(), MessagePrefetcher[str](max_bytes=WORTHWHILE)
+    reads, messages = Reads(), MessagePrefetcher[str](max_bytes=MIN_THREAD_BYTES)
     messages.begin(1, work(1), reads)
     reads.wait(1)
     messages.clear()
     messages.begin(1, work(2), reads)
     reads.wait(2)
-    assert MessagePrefetcher[str]()._max_bytes >= HELD
+    assert MessagePrefetcher[str]()._max_bytes >= MAX_READ_AHEAD_BYTES
 
 
 def test_sums_over_a_message_have_the_bits_of_one_thread() -> None:

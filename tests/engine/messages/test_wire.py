@@ -120,7 +120,7 @@ def test_a_done_file_keeps_its_keys() -> None:
 
 
 def test_a_manifest_keeps_its_keys() -> None:
-    row = ClientRow.of_work(7, FinishedWork.from_json(DONE))
+    row = ClientRow.from_work(7, FinishedWork.from_json(DONE))
     record = RoundRecord({"acc": 0.5}, (row,), (PeerBytes(7, 3, 5, 4),), (1,), RoundSeconds(1.0, 0.1, 0.2, 1.3))
     plain = json.loads(json.dumps(Manifest(7, 12.5, "cc", record).to_json()))
     assert plain["clients"] == [

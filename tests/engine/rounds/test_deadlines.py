@@ -73,9 +73,9 @@ def test_what_is_allowed_is_not_asked_of_all_clients_that_were_seen() -> None:
     known.trained("", 2, 0.5)
     known.trained("", 1, 3.0)
     clients = known._stages[""].clients
-    clients._of = Closed("d", clients._of)
+    clients._seconds = Closed("d", clients._seconds)
     with pytest.raises(AssertionError, match="all clients"):
-        max(clients._of)
+        max(clients._seconds)
     known.trained("", 2, 1.0)
     assert known.allowed("", [0, 1]) == 60.0
 
@@ -397,7 +397,7 @@ def test_only_who_was_at_work_is_charged_with_a_lost_worker(home: Path, small: M
 
 
 def test_workers_that_never_work_end_the_run(home: Path, small: Make) -> None:
-    with pytest.raises(RoundFailed, match="0 of 3 clients came through"):
+    with pytest.raises(RoundFailed, match="0 of 3 clients succeeded"):
         straight(small(), losing({0, 1, 2}))
 
 
@@ -410,6 +410,6 @@ def test_workers_that_never_work_end_the_run_after_some_tries(home: Path, small:
         calls.append(request)
         return lose(request)
 
-    with pytest.raises(RoundFailed, match="0 of 40 clients came through"):
+    with pytest.raises(RoundFailed, match="0 of 40 clients succeeded"):
         straight(small(partition={"clients": 40}, data={"limit": 400}), call)
     assert len(calls) < 40

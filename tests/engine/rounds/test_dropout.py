@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from shoal.engine.messages.wire import Answer, Request, Train
-from shoal.engine.rounds.dropout import answering
+from shoal.engine.rounds.dropout import answering_clients
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import load_manifest
 from shoal.engine.store.codec import load_tensors, save_tensors
@@ -65,7 +65,7 @@ def test_the_mean_over_those_that_answer_is_unbiased(probability: float) -> None
     updates = [Update(Message({"w": torch.tensor([v], dtype=torch.float64)}, {"n": 7})) for v in values]
     means = np.array(
         [
-            float(average(updates[k] for k in answering(range(10), round, 5, probability))["w"])
+            float(average(updates[k] for k in answering_clients(range(10), round, 5, probability))["w"])
             for round in range(1, ROUNDS + 1)
         ]
     )
@@ -84,7 +84,7 @@ def test_weights_by_samples_are_biased_by_less_than_the_share_of_one_client() ->
         full = float((sizes * values).sum() / sizes.sum())
         drawn = []
         for round in range(1500):
-            here = answering(range(clients), round, 5, 0.3)
+            here = answering_clients(range(clients), round, 5, 0.3)
             drawn.append(float((sizes[here] * values[here]).sum() / sizes[here].sum()))
         return abs(float(np.mean(drawn)) - full) / full
 
@@ -93,14 +93,14 @@ def test_weights_by_samples_are_biased_by_less_than_the_share_of_one_client() ->
 
 
 def test_each_client_drops_out_as_often_as_it_should_and_by_its_own_draw() -> None:
-    here = [answering(range(6), round, 1, 0.3) for round in range(ROUNDS)]
+    here = [answering_clients(range(6), round, 1, 0.3) for round in range(ROUNDS)]
     shares = np.array([sum(client in each for each in here) for client in range(6)]) / ROUNDS
     assert np.abs(shares - 0.7).max() < 4 * math.sqrt(0.21 / ROUNDS)
     for round in range(20):  # for any other clients in the sample
-        assert set(answering([1, 3], round, 1, 0.3)) <= {1, 3}
-        assert answering([0, 1, 2, 3, 4, 5], round, 1, 0.3) == here[round]
-    assert answering([4, 2], 1, 1, 0.0) == [4, 2]
-    assert all(len(answering(range(3), round, 1, 0.99)) >= 1 for round in range(200))
+        assert set(answering_clients([1, 3], round, 1, 0.3)) <= {1, 3}
+        assert answering_clients([0, 1, 2, 3, 4, 5], round, 1, 0.3) == here[round]
+    assert answering_clients([4, 2], 1, 1, 0.0) == [4, 2]
+    assert all(len(answering_clients(range(3), round, 1, 0.99)) >= 1 for round in range(200))
 
 
 def test_a_run_with_dropout_says_who_answered(home: Path, small: Make) -> None:
@@ -109,13 +109,13 @@ def test_a_run_with_dropout_says_who_answered(home: Path, small: Make) -> None:
     rounds, clients = run.table("rounds"), run.table("clients")
     assert rounds["left_out"].sum() > 0
     for round in (1, 2, 3):
-        here = answering(range(6), round, 0, 0.5)
+        here = answering_clients(range(6), round, 0, 0.5)
         assert list(clients["client"][clients["round"] == round]) == here
         record = load_manifest(run, round).record
         assert record is not None
         assert record.left_out == tuple(sorted(set(range(6)) - set(here)))
     told = {e.round: e.facts["clients"] for e in run.events() if e.kind == "clients_dropped"}
-    assert told == {r: sorted(set(range(6)) - set(answering(range(6), r, 0, 0.5))) for r in told}
+    assert told == {r: sorted(set(range(6)) - set(answering_clients(range(6), r, 0, 0.5))) for r in told}
     missed = {int(row["client"]): row["rounds missed"] for row in missed_rounds(run)}
     gone = [client for clients in told.values() for client in clients]
     assert missed == {client: gone.count(client) for client in gone}

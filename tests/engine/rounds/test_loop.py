@@ -119,7 +119,7 @@ def test_truncated_checkpoint_falls_back_and_says_so(home: Path, small: Make) ->
     assert numbers(run) == numbers(whole)
     messages = [e.message for e in run.events() if e.kind == "checkpoint_unreadable"]
     assert messages
-    assert "round 3 is passed over" in messages[0]
+    assert "the checkpoint of round 3 is skipped" in messages[0]
 
 
 def test_changed_byte_in_a_checkpoint_is_noticed(home: Path, small: Make) -> None:
@@ -128,7 +128,7 @@ def test_changed_byte_in_a_checkpoint_is_noticed(home: Path, small: Make) -> Non
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(bytes(content))
-    with pytest.raises(StoreError, match="not the state its manifest describes"):
+    with pytest.raises(StoreError, match="not the state that its manifest describes"):
         checkpoint.load_round(run, 1)
 
 
@@ -194,7 +194,7 @@ def test_too_few_clients_stop_the_run_resumable(home: Path, small: Make) -> None
     strict = small(participation={"minimum": 1.0})
     whole = straight(strict)
     run = new_run(strict)
-    with pytest.raises(RoundFailed, match="2 of 3 clients came through, 3 are needed"):
+    with pytest.raises(RoundFailed, match="2 of 3 clients succeeded, 3 are needed"):
         go_on(run, failing(1, (2,), times=9))
     go_on(run)
     assert numbers(run) == numbers(whole)

@@ -158,7 +158,6 @@ def test_too_few_clients_stop_the_round_with_a_sentence() -> None:
     with pytest.raises(RoundFailed) as raised:
         outcomes.check_enough(4, 2, [7])
     assert str(raised.value) == (
-        "round 4: 1 of 2 clients came through, 2 are needed (participation.minimum). client 1: it was ill; "
-        "quarantined: 7"
+        "round 4: 1 of 2 clients succeeded, 2 are needed (participation.minimum). client 1: it was ill; quarantined: 7"
     )
     assert (outcomes.dropped, outcomes.known, outcomes.state(2)) == ([2], {0, 1, 2}, ClientState.DROPPED)

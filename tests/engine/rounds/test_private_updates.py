@@ -47,9 +47,9 @@ def test_seeded_noise_comes_from_the_clients_own_stream_whatever_the_workers(hom
     seen: list[Any] = []
 
     class Spy(Worker):
-        def write(self, opened: Any, round: int, down: Any, client: Any, update: Any, began: float) -> Any:
+        def write(self, opened: Any, round: int, down: Any, client: Any, update: Any, *rest: Any, **named: Any) -> Any:
             seen.append((client.id, update.message, down.tensors))
-            return super().write(opened, round, down, client, update, began)
+            return super().write(opened, round, down, client, update, *rest, **named)
 
     go_on(again, Spy().handle)
     assert numbers(run) == numbers(again)

@@ -11,7 +11,7 @@ import pytest
 from mlflow import MlflowClient
 
 from shoal.engine.cluster.remote_files import RemoteFiles
-from shoal.engine.settings.addresses import SCHEMA, AddressError, masked, resolved, without_user
+from shoal.engine.settings.addresses import ADDRESS_SCHEMA, AddressError, fill_variables, masked, without_user
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.run_folder import RunFolder
@@ -59,7 +59,7 @@ def test_secrets_are_masked_and_refused(small: Make, address: str, shown: str) -
 def test_what_is_no_secret_stays(small: Make, address: str) -> None:
     assert masked(address) == address
     assert small(tracking={"uri": address}).tracking.uri == address
-    assert re.search(SCHEMA["pattern"], address)
+    assert re.search(ADDRESS_SCHEMA["pattern"], address)
 
 
 def test_the_schema_refuses_passwords_before_prefect_keeps_them() -> None:
@@ -82,12 +82,12 @@ def test_variables_are_replaced_where_an_address_is_used(monkeypatch: pytest.Mon
     monkeypatch.setenv("WORD", "p@ss/w")
     monkeypatch.setenv("HOST_NAME", "host:5000")
     monkeypatch.setenv("FOLDER", "a/b")
-    assert resolved(address, "tracking.uri") == "https://me:p%40ss%2Fw@host:5000/a/b"
+    assert fill_variables(address, "tracking.uri") == "https://me:p%40ss%2Fw@host:5000/a/b"
     assert masked("bad p@ss/w, p%40ss%2Fw", address) == "bad ${WORD}, ${WORD}"
-    assert without_user(resolved(address, "tracking.uri")) == "https://host:5000/a/b"
+    assert without_user(fill_variables(address, "tracking.uri")) == "https://host:5000/a/b"
     monkeypatch.delenv("WORD")
     with pytest.raises(AddressError, match=r"tracking\.uri names the environment variable WORD, which is not set"):
-        resolved(address, "tracking.uri")
+        fill_variables(address, "tracking.uri")
 
 
 def written(home: Path) -> bytes:
@@ -154,7 +154,7 @@ def test_a_remote_store_cannot_name_files_elsewhere(tmp_path: Path) -> None:
     remote = RemoteFiles((tmp_path / "remote-files").as_uri())
     (tmp_path / "remote-files" / "data").mkdir(parents=True)
     (tmp_path / "remote-files" / "data" / "complete").write_text("../../outside")
-    with pytest.raises(StoreError, match=r"lists '\.\./\.\./outside' in data, which is no file name"):
+    with pytest.raises(StoreError, match=r"lists '\.\./\.\./outside' in data, which is not a file name"):
         remote.get_folder("data", tmp_path / "cache" / "data")
 
 

@@ -74,7 +74,7 @@ def test_every_method_has_a_section(name: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["method.spheer=true"], ["method.spheer", "no such setting of any method", "did you mean sphere"]),
+        (["method.spheer=true"], ["method.spheer", "no method has such a setting", "did you mean sphere"]),
         (["method.name=fedpnp", "method.nu=0.9"], ["method.nu", "no such setting", "mu"]),
         (["methd.mu=0.9"], ["methd", "did you mean method"]),
         (["rounds=many"], ["rounds", "'many'", "integer"]),
@@ -144,14 +144,14 @@ def test_digest_ignores_where_it_runs() -> None:
 
 def test_a_partition_that_is_not_named_is_settled_by_the_data() -> None:
     default, named = make_settings({}), make_settings({"partition": "iid"})
-    assert default.settled(own_clients=False) == named
-    assert default.settled(own_clients=False).digest() == named.digest()
-    own = default.settled(own_clients=True)
+    assert default.with_scheme(own_clients=False) == named
+    assert default.with_scheme(own_clients=False).digest() == named.digest()
+    own = default.with_scheme(own_clients=True)
     assert (own.partition.kind, own.partition.clients) == ("by_column", 0)
-    assert named.settled(own_clients=True) == named
+    assert named.with_scheme(own_clients=True) == named
     few = load_settings(None, ["partition.clients=3", "partition.validation=0.1"])
     for own_clients, kind in ((False, "iid"), (True, "by_column")):
-        partition = few.settled(own_clients).partition
+        partition = few.with_scheme(own_clients).partition
         assert (partition.kind, partition.clients, partition.validation) == (kind, 3, 0.1)
     # A study may lay a scheme over settings that name none.
     assert make_settings(merge(default.to_json(), {"partition": {"kind": "dirichlet"}})).partition.clients == 5
@@ -190,7 +190,7 @@ DIGESTS = {
 @pytest.mark.parametrize("method", METHODS)
 def test_the_digest_of_each_methods_defaults_is_known(method: str) -> None:
     """A change of one is meant: earlier runs are no longer found as like, and kept results are of other settings."""
-    digest = make_settings({"method": method}).settled(own_clients=False).digest()
+    digest = make_settings({"method": method}).with_scheme(own_clients=False).digest()
     assert digest.startswith(DIGESTS[method])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.settings.run_settings import SettingsError, flatten, load_settings, make_settings, nested
+from shoal.engine.settings.run_settings import SettingsError, flatten, load_settings, make_settings, parse_overrides
 from tests.sources import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -81,7 +81,7 @@ def test_true_and_false_of_other_programs_are_on_and_off() -> None:
 def test_overrides_of_a_study_are_read_by_type() -> None:
     """Its method is named elsewhere: any method that has such a setting says the type."""
     given = ["data.name=no", "method.stop=none", "method.mu=0.5", "workers.graphs=on"]
-    assert nested(given) == {
+    assert parse_overrides(given) == {
         "data": {"name": "no"},
         "method": {"stop": "none", "mu": 0.5},
         "workers": {"graphs": "on"},

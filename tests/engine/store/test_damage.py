@@ -122,7 +122,7 @@ def test_every_kind_of_damage_to_a_checkpoint_falls_back_to_the_round_before(hom
         go_on(damaged)
         passed = [e.message for e in damaged.events() if e.kind == "checkpoint_unreadable"]
         assert len(passed) == 1, what
-        assert "round 2 is passed over" in passed[0], what
+        assert "the checkpoint of round 2 is skipped" in passed[0], what
         assert str(damaged.path) in passed[0], what
         assert numbers(damaged) == whole, what
 
@@ -356,7 +356,7 @@ def test_a_clients_metric_never_stands_for_what_is_counted(
         return replace(update, metrics={**update.metrics, "bytes_up": 0.0})
 
     monkeypatch.setattr(FedPNP, "client_update", lying)
-    with pytest.raises(ShoalError, match="may not be called 'bytes_up'"):
+    with pytest.raises(ShoalError, match="must not be called 'bytes_up'"):
         straight(small(rounds=1))
 
 

@@ -37,7 +37,7 @@ def test_rows_that_wait_are_read_with_their_table(folder: RunFolder) -> None:
     folder.add_rows("clients", [{**row, "acc": 0.5} for row in rows(3)])
     whole = pd.DataFrame([*rows(1, 2), *({**row, "acc": 0.5} for row in rows(3))])
     pd.testing.assert_frame_equal(folder.table("clients"), whole)
-    folder.settle_table("clients")
+    folder.merge_new_rows("clients")
     assert not list(folder.path.glob("*.jsonl"))
     pd.testing.assert_frame_equal(folder.table("clients"), whole)
 
@@ -46,7 +46,7 @@ def test_a_crash_while_rows_are_written_loses_and_doubles_none(folder: RunFolder
     folder.set_table("clients", rows(1))
     folder.add_rows("clients", rows(2))
     waiting = (folder.path / "clients.new.jsonl").read_bytes()
-    folder.settle_table("clients")
+    folder.merge_new_rows("clients")
     (folder.path / "clients.new.jsonl").write_bytes(waiting)  # written into the table, and not forgotten yet
     pd.testing.assert_frame_equal(folder.table("clients"), pd.DataFrame(rows(1, 2)))
     (folder.path / "clients.new.jsonl").write_bytes(waiting + b'{"round": 3, "cli')
@@ -56,15 +56,15 @@ def test_a_crash_while_rows_are_written_loses_and_doubles_none(folder: RunFolder
 
 
 def test_many_rows_are_put_into_the_table_now_and_then(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_folder, "WAITING_BYTES", 400)
+    monkeypatch.setattr(run_folder, "MIN_MERGE_BYTES", 400)
     settled: list[int] = []
-    settle = RunFolder.settle_table
+    settle = RunFolder.merge_new_rows
 
     def seen(self: RunFolder, name: str) -> None:
         settle(self, name)
         settled.append(len(pd.read_parquet(self.path / f"{name}.parquet")))
 
-    monkeypatch.setattr(RunFolder, "settle_table", seen)
+    monkeypatch.setattr(RunFolder, "merge_new_rows", seen)
     folder.set_table("clients", [])
     for round in range(1, 201):
         folder.add_rows("clients", rows(round))

@@ -38,8 +38,8 @@ def test_the_last_state_is_read_whole_or_named(whole: RunFolder) -> None:
     assert server_digest(state.server) == whole.status().weights_sha256
     assert read_state(whole, 2).server.round == 2
     flip(whole.rounds / "0003" / "server.safetensors")
-    named = rf"run {whole.name}: .*0003/server\.safetensors .*; `shoal run --resume .*` computes round 3 again, and "
-    with pytest.raises(StoreError, match=named + r"--round takes an older state .*\(kept: 2\)"):
+    named = rf"run {whole.name}: .*0003/server\.safetensors .*; `shoal run --resume .*` computes round 3 again; "
+    with pytest.raises(StoreError, match=named + r"commands with .* --round can use an older state \(kept: 2\)"):
         read_state(whole)
     newest = newest_valid(whole)
     assert newest is not None
@@ -68,7 +68,7 @@ def test_another_state_in_place_of_the_last_one_is_refused(whole: RunFolder) -> 
     edit(
         whole.path / "status.json", lambda about: about.update(weights_sha256="0" * 64, seal=None) or about.pop("seal")
     )
-    with pytest.raises(StoreError, match="holds another state than the one that the run ended with"):
+    with pytest.raises(StoreError, match="does not hold the state with which the run ended"):
         read_state(whole)
 
 
@@ -101,7 +101,7 @@ def test_an_older_round_that_is_damaged_does_not_block_resuming(home: Path, smal
     assert numbers(run) == expected
     said = [event.message for event in run.events() if event.kind == "checkpoint_unreadable"]
     assert len(said) == 1
-    assert "round 2 cannot be gone back to" in said[0]
+    assert "the run cannot return to the state of round 2" in said[0]
     # Files of clients that later rounds name are all there.
     for round in (3, 4):
         load_round(run, round)
@@ -124,10 +124,10 @@ def test_a_table_that_changed_after_the_end_is_refused_and_written_again(whole: 
 
 def test_a_table_of_a_stopped_run_that_is_cut_short_is_named(home: Path, small: Make) -> None:
     run = stopped(small(rounds=3), "round_finished", 2)
-    run.settle_table("rounds")
+    run.merge_new_rows("rounds")
     path = run.path / "rounds.parquet"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(StoreError, match=r"rounds\.parquet is no whole Parquet table"):
+    with pytest.raises(StoreError, match=r"rounds\.parquet is damaged: it is not a complete Parquet table"):
         run.table("rounds")
 
 

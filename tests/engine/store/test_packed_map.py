@@ -9,7 +9,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.engine.store.by_client import ByClient
+from shoal.engine.store.client_seconds import ClientSeconds
 from shoal.engine.store.memory_index import IndexChange, MemoryIndex
 from shoal.engine.store.packed_map import PackedMap
 
@@ -58,7 +58,7 @@ def test_thousands_of_clients_are_not_thousands_of_objects() -> None:
     clients, round = 20_000, 100
     blocks()
     before = blocks()
-    index, seconds = MemoryIndex(), ByClient()
+    index, seconds = MemoryIndex(), ClientSeconds()
     for first in range(0, clients, round):
         memory = {client: f"memory/0/{client}/{first:04d}.safetensors" for client in range(first, first + round)}
         sha256 = {path: f"{client:064x}" for client, path in memory.items()}
@@ -68,14 +68,14 @@ def test_thousands_of_clients_are_not_thousands_of_objects() -> None:
     del memory, sha256
     kept = blocks() - before
     assert len(index.memory) == len(index.sha256) == len(seconds) == clients
-    assert index.of_client(19_999) == {"memory/0/19999/19900.safetensors": f"{19_999:064x}"}
+    assert index.client_digests(19_999) == {"memory/0/19999/19900.safetensors": f"{19_999:064x}"}
     assert seconds.get(19_999) == 19_999 / 7
     assert kept < clients / 10, "dictionaries keep six and more for every client"
 
 
 @given(st.dictionaries(st.integers(0, 300), st.floats(allow_nan=False)), st.lists(st.integers(0, 400)))
 def test_a_number_by_client(numbers: dict[int, float], asked: list[int]) -> None:
-    held = ByClient()
+    held = ClientSeconds()
     for client, number in numbers.items():
         held[client] = number + 1
         held[client] = number

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.engine.settings import places
 from shoal.engine.store import private_file
-from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, LoginError, is_of_this_machine, known_login, own_login
+from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, LoginError, is_local_url, known_login, own_login
 from shoal.engine.store.private_file import PrivateFileError, make_private, read_private
 from shoal.tasks.prefect import environment as prefect_environment
 
@@ -58,13 +58,13 @@ def test_a_file_that_is_open_to_others_is_not_used(home: Path, monkeypatch: pyte
     with pytest.raises(PrivateFileError, match="is a link"):
         read_private(link, secret=False)
     os.mkfifo(home / "pipe", 0o600)
-    with pytest.raises(PrivateFileError, match="no regular file"):
+    with pytest.raises(PrivateFileError, match="not a regular file"):
         read_private(home / "pipe", secret=False)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(PrivateFileError, match="no text"):
+    with pytest.raises(PrivateFileError, match="not text"):
         read_private(path, secret=False)
     path.write_bytes(b"x" * (private_file.MAX_BYTES + 1))
-    with pytest.raises(PrivateFileError, match="longer than"):
+    with pytest.raises(PrivateFileError, match="more than"):
         read_private(path, secret=False)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with pytest.raises(PrivateFileError, match="belongs to another user"):
@@ -73,7 +73,7 @@ def test_a_file_that_is_open_to_others_is_not_used(home: Path, monkeypatch: pyte
 
 def test_a_file_that_holds_no_login_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_private(places.login(), "nonsense\n")
-    with pytest.raises(LoginError, match="holds no user:password"):
+    with pytest.raises(LoginError, match="does not hold user:password"):
         own_login()
     monkeypatch.setenv(SERVER_AUTH, "me:word")
     assert own_login() == "me:word"
@@ -98,7 +98,7 @@ def test_a_file_that_holds_no_login_is_named(home: Path, monkeypatch: pytest.Mon
 def test_the_password_is_given_to_this_machine_alone(
     home: Path, monkeypatch: pytest.MonkeyPatch, url: str, near: bool
 ) -> None:
-    assert is_of_this_machine(url) is near
+    assert is_local_url(url) is near
     login = own_login()
     monkeypatch.setenv("PREFECT_API_URL", url)
     prefect_environment.log_in()

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from shoal.engine.store.codec import WORTHWHILE
+from shoal.engine.store.codec import MIN_THREAD_BYTES
 from shoal.engine.store.read_ahead import read_ahead
 
 
-@pytest.mark.parametrize("size", [0, WORTHWHILE])
+@pytest.mark.parametrize("size", [0, MIN_THREAD_BYTES])
 def test_in_order_with_the_errors_in_their_places(size: int) -> None:
     def read(item: int) -> int:
         if item % 4 == 3:
@@ -36,7 +36,7 @@ def test_threads_read_so_many_ahead_and_no_more() -> None:
             reached.notify_all()
         return item
 
-    calls = read_ahead(read, range(10), WORTHWHILE, most=3)
+    calls = read_ahead(read, range(10), MIN_THREAD_BYTES, max_ahead=3)
     assert next(calls)() == 0
     with reached:
         assert reached.wait_for(lambda: len(began) == 3, timeout=30)
@@ -47,7 +47,7 @@ def test_threads_read_so_many_ahead_and_no_more() -> None:
 
 def test_small_files_are_read_when_they_are_asked_for() -> None:
     began: list[int] = []
-    calls = list(read_ahead(began.append, range(3), WORTHWHILE - 1))
+    calls = list(read_ahead(began.append, range(3), MIN_THREAD_BYTES - 1))
     assert began == []
     calls[1]()
     assert began == [1]

@@ -8,7 +8,7 @@ from shoal.core.errors import DataError
 from shoal.data.prepare import store_folder
 from shoal.data.prepared import Manifest, write_prepared
 from shoal.engine.store import represent
-from shoal.engine.store.represent import parse, prepare_set, turned
+from shoal.engine.store.represent import parse, prepare_set, rotate
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,6 @@ def test_a_network_for_turned_images_learns_from_upright_ones(tmp_path, monkeypa
 
 def test_quarter_turns():
     x = torch.arange(2 * 9.0).view(2, 1, 3, 3)
-    out = turned(x, torch.tensor([0, 3]))
+    out = rotate(x, torch.tensor([0, 3]))
     assert torch.equal(out[0], x[0])
     assert torch.equal(out[1], torch.rot90(x[1], 3, (1, 2)))

@@ -16,7 +16,7 @@ from shoal.engine.store.run_events import (
     Event,
     is_warning,
     line_of,
-    listening,
+    observing,
     read_line,
     warning_lines,
 )
@@ -30,7 +30,7 @@ def test_a_line_that_changed_is_no_event() -> None:
     line = line_of(event).encode()
     assert read_line(line) == event
     assert read_line(line.replace(b"0.25", b"0.26")) is None
-    assert read_line(b'{"event": "scored", "value": 0.26}') == Event("scored", {"value": 0.26}), "of version 0.1.0"
+    assert read_line(b'{"event": "scored", "value": 0.26}') == Event("scored", {"value": 0.26}), "without a checksum"
     assert read_line(b'{"event": "sco') is None
     assert CHECKSUM in json.loads(line)
 
@@ -50,8 +50,8 @@ def test_listeners_hear_the_events_of_every_thread(home: Path, small: Make) -> N
     heard: list[str] = []
     first, second = [lambda event: heard.append(event.kind)], [lambda event: heard.append("again")]
     run.event("before")
-    with listening(run.path, first), listening(run.path, []):
-        with listening(run.path, second):
+    with observing(run.path, first), observing(run.path, []):
+        with observing(run.path, second):
             thread = threading.Thread(target=run.event, args=("mlflow_unreachable",))
             thread.start()
             thread.join()

@@ -13,10 +13,11 @@ import pytest
 
 from shoal.core.records import record_to_json
 from shoal.engine.settings import places
-from shoal.engine.store import run_folder
+from shoal.engine.store import run_folder, run_order
 from shoal.engine.store.codec import PRIVATE, StoreError, write_atomic, write_sealed
 from shoal.engine.store.run_events import Event, line_of
-from shoal.engine.store.run_folder import RunError, RunFolder, in_order
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.run_order import in_order
 from shoal.engine.store.status import FINISHED
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.claim import claimed_run
@@ -51,7 +52,7 @@ def test_latest_is_the_run_that_was_started_last(home: Path, small: Make, monkey
     # Runs that came from elsewhere stand before those that were started here; without the file names decide.
     made[2].path.rename(places.runs() / "20991231-000000_copied")
     assert RunFolder.find("latest", places.runs()).name == made[1].name
-    (places.runs() / run_folder.ORDER).unlink()
+    (places.runs() / run_order.ORDER).unlink()
     assert RunFolder.find("latest", places.runs()).name == "20991231-000000_copied"
 
 
@@ -85,7 +86,7 @@ def test_a_status_that_is_none_is_named(home: Path, small: Make) -> None:
     with pytest.raises(RunError, match=r"status\.json cannot be trusted: it holds a list .* `shoal run --resume"):
         run.status()
     write_sealed(run.path / "status.json", {"state": "running", "round": "3"})
-    with pytest.raises(RunError, match=r"status\.json is no status of a run \(entry round is text.*\); `shoal run"):
+    with pytest.raises(RunError, match=r"status\.json is not the status of a run \(entry round is text.*`shoal run"):
         run.status()
     (run.path / "events.jsonl").write_bytes(b'\xff\n[1]\n{"event": "started"}\n{"event": "fail')
     assert run.events() == [Event("started")]
@@ -106,7 +107,7 @@ def test_a_lineage_of_another_version_is_refused_in_a_sentence(home: Path, small
     for change, why in (({"hardware": None}, "hardware is null"), ({"branch": "x"}, "branch is unknown")):
         write_sealed(run.path / "lineage.json", {**lineage, **change})
         with pytest.raises(
-            StoreError, match=rf"lineage\.json is no lineage .*\(entry {why}.*`shoal run .*settings\.yaml`"
+            StoreError, match=rf"lineage\.json is not the lineage .*\(entry {why}.*`shoal run .*settings\.yaml`"
         ):
             run.lineage()
     write_sealed(run.path / "lineage.json", lineage)

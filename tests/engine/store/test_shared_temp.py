@@ -46,8 +46,10 @@ def no_folder(path: Path, target: Path) -> None:
     path.write_text("in the way")
 
 
-@pytest.mark.parametrize(("plant", "why"), [(link, "is a link"), (open_to_all, "by others"), (no_folder, "no folder")])
-@pytest.mark.parametrize("place", [host_cache.cache, own_gpu.places])
+@pytest.mark.parametrize(
+    ("plant", "why"), [(link, "is a link"), (open_to_all, "by other users"), (no_folder, "not a folder")]
+)
+@pytest.mark.parametrize("place", [host_cache.cache, own_gpu.lock_folder])
 def test_what_lies_there_is_not_trusted(
     temp: Path, place: Callable[[], Path], plant: Callable[[Path, Path], None], why: str
 ) -> None:
@@ -79,11 +81,11 @@ def test_a_folder_of_the_user_is_closed_to_others(temp: Path) -> None:
 
 def test_a_place_that_was_removed_is_made_again(temp: Path) -> None:
     (temp / f"shoal-test-{user_name()}").write_text("in the way")
-    with pytest.warns(UserWarning, match="is no folder"):
+    with pytest.warns(UserWarning, match="is not a folder"):
         first = own_folder("shoal-test")
     first.rmdir()
     first.symlink_to(temp)
-    with pytest.warns(UserWarning, match="is no folder"):
+    with pytest.warns(UserWarning, match="is not a folder"):
         second = own_folder("shoal-test")
     assert second != first
     assert why_not_own(second) is None

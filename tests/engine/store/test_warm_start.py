@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_refused_before_any_work(home: Any, small: Make) ->
         new_run(small(method={"name": "kmeans"}, rounds=1), origin=origin)
     assert len(list((home / "runs").glob("*/settings.yaml"))) == runs
     fresh = new_run(small())
-    with pytest.raises(WarmStartError, match="has no state to start from"):
+    with pytest.raises(WarmStartError, match="has no finished round to start from"):
         WarmStart.from_run(fresh)
 
 

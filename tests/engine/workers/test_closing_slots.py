@@ -51,8 +51,8 @@ class SlowContext:
 
 def test_slots_can_be_closed_while_they_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine all runs of a study may be there before its workers are; none of them stays."""
-    monkeypatch.setattr(worker_processes, "warm", SlowContext)
-    monkeypatch.setattr(worker_processes, "cool", lambda: None)
+    monkeypatch.setattr(worker_processes, "start_fork_server", SlowContext)
+    monkeypatch.setattr(worker_processes, "kill_fork_server", lambda: None)
     monkeypatch.setattr(worker_processes, "JOIN_SECONDS", 0.1)
     pool = WorkerProcesses(1)
     pool.close()
@@ -77,7 +77,7 @@ def test_a_slot_that_restarts_while_all_are_closed_leaves_no_process(monkeypatch
         Process = Slow
 
     monkeypatch.setattr(worker_processes.WorkerProcesses, "_start", lambda self: None)
-    monkeypatch.setattr(worker_processes, "warm", Context)
+    monkeypatch.setattr(worker_processes, "start_fork_server", Context)
     pool = WorkerProcesses(1)
     said: list[str] = []
 

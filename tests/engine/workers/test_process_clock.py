@@ -29,7 +29,7 @@ class Machine:
             self.now += 0.5
             self.waited += 0.5 * waiting
             self.used += 0.5 * using
-            clock.look()
+            clock.update()
 
 
 def test_the_clock_counts_what_a_process_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_time_in_which_the_watcher_was_stopped_itself_does_not_count(monkeypatch
     machine = Machine(monkeypatch)
     clock = ProcessClock(1)
     machine.now += 3600  # Ctrl-Z, an hour, fg
-    clock.look()
+    clock.update()
     assert clock.spent == process_clock.MAX_STEP_SECONDS
 
 
@@ -62,13 +62,13 @@ def test_a_real_process_is_seen_at_work_and_stopped() -> None:
             clock = ProcessClock(process.pid)
             while process_clock.core_seconds(process.pid) < 0.05:
                 time.sleep(0.02)
-            clock.look()
+            clock.update()
             assert clock.idle == 0.0
             os.kill(process.pid, signal.SIGSTOP)
             clock = ProcessClock(process.pid)
             while clock.spent < 0.3:
                 time.sleep(0.05)
-                clock.look()
+                clock.update()
             assert clock.idle > 0.2
         finally:
             process.kill()

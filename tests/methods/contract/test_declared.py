@@ -13,7 +13,7 @@ import torch
 from benchmarks.hostile_updates import SPOILT
 from shoal.core.streams import Streams
 from shoal.engine.messages.inspection import too_large
-from shoal.engine.store.manifest import odd_metrics
+from shoal.engine.store.manifest import metrics_fault
 from shoal.methods.contract.base import Client, Federation, Message, Method, Update
 from shoal.methods.contract.declared import (
     FactForm,
@@ -200,7 +200,7 @@ def first_fault(method: Method, server: Any, samples: int, update: Update) -> st
     if update.memory is not None:
         memory = method.declared_memory(server, update.client, samples)
         found = found or too_large(update.memory) or fault(Message(update.memory), memory, 1e12)
-    return found or method.mismatch(update) or odd_metrics(update.metrics)
+    return found or method.mismatch(update) or metrics_fault(update.metrics)
 
 
 @pytest.mark.parametrize("name", METHODS)
