@@ -105,6 +105,16 @@ def test_parameters_that_a_flow_has_no_more_are_not_kept() -> None:
     assert differing == []
 
 
+@pytest.mark.parametrize("rule", [{"interval": 90}, {"cron": "0 3 * * *"}])
+def test_a_schedule_without_a_time_zone_is_the_one_that_the_server_keeps_in_utc(rule: dict[str, Any]) -> None:
+    entry = {"name": "night", "entrypoint": "a.b", "schedules": [rule], "work_pool": {}}
+    kept = {"schedule": {**rule, "timezone": "UTC", "anchor_date": "2026-11-27T10:51:21Z"}, "active": True}
+    known = {"name": "night", "entrypoint": "a.b", "parameters": {}, "paused": False, "job_variables": {}}
+    assert keep_what_users_set({"deployments": [entry]}, [{**known, "schedules": [kept]}])[1] == []
+    kept["schedule"]["timezone"] = "Europe/Zurich"
+    assert keep_what_users_set({"deployments": [entry]}, [{**known, "schedules": [kept]}])[1] == ["night"]
+
+
 def test_a_pool_that_is_not_there_is_made(prefect_server: PrefectServer) -> None:
     prefect_server.statuses = [404]
     made: list[tuple[str, ...]] = []

@@ -71,8 +71,8 @@ def disk_error(path: Path, error: OSError) -> StoreError:
     """Return the error for a failure to write `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreError(
-            f"the disk is full: {path} could not be written. Nothing finished is lost: free some space, then go on "
-            "with `shoal run --resume RUN`"
+            f"the disk is full: {path} could not be written. Nothing finished is lost: free some space, then "
+            "continue with `shoal run --resume RUN`"
         )
     return StoreError(f"{path} could not be written: {error.strerror or error}")
 

@@ -138,7 +138,7 @@ class RunFolder:
             return cls(runs / matches[0])
         if matches:
             raise RunError(f"{text!r} names {len(matches)} runs: {', '.join(matches[:5])}; give more of the name")
-        raise RunError(f"no run {text!r} in {runs} (there are {len(names)} runs; `ls {runs}` lists them)")
+        raise RunError(f"no run {text!r} in {runs} (there are {len(names)} runs; `shoal runs` lists them)")
 
     @classmethod
     def _latest(cls, runs: Path, names: Sequence[str], unfinished: bool) -> RunFolder:

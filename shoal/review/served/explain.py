@@ -112,7 +112,8 @@ class Explained:
         """
         if self.kind not in DRAWN:
             raise DataError(
-                f"the samples of run {self.run.name} are {self.kind}s, and only images and windows can be drawn"
+                f"the samples of run {self.run.name} are {self.kind}s, and only images and windows can be drawn: "
+                "leave out --out to see the table alone"
             )
         prepared = open_prepared(self.run.folder_of("data"))
         image_set = images_behind(prepared)
