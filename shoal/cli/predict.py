@@ -31,7 +31,8 @@ MAX_ROWS = 30
 def predict(
     name: FinishedRun,
     source: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="images at any depth; for a run on vectors a Parquet or CSV table")
+        Path,
+        typer.Argument(metavar="FOLDER", help="images at any depth; for a run on vectors or windows a table or arrays"),
     ],
     out_file: Annotated[Path | None, typer.Option("--out", help="table to write: .parquet or .csv")] = None,
     sheet: Annotated[Path | None, typer.Option(help="contact sheet to write: .png")] = None,
