@@ -110,10 +110,11 @@ def to_json(run: RunFolder, found: Predicted) -> dict[str, object]:
 def show_clusters(table: pd.DataFrame, out_file: Path | None, sheet: Path | None) -> None:
     """Print number of samples and mean confidence of each cluster, and the files, or the first rows without a file."""
     from shoal.review.results.stable_names import for_people
+    from shoal.review.results.summary import counted
 
     if out_file is None:
         show_rows(table)
-    summary = Table("cluster", "samples", "mean confidence", title=f"{len(table):,} samples")
+    summary = Table("cluster", "samples", "mean confidence", title=counted(len(table), "sample"))
     for cluster, row in for_people(table).groupby("cluster")["confidence"].agg(["size", "mean"]).iterrows():
         summary.add_row(str(cluster), f"{int(row['size']):,}", f"{row['mean']:.3f}")
     out.print(summary)

@@ -301,7 +301,8 @@ def check_some_method_has(keys: Mapping[str, Any]) -> None:
     """
     for key in keys:
         if not methods_with(key):
-            known = sorted({item.name for kind in METHODS.values() for item in dataclasses.fields(kind.Settings)})
+            own = {item.name for kind in METHODS.values() for item in dataclasses.fields(kind.Settings)}
+            known = sorted({"name", *own})
             nearest = difflib.get_close_matches(key, known, 1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
             raise ValueError(f"method.{shown(key)}: there is no such setting of any method{hint}")
