@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import JustifyMethod
 from rich.table import Table
 
 from shoal.cli.console import err, out, say
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 WIDE = 120
 """From so many columns on, a terminal shows runs with all that is known of them."""
+NARROW_SCORE = 12
+"""Columns of a score on a narrower terminal."""
 NUMBERS = ("rounds", "score", "seconds", "MB on disk", "epsilon, of set")
 STATES = ("running", "finished", "interrupted", "stopped", "failed", "unreadable")
 
@@ -70,16 +71,23 @@ def show_runs(found: Sequence[ListedRun]) -> None:
     from shoal.review.results.listed_run import UNREADABLE
 
     rows = [row_of(run) for run in found]
+    wide = out.width >= WIDE
     left_out = set()
-    if out.width < WIDE:  # a run's name has its method and its data
+    if not wide:  # a run's name has its method and its data
         left_out = {"method", "data", "seconds", "MB on disk"}
     if not any(run.epsilon for run in found):
         left_out.add("epsilon, of set")
     table = Table()
     for heading in rows[0]:
-        if heading not in left_out:
-            justify: JustifyMethod = "right" if heading in NUMBERS else "left"
-            table.add_column(heading, justify=justify, overflow="fold", no_wrap=heading == "run" and out.width >= WIDE)
+        if heading in left_out:
+            continue
+        table.add_column(
+            heading,
+            justify="right" if heading in NUMBERS else "left",
+            overflow="fold",
+            no_wrap=wide and heading == "run",
+            max_width=None if wide or heading != "score" else NARROW_SCORE,
+        )
     for row in rows:
         table.add_row(*(value for heading, value in row.items() if heading not in left_out))
     out.print(table)

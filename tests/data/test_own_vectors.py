@@ -182,7 +182,7 @@ def _bad(row, column, value):
         (lambda p: np.savez(p, x=X[:0], client=CLIENTS[:0]), "x has no rows"),
         (
             lambda p: np.savez(p, a=X, b=X, client=CLIENTS),
-            "no array 'x'; it has a, b, client: name .* with --features of `shoal data add`, or",
+            "it has a, b, client: name .* --features of `shoal data add`",
         ),
         (lambda p: np.savez(p, x=LABELS[:, None], client=CLIENTS), "expected numbers"),
         (lambda p: np.savez(p, x=X, client=["a", "", "a", "a", "b", "b"]), "1 rows have no client in 'client': row 1"),
