@@ -78,7 +78,7 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         return attempted(run, what, make, but=StoreError)
 
     table = part("clusters", lambda: cluster_table(run))
-    about_clusters: dict[str, Any] = {}
+    about_clusters: dict[str, Any] = {"drawn": part("what the images show", lambda: drawn_samples(run)) or IMAGES}
     if table is not None:
         about_clusters["facts"] = part("quality of clusters", lambda: cluster_facts(run))
         about_clusters["confused"] = part("clusters by labels", lambda: confusion(table))
@@ -99,7 +99,6 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         dealt=part("labels by clients", lambda: labels_by_clients(run)),
         sheets=sheets,
         sheets_left=left,
-        drawn=part("what the images show", lambda: drawn_samples(run)) or IMAGES,
         clients=clients[:MAX_CLIENTS],
         clients_left=max(0, len(clients) - MAX_CLIENTS),
         missed=(part("clients that did not answer", lambda: missed_rounds(run)) or [])[:MAX_CLIENTS],
