@@ -258,7 +258,8 @@ def _choice_of_vectors(shapes: dict[str, tuple[int, ...]], path: Path, wanted: s
     if VECTORS in shapes or len(tables) == 1:
         return VECTORS if VECTORS in shapes else tables[0]
     raise DataError(
-        f"{path} has no array {VECTORS!r}; it has {_listed(shapes)}: name that of the vectors with --features"
+        f"{path} has no array {VECTORS!r}; it has {_listed(shapes)}: name that of the vectors with --features of "
+        f"`shoal data add`, or store it as {VECTORS!r}"
     )
 
 

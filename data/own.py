@@ -135,7 +135,7 @@ def read_folder(
         raise DataError(f"{folder} is not a folder")
     clients = [client.name for client in client_folders(folder)]
     if not clients:
-        raise DataError(f"{folder} has no sub-folders: expected one sub-folder of images per client")
+        raise DataError(f"{folder} has no sub-folders: put the images of each client into a folder of its own there")
     files = client_files(folder, clients, onto, only, notes, without)
     pictures, skipped, target = _usable(files, folder, size, on_bad, on_odd)
     note_left_out(skipped, notes)

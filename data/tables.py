@@ -166,7 +166,7 @@ def find_column(table: pd.DataFrame, wanted: str, path: Path, option: str) -> st
     if alike:
         raise DataError(f"{path} has the columns {', '.join(map(shown, alike))}: say which with {option}")
     have = first_of([shown(column) for column in table.columns], MAX_PROBLEMS)
-    hint = ""
+    hint = f": name the right one with {option}" * option.startswith("--")
     if len(table.columns) == 1 and (mark := next((m for m in (";", "\t", "|") if m in table.columns[0]), None)):
         hint = f". It seems to separate values with {mark!r}: save it with commas"
     raise DataError(f"{path} has no column {wanted!r}; its columns: {have}{hint}")

@@ -55,9 +55,12 @@ def show(advice: Advice) -> None:
 def described(measured: Measured) -> list[str]:
     """Return what was measured, a line each."""
     shape = " x ".join(str(size) for size in measured.shape)
+    sizes = f"{measured.smallest:,} to {measured.largest:,} each (median {measured.median:,})"
+    if measured.smallest == measured.largest:
+        sizes = f"{measured.smallest:,} each"
     lines = [
         f"{measured.name}: {measured.samples:,} samples of kind {measured.kind} ({shape}) at {measured.clients:,} "
-        f"clients, of {measured.smallest:,} to {measured.largest:,} (median {measured.median:,})"
+        f"clients, {sizes}"
     ]
     if measured.classes is None:
         lines.append("no labels")

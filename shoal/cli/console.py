@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from shoal.core.errors import escaped
@@ -48,6 +48,10 @@ escape_unencodable()
 # A pipe has no width: there tables must not be folded to 80 columns.
 out = NameSafeConsole(width=None if sys.stdout.isatty() else 140)
 err = NameSafeConsole(stderr=True)
+WORDS = ("run", "data", "state", "method")
+"""Headings of words; the others are of numbers."""
+MAX_COLUMNS = 5
+"""Up to so many runs are compared in columns."""
 COLOURS = {"reproduced": "green", "opposite": "red", "smaller than claimed": "red"}
 """Colours of verdicts; verdicts that leave a claim open are yellow."""
 
@@ -114,7 +118,27 @@ def show_result(result: RunResult) -> None:
 
 
 def results_table(runs: Sequence[ComparedRun]) -> Table:
-    """Return runs side by side: the run, its data, state and method, scores, bytes, seconds."""
+    """Return runs side by side: the run, its data, state and method, scores, bytes, seconds.
+
+    A few runs have a column each, since their names fit no row of a terminal; more of them have a row each.
+    """
+    rows = results_rows(runs)
+    headings = list(rows[0])
+    if len(runs) > MAX_COLUMNS:
+        table = Table()
+        for heading in headings:
+            table.add_column(heading, justify="left" if heading in WORDS else "right", overflow="fold")
+        for row in rows:
+            table.add_row(*row.values())
+        return table
+    table = Table("run", *(Column(row["run"], justify="right", overflow="fold") for row in rows))
+    for heading in headings[1:]:
+        table.add_row(heading, *(row[heading] for row in rows))
+    return table
+
+
+def results_rows(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
+    """Return what `results_table` shows of each run, by heading."""
     from shoal.methods.scores.metrics import shown_in
     from shoal.review.results.number_names import name_of
     from shoal.review.results.result import WAYS
@@ -125,20 +149,18 @@ def results_table(runs: Sequence[ComparedRun]) -> Table:
     labelled = any(metric.labels for metric in measured)
     metrics = [metric.name for metric in measured if metric.labels or not labelled]
     delayed = any(run.delay is not None for run in runs)
-    table = Table("run", "data", "state", "method", "rounds")
-    headings = [*map(name_of, metrics), *(f"MB {words}" for words in WAYS.values()), "seconds"]
-    for heading in (*headings, *(["delay, s"] * delayed)):
-        table.add_column(heading, justify="right")
+    rows = []
     for run, values in zip(runs, numbers, strict=True):
         result = run.result
-        cells = [Path(result.run).name, run.data, result.status, run.method, str(result.rounds)]
-        cells += [shown_number(values.get(name), ".3f") for name in metrics]
-        cells += [f"{result.bytes[way] / 1e6:.1f}" for way in WAYS]
-        cells.append(f"{result.seconds:.0f}")
-        if run.delay is not None:
-            cells.append(f"{run.delay:.0f}")
-        table.add_row(*cells)
-    return table
+        row = dict(zip(WORDS, (Path(result.run).name, run.data, result.status, run.method), strict=True))
+        row["rounds"] = str(result.rounds)
+        row |= {name_of(name): shown_number(values.get(name), ".3f") for name in metrics}
+        row |= {f"MB {words}": f"{result.bytes[way] / 1e6:.1f}" for way, words in WAYS.items()}
+        row["seconds"] = f"{result.seconds:.0f}"
+        if delayed:
+            row["delay, s"] = shown_number(run.delay, ".0f")
+        rows.append(row)
+    return rows
 
 
 def show_study(result: StudyResult) -> None:

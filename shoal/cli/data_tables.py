@@ -22,7 +22,7 @@ from shoal.data.remedy import EMBEDDED
 from shoal.data.repair import damaged_sets, repair_sets
 from shoal.data.sets import SETS
 from shoal.data.table_coding import CODING
-from shoal.data.table_origin import TABLES, known_tables
+from shoal.data.table_origin import ROLES, TABLES, known_tables
 from shoal.data.windows import WINDOWS, window_rule
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
@@ -121,14 +121,14 @@ def _extra_rows(prepared: Prepared) -> dict[str, str]:
             rows[key] = _first_names(tuple(map(str, value)))
         elif key == EMBEDDED:
             rows |= _embedded_rows(prepared)
-        elif key == CODING:
-            rows |= _coding_rows(value)
+        elif key in (CODING, ROLES):
+            rows |= _table_rows(key, value)
         elif key == WINDOWS:
             rows[key] = window_rule(manifest).words()
         elif key == TABLES:
             rows[key] = _first_names(tuple(known_tables(manifest.extra)))
         elif key not in ("files", *LISTS):
-            rows[key] = _value_words(value)
+            rows[key.replace("_", " ")] = _value_words(value)
     return rows
 
 
@@ -142,8 +142,10 @@ def _embedded_rows(prepared: Prepared) -> dict[str, str]:
     }
 
 
-def _coding_rows(coding: dict[str, Any]) -> dict[str, str]:
-    """Return rows about columns of text and missing values of a table."""
+def _table_rows(key: str, coding: dict[str, Any]) -> dict[str, str]:
+    """Return rows about the columns of a table with a role, or about columns of text and missing values."""
+    if key == ROLES:
+        return {f"{role} column": column for role, column in coding.items() if column}
     rows = {"missing values": coding["missing"]}
     if coding["categories"]:
         rows["columns of text"] = "; ".join(

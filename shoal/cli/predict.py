@@ -31,7 +31,8 @@ MAX_ROWS = 30
 def predict(
     name: FinishedRun,
     source: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="images at any depth; for a run on vectors a Parquet or CSV table")
+        Path,
+        typer.Argument(metavar="FOLDER", help="images at any depth; for a run on vectors or windows a table or arrays"),
     ],
     out_file: Annotated[Path | None, typer.Option("--out", help="table to write: .parquet or .csv")] = None,
     sheet: Annotated[Path | None, typer.Option(help="contact sheet to write: .png")] = None,
@@ -109,10 +110,11 @@ def to_json(run: RunFolder, found: Predicted) -> dict[str, object]:
 def show_clusters(table: pd.DataFrame, out_file: Path | None, sheet: Path | None) -> None:
     """Print number of samples and mean confidence of each cluster, and the files, or the first rows without a file."""
     from shoal.review.results.stable_names import with_stable_numbers
+    from shoal.review.results.summary import counted
 
     if out_file is None:
         show_rows(table)
-    summary = Table("cluster", "samples", "mean confidence", title=f"{len(table):,} samples")
+    summary = Table("cluster", "samples", "mean confidence", title=counted(len(table), "sample"))
     for cluster, row in with_stable_numbers(table).groupby("cluster")["confidence"].agg(["size", "mean"]).iterrows():
         summary.add_row(str(cluster), f"{int(row['size']):,}", f"{row['mean']:.3f}")
     out.print(summary)

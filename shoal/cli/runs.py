@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(add_completion=False)
+WIDE = 120
+"""From so many columns on, a terminal shows runs with all that is known of them."""
+NARROW_SCORE = 12
+"""Columns of a score on a narrower terminal."""
+NUMBERS = ("rounds", "score", "seconds", "MB on disk", "epsilon, of set")
 STATES = ("running", "finished", "interrupted", "stopped", "failed", "unreadable")
 
 
@@ -65,22 +70,49 @@ def show_runs(found: Sequence[ListedRun]) -> None:
     from shoal.engine.store.status import FAILED
     from shoal.review.results.listed_run import UNREADABLE
 
-    table = Table("run", "method", "data", "state", "verdict")
-    private = any(run.epsilon for run in found)
-    for heading in ("rounds", "score", "seconds", "MB", *(["epsilon, of set"] if private else [])):
-        table.add_column(heading, justify="right")
-    for run in found:
-        score = ""
-        if run.score is not None:
-            score = f"{run.score[0].replace('_', ' ')} {run.score[1]:.3f}"
-        numbers = [str(run.rounds), score, f"{run.seconds:.0f}", f"{run.bytes / 1e6:.1f}"]
-        if private:
-            numbers.append(epsilon_words(run))
-        table.add_row(run.name, run.method, run.data, run.state, run.verdict, *numbers)
+    rows = [row_of(run) for run in found]
+    wide = out.width >= WIDE
+    left_out = set()
+    if not wide:  # a run's name has its method and its data
+        left_out = {"method", "data", "seconds", "MB on disk"}
+    if not any(run.epsilon for run in found):
+        left_out.add("epsilon, of set")
+    table = Table()
+    for heading in rows[0]:
+        if heading in left_out:
+            continue
+        table.add_column(
+            heading,
+            justify="right" if heading in NUMBERS else "left",
+            overflow="fold",
+            no_wrap=wide and heading == "run",
+            max_width=None if wide or heading != "score" else NARROW_SCORE,
+        )
+    for row in rows:
+        table.add_row(*(value for heading, value in row.items() if heading not in left_out))
     out.print(table)
     for run in found:
         if run.state in (FAILED, UNREADABLE) and run.why:
             say(f"{run.name}: {run.why}")
+
+
+def row_of(run: ListedRun) -> dict[str, str]:
+    """Return a run as a row of the table, by heading."""
+    score = ""
+    if run.score is not None:
+        score = f"{run.score[0].replace('_', ' ')} {run.score[1]:.3f}"
+    return {
+        "run": run.name,
+        "method": run.method,
+        "data": run.data,
+        "state": run.state,
+        "verdict": run.verdict,
+        "rounds": str(run.rounds),
+        "score": score,
+        "seconds": f"{run.seconds:.0f}",
+        "MB on disk": f"{run.bytes / 1e6:.1f}",
+        "epsilon, of set": epsilon_words(run),
+    }
 
 
 def epsilon_words(run: ListedRun) -> str:

@@ -186,9 +186,9 @@ def _schedules(listed: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     found = []
     for each in listed:
         rule = each.get("schedule", each)
-        found.append(
-            (*(rule.get(k) for k in ("cron", "interval", "rrule", "timezone")), each.get("active") is not False)
-        )
+        times = tuple(rule.get(key) for key in ("cron", "interval", "rrule"))
+        timezone = rule.get("timezone") or "UTC"  # which the server writes where the file names none
+        found.append((*times, timezone, each.get("active") is not False))
     return sorted(found, key=str)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -178,8 +179,18 @@ def about_mixture(measured: Measured) -> tuple[Sentence, ...]:
         "A mixture of Gaussians (--set method.name=fedgmm --set method.covariance=tied) finds stretched and uneven "
         "clusters that K-means cuts, and may do worse elsewhere: try both, and compare verdicts."
     )
-    row = f"of {len(tables)} tables it is ahead on {', '.join(ahead)}, and behind on {', '.join(behind) or 'none'}"
+    row = f"of {len(tables)} tables it is ahead on {in_words(ahead)}, and behind on {in_words(behind) or 'none'}"
     return (Sentence(text, row),)
+
+
+def in_words(sets: Sequence[str]) -> str:
+    """Return names of data sets in a row; what follows a comma in a name stands in brackets.
+
+    >>> in_words(["iris", "iris, uneven"])
+    'iris, iris (uneven)'
+    """
+    parts = [name.partition(", ") for name in sets]
+    return ", ".join(f"{name} ({variant})" if variant else name for name, _, variant in parts)
 
 
 def about_classes(measured: Measured) -> tuple[Sentence, ...]:

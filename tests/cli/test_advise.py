@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from shoal.cli.advise import app
+from shoal.cli.advise import app, described
 from shoal.studies import advice as advising
-from shoal.studies.advice import Measured, about_classes, about_sites, about_training
+from shoal.studies.advice import Measured, about_classes, about_sites, about_training, in_words
 
 POINTS = ["gaussian", "--set", "data.options={samples: 80, clusters: 3, dimension: 8, test: 20}"]
 PHOTOS = Measured("photos", "image", (3, 40, 40), 660, 6, 90, 110, 130, 4, 12.0, 0.6, False)
@@ -35,6 +36,12 @@ def test_it_reads_as_lines_and_ends_with_the_command(home: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "skew of clients" in done.output
     assert "run: shoal run --set data.name=gaussian" in done.output
+
+
+def test_what_is_measured_reads_well() -> None:
+    assert "at 6 clients, 90 to 130 each (median 110)" in described(PHOTOS)[0]
+    assert "at 6 clients, 90 each" in described(replace(PHOTOS, smallest=90, median=90, largest=90))[0]
+    assert in_words(["wine", "iris, uneven", "iris"]) == "wine, iris (uneven), iris"
 
 
 def test_a_named_method_leaves_nothing_to_advise(home: Path) -> None:

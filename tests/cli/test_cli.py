@@ -74,7 +74,7 @@ def group(leader: int) -> list[str]:
     [
         (("run", "--set", "method.nu=1"), "method.nu"),
         (("run", "--set", "partition.clients=5000"), "samples"),
-        (("run", "--resume", "nothing"), "no run 'nothing'"),
+        (("run", "--resume", "nothing"), "(there are 0 runs; `shoal runs` lists them)"),
         (("compare",), "nothing to compare"),
         (("study", "fedpnp-table9"), "no study"),
     ],

@@ -188,6 +188,9 @@ def test_missing_values_and_texts_follow_the_options(home):
         shoal("add", home / "patients.csv", "--name", "patients")
     output = shoal("add", home / "patients.csv", "--name", "patients", "--missing", "mean")
     assert "columns of text" in output
+    assert re.search(r"client column +│ client +│", output)
+    assert "label column" not in output
+    assert not re.search(r"│ \w+_\w+ ", output), "each entry has a name in words"
     assert "city=x, city=y, city=z" in output
     output = shoal("add", home / "patients.csv", "--name", "few", "--missing", "drop-rows", "--max-categories", 2)
     assert re.search(r"more than 2 different values \(--max-categories\) +│ +1 │ city", output)

@@ -12,7 +12,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.console import NameSafeConsole, cell, results_table, show_result
+from shoal.cli.console import NameSafeConsole, cell, results_rows, results_table, show_result
 from shoal.cli.memory import is_out_of_memory, out_of_memory
 from shoal.core.errors import escaped
 from shoal.engine.store.run_events import Event
@@ -21,10 +21,10 @@ from shoal.review.results.comparison import ComparedRun
 from shoal.review.results.result import RunResult
 
 
-def printed(thing: Any, encoding: str = "utf-8") -> str:
+def printed(thing: Any, encoding: str = "utf-8", width: int = 100) -> str:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding, errors="backslashreplace", newline="")
-    NameSafeConsole(file=file, width=100).print(thing)
+    NameSafeConsole(file=file, width=width).print(thing)
     file.flush()
     return raw.getvalue().decode(encoding)
 
@@ -59,8 +59,23 @@ def test_tables_have_names_for_people(capsys: pytest.CaptureFixture[str]) -> Non
     sent = replace(RESULT, bytes={**RESULT.bytes, "d2d": 5})
     show_result(sent)
     assert "sent between clients" in capsys.readouterr().out
-    headings = [str(column.header) for column in results_table([ComparedRun("fedcc", "digits", sent)]).columns]
+    headings = list(results_rows([ComparedRun("fedcc", "digits", sent)])[0])
     assert headings[5:] == ["ACC", "MB to the server", "MB from the server", "MB between clients", "seconds"]
+
+
+def test_a_narrow_terminal_shows_whole_names_of_the_runs_it_compares() -> None:
+    names = [f"20261127-10000{number}_fedsimclr_kmeans_digits_01234567" for number in range(9)]
+    runs = [ComparedRun("fedsimclr_kmeans", "digits", replace(RESULT, run=f"runs/{name}")) for name in names]
+    text = printed(results_table(runs[:2]), width=80).replace("┃", "│")
+    assert "…" not in text
+    columns = zip(*(line.split("│")[1:4] for line in text.splitlines() if "│" in line), strict=True)
+    headings, *values = ("".join(cell.strip() for cell in column) for column in columns)
+    assert "MB between clients" in headings
+    for name, value in zip(names, values, strict=False):
+        assert value.startswith(f"{name}digitsfinishedfedsimclr_kmeans10.5001.0")
+    many = results_table(runs)
+    assert (many.row_count, len(many.columns)) == (9, 10)
+    assert "…" not in printed(many, width=200)
 
 
 def test_control_characters_of_names_are_escaped() -> None:

@@ -47,6 +47,18 @@ def told(call: Callable[..., None], *given: Any, **more: Any) -> str:
     return captured.get()
 
 
+def test_a_narrow_terminal_shows_the_whole_name_of_a_run(three: list[RunFolder], monkeypatch: Any) -> None:
+    monkeypatch.setattr(out, "width", 80)
+    text = told(runs)
+    columns = zip(*(line.split("│")[1:] for line in text.splitlines() if "│" in line), strict=True)
+    words = "".join(cell.strip() for cell in next(columns))
+    assert all(run.name in words for run in three)
+    assert "…" not in text
+    assert "MB on disk" not in text
+    monkeypatch.setattr(out, "width", 140)
+    assert "MB on disk" in told(runs)
+
+
 def test_runs_are_listed_newest_first_with_what_is_wrong(three: list[RunFolder]) -> None:
     found = listed_runs(places.runs())
     assert [run.name for run in found] == [run.name for run in reversed(three)]

@@ -180,7 +180,10 @@ def _bad(row, column, value):
         (lambda p: np.savez(p, x=X), "does not say whose each vector is"),
         (lambda p: np.savez(p, x=X, client=CLIENTS[:5]), "6 vectors and 5 clients: expected one each"),
         (lambda p: np.savez(p, x=X[:0], client=CLIENTS[:0]), "x has no rows"),
-        (lambda p: np.savez(p, a=X, b=X, client=CLIENTS), "no array 'x'; it has a, b, client: name that"),
+        (
+            lambda p: np.savez(p, a=X, b=X, client=CLIENTS),
+            "it has a, b, client: name .* --features of `shoal data add`",
+        ),
         (lambda p: np.savez(p, x=LABELS[:, None], client=CLIENTS), "expected numbers"),
         (lambda p: np.savez(p, x=X, client=["a", "", "a", "a", "b", "b"]), "1 rows have no client in 'client': row 1"),
         (lambda p: p.write_bytes(b"PK nothing"), "cannot be read as arrays"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shoal.serving import deployments
-from shoal.serving.deployments import RETRY_WHEN_BUSY, DeploymentError, ask, make_pool
+from shoal.serving.deployments import RETRY_WHEN_BUSY, DeploymentError, ask, keep_what_users_set, make_pool
 
 TEMPLATE = {"base_job_template": {"variables": {"properties": {"env": {"default": {"KEPT": "1", "OLD": "2"}}}}}}
 
@@ -93,6 +93,16 @@ def test_a_server_that_will_not_is_one_sentence(
 def test_a_server_that_is_gone_is_one_sentence(impatient: None) -> None:
     with pytest.raises(DeploymentError, match="did not answer"):
         ask("GET", "http://127.0.0.1:9/api")
+
+
+@pytest.mark.parametrize("rule", [{"interval": 90}, {"cron": "0 3 * * *"}])
+def test_a_schedule_without_a_time_zone_is_the_one_that_the_server_keeps_in_utc(rule: dict[str, Any]) -> None:
+    entry = {"name": "night", "entrypoint": "a.b", "schedules": [rule], "work_pool": {}}
+    kept = {"schedule": {**rule, "timezone": "UTC", "anchor_date": "2026-11-27T10:51:21Z"}, "active": True}
+    known = {"name": "night", "entrypoint": "a.b", "parameters": {}, "paused": False, "job_variables": {}}
+    assert keep_what_users_set({"deployments": [entry]}, [{**known, "schedules": [kept]}])[1] == []
+    kept["schedule"]["timezone"] = "Europe/Zurich"
+    assert keep_what_users_set({"deployments": [entry]}, [{**known, "schedules": [kept]}])[1] == ["night"]
 
 
 def test_a_pool_that_is_not_there_is_made(prefect_server: PrefectServer) -> None:

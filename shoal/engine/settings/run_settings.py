@@ -293,7 +293,8 @@ def check_some_method_has(keys: Mapping[str, Any]) -> None:
     """
     for key in keys:
         if not methods_with(key):
-            known = sorted({item.name for kind in METHODS.values() for item in dataclasses.fields(kind.Settings)})
+            own = {item.name for kind in METHODS.values() for item in dataclasses.fields(kind.Settings)}
+            known = sorted({"name", *own})
             raise ValueError(f"method.{shown(key)}: no method has such a setting{did_you_mean(key, known)}")
 
 

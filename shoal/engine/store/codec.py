@@ -68,7 +68,7 @@ def disk_error(path: Path, error: OSError) -> StoreError:
     """Return the error for a failure to write `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreError(
-            f"the disk is full: {path} could not be written. Finished rounds are safe: free some space, then resume "
+            f"the disk is full: {path} could not be written. Finished rounds are safe: free some space, then continue "
             "with `shoal run --resume RUN`"
         )
     return StoreError(f"{path} could not be written: {error.strerror or error}")

@@ -25,6 +25,11 @@ from shoal.models.frozen import EncoderVersion, encoder_version, is_pretrained
 
 PACKAGES = ("shoal", "torch", "torchvision", "numpy", "pandas", "scikit-learn", "prefect", "mlflow", "dvc")
 
+NO_CODE = (":!dvc.lock", ":!params.yaml", ":!prefect.yaml", ":!results", ":!*.dvc")
+"""What a run reads and what it writes, as git's pathspecs: settings and data of a run have digests of their own."""
+NEW_CODE = ("*.py", "shoal/*")
+"""Which of the files that git does not know are code, as git's pathspecs: tables and pictures of the user are not."""
+
 _SCP = re.compile(r"[\w.-]+@(?P<host>[\w.-]+):(?P<path>[^/].*)")
 """An address in the form of scp: user@host:path."""
 
@@ -35,7 +40,7 @@ class GitState:
 
     Args:
         commit: hash of the commit.
-        dirty: whether the working tree differed from it.
+        dirty: whether the code differed from it: a file of the commit but `NO_CODE`, or new code in no commit.
         page: web page of the commit; None: it has none.
     """
 
@@ -188,7 +193,7 @@ def dvc_hash(path: Path) -> str:
 
 
 def git_state(root: Path) -> GitState:
-    """Return the commit at `root`, whether the working tree differs from it, and its web page."""
+    """Return the commit at `root`, whether the code differs from it, and its web page."""
 
     def git(*arguments: str) -> str | None:
         try:
@@ -200,9 +205,11 @@ def git_state(root: Path) -> GitState:
     commit = git("rev-parse", "HEAD")
     if not commit:
         return GitState(commit, dirty=None, page=None)
-    changed = git("status", "--porcelain")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *NO_CODE)
+    new = git("ls-files", "--others", "--exclude-standard", "--", *NEW_CODE)
     page = commit_page(git("remote", "get-url", "origin"), commit)
-    return GitState(commit, None if changed is None else bool(changed), page)
+    dirty = None if changed is None or new is None else bool(changed or new)
+    return GitState(commit, dirty, page)
 
 
 def commit_page(remote: str | None, commit: str) -> str | None:

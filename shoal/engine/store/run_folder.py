@@ -140,7 +140,7 @@ class RunFolder:
                 f"{len(matches)} runs have names that begin with {text!r}: {', '.join(matches[:5])}; give more of the "
                 "name"
             )
-        raise RunError(f"no run {text!r} in {runs} (there are {len(names)} runs; `ls {runs}` lists them)")
+        raise RunError(f"no run {text!r} in {runs} (there are {len(names)} runs; `shoal runs` lists them)")
 
     @classmethod
     def _latest(cls, runs: Path, names: Sequence[str], unfinished: bool) -> RunFolder:

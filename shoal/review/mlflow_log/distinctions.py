@@ -25,6 +25,8 @@ DISTINCTIONS = "mlflow.shoal.distinctions"
 NAME = "mlflow.shoal.name"
 """Tag of a run: the name that Shoal gave it."""
 SEPARATOR = " · "
+WORDS_IN_FRONT = 2
+"""Words of a title that a name begins with: the method and the data."""
 MAX_NAME_CHARACTERS = 250
 """Characters of a run's name that MLflow's tables hold."""
 MAX_VALUE_CHARACTERS = 24
@@ -170,7 +172,9 @@ def partition_title(settings: Settings) -> str:
 
 
 def run_name(values: Mapping[str, Any], differing: Iterable[str], title: str) -> str:
-    """Return the name of a run: what sets it apart, then its title.
+    """Return the name of a run: its method and data, what sets it apart, then the rest of its title.
+
+    MLflow's tables show the beginning of a name: settings alone would not say what they are settings of.
 
     Args:
         values: its settings by key, or MLflow's parameters.
@@ -179,7 +183,7 @@ def run_name(values: Mapping[str, Any], differing: Iterable[str], title: str) ->
         title: of the run.
 
     >>> run_name({"rounds": "5", "local.lr": "0.0010"}, ["local.lr", "rounds"], "fedcc digits iid x5 seed 0")
-    'lr 0.001 · rounds 5 · fedcc digits iid x5 seed 0'
+    'fedcc digits · lr 0.001 · rounds 5 · iid x5 seed 0'
     """
     method = values.get("method.name")
     present = [key for key in differing if key in values and is_used(key, method)]
@@ -190,11 +194,23 @@ def run_name(values: Mapping[str, Any], differing: Iterable[str], title: str) ->
         if last_words.count(word) > 1:
             label = key
         parts.append(f"{label} {IN_WORDS.get((key, str(values[key])), value_in_name(values[key]))}")
-    room = MAX_NAME_CHARACTERS - len(title) - len(SEPARATOR)
-    head = SEPARATOR.join(parts)
-    if not head or room < MAX_VALUE_CHARACTERS:
+    room = MAX_NAME_CHARACTERS - len(title.replace(" ", SEPARATOR, 1)) - len(SEPARATOR)
+    middle = SEPARATOR.join(parts)
+    if not middle or room < MAX_VALUE_CHARACTERS:
         return title
-    return f"{shorten(head, room)}{SEPARATOR}{title}"
+    words = title.split(" ")
+    ends = (" ".join(words[:WORDS_IN_FRONT]), " ".join(words[WORDS_IN_FRONT:]))
+    return SEPARATOR.join((ends[0], shorten(middle, room), ends[1]))
+
+
+def title_in(name: str) -> str:
+    """Return the title in a name that `run_name` made.
+
+    >>> title_in("fedcc digits · lr 0.001 · rounds 5 · iid x5 seed 0"), title_in("fedcc digits iid x5 seed 0")
+    ('fedcc digits iid x5 seed 0', 'fedcc digits iid x5 seed 0')
+    """
+    first, *others = name.split(SEPARATOR)
+    return " ".join((first, *others[-1:]))
 
 
 def value_in_name(value: Any) -> str:
@@ -261,7 +277,7 @@ def rename_runs(client: Any, experiment_id: str, differing: tuple[str, ...]) -> 
     for found in client.search_runs([experiment_id], max_results=MAX_RENAMED):
         given = found.data.tags.get(NAME)
         if given is not None:
-            name = run_name(found.data.params, differing, given.rpartition(SEPARATOR)[2])
+            name = run_name(found.data.params, differing, title_in(given))
             rename(client, found, given, name)
 
 

@@ -6,7 +6,7 @@ import json
 import string
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -81,12 +81,14 @@ class Group:
         runs: at least one.
         lines: their numbers.
         curves: name and PNG in base64 of each figure over rounds.
+        same_data: whether all runs are on one data set; otherwise no value is marked as the best.
     """
 
     title: str
     runs: tuple[RunColumn, ...]
     lines: tuple[Line, ...]
     curves: tuple[tuple[str, str], ...]
+    same_data: bool = True
 
 
 def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
@@ -133,14 +135,17 @@ def groups_of(runs: Sequence[RunColumn]) -> list[Group]:
         for key in own or [partition_of(run)]:
             members.setdefault(key, []).append(run)
     if len(members) < 2 or all(len(group) < 2 for group in members.values()):
-        return [group_of("", runs)]
+        return [group_of("", runs, same_data=len({data for data, _ in members}) < 2)]
     ordered = [sorted(group, key=lambda run: run.letter) for group in members.values()]
     return [group_of(title_of(group), group) for group in ordered]
 
 
-def group_of(title: str, runs: Sequence[RunColumn]) -> Group:
+def group_of(title: str, runs: Sequence[RunColumn], same_data: bool = True) -> Group:
     """Return a group of runs with its numbers and curves."""
-    return Group(title, tuple(runs), tuple(lines_of(runs)), tuple(curves_of(runs)))
+    lines = lines_of(runs)
+    if not same_data:
+        lines = [replace(line, best=(False,) * len(runs)) for line in lines]
+    return Group(title, tuple(runs), tuple(lines), tuple(curves_of(runs)), same_data)
 
 
 def is_pooled(run: RunColumn) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from shoal.review.pages.cluster_sheets import FOLDER
 from shoal.review.pages.embedding_figure import FILE as EMBEDDING
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.pages.provenance import changed_rows, lineage_rows, repeat_command, run_files
+from shoal.review.pages.window_pictures import INKS
 from shoal.review.results.attempts import Made, attempt
 from shoal.review.results.baseline_tables import baseline_rows, site_rows
 from shoal.review.results.clusters import cluster_facts, read_clusters
@@ -36,6 +38,7 @@ from shoal.review.results.fonts import missing_letters
 from shoal.review.results.next_step import next_step
 from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, run_result, shown_metrics
+from shoal.review.results.run_data import run_data
 from shoal.review.results.stable_names import with_stable_numbers
 from shoal.review.results.summary import summary_of
 from shoal.review.results.views import REPORT, check_figures, keep_report
@@ -74,7 +77,7 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         return attempt(run, what, make, raised=(StoreError,))
 
     table = part("clusters", lambda: cluster_table(run))
-    about_clusters: dict[str, Any] = {}
+    about_clusters: dict[str, Any] = {"drawn": part("what the images show", lambda: drawn_samples(run)) or IMAGES}
     if table is not None:
         about_clusters["facts"] = part("quality of clusters", lambda: cluster_facts(run))
         about_clusters["confused"] = part("clusters by labels", lambda: confusion(table))
@@ -248,6 +251,32 @@ def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
                 row["most frequent label"] = f"{label} ({share:.0%})"
         rows.append(row)
     return rows
+
+
+@dataclass(frozen=True)
+class DrawnSamples:
+    """What contact sheets show.
+
+    Attributes:
+        things: images or windows.
+        channels: name and colour of each line of a window; empty for images.
+    """
+
+    things: str
+    channels: tuple[tuple[str, str], ...] = ()
+
+
+IMAGES = DrawnSamples("images")
+
+
+def drawn_samples(run: RunFolder) -> DrawnSamples:
+    """Return what the contact sheets of a run show."""
+    data = run_data(run)
+    if data is None or data[0].manifest.kind != "series":
+        return IMAGES
+    names = data[0].manifest.extra.get("features", ())
+    colours = (f"rgb{INKS[number % len(INKS)]}" for number in range(len(names)))
+    return DrawnSamples("windows", tuple(zip(map(str, names), colours, strict=True)))
 
 
 def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:

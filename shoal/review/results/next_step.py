@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shoal.data.remedy import EMBEDDED
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FINISHED
@@ -15,6 +16,7 @@ from shoal.methods.scores.baselines import CENTRED, Comparison
 from shoal.methods.scores.verdict import MARGIN, in_words
 from shoal.review.results.clusters import ClusterFacts, cluster_facts
 from shoal.review.results.result import RunResult
+from shoal.review.results.run_data import run_data
 from shoal.review.results.stable_names import DECIDED
 from shoal.review.results.summary import counted
 
@@ -90,8 +92,19 @@ def after_good(run: RunFolder, settings: Settings) -> NextStep:
     return NextStep(
         "Look at the samples of each cluster below: only you can say whether these are the groups that you want. If "
         "they are, assign new samples to them.",
-        f"shoal predict {run.name} FOLDER --out found.csv",
+        f"shoal predict {run.name} {source_word(run)} --out found.csv",
     )
+
+
+def source_word(run: RunFolder) -> str:
+    """Return what `shoal predict` reads for a run: FOLDER of images, or FILE with rows, windows or arrays."""
+    data = run_data(run)
+    if data is None:
+        return "FOLDER"
+    manifest = data[0].manifest
+    if manifest.kind in ("vector", "series") and EMBEDDED not in manifest.extra:
+        return "FILE"
+    return "FOLDER"
 
 
 def after_doubt(settings: Settings, facts: ClusterFacts | None) -> NextStep:

@@ -24,6 +24,19 @@ from shoal.methods.cfl.tree import branch_similarities, nearest_child
 from shoal.methods.contract.base import Client
 
 
+def open_cfl(run: RunFolder) -> tuple[OpenedRun, CFL]:
+    """Return a run of method cfl, opened, and its method.
+
+    Raises:
+        RunError: the run has another method.
+    """
+    opened = OpenedRun(run)
+    method = opened.method
+    if not isinstance(method, CFL):
+        raise RunError(f"run {run.name} is of method {method.name!r}, and only runs of cfl have a tree to enroll in")
+    return opened, method
+
+
 def new_client(
     run: RunFolder, source: str, store: Path, mirror: Path | None, *, validation: float = 0.2, limit: int | None = None
 ) -> Client:
@@ -38,10 +51,10 @@ def new_client(
         limit: number of samples of a data set to use.
 
     Raises:
-        RunError: the samples have another kind or shape than the run's.
+        RunError: the run has another method than cfl, or the samples another kind or shape than the run's.
         DataError: no such set or partition.
     """
-    opened = OpenedRun(run)
+    opened, _ = open_cfl(run)
     folder, colon, number = source.rpartition(":")
     if colon and number.isdigit() and Path(folder).is_dir():
         partition = load_partition(Path(folder))
@@ -136,12 +149,7 @@ def enroll(
         RunError: the run has another method, no round yet or no such round, or `give` names no node of the path.
         StoreError: the state is damaged.
     """
-    opened = OpenedRun(run)
-    method = opened.method
-    if not isinstance(method, CFL):
-        raise RunError(
-            f"run {run.name} is of method {method.name!r}, which has no tree of clusters: give a run of method cfl"
-        )
+    _, method = open_cfl(run)
     server = read_state(run, round).server
     if not server.round:
         raise RunError(f"run {run.name} has no finished round yet: `shoal run --resume {run.name}` trains it")

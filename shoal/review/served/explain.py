@@ -112,8 +112,8 @@ class Explained:
         """
         if self.kind not in DRAWABLE_KINDS:
             raise DataError(
-                f"the samples of run {self.run.name} are {self.kind}s, and only images and windows can be drawn: read "
-                "`clients` and `shown` instead"
+                f"the samples of run {self.run.name} are {self.kind}s, and only images and windows can be drawn: leave "
+                "out --out to see the table alone (in Python: `clients` and `shown`)"
             )
         prepared = open_prepared(self.run.folder_of("data"))
         image_set = images_behind(prepared)

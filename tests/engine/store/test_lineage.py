@@ -42,6 +42,28 @@ def test_git_state_says_commit_and_change(home: Path) -> None:
     assert git_state(home).page == f"https://host.example/a/b/commit/{state.commit}"
 
 
+def test_files_of_a_run_are_no_change_of_the_code(home: Path) -> None:
+    """Otherwise a table beside the code, or `dvc repro`, makes each later run unlike all others."""
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b.example"]
+    subprocess.run(["git", "init", "-q"], cwd=home, check=True)
+    for name in ("dvc.lock", "params.yaml", "results/metrics.json", "shoal/code.py", "data/store/own/a.dvc"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("1")
+    subprocess.run(["git", "add", "."], cwd=home, check=True)
+    subprocess.run(["git", *identity, "commit", "-qm", "one"], cwd=home, check=True)
+    for name in ("dvc.lock", "params.yaml", "results/metrics.json", "found.csv", "data/store/own/a.dvc"):
+        (home / name).write_text("2")
+        assert git_state(home).dirty is False, name
+    (home / "data/store/own/b.dvc").write_text("1")
+    assert git_state(home).dirty is False
+    for name in ("new.py", "shoal/study.yaml"):
+        (home / name).write_text("1")
+        assert git_state(home).dirty is True, name
+        (home / name).unlink()
+    (home / "shoal/code.py").write_text("2")
+    assert git_state(home).dirty is True
+
+
 @pytest.mark.parametrize(
     ("remote", "page"),
     [

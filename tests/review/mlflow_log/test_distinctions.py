@@ -23,6 +23,7 @@ from shoal.review.mlflow_log.distinctions import (
     chosen_settings,
     run_name,
     title,
+    title_in,
     value_in_name,
     view,
 )
@@ -50,9 +51,9 @@ def test_settings_that_a_method_does_not_read_set_no_runs_apart() -> None:
     assert chosen_settings(make_settings({"method": "fedkmeans", "rounds": 5, **local})) == {"rounds": "5"}
     assert set(chosen_settings(make_settings({"method": "fedcc", "rounds": 5, **local}))) >= {"rounds", "local.lr"}
     values = {"method.name": "fedkmeans", "local.lr": "0.0004", "rounds": "5"}
-    assert run_name(values, ["local.lr", "rounds"], "fedkmeans digits") == "rounds 5 · fedkmeans digits"
+    assert run_name(values, ["local.lr", "rounds"], "fedkmeans digits iid") == "fedkmeans digits · rounds 5 · iid"
     trained = {**values, "method.name": "fedcc"}
-    assert run_name(trained, ["local.lr", "rounds"], "fedcc digits") == "lr 0.0004 · rounds 5 · fedcc digits"
+    assert run_name(trained, ["local.lr", "rounds"], "fedcc digits iid") == "fedcc digits · lr 0.0004 · rounds 5 · iid"
 
 
 def test_the_order_of_runs_does_not_matter() -> None:
@@ -73,14 +74,15 @@ def test_the_order_of_runs_does_not_matter() -> None:
 def test_names_are_short_and_unambiguous() -> None:
     values = {"local.lr": "0.00100", "method.start": "None", "model.start": "random", "rounds": "5", "x": "y" * 90}
     differing = ["local.lr", "method.start", "model.start", "other.setting", "rounds"]
-    name = run_name(values, differing, "fedcc digits")
-    assert name == "lr 0.001 · method.start none · model.start random · rounds 5 · fedcc digits"
-    assert run_name(values, [], "fedcc digits") == "fedcc digits"
-    assert run_name(values, ["x"], "fedcc digits") == f"x {'y' * 23}… · fedcc digits"
+    name = run_name(values, differing, "fedcc digits iid seed 0")
+    assert name == "fedcc digits · lr 0.001 · method.start none · model.start random · rounds 5 · iid seed 0"
+    assert title_in(name) == "fedcc digits iid seed 0"
+    assert run_name(values, [], "fedcc digits iid") == "fedcc digits iid" == title_in("fedcc digits iid")
+    assert run_name(values, ["x"], "fedcc digits iid") == f"fedcc digits · x {'y' * 23}… · iid"
     many = {f"section.setting_{number}": "1" for number in range(99)}
-    name = run_name(many, many, "fedcc digits")
+    name = run_name(many, many, "fedcc digits iid")
     assert len(name) == MAX_NAME_CHARACTERS
-    assert name.endswith("… · fedcc digits")
+    assert name.endswith("… · iid")
     assert [value_in_name(value) for value in (True, None, 1e-5, "0.5")] == ["true", "none", "1e-05", "0.5"]
 
 
@@ -112,11 +114,11 @@ def test_runs_can_be_told_apart_by_names_and_columns(three: list[RunFolder]) -> 
     client = MlflowClient(store_uri(places.mlflow_store()))
     first, second, third = (run.name for run in three)
     lr = f"{three[0].settings().local.lr:g}"
-    tail = title(three[0].settings())
+    tail = title(three[0].settings()).removeprefix("fedpnp digits ")
     assert names_of(client) == {
-        first: f"lr {lr} · rounds 1 · {tail}",
-        second: f"lr {lr} · rounds 2 · {tail}",
-        third: f"lr 0.01 · rounds 1 · {tail}",
+        first: f"fedpnp digits · lr {lr} · rounds 1 · {tail}",
+        second: f"fedpnp digits · lr {lr} · rounds 2 · {tail}",
+        third: f"fedpnp digits · lr 0.01 · rounds 1 · {tail}",
     }
     tags = client.get_experiment("1").tags
     columns = json.loads(json.loads(tags[VIEW_TAG])["state"])["selectedColumns"]
@@ -148,8 +150,8 @@ def test_a_name_that_a_person_gave_stays(three: list[RunFolder]) -> None:
     found = names_of(client)
     assert found[three[0].name] == "the good one"
     lr = f"{three[0].settings().local.lr:g}"
-    assert found[three[1].name].startswith(f"lr {lr} · clusters as classes · rounds 2 · ")
-    assert found[run.name].startswith(f"lr {lr} · clusters 7 · rounds 1 · ")
+    assert found[three[1].name].startswith(f"fedpnp digits · lr {lr} · clusters as classes · rounds 2 · ")
+    assert found[run.name].startswith(f"fedpnp digits · lr {lr} · clusters 7 · rounds 1 · ")
 
 
 def test_runs_without_labels_have_columns_of_their_own_scores() -> None:

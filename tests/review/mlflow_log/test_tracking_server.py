@@ -148,10 +148,10 @@ def test_mlflow_alone_answers_what_a_reviewer_asks(asked: dict[str, RunFolder]) 
     accs = {what: run.table("rounds")["acc"].iloc[-1] for what, run in asked.items()}
     assert [run.data.metrics["score/acc"] for run in (best, *others)] == sorted(accs.values(), reverse=True)
 
-    # What made it differ: its name begins with it, and the view has a column of it.
+    # What made it differ: its name says it, and the view has a column of it.
     what = next(what for what, run in asked.items() if run.name == best.data.tags["shoal.run"])
-    assert best.info.run_name.startswith(f"{what} · fedcc digits ")
-    assert {run.info.run_name.split(" · ")[0] for run in (best, *others)} == set(asked)
+    assert best.info.run_name.startswith(f"fedcc digits · {what} · ")
+    assert {run.info.run_name.split(" · ")[1] for run in (best, *others)} == set(asked)
     state = json.loads(json.loads(experiment.tags["mlflow.sharedViewState.shoal"])["state"])
     assert "params.`local.lr`" in state["selectedColumns"]
     assert not [column for column in state["selectedColumns"] if column == "params.`rounds`"], "all have the same"

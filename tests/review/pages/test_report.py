@@ -33,7 +33,7 @@ from shoal.methods.scores.shown import COMPONENTS, SAMPLES, shown_features
 from shoal.methods.scores.verdict import Verdict, in_words
 from shoal.review.pages import figures, report
 from shoal.review.pages.cluster_sheets import draw_cluster_sheets
-from shoal.review.pages.embedding_figure import draw_embedding, plane
+from shoal.review.pages.embedding_figure import DOT_SHARE, draw_embedding, plane, spread_equals
 from shoal.review.pages.figures import draw_figures, draw_spread
 from shoal.review.pages.provenance import changed_rows, repeat_command
 from shoal.review.pages.report import write_report
@@ -382,6 +382,19 @@ def test_features_that_are_kept_are_few(home: Path) -> None:
 def test_samples_that_are_all_alike_are_not_drawn(digits_run: RunFolder) -> None:
     assert plane(np.ones((50, 4))) is None
     assert plane(np.ones((3, 4))) is None
+
+
+def test_samples_with_equal_features_are_drawn_side_by_side() -> None:
+    """Landmarks give hundreds of samples the same features, and t-SNE draws them as one dot."""
+    few = np.eye(3).repeat([100, 60, 1], axis=0)
+    points = plane(few)
+    assert points is not None
+    apart = np.linalg.norm(points[:, None] - points[None], axis=2)
+    np.fill_diagonal(apart, np.inf)
+    assert apart.min() > DOT_SHARE / 2 * np.ptp(points, axis=0).max()
+    assert len(spread_equals(points[:2], np.array([[0.0], [1.0]]))) == 2
+    unlike = np.array([[0.0, 5.0], [3.0, 1.0], [8.0, 2.0]])
+    assert (spread_equals(unlike, unlike) == unlike).all(), "samples that differ stay where they are"
 
 
 def test_what_others_named_is_no_html(home: Path, small: Make) -> None:

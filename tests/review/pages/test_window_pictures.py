@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 
+from shoal.data.own import add_table
 from shoal.data.prepared import Manifest, Prepared, open_prepared, write_prepared
+from shoal.data.windows import WindowOptions
+from shoal.engine.settings import places
+from shoal.methods.scores.verdict import Verdict
+from shoal.review.pages.cluster_sheets import draw_cluster_sheets
 from shoal.review.pages.contact_sheet import contact_sheet
+from shoal.review.pages.report import drawn_samples, write_report
 from shoal.review.pages.window_pictures import HEIGHT, WIDTH, painter_of
+from shoal.review.results.next_step import next_step
+from shoal.review.results.result import run_result
+from tests.review.pages.test_report import judged
 
 
 def rising(folder: Path) -> Prepared:
@@ -29,6 +42,26 @@ def test_a_plot_shows_low_values_low_and_all_windows_at_one_scale(tmp_path: Path
     assert rows[0][0] > HEIGHT * 0.8, "the lowest value lies at the bottom"
     assert rows[0][1] < HEIGHT * 0.2
     assert np.abs(rows[1] - 3).max() <= 1, "as high as the highest value of the other"
+
+
+def test_the_report_of_windows_names_its_lines(home: Path, small: Callable[..., Any]) -> None:
+    times = pd.date_range("2026-01-01", periods=24 * 12, freq="h")
+    hours = np.arange(len(times))
+    rows = [
+        pd.DataFrame({"time": times, "client": site, "kw": np.sin(hours / shift), "°C <inside>": hours % 24})
+        for site, shift in (("north", 3.8), ("south", 5.0))
+    ]
+    pd.concat(rows).to_csv(home / "loads.csv", index=False)
+    add_table(home / "loads.csv", "loads", places.store(), windows=WindowOptions("24h", time_column="time"))
+    data = {"name": "loads", "limit": None}
+    partition = {"kind": "by_column", "column": "client", "clients": 0}
+    run = judged(small(method={"name": "kmeans"}, data=data, partition=partition, rounds=1, model={"clusters": 2}))
+    assert drawn_samples(run).channels == (("kw", "rgb(31, 119, 180)"), ("°C <inside>", "rgb(255, 127, 14)"))
+    draw_cluster_sheets(run)
+    page = write_report(run).read_text()
+    assert "Windows of each cluster" in page
+    assert "■</span> °C &lt;inside&gt;." in page
+    assert next_step(run, replace(run_result(run), verdict=Verdict("good", ""))).command.split()[3] == "FILE"
 
 
 def test_windows_have_a_contact_sheet(tmp_path: Path) -> None:

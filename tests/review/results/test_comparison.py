@@ -61,6 +61,15 @@ def test_runs_are_compared_within_a_partition_only(home: Path, small: Make, tmp_
         assert set(best) == {max(group)}
 
 
+def test_runs_on_different_data_have_no_best_value(home: Path, small: Make, tmp_path: Path) -> None:
+    runs = [straight(small(rounds=1, data={"name": "digits", "limit": limit})) for limit in (200, 300)]
+    page = write_comparison(runs, tmp_path / "two.html").read_text()
+    assert [f"{run_result(run).metrics['acc']:.4f}" for run in runs] == re.findall(r">([\d.]+)</td>", row(page, "ACC"))
+    assert 'class="best"' not in page
+    assert "The runs are on different data sets" in page
+    assert "A star marks" not in page
+
+
 def test_it_says_what_differs_and_what_does_not(pair: list[RunFolder], tmp_path: Path) -> None:
     page = write_comparison(pair, tmp_path / "both.html").read_text()
     cells = re.findall(r"<td class=\"words\">(.*?)</td>", row(page, "method.name"))

@@ -121,6 +121,8 @@ def test_what_cannot_be_enrolled_is_named(made, small, monkeypatch):
     other = new_run(small(rounds=1))
     with pytest.raises(RunError, match="give a run of method cfl"):
         enroll(other, new_client(run, f"{folder}:3", store, None))
+    with pytest.raises(RunError, match="only runs of cfl"):
+        new_client(other, "gaussian", store, None)  # before anything is said about its samples
 
 
 def test_figures_of_a_cfl_run(made):

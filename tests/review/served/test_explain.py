@@ -105,7 +105,7 @@ def test_of_vectors_the_nearest_rows_are_told_and_nothing_is_drawn(
     run = new_run(small(data=points, method={"name": "kfed"}, rounds=1))
     drive(run)
     found = explain(run, 0)
-    with pytest.raises(DataError, match="only images and windows can be drawn"):
+    with pytest.raises(DataError, match="only images and windows can be drawn: leave out --out"):
         found.draw(home / "sheet.png")
     explain_command(run.name, 0, as_json=True)
     told = json.loads(capsys.readouterr().out)
