@@ -35,7 +35,7 @@ class Plan(NamedTuple):
     """What is installed before everything else, what pip is held to besides the constraints, and why."""
 
     first: tuple[str, ...]
-    held: tuple[str, ...]
+    pinned: tuple[str, ...]
     why: str
 
 
@@ -83,8 +83,8 @@ def choose(wanted: str, gpu: bool, versions: dict[str, str], find: Callable[[str
         f"torch: no GPU is seen here, but the ordinary build brings some 5 GB of CUDA's libraries. To spare them, {HOW}"
     )
     # A +cpu version counts as the newer one, and without its other half pip would take it.
-    held = tuple(f"{name}==={versions[name]}" for name in PAIR) if any(have) else ()
-    return Plan((), held, why)
+    pinned = tuple(f"{name}==={versions[name]}" for name in PAIR) if any(have) else ()
+    return Plan((), pinned, why)
 
 
 def say(stage: str) -> None:
@@ -120,10 +120,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(plan.why, flush=True)
     if plan.first:
         pip("-c", str(CONSTRAINTS), *plan.first)
-    held = Path(sys.prefix) / "torch-constraints.txt"
-    held.write_text("\n".join(plan.held) + "\n")
+    pins_file = Path(sys.prefix) / "torch-constraints.txt"
+    pins_file.write_text("\n".join(plan.pinned) + "\n")
     say("3/4 Shoal and what it needs: some 250 packages, a few minutes")
-    pip("-c", str(CONSTRAINTS), "-c", str(held), "-e", f"{ROOT}[dev]")
+    pip("-c", str(CONSTRAINTS), "-c", str(pins_file), "-e", f"{ROOT}[dev]")
     say("4/4 does it start?")
     subprocess.run([str(Path(sys.executable).with_name("shoal")), "--version"], check=True)
 

@@ -92,17 +92,17 @@ def growth(device: str, rounds: int, samples: int) -> dict[str, Any]:
     """Megabytes that torch holds on the device after two rounds and after all; elsewhere than on CUDA 0."""
     case = Case("memory", "fedpnp", "small-conv", (1, 28, 28), 4, samples, 1, min(128, samples // 2))
     method, cohort = world(case, device, "bf16" if device != "cpu" else "fp32", graphs="on")
-    held = []
+    reserved = []
     for number in range(1, rounds + 1):
         found = updates(method, cohort)
         if number in (2, rounds):
-            held.append(torch.cuda.memory_reserved() / 2**20 if device.startswith("cuda") else 0.0)
+            reserved.append(torch.cuda.memory_reserved() / 2**20 if device.startswith("cuda") else 0.0)
         cohort = [
             (message, replace(client, memory=update.memory or {}, streams=replace(client.streams, round=number + 1)))
             for (message, client), update in zip(cohort, found, strict=True)
         ]
-    first = held[0]
-    last = held[-1]
+    first = reserved[0]
+    last = reserved[-1]
     return {
         "rounds": rounds,
         "MB after 2": round(first, 1),

@@ -110,9 +110,9 @@ def step(name: str, command: list[str], home: Path) -> tuple[Step, str]:
         nonlocal largest
         while not ended.wait(LOOK_SECONDS):
             pids = [pid for pid in tree() if pid != os.getpid()]
-            held = anonymous_memory(pids)
+            memory = anonymous_memory(pids)
             spent.update(cpu_seconds(pids))
-            largest = [max(one, other) for one, other in zip(largest, held, strict=True)]
+            largest = [max(one, other) for one, other in zip(largest, memory, strict=True)]
 
     watcher = threading.Thread(target=watch)
     watcher.start()

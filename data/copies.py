@@ -52,28 +52,28 @@ def find_copies(x: np.ndarray, onto: Prepared | None = None) -> Copies:
     in_test: dict[int, bool] = {}
     if onto is not None:
         side: dict[bytes, bool] = {}
-        for part, held in ((onto.test_x, True), (onto.train_x, False)):
+        for part, is_test in ((onto.test_x, True), (onto.train_x, False)):
             for sample in () if part is None else part:
                 digest = _digest(sample)
                 if digest in rows:
-                    side[digest] = held
+                    side[digest] = is_test
         in_test = {row: side[digest] for row, digest in enumerate(digests) if digest in side}
     return Copies(first, in_test)
 
 
-def on_one_side(held: np.ndarray, copies: Copies, owner: np.ndarray, lacking: Sequence[int]) -> np.ndarray:
+def on_one_side(held_out: np.ndarray, copies: Copies, owner: np.ndarray, lacking: Sequence[int]) -> np.ndarray:
     """Return a held-out part in which all copies of a sample lie on one side.
 
     If some copies are training samples, all are. Samples that the set has already decide for their copies.
 
     Args:
-        held: bool (n,): which samples are held out, copies or not.
+        held_out: bool (n,): which samples are held out, copies or not.
         copies: of these samples.
         owner: int64 (n,): the client of each sample.
         lacking: by client, the smallest number of its samples to train on.
     """
-    trained = np.zeros(len(held), dtype=bool)
-    np.logical_or.at(trained, copies.first, ~held)
+    trained = np.zeros(len(held_out), dtype=bool)
+    np.logical_or.at(trained, copies.first, ~held_out)
     together = ~trained[copies.first]
     for known, in_test in copies.in_test.items():
         together[known] = in_test
@@ -88,13 +88,13 @@ def on_one_side(held: np.ndarray, copies: Copies, owner: np.ndarray, lacking: Se
     return result
 
 
-def note_copies(intake: Intake, copies: Copies, held: np.ndarray, files: Sequence[str], *, split: bool) -> None:
+def note_copies(intake: Intake, copies: Copies, held_out: np.ndarray, files: Sequence[str], *, split: bool) -> None:
     """Note each copy and its original.
 
     Args:
         intake: the notes.
         copies: of the samples.
-        held: bool (n,): which samples are held out.
+        held_out: bool (n,): which samples are held out.
         files: the name of each sample.
         split: whether there is a test part.
     """
@@ -102,7 +102,7 @@ def note_copies(intake: Intake, copies: Copies, held: np.ndarray, files: Sequenc
     for row, first in enumerate(copies.first):
         in_test = copies.in_test.get(row)
         if in_test is not None:
-            apart = bool(held[row]) != in_test
+            apart = bool(held_out[row]) != in_test
             intake.note(ON_BOTH_SIDES if apart else what, files[row], "of an image that the set had before")
         elif first != row:
             intake.note(what, files[row], f"of {files[first]}")

@@ -42,8 +42,8 @@ def held_out(
         rows = np.flatnonzero(names == name)
         lacking = MIN_TRAIN - (kept or {}).get(name, 0) - int((~part[rows]).sum())
         if lacking > 0:
-            held = rows[part[rows]]
-            part[held[np.argsort(place[held], kind="stable")[::-1][:lacking]]] = False
+            test_rows = rows[part[rows]]
+            part[test_rows[np.argsort(place[test_rows], kind="stable")[::-1][:lacking]]] = False
     return part
 
 

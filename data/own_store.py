@@ -42,7 +42,7 @@ class Batch:
 
     `x` is (n, ...); `label` has a label a sample, or is None without labels; `client` and `file` have a name a sample.
     `clients` are the names in the order of their numbers, and `class_names` the labels, as far as their numbers are
-    known. `held`, bool (n,), is the test part where it is known; None: it is drawn.
+    known. `in_test`, bool (n,), is the test part where it is known; None: it is drawn.
     """
 
     kind: Kind
@@ -55,7 +55,7 @@ class Batch:
     licence: str
     extra: dict[str, Any] = field(default_factory=dict)
     class_names: tuple[str, ...] = ()
-    held: np.ndarray | None = None
+    in_test: np.ndarray | None = None
     intake: Intake = field(default_factory=Intake)
     """Notes of what was adapted and left out; their names are written beside the set."""
 
@@ -119,14 +119,14 @@ def store_batch(
     clients = list(dict.fromkeys([*(onto.manifest.extra["clients"] if onto else ()), *batch.clients]))
     number = {client: k for k, client in enumerate(clients)}
     owner = np.array([number[client] for client in batch.client], dtype=np.int64)
-    held = batch.held
-    if held is None:
-        held = _held(batch, owner, clients, test, seed, onto, by_hash)
+    in_test = batch.in_test
+    if in_test is None:
+        in_test = _test_rows(batch, owner, clients, test, seed, onto, by_hash)
     y: np.ndarray | None = None
     class_names = onto.manifest.class_names if onto else batch.class_names
     if batch.label is not None:
         y, class_names = number_labels(batch.label, class_names)
-    parts = {"train": _part(batch, y, owner, ~held), "test": _part(batch, y, owner, held)}
+    parts = {"train": _part(batch, y, owner, ~in_test), "test": _part(batch, y, owner, in_test)}
     content = _Content(parts, batch.source, batch.licence, {**batch.extra, "clients": clients})
     if onto is not None:
         content = _appended(content, onto)
@@ -211,7 +211,7 @@ def _after(onto: Prepared, part: str, new: Part) -> Part:
     )
 
 
-def _held(
+def _test_rows(
     batch: Batch,
     owner: np.ndarray,
     clients: list[str],
@@ -227,15 +227,17 @@ def _held(
     copies = find_copies(batch.x, onto) if batch.kind == "image" else apart
     if by_hash:
         kept = np.bincount(onto.column("client"), minlength=count) if onto else np.zeros(count, dtype=int)
-        held = held_out(batch.x, batch.client, test, seed, {c: int(n) for c, n in zip(clients, kept, strict=True)})
+        in_test = held_out(batch.x, batch.client, test, seed, {c: int(n) for c, n in zip(clients, kept, strict=True)})
         lacking = [max(MIN_TRAIN - int(n), 0) for n in kept]
     else:
-        held = _drawn(owner, known, count, test, seed, onto, copies.first)
+        in_test = _drawn(owner, known, count, test, seed, onto, copies.first)
         lacking = [int(k >= known) for k in range(count)]
     if copies.count():
-        held = on_one_side(held, copies, owner, lacking)
-        note_copies(batch.intake, copies, held, batch.file, split=bool(held.any()) or bool(onto and onto.manifest.test))
-    return held
+        in_test = on_one_side(in_test, copies, owner, lacking)
+        note_copies(
+            batch.intake, copies, in_test, batch.file, split=bool(in_test.any()) or bool(onto and onto.manifest.test)
+        )
+    return in_test
 
 
 def _drawn(
@@ -249,18 +251,18 @@ def _drawn(
 ) -> np.ndarray:
     """Draw a share of each client's samples, bool (n,): each with the client's copies of it."""
     purpose = "own test part" if onto is None else f"own test part after {onto.manifest.train + onto.manifest.test}"
-    held = np.zeros(len(owner), dtype=bool)
+    in_test = np.zeros(len(owner), dtype=bool)
     for k in range(clients):
         rows = np.flatnonzero(owner == k)
         # At least one sample of each new client stays for training.
         count = min(round(len(rows) * test), len(rows) - (k >= known))
         copies = np.bincount(first[rows], minlength=len(owner))
-        taken = int(held[first[rows]].sum())  # copies of held-out samples of earlier clients
+        taken = int(in_test[first[rows]].sum())  # copies of held-out samples of earlier clients
         for row in Streams(seed, client=k).numpy(purpose).permutation(rows[first[rows] == rows]):
             if taken + copies[row] <= count:
-                held[row] = True
+                in_test[row] = True
                 taken += copies[row]
-    result: np.ndarray = held[first]
+    result: np.ndarray = in_test[first]
     return result
 
 

@@ -52,8 +52,8 @@ def test_the_run_is_of_the_workloads_sizes(tmp_path: Path) -> None:
     prepared = open_prepared(tmp_path / "prepared" / name)
     assert prepared.train_x.shape == (42, 1, 28, 28)
     settings = make_settings(json.loads(json.dumps(settings_of(TINY, name, 2))))
-    held = max(1, round(21 * settings.partition.validation))
-    assert 21 - held == TINY.samples
+    validation = max(1, round(21 * settings.partition.validation))
+    assert 21 - validation == TINY.samples
 
 
 def test_the_table_has_ratios() -> None:

@@ -70,7 +70,7 @@ def test_half_a_pair_is_never_taken(install: ModuleType, index: Path, tmp_path: 
         install.choose("cpu", False, VERSIONS)
     # What pip then chooses by itself: left alone it would take the half.
     chosen = {}
-    for name, lines in {"alone": ["torch==9.1.0"], "held": ["torch==9.1.0", *plan.held]}.items():
+    for name, lines in {"alone": ["torch==9.1.0"], "held": ["torch==9.1.0", *plan.pinned]}.items():
         (tmp_path / f"{name}.txt").write_text("\n".join(lines))
         command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "torch"]
         done = subprocess.run([*command, "-c", tmp_path / f"{name}.txt"], capture_output=True, text=True, check=True)
@@ -81,7 +81,7 @@ def test_half_a_pair_is_never_taken(install: ModuleType, index: Path, tmp_path: 
 def test_without_any_the_reason_for_the_gigabytes_is_said(install: ModuleType, index: Path) -> None:
     plan = install.choose("auto", False, VERSIONS)
     assert not plan.first
-    assert not plan.held
+    assert not plan.pinned
     assert "no GPU is seen here" in plan.why
 
 

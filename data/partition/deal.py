@@ -118,29 +118,31 @@ def label_holders(classes: int, clients: int, labels: int, draw: np.random.Gener
     if labels > classes:
         raise PartitionError(f"partition.labels is {labels}, but there are {classes} labels: expected at most that")
     uses = np.zeros(classes, dtype=np.int64)
-    held = np.empty((clients, labels), dtype=np.int64)
+    labels_held = np.empty((clients, labels), dtype=np.int64)
     for client in range(clients):
         chosen = np.lexsort((draw.random(classes), uses))[:labels]
         uses[chosen] += 1
-        held[client] = np.sort(chosen)
-    return held
+        labels_held[client] = np.sort(chosen)
+    return labels_held
 
 
-def deal_labels(labels: np.ndarray, values: np.ndarray, held: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+def deal_labels(
+    labels: np.ndarray, values: np.ndarray, labels_held: np.ndarray, draw: np.random.Generator
+) -> np.ndarray:
     """Split each label's samples evenly among its holders; labels without a holder go to NOBODY.
 
     Args:
         labels: int64 (n,).
-        values: the label values that `held` indexes.
-        held: int64 (clients, labels per client).
+        values: the label values that `labels_held` indexes.
+        labels_held: int64 (clients, labels per client).
         draw: the random stream.
 
     Raises:
         PartitionError: a label has fewer samples than holders.
     """
-    counts = np.zeros((len(values), len(held)), dtype=np.int64)
+    counts = np.zeros((len(values), len(labels_held)), dtype=np.int64)
     for v, value in enumerate(values):
-        holders = draw.permutation(np.flatnonzero((held == v).any(axis=1)))
+        holders = draw.permutation(np.flatnonzero((labels_held == v).any(axis=1)))
         size = int((labels == value).sum())
         if not len(holders):
             continue

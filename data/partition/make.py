@@ -144,10 +144,10 @@ def _deal(settings: PartitionSettings, samples: _Samples, streams: Streams) -> D
 def _by_labels(settings: LabelsPerClient, samples: _Samples, draw: np.random.Generator) -> Dealt:
     labels = _need_labels(samples, settings)
     values = np.unique(labels)
-    held = deal.label_holders(len(values), settings.clients, settings.labels, draw)
-    owner = deal.deal_labels(labels, values, held, draw)
+    labels_held = deal.label_holders(len(values), settings.clients, settings.labels, draw)
+    owner = deal.deal_labels(labels, values, labels_held, draw)
     about: dict[str, Any] = {}
-    without_holder = sorted(set(range(len(values))) - set(held.ravel().tolist()))
+    without_holder = sorted(set(range(len(values))) - set(labels_held.ravel().tolist()))
     if without_holder:
         about["left_out"] = {
             "samples": int((owner == deal.NOBODY).sum()),
@@ -155,7 +155,7 @@ def _by_labels(settings: LabelsPerClient, samples: _Samples, draw: np.random.Gen
             + ", ".join(str(int(values[v])) for v in without_holder),
         }
     if settings.labels == 1:
-        about["truth"] = tuple(int(values[v]) for v in held[:, 0])
+        about["truth"] = tuple(int(values[v]) for v in labels_held[:, 0])
     return owner, about
 
 

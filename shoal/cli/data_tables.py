@@ -195,8 +195,8 @@ def print_partition(partition: Partition, prepared: Prepared) -> None:
     label_columns = [column for column in frame.columns if str(column).startswith("label_")]
     if len(label_columns) > MAX_LABELS:
         # Too wide for a terminal; the summary file has all labels.
-        held = (frame[label_columns] > 0).sum(axis=1)
-        frame.insert(list(frame.columns).index(label_columns[0]), "labels held", held)
+        label_counts = (frame[label_columns] > 0).sum(axis=1)
+        frame.insert(list(frame.columns).index(label_columns[0]), "labels held", label_counts)
         frame = frame.drop(columns=label_columns)
     names = prepared.manifest.class_names
     headings = {column: names[i] if i < len(names) else str(column) for i, column in enumerate(label_columns)}

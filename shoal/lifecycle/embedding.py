@@ -325,7 +325,7 @@ def _write(
             licence=about.licence,
             extra=extra,
             class_names=class_names_of(about),
-            held=np.repeat([False, True], [about.train, about.test]),
+            in_test=np.repeat([False, True], [about.train, about.test]),
         )
         return store_batch(target, store, batch, 0.0, 0)
     folder = own_folder(store, target)

@@ -94,8 +94,8 @@ def test_training_a_client_opens_no_file_of_another(tmp_path: Path, opened_files
     assert samples.x()[:, 0].tolist() == expected
     assert samples.take(torch.tensor([1, 0])).x()[:, 0].tolist() == [expected[1], expected[0]]
     assert samples.y().tolist() == [row_of(v) % 3 for v in expected]
-    held = client_samples(data, partition, 1, validation=True)
-    assert held.x()[:, 0].tolist() == [float(v) for v in mine.train_x[held.index.numpy()][:, 0]]
+    test_part = client_samples(data, partition, 1, validation=True)
+    assert test_part.x()[:, 0].tolist() == [float(v) for v in mine.train_x[test_part.index.numpy()][:, 0]]
     assert set(opened_files) == {"0001/train_x.npy", "0001/train_y.npy"}
     with pytest.raises(DataError):
         all_samples(data, partition).x()

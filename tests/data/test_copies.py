@@ -61,13 +61,13 @@ DRAWN = "885da394b9ca9839"
 def test_a_copy_of_what_the_set_has_goes_to_its_side(tmp_path: Path) -> None:
     write(tmp_path / "in", "a", range(20))
     first = add_folder(tmp_path / "in", "mine", tmp_path / "store", test=0.5)
-    held = parts(first)[1]
+    test_rows = parts(first)[1]
     write(tmp_path / "more", "b", range(20))
     intake = Intake()
     grown = add_folder(tmp_path / "more", "mine", tmp_path / "store", append=True, intake=intake)
     train, test = parts(grown)
     assert not train & test
-    assert test == held
+    assert test == test_rows
     assert (grown.manifest.train, grown.manifest.test) == (20, 20)
     assert len(intake.noted[ON_ONE_SIDE]) == 20
 

@@ -74,10 +74,10 @@ def test_dirichlet_is_skewed_when_beta_is_small():
 @given(st.integers(1, 12), st.integers(1, 15), st.data())
 def test_every_client_holds_its_labels_and_every_label_is_used(classes, clients, data):
     labels = data.draw(st.integers(1, classes))
-    held = label_holders(classes, clients, labels, stream(data.draw(seeds)))
-    assert held.shape == (clients, labels)
-    assert all(len(set(row)) == labels for row in held.tolist())
-    uses = np.bincount(held.ravel(), minlength=classes)
+    labels_held = label_holders(classes, clients, labels, stream(data.draw(seeds)))
+    assert labels_held.shape == (clients, labels)
+    assert all(len(set(row)) == labels for row in labels_held.tolist())
+    uses = np.bincount(labels_held.ravel(), minlength=classes)
     assert np.ptp(uses) <= 1
     if clients * labels >= classes:
         assert uses.min() >= 1
@@ -87,10 +87,10 @@ def test_every_client_holds_its_labels_and_every_label_is_used(classes, clients,
 @given(st.integers(1, 6), st.integers(1, 8), st.integers(8, 40), st.data())
 def test_labels_are_split_evenly_among_holders(classes, clients, size, data):
     y = np.repeat(np.arange(classes), size)
-    held = label_holders(classes, clients, data.draw(st.integers(1, classes)), stream(1))
-    owner = deal_labels(y, np.arange(classes), held, stream(2))
+    labels_held = label_holders(classes, clients, data.draw(st.integers(1, classes)), stream(1))
+    owner = deal_labels(y, np.arange(classes), labels_held, stream(2))
     for label in range(classes):
-        holders = np.flatnonzero((held == label).any(axis=1))
+        holders = np.flatnonzero((labels_held == label).any(axis=1))
         counts = np.bincount(owner[(y == label) & (owner >= 0)], minlength=clients)
         assert set(np.flatnonzero(counts)) == set(holders)
         assert counts.sum() == (size if len(holders) else 0)
@@ -152,12 +152,12 @@ def test_whatever_the_scheme(mixed, scheme, limit, seed):
     assert len(partition.sample) + left == min(limit or 240, 240)
     train, total = partition.counts(), np.bincount(partition.client, minlength=partition.clients)
     assert train.min() >= 1
-    held = total - train
+    validation_counts = total - train
     if scheme.validation:
         expected = np.clip([round(n * scheme.validation) for n in total], 1, total - 1)
-        assert held.tolist() == expected.tolist()
+        assert validation_counts.tolist() == expected.tolist()
     else:
-        assert held.sum() == 0
+        assert validation_counts.sum() == 0
     again = make_partition(scheme, mixed, limit=limit, seed=seed)
     assert again.digest == partition.digest
     assert again.settings == partition.settings
@@ -195,11 +195,11 @@ def test_some_natural_clients(build):
 
 def test_labels_that_nobody_holds_are_left_out(digits):
     partition = make_partition(LabelsPerClient(clients=3, labels=2), digits)
-    held = set(np.unique(digits.train_y[partition.sample]).tolist())
-    assert len(held) == 6
+    labels_held = set(np.unique(digits.train_y[partition.sample]).tolist())
+    assert len(labels_held) == 6
     left = partition.settings["left_out"]
-    assert left["samples"] == int((~np.isin(digits.train_y, list(held))).sum())
-    assert all(str(label) in left["reason"] for label in set(range(10)) - held)
+    assert left["samples"] == int((~np.isin(digits.train_y, list(labels_held))).sum())
+    assert all(str(label) in left["reason"] for label in set(range(10)) - labels_held)
 
 
 def test_truth_of_clients_with_one_label(digits):
@@ -267,10 +267,13 @@ def test_small_natural_clients_are_left_out_and_named(build):
         "clients": {"clinic 7": 1},
     }
     # With a validation split, a client of two samples would train on one.
-    held = make_partition(ByColumn(validation=0.3), data)
-    assert held.client_names == ("big", "far")
-    assert held.settings["left_out"]["clients"] == {"clinic 7": 1, "few": 2}
-    assert held.samples_of(1, validation=True).tolist() == (partition.sample[20:30][held.validation[20:]]).tolist()
+    with_validation = make_partition(ByColumn(validation=0.3), data)
+    assert with_validation.client_names == ("big", "far")
+    assert with_validation.settings["left_out"]["clients"] == {"clinic 7": 1, "few": 2}
+    assert (
+        with_validation.samples_of(1, validation=True).tolist()
+        == (partition.sample[20:30][with_validation.validation[20:]]).tolist()
+    )
     assert make_partition(replace(ByColumn(), clients=0), data).digest == partition.digest
     assert "left_out" not in make_partition(ByColumn(), build(4, clients=["a", "b"] * 2)).settings
 
@@ -315,11 +318,11 @@ def test_a_stratified_split_holds_out_its_part_of_every_label(mixed, scheme, see
     assert np.array_equal(partition.sample, plain.sample)
     assert partition.counts().tolist() == plain.counts().tolist()
     for client in range(partition.clients):
-        held, rest = (mixed.train_y[partition.samples_of(client, validation=v)] for v in (True, False))
-        part = len(held) / (len(held) + len(rest))
+        validation, rest = (mixed.train_y[partition.samples_of(client, validation=v)] for v in (True, False))
+        part = len(validation) / (len(validation) + len(rest))
         for label in range(4):
-            total = (held == label).sum() + (rest == label).sum()
-            assert abs((held == label).sum() - total * part) < 2
+            total = (validation == label).sum() + (rest == label).sum()
+            assert abs((validation == label).sum() - total * part) < 2
 
 
 def test_four_of_each_label_are_halved_exactly_and_labels_are_needed(build):

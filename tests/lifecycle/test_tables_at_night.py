@@ -115,8 +115,8 @@ def test_the_rows_of_new_tables_are_appended(readings: Place) -> None:
         _, client, _, values = new[f"monday.csv:{row}"]
         assert client == table["site"][row]
         assert values == pytest.approx([table["wind"][row], table["rain"][row]], rel=1e-6)
-    held = sum(each[0] == "test" for each in new.values())
-    assert 5 <= held <= 25, "about 0.3 of 50"
+    test_count = sum(each[0] == "test" for each in new.values())
+    assert 5 <= test_count <= 25, "about 0.3 of 50"
     assert grown.manifest.class_names == ("calm", "storm")
     again = readings.night()
     assert (again.new, again.digest) == (0, taken.digest)

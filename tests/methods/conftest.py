@@ -66,8 +66,8 @@ class World:
     def client(self, id: int = 0, round: int = 1, memory: Tensors | None = None, every: int = 1) -> Client:
         """Every `every`-th sample, from sample `id` on."""
         own = self.samples(torch.arange(id % every, self.spec.train, every))
-        held = self.samples(torch.arange(self.spec.train - 12, self.spec.train))
-        return Client(id, own, held, memory or {}, (), Streams(0, round, id))
+        validation = self.samples(torch.arange(self.spec.train - 12, self.spec.train))
+        return Client(id, own, validation, memory or {}, (), Streams(0, round, id))
 
     def method(self, name: str, *, rounds: int = 3, encoder: str = "", **changes: Any) -> Method:
         """A registered method; `changes` are of local settings, or of the method's where it has such a field."""

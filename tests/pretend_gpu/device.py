@@ -37,33 +37,33 @@ class MixedDevices(RuntimeError):
 
 
 class PretendTensor(Tensor):
-    """A tensor of the device; `held`, a tensor of the CPU, has its values."""
+    """A tensor of the device; `cpu_values`, a tensor of the CPU, has its values."""
 
-    held: Tensor
+    cpu_values: Tensor
     place: ClassVar[torch.device]
 
     @staticmethod
-    def __new__(cls, held: Tensor) -> PretendTensor:
+    def __new__(cls, cpu_values: Tensor) -> PretendTensor:
         made = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls,
-            held.size(),
-            strides=held.stride(),
-            storage_offset=held.storage_offset(),
-            dtype=held.dtype,
-            layout=held.layout,
+            cpu_values.size(),
+            strides=cpu_values.stride(),
+            storage_offset=cpu_values.storage_offset(),
+            dtype=cpu_values.dtype,
+            layout=cpu_values.layout,
             device=cls.place,
         )
-        made.held = held
+        made.cpu_values = cpu_values
         return made
 
-    def __init__(self, held: Tensor) -> None:
+    def __init__(self, cpu_values: Tensor) -> None:
         pass
 
     def tolist(self) -> Any:
         return self.cpu().tolist()
 
     def __repr__(self, *_: Any, **__: Any) -> str:
-        return f"PretendTensor({self.held!r})"
+        return f"PretendTensor({self.cpu_values!r})"
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -173,7 +173,7 @@ def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _unwrapped(value: Any) -> Any:
-    return value.held if type(value) is PretendTensor else value
+    return value.cpu_values if type(value) is PretendTensor else value
 
 
 def _wrapped(value: Any) -> Any:

@@ -24,8 +24,8 @@ def pairs(seeds: int, effect: float, draws: int = DRAWS) -> np.ndarray:
 @pytest.mark.parametrize("seeds", [2, 3, 5, 12])
 def test_intervals_hold_the_true_difference_in_95_of_100_draws(seeds: int) -> None:
     found = [interval_of(list(differences)) for differences in pairs(seeds, 0.7)]
-    held = np.mean([one.low <= 0.7 <= one.high for one in found if one.low is not None and one.high is not None])
-    assert held == pytest.approx(0.95, abs=0.012), "three standard errors of 4,000 draws are 0.010"
+    covered = np.mean([one.low <= 0.7 <= one.high for one in found if one.low is not None and one.high is not None])
+    assert covered == pytest.approx(0.95, abs=0.012), "three standard errors of 4,000 draws are 0.010"
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5, 12])

@@ -31,8 +31,8 @@ def shortest_combination(gram: np.ndarray) -> np.ndarray:
     for _ in range(MAX_ITERATIONS):
         slope = gram @ share
         best = int(slope.argmin())
-        held = np.where(share > 0, slope, -np.inf)
-        worst = int(held.argmax())
+        used_slopes = np.where(share > 0, slope, -np.inf)
+        worst = int(used_slopes.argmax())
         gap = slope[worst] - slope[best]
         if gap <= GAP:
             break

@@ -84,15 +84,15 @@ def batch_inputs(
     return inputs
 
 
-def held_negatives(positions: Tensor, held: int, generator: torch.Generator) -> Tensor:
+def held_negatives(positions: Tensor, samples: int, generator: torch.Generator) -> Tensor:
     """Draw for each sample of a batch any other that the device holds, all equally likely: positions int64 (n,).
 
     Args:
         positions: of the batch, among all samples held.
-        held: number of samples held, own and pulled; at least two.
+        samples: number of samples held, own and pulled; at least two.
         generator: draws them.
     """
-    drawn = torch.randint(held - 1, (len(positions),), generator=generator)
+    drawn = torch.randint(samples - 1, (len(positions),), generator=generator)
     return drawn + (drawn >= positions)
 
 

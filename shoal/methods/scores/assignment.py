@@ -65,7 +65,7 @@ def assign_samples(
     clusters: int | None,
     *,
     centres: Tensor | None = None,
-    held: tuple[Tensor, Tensor] | None = None,
+    own_clusters: tuple[Tensor, Tensor] | None = None,
 ) -> Assignment:
     """Return the clusters of all samples of an evaluation.
 
@@ -75,8 +75,8 @@ def assign_samples(
         evaluation: gives the samples.
         clusters: c, for K-means.
         centres: (c, d) that define the clusters, so that confidence is a margin.
-        held: samples whose cluster depends on the client that holds them: their numbers in the training set, int64
-            (m,), and their clusters, int64 (m,), which replace those of `predict`.
+        own_clusters: of samples whose cluster depends on the client that holds them: their numbers in the training
+            set, int64 (m,), and their clusters, int64 (m,), which replace those of `predict`.
 
     Raises:
         MethodError: K-means is needed, and the number of clusters is not known, there are fewer samples, or the
@@ -90,11 +90,11 @@ def assign_samples(
         found = feature_clusters(features, clusters, evaluation)
         cluster = torch.from_numpy(found.cluster)
         centres = torch.from_numpy(found.centres)
-    if held is not None:
+    if own_clusters is not None:
         # Training samples are in the order of the set, so that their indices ascend.
-        position = torch.searchsorted(evaluation.train.index.cpu(), held[0].cpu())
+        position = torch.searchsorted(evaluation.train.index.cpu(), own_clusters[0].cpu())
         cluster = cluster.clone()
-        cluster[position] = held[1].cpu()
+        cluster[position] = own_clusters[1].cpu()
     if centres is not None:
         nearest = nearest_centres(features, centres.cpu(), cluster)
         return Assignment(cluster, nearest.confidence, len(centres), features, centres.cpu().float(), nearest.distance)

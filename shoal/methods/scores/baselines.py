@@ -180,7 +180,7 @@ def neighbour_agreement(cluster: np.ndarray, near: np.ndarray) -> float:
     return (same - by_chance) / (1 - by_chance)
 
 
-def probe_of(x: np.ndarray, learn: np.ndarray, held: np.ndarray, labels: np.ndarray, seed: int) -> float | None:
+def probe_of(x: np.ndarray, learn: np.ndarray, held_out: np.ndarray, labels: np.ndarray, seed: int) -> float | None:
     """Return the accuracy of a linear probe on features, of many features on their principal components.
 
     Args:
@@ -192,7 +192,7 @@ def probe_of(x: np.ndarray, learn: np.ndarray, held: np.ndarray, labels: np.ndar
     Returns:
         None where nothing is to learn or to test, or features are not finite.
     """
-    if not len(learn) or not len(held) or not np.isfinite(x).all():
+    if not len(learn) or not len(held_out) or not np.isfinite(x).all():
         return None
     h = torch.from_numpy(x).double()
     if h.shape[1] > MAX_PROBE_FEATURES:
@@ -201,4 +201,4 @@ def probe_of(x: np.ndarray, learn: np.ndarray, held: np.ndarray, labels: np.ndar
         h = h @ directions[:MAX_PROBE_FEATURES].T
     y = torch.from_numpy(labels)
     generator = torch.Generator().manual_seed(seed)
-    return linear_probe(h[learn], y[learn], h[held], y[held], generator).accuracy
+    return linear_probe(h[learn], y[learn], h[held_out], y[held_out], generator).accuracy

@@ -193,26 +193,28 @@ class Judged:
     Attributes:
         every: all of these, ascending, int64 (n,).
         learn: samples that kNN and probe learn from, int64 (l,); a seeded draw of more than `MAX_LEARN`. Without labels
-            there are none, nor in `held`.
-        held: samples on which they are tested, int64 (m,): the test part, or a seeded fifth of a set without one; a
+            there are none, nor in `held_out`.
+        held_out: samples on which they are tested, int64 (m,): the test part, or a seeded fifth of a set without one; a
             seeded draw of more than `MAX_TEST`.
-        some: at most `MAX_JUDGED` of `held`, in the order drawn, for effective rank, uniformity and alignment.
+        some: at most `MAX_JUDGED` of `held_out`, in the order drawn, for effective rank, uniformity and alignment.
     """
 
     every: Tensor
     learn: Tensor
-    held: Tensor
+    held_out: Tensor
     some: Tensor
 
     @classmethod
     def from_evaluation(cls, evaluation: Evaluation) -> Judged:
         """Draw the samples that judge an evaluation's model."""
-        learn, held = _split(evaluation)
+        learn, held_out = _split(evaluation)
         labelled = evaluation.data.train_y is not None
-        some = held[torch.randperm(len(held), generator=evaluation.streams.torch("evaluate.judged"))[:MAX_JUDGED]]
+        some = held_out[
+            torch.randperm(len(held_out), generator=evaluation.streams.torch("evaluate.judged"))[:MAX_JUDGED]
+        ]
         learn = _draw(learn, MAX_LEARN if labelled else 0, evaluation.streams.torch("evaluate.learnt"))
-        held = _draw(held, MAX_TEST if labelled else 0, evaluation.streams.torch("evaluate.held"))
-        return cls(torch.cat((learn, held, some)).unique(), learn, held, some)
+        held_out = _draw(held_out, MAX_TEST if labelled else 0, evaluation.streams.torch("evaluate.held"))
+        return cls(torch.cat((learn, held_out, some)).unique(), learn, held_out, some)
 
     def rows_of(self, rows: Tensor, start: int) -> Tensor:
         """Return those of rows (k, d), which belong to positions from `start` on, that judge, in their order."""
@@ -261,11 +263,11 @@ def representation_metrics(
         metrics["uniformity"] = uniformity(h[some])
     truth = true_labels(evaluation)
     labelled = truth is not None and len(truth) == len(train) + len(evaluation.data.test_x)
-    if truth is not None and labelled and len(judged.learn) and len(judged.held):
+    if truth is not None and labelled and len(judged.learn) and len(judged.held_out):
         y = truth[judged.every.to(truth.device)].to(h.device)
         learn = judged.places(judged.learn, h.device)
-        held = judged.places(judged.held, h.device)
-        parts = (h[learn], y[learn], h[held], y[held])
+        held_out = judged.places(judged.held_out, h.device)
+        parts = (h[learn], y[learn], h[held_out], y[held_out])
         metrics["knn"] = knn_accuracy(*parts)
         probe = linear_probe(*parts, streams.torch("evaluate.probe"))
         metrics |= {"probe": probe.accuracy, "probe_gradient": probe.fit.gradient}

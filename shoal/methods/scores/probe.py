@@ -86,16 +86,16 @@ def _choose(x: Tensor, y: Tensor, classes: int, generator: torch.Generator) -> t
     where the classes lie in directions of little variance.
     """
     order = torch.randperm(len(x), generator=generator)[:MAX_CHOICE_SAMPLES].to(x.device)
-    held = order[: len(order) // 5]
+    held_out = order[: len(order) // 5]
     rest = order[len(order) // 5 :]
-    if not len(held):
+    if not len(held_out):
         return 1.0, None
     best: tuple[float, float, Tensor] | None = None
     start = None
     for strength in STRENGTHS:
         fit = fit_logistic(x[rest], y[rest], classes, strength, start, CHOICE_TOLERANCE)
         start = fit.weight
-        loss = float(F.cross_entropy(fit.scores(x[held]), y[held]))
+        loss = float(F.cross_entropy(fit.scores(x[held_out]), y[held_out]))
         if best is None or loss < best[0]:
             best = (loss, strength, fit.weight)
     assert best is not None

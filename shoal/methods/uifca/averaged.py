@@ -23,7 +23,7 @@ class Averaged(NamedTuple):
         points: number of points of each flow.
         changed: number of points that changed their cluster.
         clients: the clients that reported.
-        held: summed losses and numbers of held-out points of each flow: float64 (2, K).
+        held_out_sums: summed losses and numbers of held-out points of each flow: float64 (2, K).
     """
 
     flows: list[Tensor | None]
@@ -31,7 +31,7 @@ class Averaged(NamedTuple):
     points: list[int]
     changed: int
     clients: list[int]
-    held: Tensor
+    held_out_sums: Tensor
 
     @property
     def empty(self) -> list[int]:
@@ -72,7 +72,7 @@ def average(updates: Iterable[Update], starts: Tensor, settings: AggregationSett
     points = [0] * clusters
     changed = 0
     clients = []
-    held = torch.zeros(2, clusters, dtype=torch.float64)
+    held_out_sums = torch.zeros(2, clusters, dtype=torch.float64)
     for update in updates:
         report = LearnReport.from_message(update.message)
         changed += report.changed
@@ -83,6 +83,6 @@ def average(updates: Iterable[Update], starts: Tensor, settings: AggregationSett
             if count:
                 means[k].add({"flow": update.message.tensors[f"flow/{k}"]}, count)
         if report.held_loss:
-            held += torch.tensor([report.held_loss, report.held_count], dtype=torch.float64)
+            held_out_sums += torch.tensor([report.held_loss, report.held_count], dtype=torch.float64)
     flows = [mean.mean()["flow"] if mean.weight else None for mean in means]
-    return Averaged(flows, counts, points, changed, clients, held)
+    return Averaged(flows, counts, points, changed, clients, held_out_sums)

@@ -124,11 +124,11 @@ class _Learner:
     def held_out(self, cluster_round: int) -> Tensor:
         """Return which points a cluster round does not train on, bool (clients, points)."""
         clients, count = self.x.shape[:2]
-        held = torch.zeros(clients, count, dtype=torch.bool)
+        held_out = torch.zeros(clients, count, dtype=torch.bool)
         if self.folds > 1:
-            for i, row in enumerate(held):
+            for i, row in enumerate(held_out):
                 row[fold(self.seed, i, count, self.folds, cluster_round)] = True
-        return held
+        return held_out
 
     def run(self, assignment: Tensor, cluster_rounds: int, last: bool = False) -> AffineRun:
         """Run cluster rounds until no assignment changes; unless `last`, a round that judges the try follows."""
@@ -138,8 +138,8 @@ class _Learner:
         still = 0
         while done < cluster_rounds:
             flows = self.starts
-            held = self.held_out(done)
-            parts = _by_cluster(self.x, assignment.masked_fill(held, -1), len(flows))
+            held_out = self.held_out(done)
+            parts = _by_cluster(self.x, assignment.masked_fill(held_out, -1), len(flows))
             for _ in range(self.comm_rounds):
                 flows = _communication_round(
                     parts, flows, self.seed, self.round, self.lr, self.batch, self.steps, self.starts
@@ -148,7 +148,7 @@ class _Learner:
             done += 1
             after = affine_losses(flows, self.x).nan_to_num(nan=float("inf")).argmin(-1)
             if self.folds > 1:
-                after = torch.where(held, after, assignment)
+                after = torch.where(held_out, after, assignment)
             history.append(after)
             still = still + 1 if torch.equal(after, assignment) else 0
             if still == self.folds:  # each part of the points has had its turn

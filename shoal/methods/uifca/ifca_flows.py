@@ -90,5 +90,5 @@ class IFCAFlows(FlowMethod):
         """Assign a client's points to its choice, and test samples to their likeliest flow."""
         index = [client.train.index for client in clients]
         chosen = [torch.full_like(client.train.index, self.choice(server.model["flows"], client)) for client in clients]
-        held = (torch.cat(index), torch.cat(chosen))
-        return assign_samples(self.predictor(server), evaluation, None, held=held)
+        own_clusters = (torch.cat(index), torch.cat(chosen))
+        return assign_samples(self.predictor(server), evaluation, None, own_clusters=own_clusters)

@@ -52,8 +52,8 @@ def point_scores(found: CurrentAssignment, loss: Tensor) -> dict[str, float]:
     right = majority(found.truth, found.cluster)
     metrics |= _mean("loss_right", loss[right]) | _mean("loss_wrong", loss[~right])
     if bool(found.held_out.any()):
-        held = cluster_scores(found.truth[found.held_out].numpy(), found.cluster[found.held_out].numpy())
-        metrics["purity_held"] = held["purity"]
+        scores = cluster_scores(found.truth[found.held_out].numpy(), found.cluster[found.held_out].numpy())
+        metrics["purity_held"] = scores["purity"]
     return metrics
 
 

@@ -36,20 +36,20 @@ def held_out_losses(losses: Tensor, clusters: Tensor) -> HeldOutLosses:
     )
 
 
-def keep_best(kept: Tensors, judged: Tensor, held: Tensor, *, first: bool) -> Tensors:
+def keep_best(kept: Tensors, judged: Tensor, held_out_sums: Tensor, *, first: bool) -> Tensors:
     """Return the best version of each flow in this cluster round so far.
 
     Args:
         kept: the server's tensors, with `best` and `best_loss` unless `first`.
         judged: the flows that the clients received and judged, (K, p).
-        held: summed held-out losses, and numbers of held-out points, of all clients: float64 (2, K).
+        held_out_sums: summed held-out losses, and numbers of held-out points, of all clients: float64 (2, K).
         first: whether this is the first communication round of its cluster round.
 
     Returns:
         `best` (K, p) and `best_loss` float32 (K,), infinite where no client had a held-out point.
     """
-    loss = (held[0] / held[1].clamp(min=1)).float()
-    loss = torch.where(held[1] > 0, loss, torch.inf)
+    loss = (held_out_sums[0] / held_out_sums[1].clamp(min=1)).float()
+    loss = torch.where(held_out_sums[1] > 0, loss, torch.inf)
     if first:
         return {"best": judged.clone(), "best_loss": loss}
     better = loss < kept["best_loss"]

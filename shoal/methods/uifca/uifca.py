@@ -233,12 +233,12 @@ class UIFCA(FlowMethod):
         # Clients know the seed of the starts: these need not travel.
         restart = instruction.begins_cluster_round and not self.settings.warm_start
         flows = self.starts() if restart else message.tensors["flows"]
-        held = self.held_out.positions(client, instruction.cluster_round)
+        held_out = self.held_out.positions(client, instruction.cluster_round)
         judged = stopping.HeldOutLosses()
         if self.settings.held_out:
-            losses = self.losses(flows, client.train.take(held), client.streams)
-            judged = stopping.held_out_losses(losses, assigned.cluster[held])
-        positions = cluster_positions(assigned.cluster, held, len(flows))
+            losses = self.losses(flows, client.train.take(held_out), client.streams)
+            judged = stopping.held_out_losses(losses, assigned.cluster[held_out])
+        positions = cluster_positions(assigned.cluster, held_out, len(flows))
         with_points = {k: rows for k, rows in enumerate(positions) if len(rows)}
         fits = self.fit_all(flows, with_points, client, self.rounds_learned(instruction) + 1)
         trained = {k: fit for k, fit in fits.items() if fit is not None}
@@ -330,7 +330,7 @@ class UIFCA(FlowMethod):
         if self.settings.held_out:
             begins = state.begins_cluster_round
             judged = starts if begins else server.model["flows"]
-            kept |= stopping.keep_best(server.state, judged, averaged.held, first=begins)
+            kept |= stopping.keep_best(server.state, judged, averaged.held_out_sums, first=begins)
         return kept
 
     # --- what is found --------------------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ class UIFCA(FlowMethod):
     ) -> Assignment:
         """Return the clusters of all samples, given those of the clients' points."""
         index = torch.cat([client.train.index for client in clients])
-        return assign_samples(self.predictor(server), evaluation, None, held=(index, found.cluster))
+        return assign_samples(self.predictor(server), evaluation, None, own_clusters=(index, found.cluster))
 
     def figures(self, history: RunHistory) -> dict[str, Figure]:
         """Draw purity and losses over rounds, clusters against classes, and images from each flow of the last state."""
@@ -436,14 +436,14 @@ def of_cluster_round(tensors: Tensors) -> Tensors:
     return {key: value for key, value in tensors.items() if key == "assigning" or key.startswith("labels/")}
 
 
-def cluster_positions(cluster: Tensor, held: Tensor, clusters: int) -> list[Tensor]:
+def cluster_positions(cluster: Tensor, held_out: Tensor, clusters: int) -> list[Tensor]:
     """Return the positions of the points of each cluster that a client trains on, int64.
 
     Args:
         cluster: of each point, int64 (n,).
-        held: positions of held-out points.
+        held_out: positions of held-out points.
         clusters: K.
     """
     free = torch.ones(len(cluster), dtype=torch.bool, device=cluster.device)
-    free[held] = False
+    free[held_out] = False
     return [torch.nonzero((cluster == k) & free).squeeze(1) for k in range(clusters)]

@@ -40,11 +40,11 @@ class Ring(Method):
         return Message(facts={"clients": server.facts["clients"]})
 
     def client_update(self, message: Message, client: Client) -> Update:
-        held = float(client.memory["held"]) if client.memory else float(client.id)
+        value = float(client.memory["held"]) if client.memory else float(client.id)
         arrived = sum(float(m.tensors["value"]) for _, m in client.inbox)
         peer = (client.id + 1) % message.facts["clients"]
-        gift = Message({"value": torch.tensor(held)}, samples={"gift": client.train.index[:3].cpu()})
-        memory = {"held": torch.tensor(held + arrived)}
+        gift = Message({"value": torch.tensor(value)}, samples={"gift": client.train.index[:3].cpu()})
+        memory = {"held": torch.tensor(value + arrived)}
         return Update(Message({"arrived": torch.tensor([arrived])}), {peer: gift}, memory)
 
     def declared_to_peer(self, server: Server, client: int, peer: int) -> MessageForm:

@@ -30,13 +30,13 @@ def test_a_packed_map_holds_what_a_dictionary_holds(steps: list[tuple[int, objec
             plain[key] = value
             packed = packed.insert(key, value)
         passed.append((dict(plain), packed))
-    for before, held in passed:
-        assert held == before == dict(held.items())
-        assert len(held) == len(before)
-        assert set(held) == set(before)
-        assert sorted(map(str, held.values())) == sorted(map(str, before.values()))
-        assert all(key in held and held[key] == before[key] for key in before)
-        assert PackedMap.from_mapping(before) == held
+    for before, packed_map in passed:
+        assert packed_map == before == dict(packed_map.items())
+        assert len(packed_map) == len(before)
+        assert set(packed_map) == set(before)
+        assert sorted(map(str, packed_map.values())) == sorted(map(str, before.values()))
+        assert all(key in packed_map and packed_map[key] == before[key] for key in before)
+        assert PackedMap.from_mapping(before) == packed_map
     assert pickle.loads(pickle.dumps(packed)) == packed
 
 
@@ -75,11 +75,11 @@ def test_thousands_of_clients_are_not_thousands_of_objects() -> None:
 
 @given(st.dictionaries(st.integers(0, 300), st.floats(allow_nan=False)), st.lists(st.integers(0, 400)))
 def test_a_number_by_client(numbers: dict[int, float], asked: list[int]) -> None:
-    held = ClientSeconds()
+    packed_map = ClientSeconds()
     for client, number in numbers.items():
-        held[client] = number + 1
-        held[client] = number
-    assert len(held) == len(numbers)
-    assert bool(held) == bool(numbers)
-    assert [held.get(client) for client in asked] == [numbers.get(client) for client in asked]
-    assert [client in held for client in asked] == [client in numbers for client in asked]
+        packed_map[client] = number + 1
+        packed_map[client] = number
+    assert len(packed_map) == len(numbers)
+    assert bool(packed_map) == bool(numbers)
+    assert [packed_map.get(client) for client in asked] == [numbers.get(client) for client in asked]
+    assert [client in packed_map for client in asked] == [client in numbers for client in asked]

@@ -179,13 +179,13 @@ def test_selecting_by_the_receivers_model_costs_its_model(world):
     assert sent[-1] == [], "no pull follows the last steps"
 
 
-def pulled_classes(world, step, held, **settings):
-    """Labels that a device with classes 0 and 2 sends a neighbour whose reserve holds the samples `held`."""
+def pulled_classes(world, step, pulled, **settings):
+    """Labels that a device with classes 0 and 2 sends a neighbour whose reserve holds the samples `pulled`."""
     s = {"steps": 10, "tau_a": 1, "tau_p": 1, "candidates": 48, "budget": 12, "clusters": 2, "edges": ((0, 1),)}
     method = world.method("cfcl", encoder="pooled-conv", selection="cfcl", **{**s, **settings})
     server = method.init_server(Federation(world.spec, (48, 48), Streams(0)))
     server = replace(server, facts={**server.facts, "next": "pull", "step": step})
-    reserved = torch.stack((held, torch.zeros_like(held)), 1)
+    reserved = torch.stack((pulled, torch.zeros_like(pulled)), 1)
     update = method.client_update(method.broadcast(server, 0), world.client(0, 2, {"reserve/1": reserved}, every=2))
     return world.data.train_y[update.peers[1].samples["pulled"]].tolist()
 
@@ -194,8 +194,8 @@ def test_a_pull_brings_what_the_receiver_lacks(world):
     """24 candidates of either class, and a reserve of 20 of one: n_tx / n_res is about 1.2 and 24."""
     y, lacking = world.data.train_y, 0
     for lacks, has in ((2, 0), (0, 2)):
-        held = torch.nonzero(y == has).squeeze(1)[:20]
-        lacking += pulled_classes(world, 0, held, macro="ratio", heat=(0.0, 0.0)).count(lacks)
+        pulled = torch.nonzero(y == has).squeeze(1)[:20]
+        lacking += pulled_classes(world, 0, pulled, macro="ratio", heat=(0.0, 0.0)).count(lacks)
     assert lacking >= 18, "of 24 in the two pulls; a uniform draw gives about 12"
 
 
@@ -318,8 +318,8 @@ def test_held_negatives_are_of_own_and_of_pulled_samples(world):
 
 def _found(negatives, samples):
     """Which of the samples each negative is."""
-    held = normalise(samples.x())
-    return [int((held - each).abs().flatten(1).sum(1).argmin()) for each in negatives]
+    own = normalise(samples.x())
+    return [int((own - each).abs().flatten(1).sum(1).argmin()) for each in negatives]
 
 
 def test_negatives_are_drawn_from_what_was_pulled_and_are_never_the_anchor():

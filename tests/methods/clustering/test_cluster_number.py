@@ -28,7 +28,9 @@ from shoal.methods.contract.base import MethodError
 QUICK = Search(min_clusters=2, max_clusters=7, repeats=2, starts=3)
 
 
-def held(clusters: int, samples: int = 60, clients: int = 4, seed: int = 0, power: float = 0.5) -> ClientSamples:
+def cluster_samples(
+    clusters: int, samples: int = 60, clients: int = 4, seed: int = 0, power: float = 0.5
+) -> ClientSamples:
     """Blobs in 10 dimensions dealt unevenly: every client has some clusters more than others."""
     x, y = gaussian(clusters, samples, 10, seed)
     rng = np.random.default_rng(seed)
@@ -40,7 +42,7 @@ def held(clusters: int, samples: int = 60, clients: int = 4, seed: int = 0, powe
 
 @pytest.mark.parametrize("clusters", [3, 5])
 def test_planted_clusters_are_counted(clusters: int) -> None:
-    found = find_cluster_number(held(clusters), QUICK, 0, Traffic())
+    found = find_cluster_number(cluster_samples(clusters), QUICK, 0, Traffic())
     assert found.clusters == clusters
     assert [each.clusters for each in found.tried] == [2, 3, 4, 5, 6, 7]
     assert found.bytes_up > 0
@@ -48,14 +50,14 @@ def test_planted_clusters_are_counted(clusters: int) -> None:
 
 
 def test_the_same_seed_gives_the_same_curve_and_another_seed_another() -> None:
-    x = held(4)
+    x = cluster_samples(4)
     first, again = (find_cluster_number(x, QUICK, 0, Traffic()) for _ in range(2))
     assert first == again
     assert find_cluster_number(x, QUICK, 1, Traffic()).tried != first.tried
 
 
 def test_sums_of_all_clients_at_once_are_those_of_each_by_itself() -> None:
-    x = held(3)
+    x = cluster_samples(3)
     centres = torch.from_numpy(np.random.default_rng(0).normal(2, 2, (4, 5, 10)))
     sums, counts, inertia = sums_by_client(x, centres, 2)
     for client in range(x.clients):
@@ -66,7 +68,7 @@ def test_sums_of_all_clients_at_once_are_those_of_each_by_itself() -> None:
 
 
 def test_the_index_from_added_up_tables_is_that_of_pooled_samples() -> None:
-    x = held(4)
+    x = cluster_samples(4)
     rng = np.random.default_rng(1)
     first, second = (x.x[torch.from_numpy(rng.permutation(len(x.x))[:5])] for _ in range(2))
     stability, silhouette = compare_centres(x, first, second, Traffic())
@@ -93,7 +95,7 @@ def test_the_rand_index_is_scikit_learns() -> None:
 
 
 def test_every_client_halves_its_own_samples() -> None:
-    x = held(3)
+    x = cluster_samples(3)
     first = draw_half(x, 0, 0)
     for client in range(x.clients):
         mine = first[x.client == client]
@@ -105,7 +107,7 @@ def test_every_client_halves_its_own_samples() -> None:
 
 
 def test_projection_by_moments_is_that_of_pooled_samples() -> None:
-    x = held(3)
+    x = cluster_samples(3)
     traffic = Traffic()
     found = project(x, 4, 0.0, unit=False, least_points=2, traffic=traffic)
     centred = x.x - x.x.mean(0)
@@ -128,4 +130,4 @@ def test_the_most_stable_number_and_of_ties_the_greatest() -> None:
 
 def test_too_few_samples_for_so_many_clusters_are_told() -> None:
     with pytest.raises(MethodError, match=r"set choose\.max_clusters to"):
-        find_cluster_number(held(3, samples=8), Search(2, 12, 1), 0, Traffic())
+        find_cluster_number(cluster_samples(3, samples=8), Search(2, 12, 1), 0, Traffic())

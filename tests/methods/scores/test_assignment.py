@@ -61,7 +61,7 @@ def test_features_are_clustered_by_kmeans_with_a_margin(world):
 def test_samples_of_clients_keep_the_cluster_their_client_holds(world):
     """Numbers are of the training set, of which some samples may be held by nobody."""
     some = replace(world.evaluation(), train=world.samples().take(torch.tensor([3, 10, 11, 40])))
-    found = assign_samples(planted, some, None, held=(torch.tensor([40, 10]), torch.tensor([2, 3])))
+    found = assign_samples(planted, some, None, own_clusters=(torch.tensor([40, 10]), torch.tensor([2, 3])))
     y = world.data.train_y
     assert found.cluster[:4].tolist() == [y[3], 3, y[11], 2]
     assert torch.equal(found.cluster[4:], world.data.test_y)
@@ -77,9 +77,9 @@ def test_margin():
     assert found.distance.tolist() == pytest.approx([0, 2.5, 5, 2])
     scaled = nearest_centres(1000 * points, 1000 * centres)
     assert scaled.confidence.tolist() == pytest.approx(found.confidence.tolist())
-    # Held in another cluster than the nearest: no confidence, and the distance is to that cluster's centre.
-    held = nearest_centres(points[:1], centres, torch.tensor([1]))
-    assert (held.confidence.item(), held.distance.item()) == (0, 10)
+    # Assigned to another cluster than the nearest: no confidence, and the distance is to that cluster's centre.
+    found = nearest_centres(points[:1], centres, torch.tensor([1]))
+    assert (found.confidence.item(), found.distance.item()) == (0, 10)
     assert nearest_centres(points, centres[:1]).confidence.tolist() == [1] * 4
     assert nearest_centres(points, torch.zeros(2, 2)).confidence.tolist()[0] == 0  # two centres in one place
 

@@ -120,14 +120,14 @@ def test_of_many_samples_a_draw_judges(make_world, monkeypatch, test):
     metrics = evaluate_predictor(noisy, asked)
     judged = Judged.from_evaluation(asked)
     n = len(asked.train)
-    assert (len(judged.learn), len(judged.held), len(judged.some)) == (30, 9, 7)
-    assert not set(judged.learn.tolist()) & {*judged.held.tolist(), *judged.some.tolist()}
+    assert (len(judged.learn), len(judged.held_out), len(judged.some)) == (30, 9, 7)
+    assert not set(judged.learn.tolist()) & {*judged.held_out.tolist(), *judged.some.tolist()}
     assert int(judged.learn.max()) < n
-    assert (int(judged.held.min()) >= n) is test, "the test part judges, where there is one"
+    assert (int(judged.held_out.min()) >= n) is test, "the test part judges, where there is one"
     x = torch.cat((asked.train.x(torch.arange(n)), world.data.test_x.float() / 255))
     y = torch.cat((asked.train.y(), world.data.test_y))
     h = noisy(x).embedding
-    knn = knn_accuracy(h[judged.learn], y[judged.learn], h[judged.held], y[judged.held])
+    knn = knn_accuracy(h[judged.learn], y[judged.learn], h[judged.held_out], y[judged.held_out])
     assert metrics["knn"] == knn
     assert metrics["effective_rank"] == pytest.approx(effective_rank(h[judged.some]), rel=1e-4)
     assert evaluate_features(lambda x: noisy(x).embedding, asked, 4)["knn"] == knn

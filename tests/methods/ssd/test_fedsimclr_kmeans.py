@@ -24,23 +24,25 @@ PLAIN = {"kmeans_rounds": 12, "components": 3, "whitening": 1.0, "starts": 10, "
 def carried_out(world, method, rounds, clients=3, without=lambda index: index < 0):
     """The states after each round, the updates of each, and the clients with their memories; some samples left out."""
     server = world.start(method, clients)
-    held = [world.client(k, every=clients) for k in range(clients)]
-    parts = [client.train.index[~without(client.train.index)] for client in held]
-    held = [replace(client, train=world.samples(part)) for client, part in zip(held, parts, strict=True)]
+    clients_now = [world.client(k, every=clients) for k in range(clients)]
+    parts = [client.train.index[~without(client.train.index)] for client in clients_now]
+    clients_now = [replace(client, train=world.samples(part)) for client, part in zip(clients_now, parts, strict=True)]
     states, sent = [server], []
     for round in range(1, rounds + 1):
         updates = []
         for k in range(clients):
-            client = replace(world.client(k, round, held[k].memory, every=clients), train=world.samples(parts[k]))
+            client = replace(
+                world.client(k, round, clients_now[k].memory, every=clients), train=world.samples(parts[k])
+            )
             update = replace(method.client_update(method.broadcast(server, k), client), client=k)
-            held[k] = client if update.memory is None else replace(client, memory=update.memory)
+            clients_now[k] = client if update.memory is None else replace(client, memory=update.memory)
             updates.append(update)
         server = method.aggregate(server, iter(updates))
         states.append(server)
         sent.append(updates)
         if server.finished:
             break
-    return states, sent, ClientList(held)
+    return states, sent, ClientList(clients_now)
 
 
 @pytest.fixture

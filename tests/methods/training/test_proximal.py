@@ -43,9 +43,9 @@ def test_two_steps_of_sgd_by_hand(world):
 
     def after(epochs, mu, begin):
         local = replace(method.context.local, epochs=epochs, proximal=mu)
-        held = type(method)(method.settings, replace(method.context, local=local))
+        changed = type(method)(method.settings, replace(method.context, local=local))
         sent = replace(message, tensors={"weights": torch.cat((begin, whole[size:]))})
-        return held.client_update(sent, client).message.tensors["weights"][:size]
+        return changed.client_update(sent, client).message.tensors["weights"][:size]
 
     one = after(1, mu, start)
     torch.testing.assert_close(one, after(1, 0.0, start), msg="the first step begins at the anchor")
@@ -64,8 +64,8 @@ def test_more_of_it_stays_nearer(world, name):
         ]
         return float(torch.cat(parts).norm())
 
-    free, held = moved(0.0), moved(10.0)
-    assert held < 0.8 * free
+    free, pulled = moved(0.0), moved(10.0)
+    assert pulled < 0.8 * free
     assert "proximal" in trained(world, name, 1.0)[0].metrics
     assert "proximal" not in trained(world, name, 0.0)[0].metrics
 

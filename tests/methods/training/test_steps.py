@@ -47,9 +47,9 @@ def method_of(world: Any, name: str, changes: dict[str, Any]) -> Any:
 
 def cohort(world: Any, method: Any, sizes: tuple[int, ...] = SIZES) -> list[tuple[Message, Client]]:
     server = world.start(method, len(sizes))
-    held = world.samples(torch.arange(84, 96))
+    validation = world.samples(torch.arange(84, 96))
     clients = [
-        Client(k, world.samples(torch.arange(size).flip(0)), held, {}, (), Streams(0, 1, k))
+        Client(k, world.samples(torch.arange(size).flip(0)), validation, {}, (), Streams(0, 1, k))
         for k, size in enumerate(sizes)
     ]
     return [(method.broadcast(server, client.id), client) for client in clients]

@@ -271,11 +271,11 @@ def test_held_out_points_are_not_trained_on_and_choose_the_flow(blobs):
     update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0))
     assert sum(update.message.facts["counts"]) == 45
     assert sum(update.message.facts["held_count"]) == 15
-    held = torch.tensor([[10.0, 4.0, 0.0], [5, 2, 0]], dtype=torch.float64)
-    first = keep_best(server.tensors, torch.zeros(3, 20), held, first=True)
+    held_out_sums = torch.tensor([[10.0, 4.0, 0.0], [5, 2, 0]], dtype=torch.float64)
+    first = keep_best(server.tensors, torch.zeros(3, 20), held_out_sums, first=True)
     assert first["best_loss"].tolist() == [2.0, 2.0, float("inf")]
-    held = torch.tensor([[5.0, 6.0, 1.0], [5, 2, 1]]).double()
-    second = keep_best(first, torch.ones(3, 20), held, first=False)
+    held_out_sums = torch.tensor([[5.0, 6.0, 1.0], [5, 2, 1]]).double()
+    second = keep_best(first, torch.ones(3, 20), held_out_sums, first=False)
     assert second["best_loss"].tolist() == [1.0, 2.0, 1.0]
     assert second["best"][:, 0].tolist() == [1.0, 0.0, 1.0]
 
