@@ -55,8 +55,8 @@ def table(measured: dict[str, Any]) -> str:
             values = [cell["acc"] for cell in cells]
             shown = " | ".join(f"{value:.3f}" for value in values)
             lines.append(f"| {said} | {LABELS[cells[0]['method']]} | {shown} | {sum(values) / len(values):.3f} |")
-        ahead = sum(measured[s][clients]["together"]["acc"] > measured[s][clients]["floor"]["acc"] for s in seeds)
-        verdicts.append(f"{said}: ahead of the floor on {ahead} of {len(seeds)} seeds.")
+        seeds_ahead = sum(measured[s][clients]["together"]["acc"] > measured[s][clients]["floor"]["acc"] for s in seeds)
+        verdicts.append(f"{said}: ahead of the floor on {seeds_ahead} of {len(seeds)} seeds.")
     return "\n".join([*lines, "", *verdicts])
 
 

@@ -129,7 +129,7 @@ def together(method: Any, cohort: Sequence[tuple[Message, Client]], size: int) -
                 raise update
 
 
-def alone(method: Any, cohort: Sequence[tuple[Message, Client]]) -> None:
+def one_by_one(method: Any, cohort: Sequence[tuple[Message, Client]]) -> None:
     """All clients, one after another."""
     for message, client in cohort:
         method.client_update(message, client)
@@ -152,11 +152,11 @@ def ways_to_train(
     ways: dict[str, Callable[[], None]] = {}
     if case.method == "fedavg":
         ways["by hand"] = by_hand(case, method, cohort)
-    ways["one by one"] = partial(alone, method, cohort)
+    ways["one by one"] = partial(one_by_one, method, cohort)
     if graphs:
         captured, work = world(case, device, precision, graphs="on")
         try:
-            ways["one by one, graphs"] = partial(alone, captured, next_round(captured, work))
+            ways["one by one, graphs"] = partial(one_by_one, captured, next_round(captured, work))
         except MethodError as error:
             print(f"{case.name}: {error}", file=sys.stderr)
     for size in sizes:

@@ -48,7 +48,7 @@ def flat(state: dict[str, Tensor]) -> Tensor:
     return torch.cat([t.detach().reshape(-1).float() for t in state.values()])
 
 
-def plain(work: Workload, threads: int, workers: int) -> tuple[Tensor, Marks]:
+def one_process(work: Workload, threads: int, workers: int) -> tuple[Tensor, Marks]:
     """One process, one model, a running mean."""
     torch.set_num_threads(threads)
     for client in range(work.clients):
@@ -255,7 +255,7 @@ def shoal(work: Workload, threads: int, workers: int) -> tuple[Tensor, Marks]:
 
 
 ENGINES: dict[str, Callable[[Workload, int, int], tuple[Tensor, Marks]]] = {
-    "plain": plain,
+    "plain": one_process,
     "batched": batched,
     "flower": flower,
     "pfl": pfl,

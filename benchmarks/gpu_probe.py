@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.device import Case, alone, next_round, together, world
+from benchmarks.device import Case, one_by_one, next_round, together, world
 from benchmarks.meter import seconds
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Transformation
@@ -71,17 +71,17 @@ def probe(name: str, device: str, precision: str, samples: int, clients: int) ->
     encoder = "mcmahan-small" if name == "fedavg" else "small-conv"
     case = Case(name, name, encoder, (1, 28, 28), clients, samples, 1, min(128, samples // 2))
     steps = clients * (samples // case.batch)
-    plain, cohort = world(case, device, precision)
-    cohort = next_round(plain, cohort)
+    method, cohort = world(case, device, precision)
+    cohort = next_round(method, cohort)
     captured, _ = world(case, device, precision, graphs="on")
-    expected, found = updates(plain, cohort), updates(captured, cohort)
+    expected, found = updates(method, cohort), updates(captured, cohort)
     found = updates(captured, cohort)  # by now all of them are replayed
     row: dict[str, Any] = {"method": name, "precision": precision, "captured bits": same_bits(expected, found)}
-    row["together"] = near(expected, plain.cohort_update(cohort), LOSS_WITHIN[precision])
+    row["together"] = near(expected, method.cohort_update(cohort), LOSS_WITHIN[precision])
     ways: dict[str, Callable[[], None]] = {
-        "plain ms": lambda: alone(plain, cohort),
-        "captured ms": lambda: alone(captured, cohort),
-        "together ms": lambda: together(plain, cohort, clients),
+        "plain ms": lambda: one_by_one(method, cohort),
+        "captured ms": lambda: one_by_one(captured, cohort),
+        "together ms": lambda: together(method, cohort, clients),
     }
     for way, work in ways.items():
         row[way] = round(1000 * min(seconds(work, torch.device(device)) for _ in range(2)) / steps, 2)
@@ -128,7 +128,7 @@ def evaluation_share(name: str, encoder: str, device: str, samples: int) -> dict
         method.evaluate(server.with_model(found), clients, evaluation)
 
     ways: dict[str, Callable[[], None]] = {
-        "round s": lambda: alone(method, cohort),
+        "round s": lambda: one_by_one(method, cohort),
         "evaluation s": lambda: judge(final=False),
         "last evaluation s": lambda: judge(final=True),
     }

@@ -219,8 +219,8 @@ def section_of(name: str, sent: Sent) -> str:
     lines = [*_named("Raw samples", sent.samples | sent.hidden), *_named("Labels", sent.labels)]
     ways: dict[str, list[str]] = {}
     for way in (DOWN, UP, PEER):
-        for (of, what), part in sorted(sent.parts.items()):
-            if of == way:
+        for (direction, what), part in sorted(sent.parts.items()):
+            if direction == way:
                 size = "" if part.bytes == FACT_BYTES else f" {part.bytes:,}"
                 ways.setdefault(f"`{what}`{size}", []).append(way)
     by_way: dict[str, list[str]] = {}

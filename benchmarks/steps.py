@@ -157,11 +157,11 @@ def main(argv: list[str] | None = None) -> None:
     print("|---|---|---|---|---|")
     for name, by_hand in (("fedpnp", plain_fedpnp), ("ssd", plain_ssd)):
         method, client, message = setting(name, given.encoder, data, given.precision)
-        plain = by_hand(method, client, data)
+        steps_by_hand = by_hand(method, client, data)
         pairs = []
         for number in range(given.repeats + 1):
             ours = seconds(lambda: method.client_update(message, client), data.device)  # noqa: B023
-            pair = (ours, seconds(plain, data.device))
+            pair = (ours, seconds(steps_by_hand, data.device))
             if number:  # the first warms up
                 pairs.append(pair)
         ours, theirs = (statistics.median(p[k] for p in pairs) / steps * 1000 for k in (0, 1))

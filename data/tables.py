@@ -135,9 +135,9 @@ def _read_csv(path: Path, text: Sequence[str]) -> pd.DataFrame:
         if not isinstance(raw, Path):
             raw.seek(0)
         # Read these columns again as text: else pandas takes 01 for a number and NA for a missing value.
-        plain = pd.read_csv(raw, index_col=False, usecols=wanted, dtype=str, keep_default_na=False)
+        strings = pd.read_csv(raw, index_col=False, usecols=wanted, dtype=str, keep_default_na=False)
         for column in wanted:
-            table[column] = plain[column].where(plain[column] != "", None)
+            table[column] = strings[column].where(strings[column] != "", None)
     return table
 
 

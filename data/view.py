@@ -39,7 +39,7 @@ class ClientTensors:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def of(self, client: int) -> Tensor:
+    def rows_of_client(self, client: int) -> Tensor:
         """Return the rows of one client (m, ...), in the order of their numbers in the set."""
         if client not in self._loaded:
             array = _writable(self._array.part(client), self._array.nbytes)
@@ -53,12 +53,12 @@ class ClientTensors:
         place = torch.from_numpy(self.division.place[rows]).to(self.device)
         clients = np.unique(owner)
         if len(clients) == 1:
-            return self.of(int(clients[0]))[place]
+            return self.rows_of_client(int(clients[0]))[place]
         dtype = torch.from_numpy(np.empty(0, self._array.dtype)).dtype
         found = torch.empty((len(rows), *self.shape[1:]), dtype=dtype, device=self.device)
         for client in clients:
             mine = torch.from_numpy(np.flatnonzero(owner == client)).to(self.device)
-            found[mine] = self.of(int(client))[place[mine]]
+            found[mine] = self.rows_of_client(int(client))[place[mine]]
         return found
 
 
@@ -158,7 +158,7 @@ class Samples:
     def _of(self, array: DeviceArray) -> Tensor:
         """Return the rows of these samples in an array of their set."""
         if self.owner is not None and self.place is not None and isinstance(array, ClientTensors):
-            return array.of(self.owner)[self.place]
+            return array.rows_of_client(self.owner)[self.place]
         return array[self.index]
 
     def _at(self, positions: Tensor | None) -> Samples:

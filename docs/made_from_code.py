@@ -120,8 +120,8 @@ def settings_page() -> str:
         "Every key of a settings file, with its default. On the command line: `--set KEY=VALUE`. The settings of a "
         "method are on its page.",
     ]
-    plain = {name: field for name, field in Settings.model_fields.items() if not is_section(field.annotation)}
-    lines += ["## Of the run", table(rows_of(plain, ""))]
+    run_fields = {name: field for name, field in Settings.model_fields.items() if not is_section(field.annotation)}
+    lines += ["## Of the run", table(rows_of(run_fields, ""))]
     for name, field in Settings.model_fields.items():
         if name not in ("method", "partition") and is_section(field.annotation):
             lines += [f"## {name}", table_of(field.annotation, name)]

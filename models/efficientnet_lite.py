@@ -109,12 +109,12 @@ class EfficientNetLite0Layers(EfficientNetLite0):
         """Return features (n, 2048)."""
         ends = list(accumulate((blocks for _, _, blocks, _, _ in STAGES), initial=STEM))[1:]
         middle = {ends[stage] for stage in MIDDLE}
-        seen = []
+        middle_features = []
         for number, layer in enumerate(self.layers, 1):
             x = layer(x)
             if number in middle:
-                seen.append(x)
-        means = [features.mean((2, 3), keepdim=True) for features in seen]
-        squares = [(features - mean).square() for features, mean in zip(seen, means, strict=True)]
+                middle_features.append(x)
+        means = [features.mean((2, 3), keepdim=True) for features in middle_features]
+        squares = [(features - mean).square() for features, mean in zip(middle_features, means, strict=True)]
         deviations = [each.mean((2, 3)).sqrt() for each in squares]
         return torch.cat([x.mean((2, 3)), *(mean.flatten(1) for mean in means), *deviations], 1)

@@ -148,19 +148,19 @@ def _has_own_state(module: nn.Module) -> bool:
 def tensors_of(network: nn.Module) -> list[Tensor]:
     """Return all parameters and buffers of a network, each once, in an order that copies of it share."""
     found: dict[int, Tensor] = {}
-    seen: set[int] = set()
-    _collect(network, found, seen)
+    visited: set[int] = set()
+    _collect(network, found, visited)
     return list(found.values())
 
 
-def _collect(module: nn.Module, found: dict[int, Tensor], seen: set[int]) -> None:
-    if id(module) in seen:
+def _collect(module: nn.Module, found: dict[int, Tensor], visited: set[int]) -> None:
+    if id(module) in visited:
         return
-    seen.add(id(module))
+    visited.add(id(module))
     for tensors in (module._parameters, module._buffers):
         for tensor in tensors.values():
             if tensor is not None:
                 found.setdefault(id(tensor), tensor)
     for child in module._modules.values():
         if child is not None:
-            _collect(child, found, seen)
+            _collect(child, found, visited)

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 from benchmarks import cfcl_control, gpu_probe, large_vectors, many_clients, steps
 from benchmarks.device import Case, measure, next_round, world
-from benchmarks.engines import batched, plain
+from benchmarks.engines import batched, one_process
 from benchmarks.file_creation import costs
 from benchmarks.orchestration import beside_training
 from benchmarks.peers import table
@@ -40,7 +40,7 @@ TINY = Workload(clients=2, samples=20, batch=10, rounds=2)
 
 def test_clients_one_by_one_and_batched_end_at_the_same_weights() -> None:
     threads = torch.get_num_threads()
-    one, marks = plain(TINY, threads, 1)
+    one, marks = one_process(TINY, threads, 1)
     all_at_once, _ = batched(TINY, threads, 1)
     assert len(marks) == 3
     torch.testing.assert_close(one, all_at_once, atol=1e-5, rtol=1e-4)

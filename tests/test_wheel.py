@@ -55,18 +55,18 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pip(what: str, *words: str, python: str = sys.executable) -> None:
     command = [python, "-m", "pip", what, "--quiet", "--no-deps", "--no-index", *words]
-    done = subprocess.run(command, capture_output=True, text=True, env=plain(), check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), check=False)
     assert done.returncode == 0, done.stderr
 
 
-def plain() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     gone = ("SHOAL", "PYTHONPATH", "PREFECT", "MLFLOW", "PYTEST")
     return {key: value for key, value in os.environ.items() if not key.startswith(gone)} | {"DO_NOT_TRACK": "1"}
 
 
 def python(bare: Path, folder: Path, *words: str) -> str:
     done = subprocess.run(
-        [bare / "python", *words], cwd=folder, env=plain(), capture_output=True, text=True, check=False
+        [bare / "python", *words], cwd=folder, env=clean_environment(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -100,6 +100,8 @@ def test_a_run_beside_files_of_the_same_names(bare: Path, tmp_path: Path) -> Non
 
 
 def test_a_project_without_a_clone_has_flows(bare: Path, tmp_path: Path) -> None:
-    subprocess.run([bare / "shoal", "init", "trial"], cwd=tmp_path, env=plain(), check=True, capture_output=True)
+    subprocess.run(
+        [bare / "shoal", "init", "trial"], cwd=tmp_path, env=clean_environment(), check=True, capture_output=True
+    )
     said = python(bare, tmp_path / "trial", "-c", ENTRYPOINTS).split()
     assert said == ["nightly", "assign", "pipeline", "search", "embed", "tell"]

@@ -179,9 +179,9 @@ def demo_table(found: list[DemoRun]) -> Table:
 def closing(found: list[DemoRun], figure: Path, page: Path) -> list[str]:
     """Return what the table shows, the files to look at, and three commands to try next."""
     shoal = shoal_command()
-    looks = [f"  {shoal} open {Path(each.result.run).name}" for each in found if each.way == "together"]
+    commands = [f"  {shoal} open {Path(each.result.run).name}" for each in found if each.way == "together"]
     words = [f"# the report of {each.method}, in a browser" for each in found if each.way == "together"]
-    width = max(map(len, looks))
+    width = max(map(len, commands))
     return [
         "ACC, NMI, ARI: agreement with labels that no method saw; 'alone' is the mean over the five clients.",
         *(against_the_best_alone(found, clients) for clients in CLIENT_WORDS),
@@ -190,7 +190,7 @@ def closing(found: list[DemoRun], figure: Path, page: Path) -> list[str]:
         f"figure, with images of the clusters found: {figure}",
         f"the runs side by side: {page}",
         "look:",
-        *(f"{look:{width}}  {word}" for look, word in zip(looks, words, strict=True)),
+        *(f"{command:{width}}  {word}" for command, word in zip(commands, words, strict=True)),
         "again, each alone:",
         *(f"  {shoal} run{repeating(each)}" for each in found if each.way == "together"),
         "next:",

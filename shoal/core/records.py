@@ -34,22 +34,22 @@ def record_to_json(record: object) -> dict[str, Any]:
     Args:
         record: an instance of a dataclass of JSON types, tuples, mappings and further records.
     """
-    plain = {}
+    entries = {}
     for field in fields(record):  # type: ignore[arg-type]
         value = getattr(record, field.name)
         if value is None and field.default is None:
             continue
-        plain[field.name] = _plain(value)
-    return plain
+        entries[field.name] = _json_value(value)
+    return entries
 
 
-def record_from_json(kind: type[Record], plain: Any) -> Record:
+def record_from_json(kind: type[Record], json_value: Any) -> Record:
     """Return the record that a JSON object holds.
 
     Args:
         kind: the dataclass. Its fields are str, int, float, bool, Any, tuple[X, ...], Mapping[str, X], records of the
             same sort, a Literal, or one of these or None.
-        plain: the JSON value.
+        json_value: the JSON value.
 
     Raises:
         BadRecord: an entry is missing, is unknown, or has another type.
@@ -66,17 +66,17 @@ def record_from_json(kind: type[Record], plain: Any) -> Record:
     ...
     shoal.core.records.BadRecord: entry x is text, expected a number
     """
-    found: Record = _record(kind, plain, "")
+    found: Record = _record(kind, json_value, "")
     return found
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if is_dataclass(value):
         return record_to_json(value)
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [_json_value(each) for each in value]
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _json_value(each) for key, each in value.items()}
     return value
 
 
@@ -87,17 +87,17 @@ def _entries(kind: type) -> dict[str, tuple[Any, Field[Any]]]:
     return {field.name: (hints[field.name], field) for field in fields(kind)}
 
 
-def _record(kind: Any, plain: Any, where: str) -> Any:
-    if not isinstance(plain, dict):
-        raise _wrong(where, plain, "named entries")
+def _record(kind: Any, json_value: Any, where: str) -> Any:
+    if not isinstance(json_value, dict):
+        raise _wrong(where, json_value, "named entries")
     entries = _entries(kind)
-    for name in plain:
+    for name in json_value:
         if name not in entries:
             raise BadRecord(f"entry {where}{shown(name)} is unknown")
     values = {}
     for name, (expected, field) in entries.items():
-        if name in plain:
-            values[name] = _value(expected, plain[name], where + name)
+        if name in json_value:
+            values[name] = _value(expected, json_value[name], where + name)
         elif field.default is MISSING and field.default_factory is MISSING:
             raise BadRecord(f"entry {where}{name} is missing")
     return kind(**values)

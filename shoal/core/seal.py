@@ -28,8 +28,8 @@ def sealed(record: dict[str, Any]) -> dict[str, Any]:
     ...
     shoal.core.seal.BrokenSeal: it has been changed or damaged since it was written
     """
-    plain = {name: value for name, value in record.items() if name != SEAL}
-    return {**plain, SEAL: digest_of(plain)}
+    content = {name: value for name, value in record.items() if name != SEAL}
+    return {**content, SEAL: digest_of(content)}
 
 
 def unsealed(record: dict[str, Any]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def unsealed(record: dict[str, Any]) -> dict[str, Any]:
     """
     if not isinstance(record, dict):
         raise BrokenSeal(f"it holds a {type(record).__name__} instead of named entries")
-    plain = {name: value for name, value in record.items() if name != SEAL}
-    if SEAL in record and record[SEAL] != digest_of(plain):
+    content = {name: value for name, value in record.items() if name != SEAL}
+    if SEAL in record and record[SEAL] != digest_of(content):
         raise BrokenSeal("it has been changed or damaged since it was written")
-    return plain
+    return content

@@ -173,13 +173,15 @@ def about_mixture(measured: Measured) -> tuple[Sentence, ...]:
         return ()
     tables = tuning_figures()["tables"]
     rows = {row.set: row for row in tuning_rows() if row.kind == "vector"}
-    ahead = [name for name, each in tables.items() if each["mixture"] > rows[name].acc + 0.02]
-    behind = [name for name, each in tables.items() if each["mixture"] < rows[name].acc - 0.02]
+    sets_above = [name for name, each in tables.items() if each["mixture"] > rows[name].acc + 0.02]
+    sets_below = [name for name, each in tables.items() if each["mixture"] < rows[name].acc - 0.02]
     text = (
         "A mixture of Gaussians (--set method.name=fedgmm --set method.covariance=tied) finds stretched and uneven "
         "clusters that K-means cuts, and may do worse elsewhere: try both, and compare verdicts."
     )
-    row = f"of {len(tables)} tables it is ahead on {in_words(ahead)}, and behind on {in_words(behind) or 'none'}"
+    row = (
+        f"of {len(tables)} tables it is ahead on {in_words(sets_above)}, and behind on {in_words(sets_below) or 'none'}"
+    )
     return (Sentence(text, row),)
 
 

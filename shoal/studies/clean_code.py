@@ -26,8 +26,10 @@ def require_clean_code(study: str, scale: str, commits: Sequence[str], repositor
         if commit == UNKNOWN:
             raise StudyError(f"the result of {study!r} was measured outside of a repository: {again}")
         if commit.endswith(CHANGED):
-            plain = commit.removesuffix(CHANGED)
-            raise StudyError(f"the result of {study!r} was measured on a work tree that differs from {plain}: {again}")
+            commit_hash = commit.removesuffix(CHANGED)
+            raise StudyError(
+                f"the result of {study!r} was measured on a work tree that differs from {commit_hash}: {again}"
+            )
         if not is_part_of(commit, repository):
             raise StudyError(
                 f"the result of {study!r} was measured on commit {commit}, which is not part of this branch: "

@@ -91,8 +91,8 @@ def standard_errors_seen(seeds: int, errors: float) -> float:
     edges = errors * np.sqrt(stats.chi2.ppf(points, seeds - 1) / (seeds - 1))
 
     def missed(shift: float) -> float:
-        seen = stats.norm.sf(edges - shift) + stats.norm.cdf(-edges - shift)
-        return POWER - float(seen.mean())
+        powers = stats.norm.sf(edges - shift) + stats.norm.cdf(-edges - shift)
+        return POWER - float(powers.mean())
 
     return float(brentq(missed, 0.0, 1e3))
 

@@ -59,9 +59,9 @@ class Subject:
         return {name: str(value) for name, value in vars(self).items()}
 
     @classmethod
-    def from_json(cls, plain: dict[str, str]) -> Subject:
+    def from_json(cls, entries: dict[str, str]) -> Subject:
         """From JSON."""
-        return cls(**{name: Path(value) for name, value in plain.items()})
+        return cls(**{name: Path(value) for name, value in entries.items()})
 
 
 def prepare(home: Path) -> Subject:

@@ -71,8 +71,11 @@ def settings_file(folder: Path) -> Opened:
         b"base: &b {lr: 0.001, batch: 32}\nlocal: {<<: *b, epochs: 1}\nmethod: cfcl\n",
         Path("params.yaml").read_bytes(),
     ]
-    plain = [_json(Settings().to_json()), _json({"method": "ifca", "workers": {"slots": 2}, "tracking": {"uri": "x"}})]
-    return Opened([*texts, *plain], _put(path, lambda: load_settings(path)), rf"mine\.yaml|{SETTING}")
+    settings_files = [
+        _json(Settings().to_json()),
+        _json({"method": "ifca", "workers": {"slots": 2}, "tracking": {"uri": "x"}}),
+    ]
+    return Opened([*texts, *settings_files], _put(path, lambda: load_settings(path)), rf"mine\.yaml|{SETTING}")
 
 
 def settings_values(folder: Path) -> Opened:
@@ -310,9 +313,11 @@ def set_manifest(folder: Path) -> Opened:
 
     place = _prepared(folder)
     path = place / "manifest.json"
-    plain = json.loads(path.read_text())
-    plain.pop("seal")  # what the file says of itself would hide every change of a value
-    return Opened([_json(plain), path.read_bytes()], _put(path, lambda: open_prepared(place)), "tiny", structured=True)
+    content = json.loads(path.read_text())
+    content.pop("seal")  # what the file says of itself would hide every change of a value
+    return Opened(
+        [_json(content), path.read_bytes()], _put(path, lambda: open_prepared(place)), "tiny", structured=True
+    )
 
 
 def set_array(folder: Path) -> Opened:
@@ -372,9 +377,11 @@ def partition_manifest(folder: Path) -> Opened:
 
     place = _partition(folder)
     path = place / "partition.json"
-    plain = json.loads(path.read_text())
-    plain.pop("seal")
-    return Opened([_json(plain), path.read_bytes()], _put(path, lambda: load_partition(place)), "part", structured=True)
+    content = json.loads(path.read_text())
+    content.pop("seal")
+    return Opened(
+        [_json(content), path.read_bytes()], _put(path, lambda: load_partition(place)), "part", structured=True
+    )
 
 
 def partition_table(folder: Path) -> Opened:

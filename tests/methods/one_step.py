@@ -24,8 +24,8 @@ LR = 0.1
 
 def method_of_one_step(world: Any, name: str, **changes: Any) -> Any:
     """A method whose local work is one step of plain SGD on all samples of `client_of_one_batch`."""
-    plain = {"epochs": 1, "batch": 32, "optimiser": "sgd", "lr": LR, "momentum": 0.0, "weight_decay": 0.0}
-    local = {key: value for key, value in plain.items() if key not in changes}
+    defaults = {"epochs": 1, "batch": 32, "optimiser": "sgd", "lr": LR, "momentum": 0.0, "weight_decay": 0.0}
+    local = {key: value for key, value in defaults.items() if key not in changes}
     # A method may have a setting of the name `momentum`, and means its target's.
     return world.method(name, **local, **changes)
 

@@ -60,13 +60,13 @@ def test_what_is_one_tensor_stays_one_and_gradients_are_asked_for_as_before():
 def test_buffers_plain_tensors_and_lists_of_a_layer_are_its_own():
     layer = nn.BatchNorm1d(2)
     layer.register_buffer("hidden", torch.zeros(1), persistent=False)
-    layer.plain, layer.listed = torch.zeros(1), [1]
+    layer.tensor, layer.listed = torch.zeros(1), [1]
     made = copy_network(layer)
-    made.plain.add_(1)
+    made.tensor.add_(1)
     made.listed.append(2)
     made.hidden.add_(1)
     made.register_buffer("later", torch.zeros(1), persistent=False)
-    assert (layer.plain.item(), layer.listed, layer.hidden.item()) == (0, [1], 0)
+    assert (layer.tensor.item(), layer.listed, layer.hidden.item()) == (0, [1], 0)
     assert "later" not in layer._buffers
     assert "hidden" not in made.state_dict()
     assert "later" not in layer._non_persistent_buffers_set

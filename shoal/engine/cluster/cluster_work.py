@@ -21,11 +21,11 @@ _here = threading.local()
 """The workers of each thread, by device: a Dask worker may have several threads, and two runs may share a cluster."""
 
 
-def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
+def work(request_json: dict[str, Any], device: str) -> dict[str, Any]:
     """Do a request in this process of a cluster; the run of the last request stays open.
 
     Args:
-        plain: the request as plain values.
+        request_json: the request as plain values.
         device: cpu or cuda; with several GPUs each process of a host has its own.
 
     Returns:
@@ -45,7 +45,7 @@ def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
         if here.startswith("cuda"):
             torch.cuda.set_device(here)
         workers[device] = Worker(here)
-    return answer_on_host(request_from_json(plain), workers[device].handle).to_json()
+    return answer_on_host(request_from_json(request_json), workers[device].handle).to_json()
 
 
 def answer_on_host(request: Request | RemoteRequest, handle: Callable[[Request], Answer]) -> Answer:

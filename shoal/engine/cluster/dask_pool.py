@@ -81,13 +81,13 @@ class SchedulerWatch:
             return now - self._answered_at, empty
 
 
-def work_on_dask(plain: dict[str, Any], device: str, topic: str, number: int) -> dict[str, Any]:
+def work_on_dask(request_json: dict[str, Any], device: str, topic: str, number: int) -> dict[str, Any]:
     """Do a request (`work`), after an event on `topic`, if it is not empty, that request `number` begins."""
     if topic:
         import distributed
 
         distributed.get_worker().log_event(topic, number)
-    return work(plain, device)
+    return work(request_json, device)
 
 
 class DaskPool:

@@ -121,12 +121,12 @@ class StateRequest:
         return {"do": self.do, **values, **paths}
 
     @classmethod
-    def from_json(cls, plain: dict[str, Any]) -> Self:
+    def from_json(cls, entries: dict[str, Any]) -> Self:
         """Return a request from its JSON."""
-        values = {item.name: plain[item.name] for item in fields(cls) if item.name != "deadline"}
-        memory_index = MemoryIndex.from_json(plain["memory_index"])
+        values = {item.name: entries[item.name] for item in fields(cls) if item.name != "deadline"}
+        memory_index = MemoryIndex.from_json(entries["memory_index"])
         return cls(
-            **{**values, "run": Path(plain["run"]), "server": Path(plain["server"]), "memory_index": memory_index}
+            **{**values, "run": Path(entries["run"]), "server": Path(entries["server"]), "memory_index": memory_index}
         )
 
 
@@ -230,28 +230,30 @@ class RemoteRequest:
         return {**self.request.to_json(), "remote_files": remote}
 
 
-def request_from_json(plain: dict[str, Any]) -> Request | RemoteRequest:
+def request_from_json(entries: dict[str, Any]) -> Request | RemoteRequest:
     """Return a request from its JSON.
 
     Raises:
         ValueError: there is no such request.
     """
-    if "remote_files" in plain:
-        request = request_from_json({key: value for key, value in plain.items() if key != "remote_files"})
+    if "remote_files" in entries:
+        request = request_from_json({key: value for key, value in entries.items() if key != "remote_files"})
         assert not isinstance(request, RemoteRequest)
-        return RemoteRequest(request, **plain["remote_files"])
-    if plain["do"] == "train":
-        return _train_from_json(plain)
-    if plain["do"] not in STATE_REQUESTS:
-        raise ValueError(f"a worker cannot do {plain['do']!r}")
-    return STATE_REQUESTS[plain["do"]].from_json(plain)
+        return RemoteRequest(request, **entries["remote_files"])
+    if entries["do"] == "train":
+        return _train_from_json(entries)
+    if entries["do"] not in STATE_REQUESTS:
+        raise ValueError(f"a worker cannot do {entries['do']!r}")
+    return STATE_REQUESTS[entries["do"]].from_json(entries)
 
 
-def _train_from_json(plain: dict[str, Any]) -> Train:
-    clients = tuple(record_from_json(ClientFiles, each) for each in plain["clients"])
-    groups = tuple(tuple(group) for group in plain["groups"])
-    server = plain["server"] and Path(plain["server"])
-    return Train(Path(plain["run"]), plain["round"], clients, groups, server=server, begun_from=plain["begun_from"])
+def _train_from_json(entries: dict[str, Any]) -> Train:
+    clients = tuple(record_from_json(ClientFiles, each) for each in entries["clients"])
+    groups = tuple(tuple(group) for group in entries["groups"])
+    server = entries["server"] and Path(entries["server"])
+    return Train(
+        Path(entries["run"]), entries["round"], clients, groups, server=server, begun_from=entries["begun_from"]
+    )
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -276,9 +278,9 @@ class Failed:
         return {"error": self.error, "cause": self.cause.value, "traceback": self.traceback}
 
     @classmethod
-    def from_json(cls, plain: dict[str, Any]) -> Failed:
+    def from_json(cls, entries: dict[str, Any]) -> Failed:
         """Return a failure from its JSON; a cause that is not known here counts as `FailureCause.OTHER`."""
-        return cls(plain["error"], FailureCause(plain["cause"]), plain["traceback"])
+        return cls(entries["error"], FailureCause(entries["cause"]), entries["traceback"])
 
 
 @dataclass(frozen=True)
@@ -348,29 +350,29 @@ class Assigned:
         return {**vars(self), "comparison": comparison}
 
     @classmethod
-    def from_json(cls, plain: dict[str, Any]) -> Assigned:
+    def from_json(cls, entries: dict[str, Any]) -> Assigned:
         """Return the answer from its JSON."""
-        comparison = plain["comparison"] and record_from_json(Comparison, plain["comparison"])
-        return cls(**{**plain, "comparison": comparison})
+        comparison = entries["comparison"] and record_from_json(Comparison, entries["comparison"])
+        return cls(**{**entries, "comparison": comparison})
 
 
 Answer = Trained | Evaluated | Assigned | Failed
 
 
-def answer_from_json(request: Request | RemoteRequest, plain: dict[str, Any]) -> Answer:
+def answer_from_json(request: Request | RemoteRequest, entries: dict[str, Any]) -> Answer:
     """Return a worker's answer to a request from its JSON."""
-    if "error" in plain:
-        return Failed.from_json(plain)
+    if "error" in entries:
+        return Failed.from_json(entries)
     if isinstance(request, RemoteRequest):
-        return answer_from_json(request.request, plain)
+        return answer_from_json(request.request, entries)
     if isinstance(request, Train):
-        return Trained({int(client): _result_from_json(result) for client, result in plain["clients"].items()})
+        return Trained({int(client): _result_from_json(result) for client, result in entries["clients"].items()})
     if isinstance(request, Assign):
-        return Assigned.from_json(plain)
-    return Evaluated(**plain)
+        return Assigned.from_json(entries)
+    return Evaluated(**entries)
 
 
-def _result_from_json(plain: dict[str, Any]) -> FinishedWork | Failed:
-    if "error" in plain:
-        return Failed.from_json(plain)
-    return FinishedWork.from_json(plain)
+def _result_from_json(entries: dict[str, Any]) -> FinishedWork | Failed:
+    if "error" in entries:
+        return Failed.from_json(entries)
+    return FinishedWork.from_json(entries)

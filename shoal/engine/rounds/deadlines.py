@@ -41,11 +41,11 @@ class Limits:
         scale = workers.timeout_factor
         return cls(LONGEST_TIME_FACTOR * scale, MIN_DEADLINE_SECONDS * scale, FIRST_DEADLINE_SECONDS * scale)
 
-    def seconds(self, longest: float | None, clients: int = 1) -> float:
-        """Return the limit of work whose longest measured time is `longest` seconds, or None: not yet measured."""
-        if longest is None:
+    def seconds(self, max_seconds: float | None, clients: int = 1) -> float:
+        """Return the limit of work whose longest measured time is `max_seconds`, or None: not yet measured."""
+        if max_seconds is None:
             return max(self.min_seconds, self.first_seconds * clients)
-        return max(self.min_seconds, self.factor * longest)
+        return max(self.min_seconds, self.factor * max_seconds)
 
     def reason(self, work: str, spent: float, idle: float, allowed: float) -> str | None:
         """Return why a worker counts as hung; None if it does not.
@@ -71,25 +71,25 @@ class StageTimes:
 
     Attributes:
         clients: the longest time of each client, in seconds.
-        longest: the longest of all.
+        max_seconds: the longest of all.
         rate: the highest time for each sample, in seconds.
     """
 
     clients: ClientSeconds = field(default_factory=ClientSeconds)
-    longest: float = 0.0
+    max_seconds: float = 0.0
     rate: float = 0.0
 
     def add(self, client: int, seconds: float, samples: int) -> None:
         """Record the time of a client's work."""
         self.clients[client] = max(seconds, self.clients.get(client) or 0.0)
-        self.longest = max(seconds, self.longest)
+        self.max_seconds = max(seconds, self.max_seconds)
         self.rate = max(seconds / max(1, samples), self.rate)
 
     def expected(self, client: int, samples: int) -> float:
         """Return the expected seconds of a client; without a measurement it counts as the slowest."""
         measured = self.clients.get(client)
         if measured is None:
-            return max(self.longest, self.rate * samples)
+            return max(self.max_seconds, self.rate * samples)
         return measured
 
 
@@ -141,8 +141,8 @@ class WorkTimes:
 
     def evaluation(self, round: int, *, final: bool) -> Deadline:
         """Return the deadline of an evaluation; the last one computes more than those before it."""
-        longest = None if final else self._evaluation
-        return Deadline(self.limits, f"evaluation of round {round}", longest)
+        max_seconds = None if final else self._evaluation
+        return Deadline(self.limits, f"evaluation of round {round}", max_seconds)
 
 
 @dataclass
@@ -152,16 +152,16 @@ class Deadline:
     Args:
         limits: time limits of work.
         work: what the worker works on, for people.
-        longest: longest measured time of such work, in seconds; None: not yet measured.
+        max_seconds: longest measured time of such work, in seconds; None: not yet measured.
     """
 
     limits: Limits
     work: str
-    longest: float | None = None
+    max_seconds: float | None = None
 
     def reason(self, spent: float, idle: float) -> str | None:
         """Return why the worker counts as hung; None if it does not."""
-        return self.limits.reason(self.work, spent, idle, self.limits.seconds(self.longest))
+        return self.limits.reason(self.work, spent, idle, self.limits.seconds(self.max_seconds))
 
 
 class CohortDeadline:

@@ -127,15 +127,15 @@ class Ledger:
         }
 
     @classmethod
-    def from_json(cls, plain: dict[str, Any], delta: float) -> Ledger:
+    def from_json(cls, entries: dict[str, Any], delta: float) -> Ledger:
         """Return an entry from its JSON.
 
         Raises:
             KeyError, TypeError, ValueError, AttributeError: it is not an entry of a ledger.
         """
-        asked = Counter({int(client): _count(count) for client, count in plain["asked"].items()})
-        states = {str(state): _rho(value) for state, value in plain["states"].items()}
-        return cls(_rho(plain["noise"]), delta, bool(plain["averaged"]), asked, states, _count(plain["unknown"]))
+        asked = Counter({int(client): _count(count) for client, count in entries["asked"].items()})
+        states = {str(state): _rho(value) for state, value in entries["states"].items()}
+        return cls(_rho(entries["noise"]), delta, bool(entries["averaged"]), asked, states, _count(entries["unknown"]))
 
 
 def rho(noise: float) -> float:

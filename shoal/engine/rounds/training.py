@@ -140,14 +140,14 @@ class Training:
         by_first = {group[0]: group for group in groups}
         seconds = {first: sum(expected[client] for client in group) for first, group in by_first.items()}
         failed = [first for first, group in by_first.items() if any(outcomes.tries(client) for client in group)]
-        alone: list[int] = []
+        single_groups: list[int] = []
         if len(failed) <= MAX_COHORTS_PER_SLOT * self.slots:
-            alone = failed
-        together = {first: seconds[first] for first in by_first if first not in alone}
+            single_groups = failed
+        together = {first: seconds[first] for first in by_first if first not in single_groups}
         found: list[list[int]] = []
         if together:
             found = even_cohorts(together, self.slots, measured=bool(self.tables.seconds))
-        cohorts = [[by_first[first] for first in cohort] for cohort in (*found, *([first] for first in alone))]
+        cohorts = [[by_first[first] for first in cohort] for cohort in (*found, *([first] for first in single_groups))]
         return [part for cohort in cohorts for part in self.by_state(round, cohort, lambda group: group[0])]
 
     def expected_seconds(self, clients: Iterable[int]) -> dict[int, float]:

@@ -77,7 +77,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
+        keys = set()
         for key, _ in node.value if isinstance(node, MappingNode) else ():
             if key.tag == _MERGE:
                 continue
@@ -86,9 +86,9 @@ class _Loader(yaml.SafeLoader):
                 if isinstance(key, ScalarNode):
                     shown = repr(key.value[:40])
                 raise ConstructorError(None, None, f"the key {shown} is not text: put it in quotes", key.start_mark)
-            if key.value in seen:
+            if key.value in keys:
                 raise ConstructorError(None, None, f"the key {key.value[:40]!r} occurs twice here", key.start_mark)
-            seen.add(key.value)
+            keys.add(key.value)
         return super().construct_mapping(node, deep)
 
     def _number(self, node: ScalarNode, make: Any) -> int | float:

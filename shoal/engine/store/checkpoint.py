@@ -86,8 +86,8 @@ def open_round(run: RunFolder, server: Server, memory_index: MemoryIndex) -> Rou
         raise disk_error(paths.scratch, error) from error
     save_server(paths.scratch / SERVER, server)
     change = memory_index.change
-    links = memory_index.to_json() if change is None else {"since": server.round - 1, "change": change.to_json()}
-    write_sealed(paths.scratch / LINKS, links)
+    index_json = memory_index.to_json() if change is None else {"since": server.round - 1, "change": change.to_json()}
+    write_sealed(paths.scratch / LINKS, index_json)
     return paths
 
 
@@ -245,22 +245,22 @@ def load_index(run: RunFolder, round: int, newest: Path | None = None, sha256: s
     Raises:
         StoreError: one of the files is missing, incomplete or changed.
     """
-    path = newest or RoundPaths(run.path, round).links
+    path = newest or RoundPaths(run.path, round).memory_index
     changes = []
     check_digest(path, sha256)
     while True:
         try:
-            links = read_sealed(path)
-            if "since" not in links:
-                index = MemoryIndex.from_json(links)
+            index_json = read_sealed(path)
+            if "since" not in index_json:
+                index = MemoryIndex.from_json(index_json)
                 break
-            changes.append(IndexChange.from_json(links["change"]))
-            if links["since"] != round - 1:
-                raise ValueError(f"it follows round {shown(links['since'])}, expected {round - 1}")
+            changes.append(IndexChange.from_json(index_json["change"]))
+            if index_json["since"] != round - 1:
+                raise ValueError(f"it follows round {shown(index_json['since'])}, expected {round - 1}")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreError(f"{path} is damaged, and does not name the files of the round: {brief(error)}") from error
         round -= 1
-        path = RoundPaths(run.path, round).links
+        path = RoundPaths(run.path, round).memory_index
     for change in reversed(changes):
         index = index.after(change)
     return index
@@ -317,7 +317,7 @@ class Pruning:
         self.keep = keep
         done = rounds_done(run)
         full = [round for round in done if has_server(run, round)]
-        self._linked = deque(round for round in done if RoundPaths(run.path, round).links.exists())
+        self._linked = deque(round for round in done if RoundPaths(run.path, round).memory_index.exists())
         self._full = deque(full[-keep:])
         for old in full[:-keep]:
             self._forget(old)
@@ -362,7 +362,7 @@ class Pruning:
     def _is_whole(self, round: int) -> bool:
         """Return whether the links.json of a round is complete, and not only the change of the round."""
         try:
-            return "since" not in read_sealed(RoundPaths(self.run.path, round).links)
+            return "since" not in read_sealed(RoundPaths(self.run.path, round).memory_index)
         except StoreError:
             return False
 
@@ -378,4 +378,4 @@ class Pruning:
             self._whole.popleft()
         if self._whole and self._whole[0] <= self._full[0]:
             while self._linked[0] < self._whole[0]:
-                RoundPaths(self.run.path, self._linked.popleft()).links.unlink(missing_ok=True)
+                RoundPaths(self.run.path, self._linked.popleft()).memory_index.unlink(missing_ok=True)

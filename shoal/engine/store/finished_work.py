@@ -61,22 +61,22 @@ class FinishedWork:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the done-file."""
-        plain = {**vars(self), "peers": {str(peer): size for peer, size in self.peers.items()}}
+        entries = {**vars(self), "peers": {str(peer): size for peer, size in self.peers.items()}}
         if self.norm is None:
-            del plain["norm"]
-        return plain
+            del entries["norm"]
+        return entries
 
     @classmethod
-    def from_json(cls, plain: dict[str, Any]) -> FinishedWork:
+    def from_json(cls, entries: dict[str, Any]) -> FinishedWork:
         """Return the work that a done-file describes.
 
         Raises:
             KeyError, TypeError: an entry is missing, or unknown. ValueError: a file is not in the round's work folder.
         """
-        for name in (*plain["files"].values(), *plain["sha256"]):
+        for name in (*entries["files"].values(), *entries["sha256"]):
             if not isinstance(name, str) or Path(name).name != name:
                 raise ValueError(f"{shown(name)} is not the name of a file")
-        return cls(**{**plain, "peers": {int(peer): size for peer, size in plain["peers"].items()}})
+        return cls(**{**entries, "peers": {int(peer): size for peer, size in entries["peers"].items()}})
 
 
 def read_done_file(run: RunFolder, round: int, client: int) -> FinishedWork | None:

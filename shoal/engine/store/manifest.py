@@ -114,10 +114,10 @@ class ClientRow:
         return {name: getattr(self, name) for name in COUNTED} | dict(sorted(self.metrics.items()))
 
     @classmethod
-    def from_json(cls, plain: dict[str, Any]) -> ClientRow:
+    def from_json(cls, entries: dict[str, Any]) -> ClientRow:
         """Return the row from its JSON."""
-        metrics = {name: value for name, value in plain.items() if name not in COUNTED}
-        return cls(metrics=metrics, **{name: plain[name] for name in COUNTED})
+        metrics = {name: value for name, value in entries.items() if name not in COUNTED}
+        return cls(metrics=metrics, **{name: entries[name] for name in COUNTED})
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,9 @@ class PeerBytes:
         return {"round": self.round, "from": self.sender, "to": self.receiver, "bytes": self.bytes}
 
     @classmethod
-    def from_json(cls, plain: dict[str, int]) -> PeerBytes:
+    def from_json(cls, entries: dict[str, int]) -> PeerBytes:
         """Return the row from its JSON."""
-        return cls(plain["round"], plain["from"], plain["to"], plain["bytes"])
+        return cls(entries["round"], entries["from"], entries["to"], entries["bytes"])
 
 
 @dataclass(frozen=True)
@@ -203,34 +203,34 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as JSON."""
-        plain = {name: value for name, value in vars(self).items() if name != "record"}
+        entries = {name: value for name, value in vars(self).items() if name != "record"}
         if self.record is not None:
-            plain |= {
+            entries |= {
                 **vars(self.record),
                 "clients": [row.to_json() for row in self.record.clients],
                 "links": [row.to_json() for row in self.record.links],
                 "seconds": asdict(self.record.seconds),
                 "refusals": {str(client): rounds for client, rounds in sorted(self.record.refusals.items())},
             }
-        return plain
+        return entries
 
     @classmethod
-    def from_json(cls, plain: dict[str, Any]) -> Manifest:
+    def from_json(cls, entries: dict[str, Any]) -> Manifest:
         """Return the manifest from its JSON.
 
         Raises:
             KeyError: an entry is missing.
         """
-        values = {name: plain[name] for name in ("round", "finished_at", "server_sha256", "finished", "files")}
+        values = {name: entries[name] for name in ("round", "finished_at", "server_sha256", "finished", "files")}
         record = None
-        if "clients" in plain:
+        if "clients" in entries:
             record = RoundRecord(
-                plain["metrics"],
-                tuple(ClientRow.from_json(row) for row in plain["clients"]),
-                tuple(PeerBytes.from_json(row) for row in plain["links"]),
-                tuple(plain["left_out"]),
-                RoundSeconds(**plain["seconds"]),
-                tuple(plain["refused"]),
-                {int(k): rounds for k, rounds in plain["refusals"].items()},
+                entries["metrics"],
+                tuple(ClientRow.from_json(row) for row in entries["clients"]),
+                tuple(PeerBytes.from_json(row) for row in entries["links"]),
+                tuple(entries["left_out"]),
+                RoundSeconds(**entries["seconds"]),
+                tuple(entries["refused"]),
+                {int(k): rounds for k, rounds in entries["refusals"].items()},
             )
         return cls(record=record, **values)

@@ -43,13 +43,13 @@ class IndexChange:
         }
 
     @classmethod
-    def from_json(cls, plain: dict[str, Any]) -> IndexChange:
+    def from_json(cls, entries: dict[str, Any]) -> IndexChange:
         """Return the change from its JSON, in which the keys are text."""
         return cls(
-            tuple(int(client) for client in plain["read"]),
-            {int(k): v for k, v in plain["memory"].items()},
-            {int(k): tuple(v) for k, v in plain["sent"].items()},
-            dict(plain["sha256"]),
+            tuple(int(client) for client in entries["read"]),
+            {int(k): v for k, v in entries["memory"].items()},
+            {int(k): tuple(v) for k, v in entries["sent"].items()},
+            dict(entries["sha256"]),
         )
 
 
@@ -87,11 +87,11 @@ class MemoryIndex:
         }
 
     @classmethod
-    def from_json(cls, plain: dict[str, Any]) -> MemoryIndex:
+    def from_json(cls, entries: dict[str, Any]) -> MemoryIndex:
         """Return the index from its JSON, in which the keys are text."""
-        memory = {int(k): v for k, v in plain["memory"].items()}
-        inbox = {int(k): tuple(v) for k, v in plain["inbox"].items()}
-        known = dict(plain["sha256"])
+        memory = {int(k): v for k, v in entries["memory"].items()}
+        inbox = {int(k): tuple(v) for k, v in entries["inbox"].items()}
+        known = dict(entries["sha256"])
         digests = {}
         for client in memory.keys() | inbox.keys():
             paths = (*inbox.get(client, ()), *((memory[client],) if client in memory else ()))

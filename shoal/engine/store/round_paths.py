@@ -65,7 +65,7 @@ class RoundPaths:
         return self.checkpoint / MANIFEST
 
     @property
-    def links(self) -> Path:
+    def memory_index(self) -> Path:
         """The index of the files of memories and inboxes of the checkpoint."""
         return self.checkpoint / LINKS
 

@@ -102,27 +102,27 @@ class Event:
 
     def to_json(self) -> dict[str, Any]:
         """Return the entries of the line, without its checksum."""
-        plain = {"time": self.time, "event": self.kind, LEVEL: self.level, **self.facts}
-        return {name: value for name, value in plain.items() if value is not None or name in self.facts}
+        entries = {"time": self.time, "event": self.kind, LEVEL: self.level, **self.facts}
+        return {name: value for name, value in entries.items() if value is not None or name in self.facts}
 
     @classmethod
-    def from_json(cls, plain: Any) -> Event:
+    def from_json(cls, entries: Any) -> Event:
         """Return the event of a line's entries.
 
         Raises:
             BadRecord: the entries are not those of an event.
         """
-        if not isinstance(plain, dict) or not isinstance(plain.get("event"), str):
+        if not isinstance(entries, dict) or not isinstance(entries.get("event"), str):
             raise BadRecord("it is not an event")
-        facts = {name: value for name, value in plain.items() if name not in ("event", "time", LEVEL, CHECKSUM)}
+        facts = {name: value for name, value in entries.items() if name not in ("event", "time", LEVEL, CHECKSUM)}
         for name, types in ENTRY_TYPES.items():
             if name in facts and type(facts[name]) not in types:
                 raise BadRecord(f"entry {name} of an event has the wrong type")
-        time = plain.get("time")
-        level = plain.get(LEVEL)
+        time = entries.get("time")
+        level = entries.get(LEVEL)
         if type(time) not in (int, float, type(None)) or not isinstance(level, str | None):
             raise BadRecord("the time or level of an event has the wrong type")
-        return cls(plain["event"], facts, time, level)
+        return cls(entries["event"], facts, time, level)
 
 
 Observer = Callable[[Event], None]
@@ -178,23 +178,23 @@ def warning_lines(events: Sequence[Event]) -> list[str]:
 
 def line_of(event: Event) -> str:
     """Return an event as a line of events.jsonl."""
-    plain = event.to_json()
-    return json.dumps({**plain, CHECKSUM: checksum(plain)}) + "\n"
+    entries = event.to_json()
+    return json.dumps({**entries, CHECKSUM: checksum(entries)}) + "\n"
 
 
-def checksum(plain: dict[str, Any]) -> int:
+def checksum(entries: dict[str, Any]) -> int:
     """Return the CRC-32 of the entries of a line, which does not depend on their order."""
-    return zlib.crc32(json.dumps(plain, sort_keys=True).encode())
+    return zlib.crc32(json.dumps(entries, sort_keys=True).encode())
 
 
 def read_line(line: bytes) -> Event | None:
     """Return the event of a line; None if the line holds none, or was changed since it was written."""
     try:
-        plain = json.loads(line)
-        event = Event.from_json(plain)
+        entries = json.loads(line)
+        event = Event.from_json(entries)
     except (ValueError, RecursionError):  # BadRecord is a ValueError
         return None
-    expected = plain.pop(CHECKSUM, None)
-    if expected is not None and expected != checksum(plain):
+    expected = entries.pop(CHECKSUM, None)
+    if expected is not None and expected != checksum(entries):
         return None
     return event

@@ -132,8 +132,8 @@ class WeightedMean:
 
     def _mean(self, total: Tensor, dtype: torch.dtype) -> Tensor:
         found = torch.empty_like(total, dtype=dtype)
-        for part, of in blocks(found, total):
-            part.copy_(in_dtype(of / self.weight, dtype))
+        for part, sums in blocks(found, total):
+            part.copy_(in_dtype(sums / self.weight, dtype))
         return found
 
 

@@ -34,8 +34,8 @@ class DeclaredExchange(GradientMethod):
         facts = {"n": exactly(samples)}
         if state.next != "train" or not self.plan.averages_at(self.plan.step_after(state)):
             return MessageForm({}, facts)
-        links = sum(client in edge for edge in state.edges)
-        facts["points"] = FactForm(minimum=1, maximum=samples + links * self.settings.budget)
+        degree = sum(client in edge for edge in state.edges)
+        facts["points"] = FactForm(minimum=1, maximum=samples + degree * self.settings.budget)
         weights = server.model["weights"]
         return MessageForm({"weights": TensorForm(tuple(weights.shape), start=weights)}, facts)
 

@@ -127,8 +127,8 @@ def cluster_contrastive(
         decoupled: leave the positive out of the denominator, as FedPNP's eq. 4 prints it.
         others, part: arguments of `entropy_among_others`; None: the entropies are those of y_a and y_b alone.
     """
-    alone = others is None or part is None
-    if alone and y_a.device.type != "cpu" and not decoupled:
+    two_views_only = others is None or part is None
+    if two_views_only and y_a.device.type != "cpu" and not decoupled:
         rows = torch.stack((y_a, y_b))
         columns = unit_rows(rows.transpose(1, 2).flatten(0, 1))
         return fused_contrast(columns, tau) + negative_entropies(rows, EPSILON)

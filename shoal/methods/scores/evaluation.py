@@ -274,8 +274,8 @@ def representation_metrics(
         if evaluation.probe_epochs and not evaluation.headline_only:
             generator = streams.torch("evaluate.probe_sgd")
             metrics["probe_sgd"] = sgd_probe_accuracy(*parts, generator, epochs=evaluation.probe_epochs)
-    seen = train.data.spec.kind == "image" or isinstance(recipe, ArrayRecipe)
-    if recipe is not None and seen and not evaluation.headline_only:
+    has_views = train.data.spec.kind == "image" or isinstance(recipe, ArrayRecipe)
+    if recipe is not None and has_views and not evaluation.headline_only:
         generator = streams.torch("evaluate.views", train.data.device)
         distances = []
         for rows in judged.some.split(evaluation.batch):

@@ -230,8 +230,8 @@ class GradientMethod(Method):
         steps = [work.steps for work in group]
         round = steps[0].client.streams.round
         models = [LocalModel(each.network, each.companions) for each in steps]
-        alone = SharedLaunches([], None)
-        once = [each.prepare(model, alone) for each, model in zip(steps, models, strict=True)]
+        own_launches = SharedLaunches([], None)
+        once = [each.prepare(model, own_launches) for each, model in zip(steps, models, strict=True)]
         stack = ModelStack(models)
         optimiser = self.optimiser(stack.rows(), round)
         if steps[0].optimiser:

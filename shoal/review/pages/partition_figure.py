@@ -56,8 +56,8 @@ def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Pa
     else:
         axes.bar(np.arange(clients), np.bincount(partition.client, minlength=clients), color="tab:blue")
         axes.set_ylabel("samples")
-    longest = max(map(len, names))
-    axes.set_xticks(*_ticks(names), rotation=90 if longest > 4 else 0)
+    name_length = max(map(len, names))
+    axes.set_xticks(*_ticks(names), rotation=90 if name_length > 4 else 0)
     axes.set_xlabel("client")
     # Above the whole figure, wrapped to its width.
     figure.suptitle(textwrap.fill(_title(partition), int(width * 11)), fontsize=10)

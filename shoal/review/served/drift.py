@@ -165,8 +165,8 @@ def _gap(parts: list[_Part]) -> float:
     if min(held_out.sum(), (~held_out).sum()) < MIN_SAMPLES:
         return 0.0
     sides = (features[~held_out][:MAX_SAMPLES], features[held_out][:MAX_SAMPLES])
-    seen, unseen = (uniformity(torch.from_numpy(side)) for side in sides)
-    return abs(seen - unseen)
+    uniformity_trained, uniformity_held_out = (uniformity(torch.from_numpy(side)) for side in sides)
+    return abs(uniformity_trained - uniformity_held_out)
 
 
 def _uniformity(client: str, old: _Part, new: _Part, allowance: float, level: float, rng: np.random.Generator) -> Drift:

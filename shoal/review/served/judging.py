@@ -155,8 +155,8 @@ class HeldOut:
         features = reference_features(self.x)
         if self.encoder is not None:
             batches = torch.from_numpy(np.array(self.x)).split(BATCH)
-            seen = [encoded(self.encoder, batch.float().div_(255)) for batch in batches]
-            features = side_by_side(features, np.concatenate(seen))
+            encodings = [encoded(self.encoder, batch.float().div_(255)) for batch in batches]
+            features = side_by_side(features, np.concatenate(encodings))
         return nearest_samples(features)
 
     def score(self, name: str, found: HeldOutClusters, rows: np.ndarray | None = None) -> float:

@@ -147,8 +147,8 @@ def perplexities(study: Study, groups: Sequence[Group], folder: Path) -> list[St
     for group in found:
         if (reference := reference_of(groups, group)) is not None:
             shares = {
-                seed: 1 - metric_of(run, "perplexity") / metric_of(plain, "perplexity")
-                for seed, (run, plain) in same_seeds(group, reference).items()
+                seed: 1 - metric_of(run, "perplexity") / metric_of(reference_run, "perplexity")
+                for seed, (run, reference_run) in same_seeds(group, reference).items()
             }
             if shares:
                 rows.append(study_row(study, group, "less_than_fedavg", list(shares.values()), list(shares)))

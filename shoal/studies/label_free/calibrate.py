@@ -224,11 +224,11 @@ def by_landmarks(x: np.ndarray, clusters: int, rng: np.random.Generator) -> np.n
     return kmeans(in_spectral_space(z, landmarks, projection).numpy(), clusters, rng, starts=STATE_STARTS).cluster
 
 
-def landmark_scores(plain: np.ndarray, space: np.ndarray, y: np.ndarray) -> dict[str, float]:
+def landmark_scores(samples: np.ndarray, space: np.ndarray, y: np.ndarray) -> dict[str, float]:
     """Return the mean ACC over random states of K-means, and of K-means by landmarks.
 
     Args:
-        plain: samples (n, d) as K-means takes them.
+        samples: samples (n, d) as K-means takes them.
         space: samples (n, k) among which landmarks are placed.
         y: classes (n,).
     """
@@ -236,7 +236,7 @@ def landmark_scores(plain: np.ndarray, space: np.ndarray, y: np.ndarray) -> dict
     found: dict[str, list[float]] = {"kmeans": [], "landmarks": []}
     for state in range(STATES):
         rng = np.random.default_rng(state)
-        found["kmeans"].append(accuracy(y, kmeans(plain, clusters, rng, starts=STATE_STARTS).cluster))
+        found["kmeans"].append(accuracy(y, kmeans(samples, clusters, rng, starts=STATE_STARTS).cluster))
         found["landmarks"].append(accuracy(y, by_landmarks(space, clusters, rng)))
     return {name: round(float(np.mean(values)), DIGITS) for name, values in found.items()}
 

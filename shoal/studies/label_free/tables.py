@@ -138,10 +138,10 @@ def landmarks_table(figures: Mapping[str, Any]) -> str:
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for kind in ("images", "tables"):
-        plain, acc = np.array([gains[name][1:] for name in figures[kind]]).T
-        gain = acc - plain
+        reference, acc = np.array([gains[name][1:] for name in figures[kind]]).T
+        gain = acc - reference
         lines.append(
-            f"| {kind} | {plain.mean():.3f} | {acc.mean():.3f} | {gain.mean():+.3f} | {int((gain > 0).sum())} of "
+            f"| {kind} | {reference.mean():.3f} | {acc.mean():.3f} | {gain.mean():+.3f} | {int((gain > 0).sum())} of "
             f"{len(gain)} | {gain.max():+.3f} | {gain.min():+.3f} |"
         )
     return "\n".join(lines)

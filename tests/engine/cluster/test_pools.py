@@ -96,8 +96,8 @@ def nobody_else_can_use(pool: Any) -> None:
     assert address.startswith("tls://")
 
     async def connect() -> None:
-        plain = address.replace("tls://", "tcp://")
-        await distributed.Client(plain, timeout=2, set_as_default=False, asynchronous=True)
+        tcp_address = address.replace("tls://", "tcp://")
+        await distributed.Client(tcp_address, timeout=2, set_as_default=False, asynchronous=True)
 
     with pytest.raises(OSError, match=r"."):
         asyncio.run(connect())

@@ -66,10 +66,10 @@ class Elsewhere:
         self.seen: set[str] = set()
 
     def call(self, request: RemoteRequest) -> Answer:
-        plain = request.to_json()
-        self.seen.add(plain["do"])
-        nowhere: dict[str, Any] = {key: "/nowhere" for key in ("run", "server") if key in plain}
-        return answer_from_json(request, work({**plain, **nowhere}, "cpu"))
+        entries = request.to_json()
+        self.seen.add(entries["do"])
+        nowhere: dict[str, Any] = {key: "/nowhere" for key in ("run", "server") if key in entries}
+        return answer_from_json(request, work({**entries, **nowhere}, "cpu"))
 
 
 def soon(holds: Callable[[], bool]) -> None:

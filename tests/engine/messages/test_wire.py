@@ -122,8 +122,8 @@ def test_a_done_file_keeps_its_keys() -> None:
 def test_a_manifest_keeps_its_keys() -> None:
     row = ClientRow.from_work(7, FinishedWork.from_json(DONE))
     record = RoundRecord({"acc": 0.5}, (row,), (PeerBytes(7, 3, 5, 4),), (1,), RoundSeconds(1.0, 0.1, 0.2, 1.3))
-    plain = json.loads(json.dumps(Manifest(7, 12.5, "cc", record).to_json()))
-    assert plain["clients"] == [
+    entries = json.loads(json.dumps(Manifest(7, 12.5, "cc", record).to_json()))
+    assert entries["clients"] == [
         {
             "round": 7,
             "client": 3,
@@ -135,10 +135,10 @@ def test_a_manifest_keeps_its_keys() -> None:
             "loss": 0.5,
         }
     ]
-    assert plain["links"] == [{"round": 7, "from": 3, "to": 5, "bytes": 4}]
-    assert plain["seconds"] == {"train": 1.0, "aggregate": 0.1, "evaluate": 0.2, "round": 1.3}
-    assert (plain["round"], plain["left_out"], plain["metrics"]) == (7, [1], {"acc": 0.5})
-    assert Manifest.from_json(plain) == Manifest(7, 12.5, "cc", record)
+    assert entries["links"] == [{"round": 7, "from": 3, "to": 5, "bytes": 4}]
+    assert entries["seconds"] == {"train": 1.0, "aggregate": 0.1, "evaluate": 0.2, "round": 1.3}
+    assert (entries["round"], entries["left_out"], entries["metrics"]) == (7, [1], {"acc": 0.5})
+    assert Manifest.from_json(entries) == Manifest(7, 12.5, "cc", record)
     assert record.totals() == {"bytes_up": 8, "bytes_down": 16, "bytes_d2d": 4}
     sealed = Manifest(0, 1.0, "dd", None, True, {"links.json": "ee"})
     assert Manifest.from_json(json.loads(json.dumps(sealed.to_json()))) == sealed
@@ -157,9 +157,9 @@ def test_the_paths_of_a_round() -> None:
 
 @pytest.mark.parametrize("cause", FailureCause)
 def test_the_cause_of_a_failure_travels_by_its_value(cause: FailureCause) -> None:
-    plain = json.loads(json.dumps(Failed("gone", cause).to_json()))
-    assert plain["cause"] == cause.value
-    assert Failed.from_json(plain).cause is cause
+    entries = json.loads(json.dumps(Failed("gone", cause).to_json()))
+    assert entries["cause"] == cause.value
+    assert Failed.from_json(entries).cause is cause
 
 
 def test_an_unknown_cause_is_another() -> None:

@@ -138,7 +138,7 @@ def test_an_index_is_written_as_changes_and_now_and_then_whole(
 
     def closed(run: RunFolder, server: Server, index: MemoryIndex, record: Any) -> Any:
         manifest = close(run, server, index, record)
-        kinds[server.round] = "since" in read_sealed(RoundPaths(run.path, server.round).links)
+        kinds[server.round] = "since" in read_sealed(RoundPaths(run.path, server.round).memory_index)
         assert load_round(run, server.round).memory_index == index
         return manifest
 
@@ -158,8 +158,8 @@ def test_a_change_that_does_not_follow_is_refused(home: Path, small: Make, monke
     monkeypatch.setattr(memory_index, "MAX_WHOLE_ENTRIES", 0)
     settings = small(method={"name": "fedpnp"}, rounds=9, participation={"fraction": 0.34}, checkpoint={"keep": 9})
     run = straight(settings)
-    changes = [r for r in range(1, 10) if "since" in read_sealed(RoundPaths(run.path, r).links)]
-    path = RoundPaths(run.path, changes[0]).links
+    changes = [r for r in range(1, 10) if "since" in read_sealed(RoundPaths(run.path, r).memory_index)]
+    path = RoundPaths(run.path, changes[0]).memory_index
     write_sealed(path, {**read_sealed(path), "since": 7})
     with pytest.raises(StoreError, match=f"it follows round 7, expected {changes[0] - 1}"):
         load_index(run, changes[0])

@@ -19,17 +19,17 @@ VALUES = st.one_of(st.none(), st.text(max_size=5), st.tuples(st.text(max_size=2)
 @given(st.lists(st.tuples(st.integers(0, 200), VALUES)))
 def test_a_packed_map_holds_what_a_dictionary_holds(steps: list[tuple[int, object]]) -> None:
     """None takes a key out; every map on the way stays as it was."""
-    plain: dict[int, object] = {}
+    mapping: dict[int, object] = {}
     packed: PackedMap[object] = PackedMap()
-    passed = [(dict(plain), packed)]
+    passed = [(dict(mapping), packed)]
     for key, value in steps:
         if value is None:
-            plain.pop(key, None)
+            mapping.pop(key, None)
             packed = packed.discard(key)
         else:
-            plain[key] = value
+            mapping[key] = value
             packed = packed.insert(key, value)
-        passed.append((dict(plain), packed))
+        passed.append((dict(mapping), packed))
     for before, packed_map in passed:
         assert packed_map == before == dict(packed_map.items())
         assert len(packed_map) == len(before)

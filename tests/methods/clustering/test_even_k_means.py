@@ -122,12 +122,12 @@ def test_clusters_of_one_size_are_found_where_plain_k_means_divides_the_widest()
     x = torch.from_numpy(np.concatenate([*groups, rng.uniform(-1, 1, (40, 2)) * [3, 0.5] + [0, 4]]))
     y = np.repeat(range(3), 40)
     start = torch.tensor([[0.0, 0.0], [-1.5, 4.0], [1.5, 4.0]]).double()
-    plain = start
+    centres_alone = start
     for _ in range(60):
-        cluster = nearest(x, plain[None])[0][0]
-        plain = torch.stack([x[cluster == k].mean(0) for k in range(3)])
+        cluster = nearest(x, centres_alone[None])[0][0]
+        centres_alone = torch.stack([x[cluster == k].mean(0) for k in range(3)])
     assert same(settled(x, start, SOFTNESS, 20.0), y)
-    assert not same(nearest(x, plain[None])[0][0], y)
+    assert not same(nearest(x, centres_alone[None])[0][0], y)
 
 
 @pytest.mark.parametrize("softness", [0.02, 0.05, 0.3])

@@ -90,10 +90,10 @@ def test_the_share_of_the_regularisation_is_of_gradients_on_the_first_batch(worl
     parts = [unit(part) for part in z.chunk(2)]
     squares = [(part - unit(part * scale).detach()).pow(2).sum(1) for part in parts]
     dsr = sum(each.sum().sqrt() / len(each) if form == "code" else each.mean() for each in squares) / 2
-    plain = (parts[0] - parts[1]).pow(2).sum(1).mean()
-    plain = plain + 0.8 * (mean_over_pairs(parts[0]) + mean_over_pairs(parts[1])) / 2
+    expected = (parts[0] - parts[1]).pow(2).sum(1).mean()
+    expected = expected + 0.8 * (mean_over_pairs(parts[0]) + mean_over_pairs(parts[1])) / 2
     norms = []
-    for loss in (gamma * dsr, plain):
+    for loss in (gamma * dsr, expected):
         found = torch.autograd.grad(loss, list(network.parameters()), retain_graph=True)
         norms.append(sum(float(gradient.double().pow(2).sum()) for gradient in found) ** 0.5)
     assert done.update.metrics["dsr_gradient_share"] == pytest.approx(norms[0] / norms[1], rel=1e-3)

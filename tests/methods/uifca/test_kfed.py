@@ -79,5 +79,5 @@ def test_small_clusters_are_joined_by_hand():
     assert joined.inertia == pytest.approx(2 + x[3:].var() * 3)
     assert join_small(x, found, 4).cluster.tolist() == [0] * 6
     rng = np.random.default_rng(0)
-    plain = kmeans(x, 3, rng)
-    assert join_small(x, plain, 2).cluster.max() == len(join_small(x, plain, 2).centres) - 1
+    clustering = kmeans(x, 3, rng)
+    assert join_small(x, clustering, 2).cluster.max() == len(join_small(x, clustering, 2).centres) - 1
