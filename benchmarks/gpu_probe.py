@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.device import Case, one_by_one, next_round, together, world
+from benchmarks.device import Case, next_round, one_by_one, together, world
 from benchmarks.meter import seconds
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Transformation

@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 import pandas as pd
 
-from shoal.core.errors import DataError, brief, shown
+from shoal.core.errors import DataError, short_text, shown
 from shoal.data.tables import read_table
 from shoal.data.wording import first_of
 
@@ -148,7 +148,7 @@ def _said(path: Path) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise DataError(f"{path} needs {error.name}: pip install 'shoal[hdf5]'") from None
     except Exception as error:  # numpy, pyarrow and h5py raise nearly anything on broken files
-        raise DataError(f"{path} cannot be read as arrays ({brief(error)})") from error
+        raise DataError(f"{path} cannot be read as arrays ({short_text(error)})") from error
 
 
 def _check_vectors(shape: tuple[int, ...], dtype: np.dtype[Any], path: Path, name: str) -> tuple[int, int]:

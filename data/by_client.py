@@ -150,12 +150,12 @@ def check_files(folder: Path, arrays: Mapping[str, SampleArray | None]) -> None:
         sample_bytes = array.nbytes // max(1, len(array))
         for client in np.flatnonzero(array.division.counts):
             path = array.path(int(client))
-            least = int(array.division.counts[client]) * sample_bytes
+            min_bytes = int(array.division.counts[client]) * sample_bytes
             if not path.is_file():
                 raise DataError(f"{folder} has no {path.relative_to(folder).as_posix()}")
-            if path.stat().st_size < least:
+            if path.stat().st_size < min_bytes:
                 raise DataError(
-                    f"{path} is truncated: it has {path.stat().st_size:,} bytes, expected {least:,} or more"
+                    f"{path} is truncated: it has {path.stat().st_size:,} bytes, expected {min_bytes:,} or more"
                 )
 
 

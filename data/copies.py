@@ -77,10 +77,10 @@ def on_one_side(held_out: np.ndarray, copies: Copies, owner: np.ndarray, lacking
     together = ~trained[copies.first]
     for known, in_test in copies.in_test.items():
         together[known] = in_test
-    for client, least in enumerate(lacking):
+    for client, minimum in enumerate(lacking):
         rows = np.flatnonzero(owner == client)
         for row in rows:
-            if (~together[rows]).sum() >= min(least, len(rows)):
+            if (~together[rows]).sum() >= min(minimum, len(rows)):
                 break
             if together[row]:
                 together[copies.first == copies.first[row]] = False

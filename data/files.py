@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from shoal.core.durable import write_file
-from shoal.core.errors import DataError, brief
+from shoal.core.errors import DataError, short_text
 from shoal.data.readers import MAX_UNPACKED_BYTES
 from shoal.data.sources import Layout, RawFile, verify
 
@@ -149,7 +149,7 @@ def names_of_lines(content: bytes | None, name: str = "a list of names") -> tupl
     try:
         return tuple(line.strip() for line in (content or b"").decode("utf-8").splitlines() if line.strip())
     except UnicodeDecodeError as error:
-        raise DataError(f"{name} is not text in UTF-8 ({brief(error)}): get the file again") from error
+        raise DataError(f"{name} is not text in UTF-8 ({short_text(error)}): get the file again") from error
 
 
 def numbers_of_lines(content: bytes | None, name: str) -> list[int]:

@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shoal.core.errors import brief
+from shoal.core.errors import short_text
 from shoal.data.image_kind import SUFFIXES, why_not_read
 from shoal.data.images import Rejected
 from shoal.data.intake import Intake, printable
@@ -98,7 +98,7 @@ class _Search:
             with os.scandir(place) as scan:
                 entries = sorted(scan, key=lambda entry: entry.name)
         except OSError as error:
-            self._reject(f"{self._name(place)}/", f"cannot be listed ({brief(error)})", "cannot be listed")
+            self._reject(f"{self._name(place)}/", f"cannot be listed ({short_text(error)})", "cannot be listed")
             return below
         for entry in entries:
             path = place / entry.name
@@ -151,7 +151,7 @@ class _Search:
         try:
             reason = why_not_read(path)
         except OSError as error:
-            self._reject(name, f"cannot be read ({brief(error)})", "cannot be read")
+            self._reject(name, f"cannot be read ({short_text(error)})", "cannot be read")
             return False
         if reason is not None:
             self.intake.leave_out(reason, name)

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, features
 
-from shoal.core.errors import DataError, brief
+from shoal.core.errors import DataError, short_text
 from shoal.data.png_text import without_text
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM", *(["AVIF"] if features.check("avif") else []))
@@ -101,7 +101,7 @@ def decode_with_changes(source: Path | BinaryIO) -> Decoded:
                 raise
             except Exception:  # its pixels are broken too: the first reason counts
                 pass
-        raise Unusable(f"unreadable or truncated ({brief(error)})", "unreadable or truncated") from error
+        raise Unusable(f"unreadable or truncated ({short_text(error)})", "unreadable or truncated") from error
 
 
 def header_size(path: Path) -> tuple[int, int] | None:

@@ -165,9 +165,9 @@ def stack(pictures: list[Picture], size: tuple[int, int], channels: int) -> np.n
     return stacked
 
 
-def listing(rejected: list[Rejected], most: int = 100) -> str:
-    """Return the rejected images, one a line: at most `most`, then the number of the others."""
-    lines = [f"  {each.path}: {each.reason}" for each in rejected[:most]]
-    if len(rejected) > most:
-        lines.append(f"  and {len(rejected) - most} more")
+def listing(rejected: list[Rejected], max_lines: int = 100) -> str:
+    """Return the rejected images, one a line: at most `max_lines`, then the number of the others."""
+    lines = [f"  {each.path}: {each.reason}" for each in rejected[:max_lines]]
+    if len(rejected) > max_lines:
+        lines.append(f"  and {len(rejected) - max_lines} more")
     return "\n".join(lines)

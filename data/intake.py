@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import DataError, brief
+from shoal.core.errors import DataError, short_text
 
 FORMAT = 1
 NAMED = ("adapted", "left_out", "noted")
@@ -183,7 +183,9 @@ def record(set_folder: Path, intake: Intake, *, append: bool = False) -> Path:
         scratch.replace(path)
     except OSError as error:
         scratch.unlink(missing_ok=True)
-        raise DataError(f"the set is in {set_folder}, but its list of names was not written: {brief(error)}") from error
+        raise DataError(
+            f"the set is in {set_folder}, but its list of names was not written: {short_text(error)}"
+        ) from error
     return path
 
 

@@ -136,9 +136,9 @@ def _coding(
 ) -> TableCoding:
     """Return the coding of a new set, or that of the set to append to, after checking that it has its columns."""
     if onto is None:
-        most = options.max_categories
-        taken = feature_columns(table, path, named=options.features, max_categories=most, intake=intake)
-        coding = find_coding(table[taken], path, options.missing or "refuse", most, intake)
+        max_categories = options.max_categories
+        taken = feature_columns(table, path, named=options.features, max_categories=max_categories, intake=intake)
+        coding = find_coding(table[taken], path, options.missing or "refuse", max_categories, intake)
         return with_fills(coding, table, path)
     if onto.manifest.kind != "vector":
         raise DataError(f"{onto.manifest.name!r} holds {onto.manifest.kind}s: rows of a table cannot be appended to it")

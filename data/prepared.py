@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from shoal.core.durable import new_version, restore
-from shoal.core.errors import DataError, brief
+from shoal.core.errors import DataError, short_text
 from shoal.core.seal import sealed, unsealed
 from shoal.data.by_client import OWNER, ClientArray, Division, check_files, file_sha256, is_by_client
 from shoal.data.lazy_array import SampleArray, blocks
@@ -204,7 +204,7 @@ def new_set(folder: Path) -> Iterator[Path]:
             yield scratch
     except OSError as error:
         room = " (free some space, or set SHOAL_HOME)" if error.errno in FULL else ""
-        raise DataError(f"the data set could not be written to {folder}: {brief(error)}{room}") from error
+        raise DataError(f"the data set could not be written to {folder}: {short_text(error)}{room}") from error
 
 
 def write_manifest(manifest: Manifest, folder: Path) -> None:
@@ -268,7 +268,7 @@ def read_manifest(folder: Path) -> Manifest:
         advice = remedy(folder) if is_own(folder) else f"run `shoal data prepare {folder.name}`"
         raise DataError(f"no prepared data set in {folder}: {advice}") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"{path} is not a data manifest ({brief(error)}): {remedy(folder)}") from error
+        raise DataError(f"{path} is not a data manifest ({short_text(error)}): {remedy(folder)}") from error
     if wrong := _wrong(manifest):
         raise DataError(f"{path} is not a data manifest ({wrong}): {remedy(folder)}")
     return manifest
@@ -322,7 +322,9 @@ def _array(path: Path, manifest: Manifest) -> np.ndarray:
             if isinstance(array, np.ndarray) and array.dtype.kind in "buif":
                 return array
     except Exception as error:  # a header is read as Python: broken ones raise nearly anything
-        raise DataError(f"{path} cannot be read ({brief(error)}): {remedy(path.parent, manifest.extra)}") from error
+        raise DataError(
+            f"{path} cannot be read ({short_text(error)}): {remedy(path.parent, manifest.extra)}"
+        ) from error
     raise DataError(f"{path} is not an array of numbers: {remedy(path.parent, manifest.extra)}")
 
 

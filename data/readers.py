@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.errors import DataError, brief, shown
+from shoal.core.errors import DataError, short_text, shown
 
 MAX_UNPACKED_BYTES = 256 << 20
 """Largest size of an unpacked raw file: the largest official one, CIFAR-100's training part, has 155 MB."""
@@ -45,7 +45,7 @@ def unpack(content: bytes, name: str) -> bytes:
             return content
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise DataError(
-            f"{name} is truncated or is not a {name[-3:]} file ({brief(error)}): get the file again"
+            f"{name} is truncated or is not a {name[-3:]} file ({short_text(error)}): get the file again"
         ) from error
     if len(unpacked) > MAX_UNPACKED_BYTES:
         raise DataError(
@@ -54,27 +54,27 @@ def unpack(content: bytes, name: str) -> bytes:
     return unpacked
 
 
-def gunzip(content: bytes, most: int) -> bytes:
-    """Return the content of a .gz file; of one with more than `most` bytes, the first `most` + 1.
+def gunzip(content: bytes, max_bytes: int) -> bytes:
+    """Return the content of a .gz file; of one with more than `max_bytes` bytes, the first `max_bytes` + 1.
 
     Raises:
         OSError, EOFError, zlib.error: it is not a complete .gz file.
     """
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-        return file.read(most + 1)
+        return file.read(max_bytes + 1)
 
 
-def _unxz(content: bytes, most: int) -> bytes:
+def _unxz(content: bytes, max_bytes: int) -> bytes:
     unpacked = b""
-    while len(unpacked) <= most:
+    while len(unpacked) <= max_bytes:
         stream = lzma.LZMADecompressor(memlimit=MAX_LZMA_BYTES)
         try:
-            unpacked += stream.decompress(content, max_length=most + 1 - len(unpacked))
+            unpacked += stream.decompress(content, max_length=max_bytes + 1 - len(unpacked))
         except lzma.LZMAError:
             if unpacked:  # no other stream follows the first one
                 break
             raise
-        if not stream.eof and len(unpacked) <= most:
+        if not stream.eof and len(unpacked) <= max_bytes:
             raise EOFError("the stream ends before its end marker")
         content = stream.unused_data
         if not content:
@@ -141,7 +141,7 @@ class _Bytes:
 
     def __init__(self, code: str, *_: Any) -> None:
         if code not in ("u1", "uint8"):
-            raise pickle.UnpicklingError(f"it has an array of {brief(ValueError(code))}")
+            raise pickle.UnpicklingError(f"it has an array of {short_text(ValueError(code))}")
 
     def __setstate__(self, state: Any) -> None:
         """Ignore byte order and alignment, which bytes do not have."""
@@ -166,7 +166,7 @@ def _begin_array(*_: Any) -> _Array:
 
 def _encode(text: str, encoding: str) -> bytes:
     if encoding != "latin1":
-        raise pickle.UnpicklingError(f"it has text in {brief(ValueError(encoding))}")
+        raise pickle.UnpicklingError(f"it has text in {short_text(ValueError(encoding))}")
     return text.encode("latin1")
 
 
@@ -208,7 +208,7 @@ def read_cifar_pickle(content: bytes, name: str) -> dict[str, Any]:
             _check_memo(content)
             loaded = _ArrayUnpickler(io.BytesIO(content), encoding="latin1").load()
     except Exception as error:  # unpickling broken bytes raises nearly anything
-        raise DataError(f"{name} cannot be read as a CIFAR pickle ({brief(error)}): get the file again") from error
+        raise DataError(f"{name} cannot be read as a CIFAR pickle ({short_text(error)}): get the file again") from error
     if not isinstance(loaded, dict):
         raise DataError(f"{name} holds a {type(loaded).__name__}, expected CIFAR's dictionary")
     return {key: entry.pixels if isinstance(entry, _Array) else entry for key, entry in loaded.items()}
@@ -231,7 +231,7 @@ def cifar_batch(batch: dict[str, Any], name: str, *, classes: int = 10) -> tuple
         images = np.asarray(batch["data"])
         labels = np.asarray(batch[key])
     except Exception as error:  # lists of anything
-        raise DataError(f"{name} holds data that are not arrays ({brief(error)}): get the file again") from error
+        raise DataError(f"{name} holds data that are not arrays ({short_text(error)}): get the file again") from error
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise DataError(f"{name}: {key} is {labels.dtype} {labels.shape}, expected a whole number an image")
     labels = labels.astype(np.int64)
@@ -264,7 +264,7 @@ def read_ag_news(content: bytes, name: str, *, classes: int = 4) -> tuple[list[s
             labels.append(int(row[0]) - 1)
             texts.append(f"{row[1]}\n{row[2]}")
     except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{name} is not a whole CSV file in UTF-8 ({brief(error)}): get the file again") from error
+        raise DataError(f"{name} is not a whole CSV file in UTF-8 ({short_text(error)}): get the file again") from error
     if not texts:
         raise DataError(f"{name} is empty: get the file again")
     return texts, np.asarray(labels, dtype=np.int64)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.core.errors import DataError, brief
+from shoal.core.errors import DataError, short_text
 from shoal.data.by_client import client_file, is_by_client
 from shoal.data.prepared import Prepared, check_file
 
@@ -69,7 +69,7 @@ def _client_table(prepared: Prepared, file: str) -> pd.DataFrame:
         pyarrow.parquet.read_table(path).validate(full=True)
         return pd.read_parquet(path)[["part", "index", "file"]]
     except Exception as error:  # written by another program, and named in the manifest
-        raise DataError(f"{path} is not a table of file names ({brief(error)}): {_remedy(prepared)}") from error
+        raise DataError(f"{path} is not a table of file names ({short_text(error)}): {_remedy(prepared)}") from error
 
 
 def _remedy(prepared: Prepared) -> str:

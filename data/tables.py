@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from shoal.core.errors import DataError, brief, shown
+from shoal.core.errors import DataError, short_text, shown
 from shoal.data.intake import Intake
 from shoal.data.readers import gunzip
 from shoal.data.spelling import choose_spellings, note_spellings, refuse_alike, tidy
@@ -64,11 +64,11 @@ def read_table(path: Path, text: Sequence[str] = (), intake: Intake | None = Non
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
     except UnicodeError as error:
-        raise DataError(f"{path} is not text in UTF-8 ({brief(error)}): save it as CSV UTF-8") from None
+        raise DataError(f"{path} is not text in UTF-8 ({short_text(error)}): save it as CSV UTF-8") from None
     except pd.errors.EmptyDataError:
         raise DataError(f"{path} is empty: expected a table with a row of names") from None
     except Exception as error:  # pandas and pyarrow raise nearly anything on broken files
-        raise DataError(f"{path} cannot be read as a table ({brief(error)})") from error
+        raise DataError(f"{path} cannot be read as a table ({short_text(error)})") from error
     if not len(table):
         raise DataError(f"{path} has no rows")
     spelled = {str(column): tidy(str(column)) for column in table.columns}
@@ -113,9 +113,9 @@ def _read_csv(path: Path, text: Sequence[str]) -> pd.DataFrame:
     raw: Any = path
     if path.name.lower().endswith(".gz"):
         packed = path.read_bytes()
-        most = max(ALWAYS_UNPACKED_BYTES, MAX_UNPACKED_FACTOR * len(packed))
-        unpacked = gunzip(packed, most)
-        if len(unpacked) > most:
+        max_bytes = max(ALWAYS_UNPACKED_BYTES, MAX_UNPACKED_FACTOR * len(packed))
+        unpacked = gunzip(packed, max_bytes)
+        if len(unpacked) > max_bytes:
             raise DataError(
                 f"{path} unpacks to more than {MAX_UNPACKED_FACTOR} times its size: unpack it, and give the .csv file"
             )

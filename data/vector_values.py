@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.core.errors import DataError, brief, shown
+from shoal.core.errors import DataError, short_text, shown
 from shoal.data.array_files import VectorFile
 from shoal.data.intake import Intake
 from shoal.data.tables import MAX_LOSS, NOTED_LOSS
@@ -52,7 +52,9 @@ def vectors_of(files: Sequence[VectorFile], scratch: Path, intake: Intake) -> np
             rows = sum(file.rows for file in files)
             x = np.memmap(room, np.float32, "r", shape=(rows, first.width))
     except OSError as error:
-        raise DataError(f"the vectors of {first.path} could not be written to {scratch}: {brief(error)}") from error
+        raise DataError(
+            f"the vectors of {first.path} could not be written to {scratch}: {short_text(error)}"
+        ) from error
     rounding.tell(first, intake)
     return x
 
@@ -89,7 +91,7 @@ def float32_blocks(file: VectorFile, rounding: _Rounding | None = None) -> Itera
     except DataError:
         raise
     except Exception as error:  # a damaged block, as any library reports it
-        raise DataError(f"{file.path} cannot be read after row {row} ({brief(error)})") from error
+        raise DataError(f"{file.path} cannot be read after row {row} ({short_text(error)})") from error
     if row != file.rows:
         raise DataError(f"{file.path} ends after row {row}, and announces {file.rows}: it is truncated")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from shoal.core.errors import DataError, brief, shown
+from shoal.core.errors import DataError, short_text, shown
 from shoal.core.records import record_from_json
 from shoal.data.intake import Intake
 from shoal.data.prepared import Manifest
@@ -154,7 +154,7 @@ def times_of(values: pd.Series, column: str) -> tuple[np.ndarray, bool]:
         try:
             parsed = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
         except (TypeError, ValueError) as error:
-            raise DataError(f"column {shown(column)} holds no times ({brief(error)})") from None
+            raise DataError(f"column {shown(column)} holds no times ({short_text(error)})") from None
         times = ((parsed - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)).to_numpy(np.float64)
         dated = True
     bad = np.flatnonzero(~np.isfinite(times))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shoal.core.durable import leftovers, locked, restore
-from shoal.core.errors import DataError, brief
+from shoal.core.errors import DataError, short_text
 from shoal.data.intake import names_file
 
 
@@ -34,7 +34,7 @@ def writing(folder: Path) -> Iterator[None]:
         try:
             stack.enter_context(locked(lock_of(folder), f"data set {folder.name!r}"))
         except OSError as error:
-            raise DataError(f"the data set could not be written to {folder}: {brief(error)}") from error
+            raise DataError(f"the data set could not be written to {folder}: {short_text(error)}") from error
         restore(folder)
         try:
             yield

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor, nn
 
-from shoal.core.errors import ShoalError, brief
+from shoal.core.errors import ShoalError, short_text
 from shoal.models.encoder_names import EncoderName
 from shoal.models.preprocessing import Preprocessing
 
@@ -65,7 +65,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             return safetensors.torch.load_file(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # written by another program
-        raise EncoderError(f"the weights in {path} cannot be read ({brief(error)})") from error
+        raise EncoderError(f"the weights in {path} cannot be read ({short_text(error)})") from error
     if not isinstance(tensors, dict) or not all(isinstance(each, Tensor) for each in tensors.values()):
         raise EncoderError(f"{path} does not hold tensors by name: save the network's state_dict() there")
     return tensors

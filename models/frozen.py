@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from shoal.core.errors import brief
+from shoal.core.errors import short_text
 from shoal.models.efficientnet_lite import EfficientNetLite0, EfficientNetLite0Layers
 from shoal.models.encoder_names import parse
 from shoal.models.encoder_sources import LIBRARIES, EncoderError, PackagedWeights, Source
@@ -86,7 +86,7 @@ class FrozenEncoder(nn.Module):
         try:
             found = self.network(self.preprocessing.apply(torch.zeros(1, COLOURS, 8, 8)))
         except Exception as error:  # the user's own network
-            raise EncoderError(f"encoder {name!r} fails on an image ({brief(error)})") from error
+            raise EncoderError(f"encoder {name!r} fails on an image ({short_text(error)})") from error
         if not isinstance(found, Tensor) or found.ndim != 2:
             shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise EncoderError(f"encoder {name!r} makes {shape} of one image, expected one vector, (1, features)")
@@ -133,7 +133,7 @@ def pretrained_network(name: str, sha256: str = "") -> nn.Module:
     except EncoderError:
         raise
     except Exception as error:  # the file was written by another program
-        raise EncoderError(f"{path} does not hold the weights of encoder {name!r} ({brief(error)})") from error
+        raise EncoderError(f"{path} does not hold the weights of encoder {name!r} ({short_text(error)})") from error
     return network.to(memory_format=torch.channels_last)
 
 

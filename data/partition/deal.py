@@ -167,11 +167,11 @@ def majority_size(sizes: np.ndarray, owners: np.ndarray, n: int, clients: int, p
         p: part from the own cluster.
     """
     owned = owners > 0
-    most = int((sizes[owned] // owners[owned]).min())
+    max_majority = int((sizes[owned] // owners[owned]).min())
     low, high = 0, n // clients
     while low < high:
         middle = (low + high + 1) // 2
-        if majority_part(middle, p) <= most:
+        if majority_part(middle, p) <= max_majority:
             low = middle
         else:
             high = middle - 1

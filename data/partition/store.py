@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from shoal.core.durable import new_version
-from shoal.core.errors import PartitionError, brief, shown
+from shoal.core.errors import PartitionError, short_text, shown
 from shoal.core.names import name_fault
 from shoal.data.csv_file import write_csv
 from shoal.data.partition.make import make_partition
@@ -79,7 +79,7 @@ def ensure_partition(
     except OSError as error:
         # Another process may have put the same partition there at the same moment.
         if _stored(folder, prepared) is None:
-            raise PartitionError(f"the partition could not be written to {folder}: {brief(error)}") from error
+            raise PartitionError(f"the partition could not be written to {folder}: {short_text(error)}") from error
     return made
 
 

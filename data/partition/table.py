@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from shoal.core.errors import PartitionError, brief
+from shoal.core.errors import PartitionError, short_text
 from shoal.core.seal import sealed, unsealed
 
 TRAIN = "train"
@@ -158,7 +158,9 @@ def load_partition(folder: Path) -> Partition:
     except FileNotFoundError as error:
         raise PartitionError(f"no partition in {folder}: {error.filename} is missing") from None
     except Exception as error:  # pyarrow raises nearly anything on broken files
-        raise PartitionError(f"the partition in {folder} cannot be read ({brief(error)}): make it again") from error
+        raise PartitionError(
+            f"the partition in {folder} cannot be read ({short_text(error)}): make it again"
+        ) from error
     if type(partition.clients) is not int or not (partition.clients > partition.client.max(initial=-1)):
         raise PartitionError(f"the partition in {folder} has other clients than its manifest says: make it again")
     if digest != about["digest"]:

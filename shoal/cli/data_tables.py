@@ -11,7 +11,7 @@ import pandas as pd
 from rich.table import Table
 
 from shoal.cli.console import out, say, shown_number
-from shoal.core.errors import brief
+from shoal.core.errors import short_text
 from shoal.data.by_client import ClientArray
 from shoal.data.own_store import LISTS
 from shoal.data.partition.summary import summary
@@ -71,7 +71,9 @@ def repaired_sets(store: Path) -> list[str]:
     try:
         return repair_sets(store)
     except OSError as error:
-        return [f"a replacement that was cut short could not be repaired: {store} cannot be written ({brief(error)})"]
+        return [
+            f"a replacement that was cut short could not be repaired: {store} cannot be written ({short_text(error)})"
+        ]
 
 
 def _row(name: str, kind: str, manifest: Any, description: str) -> list[str]:

@@ -6,7 +6,7 @@ import errno
 import re
 import resource
 
-from shoal.core.errors import brief
+from shoal.core.errors import short_text
 
 _WORDS = re.compile(
     r"(can't|cannot|could not|unable to|failed to) (allocate|map segment|start new thread)|not enough memory|"
@@ -34,6 +34,6 @@ def out_of_memory(error: BaseException) -> str:
     if limit != resource.RLIM_INFINITY:
         allowed = f" (this process may take {limit / 1e6:,.0f} MB: ulimit -v)"
     return (
-        f"out of memory: {brief(error)}{allowed}; free memory or raise the limit, or work on fewer samples "
+        f"out of memory: {short_text(error)}{allowed}; free memory or raise the limit, or work on fewer samples "
         "(data.limit), smaller images (--size) or fewer workers (workers.slots)"
     )

@@ -47,15 +47,15 @@ def escaped(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(text))
 
 
-def shown(text: object, most: int = 60) -> str:
+def shown(text: object, max_length: int = 60) -> str:
     """Return a name from outside as an error can show it: in quotes where it is long, empty or unprintable."""
     name = str(text)
-    if name.isprintable() and name.strip() and len(name) <= most:
+    if name.isprintable() and name.strip() and len(name) <= max_length:
         return name
-    return ascii(name if len(name) <= most else f"{name[:most]}...")
+    return ascii(name if len(name) <= max_length else f"{name[:max_length]}...")
 
 
-def brief(error: BaseException) -> str:
+def short_text(error: BaseException) -> str:
     """Return what another library's exception says, in at most 200 characters; its kind where it says nothing."""
     words = " ".join((getattr(error, "strerror", None) or str(error)).split())
     return "".join(c if c.isprintable() else "?" for c in words)[:200] or type(error).__name__

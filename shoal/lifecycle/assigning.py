@@ -20,7 +20,7 @@ from pathlib import Path
 import pandas as pd
 
 from shoal.core.durable import lock_if_free
-from shoal.core.errors import DataError, ShoalError, brief
+from shoal.core.errors import DataError, ShoalError, short_text
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.array_files import is_array_file
 from shoal.data.folder_files import find_images, is_system
@@ -337,7 +337,7 @@ def log_batch(model: str, place: Path) -> bool:
     try:
         table = pd.read_csv(place / TABLE)[["file", NAME, "confidence"]]
     except (OSError, ValueError, KeyError) as error:
-        raise damage_error(place, f"{place / TABLE} cannot be read ({brief(error)})") from error
+        raise damage_error(place, f"{place / TABLE} cannot be read ({short_text(error)})") from error
     run = RunFolder.find(batch.run, places.runs())
     left_out = [f"{name}: {facts.left_out}" for name, facts in batch.files.items() if facts.left_out]
     if not log_assignment(run, model, batch.version, place.name, place, table, left_out):

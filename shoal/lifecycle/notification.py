@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shoal.core.errors import ShoalError, brief
+from shoal.core.errors import ShoalError, short_text
 from shoal.engine.settings import places
 from shoal.engine.settings.yaml_text import read_yaml
 from shoal.engine.store.private_file import read_private
@@ -102,7 +102,9 @@ def notify(message: str, kind: str) -> str:
                 capture_output=True,
             )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise TellError(f"you could not be notified ({brief(error)}): correct file or command in tell.yaml") from error
+        raise TellError(
+            f"you could not be notified ({short_text(error)}): correct file or command in tell.yaml"
+        ) from error
     return line
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from prefect.utilities.annotations import quote
 
-from shoal.core.errors import brief
+from shoal.core.errors import short_text
 from shoal.engine.rounds.units import AggregateRound, EvaluateRound, TrainCohort, Unit
 from shoal.lifecycle.run_views import MakeViews
 from shoal.review.results.clusters import FindClusters
@@ -84,4 +84,4 @@ class PrefectRunner:
         if not self._lost:
             self._lost = True
             server_lost.set()
-            self._warn(f"Prefect does not answer ({brief(error)}); the run continues without it")
+            self._warn(f"Prefect does not answer ({short_text(error)}); the run continues without it")

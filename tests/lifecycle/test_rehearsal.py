@@ -50,8 +50,8 @@ def test_time_follows_samples_and_slots(home: Path, small: Make) -> None:
     plan = rehearse(small(partition=uneven, workers={"slots": 2}))
     assert plan.measured is not None
     assert plan.seconds is not None
-    least, _, most = plan.samples
-    assert least <= plan.measured.samples <= most
+    min_samples, _, max_samples = plan.samples
+    assert min_samples <= plan.measured.samples <= max_samples
     training = plan.measured.seconds / plan.measured.samples * 240 / 2
     expected = 3 * (training + 4 * plan.measured.aggregate) + 3 * plan.measured.evaluate
     assert plan.seconds == pytest.approx(expected)

@@ -29,7 +29,7 @@ def launches_a_step(method: str, encoder: str, shape: tuple[int, int, int]) -> f
 
 
 @pytest.mark.parametrize(
-    ("method", "encoder", "shape", "most"),
+    ("method", "encoder", "shape", "max_launches"),
     [
         ("fedsimclr", "small-conv", (1, 28, 28), 90),
         pytest.param("fedpnp", "resnet18", (3, 32, 32), 380, marks=pytest.mark.slow),
@@ -40,8 +40,8 @@ def launches_a_step(method: str, encoder: str, shape: tuple[int, int, int]) -> f
         ("fedavg", "mcmahan-small", (1, 28, 28), 42),
     ],
 )
-def test_a_step_has_few_launches(method: str, encoder: str, shape: tuple[int, int, int], most: int) -> None:
-    assert launches_a_step(method, encoder, shape) <= most
+def test_a_step_has_few_launches(method: str, encoder: str, shape: tuple[int, int, int], max_launches: int) -> None:
+    assert launches_a_step(method, encoder, shape) <= max_launches
 
 
 class CapturedThere:

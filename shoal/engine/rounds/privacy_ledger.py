@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from shoal.core.durable import sync_folder
-from shoal.core.errors import brief
+from shoal.core.errors import short_text
 from shoal.core.seal import SEAL
 from shoal.data.prepare import is_built_in, resolve
 from shoal.engine.rounds.privacy import Ledger, Spent, epsilon
@@ -131,8 +131,8 @@ class SetLedger:
             return {name: Ledger.from_json(entry, delta) for name, entry in found["runs"].items()}
         except (StoreError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise StoreError(
-                f"the privacy ledger of data set {self.name!r} is damaged: {self.path}: {brief(error)}. Restore it "
-                "from a backup: without it no private run can begin or resume, since earlier losses are unknown"
+                f"the privacy ledger of data set {self.name!r} is damaged: {self.path}: {short_text(error)}. Restore "
+                "it from a backup: without it no private run can begin or resume, since earlier losses are unknown"
             ) from None
 
     def spent(self, delta: float) -> Spent:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from pydantic import Field, ValidationError, model_validator
 
-from shoal.core.errors import ShoalError, brief, shown
+from shoal.core.errors import ShoalError, short_text, shown
 from shoal.core.setting import FileFormat
 from shoal.data.augment import OF_ARRAYS, AugmentSettings
 from shoal.data.partition.schemes import SCHEMES, Auto, settle
@@ -409,7 +409,7 @@ def _read_file(setting: str, file: FileFormat, path: Path) -> Any:
     try:
         return file.parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise SettingsError(f"{setting}: {file.name} {shown(path, 200)} cannot be read: {brief(error)}") from None
+        raise SettingsError(f"{setting}: {file.name} {shown(path, 200)} cannot be read: {short_text(error)}") from None
     except ShoalError as error:
         raise SettingsError(f"{setting}: {file.name} {shown(path, 200)}: {error}") from None
 

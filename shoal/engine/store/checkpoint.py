@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal.core.durable import put_in_place, sync_folder
-from shoal.core.errors import brief, shown
+from shoal.core.errors import short_text, shown
 from shoal.engine.store.codec import (
     PRIVATE,
     StoreError,
@@ -184,7 +184,9 @@ def load_manifest(run: RunFolder, round: int) -> Manifest:
     try:
         manifest = Manifest.from_json(read_sealed(path))
     except (KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{path} is not the manifest of a round: {type(error).__name__} {brief(error)}") from error
+        raise StoreError(
+            f"{path} is not the manifest of a round: {type(error).__name__} {short_text(error)}"
+        ) from error
     if manifest.round != round:
         raise StoreError(f"{path} is the manifest of round {shown(manifest.round)}")
     return manifest
@@ -258,7 +260,9 @@ def load_index(run: RunFolder, round: int, newest: Path | None = None, sha256: s
             if index_json["since"] != round - 1:
                 raise ValueError(f"it follows round {shown(index_json['since'])}, expected {round - 1}")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"{path} is damaged, and does not name the files of the round: {brief(error)}") from error
+            raise StoreError(
+                f"{path} is damaged, and does not name the files of the round: {short_text(error)}"
+            ) from error
         round -= 1
         path = RoundPaths(run.path, round).memory_index
     for change in reversed(changes):

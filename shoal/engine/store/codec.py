@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from shoal.core.durable import write_file
-from shoal.core.errors import FailureCause, ShoalError, brief
+from shoal.core.errors import FailureCause, ShoalError, short_text
 from shoal.core.seal import BrokenSeal, sealed, unsealed
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.message import Message, Tensors
@@ -111,7 +111,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(read_file(path).decode())
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is not JSON ({brief(error)})") from error
+        raise StoreError(f"{path} is not JSON ({short_text(error)})") from error
 
 
 def save_tensors(
@@ -155,7 +155,7 @@ def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | N
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
         facts = json.loads(metadata.get("facts", "null"))
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise StoreError(f"{path} cannot be read: {brief(error)}") from error
+        raise StoreError(f"{path} cannot be read: {short_text(error)}") from error
     # Sorted, because the library returns them in any order, and the bits of sums depend on the order.
     return {name: tensors[name].to(device) for name in sorted(tensors)}, facts
 

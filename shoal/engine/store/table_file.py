@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from shoal.core.errors import brief
+from shoal.core.errors import short_text
 from shoal.engine.store.codec import StoreError, read_file
 
 
@@ -27,4 +27,4 @@ def read_table(path: Path, sha256: str | None = None, columns: Sequence[str] | N
     try:
         return pd.read_parquet(io.BytesIO(content), columns=None if columns is None else list(columns))
     except Exception as error:  # pyarrow raises exceptions of many types for damaged bytes
-        raise StoreError(f"{path} is damaged: it is not a complete Parquet table ({brief(error)})") from error
+        raise StoreError(f"{path} is damaged: it is not a complete Parquet table ({short_text(error)})") from error

@@ -156,8 +156,8 @@ def together(
     left = iter(counted)
     for first in left:
         numbers = sum(tensor.numel() for tensor in first[0].values())
-        most = max(1, min(TOGETHER, TOGETHER_NUMBERS // max(1, numbers)))
-        yield [first, *islice(left, most - 1)]
+        group_size = max(1, min(TOGETHER, TOGETHER_NUMBERS // max(1, numbers)))
+        yield [first, *islice(left, group_size - 1)]
 
 
 def in_dtype(tensor: Tensor, dtype: torch.dtype) -> Tensor:

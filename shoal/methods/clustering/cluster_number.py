@@ -181,7 +181,7 @@ def local_starts(samples: ClientSamples, search: Search, seed: int, purpose: str
     return torch.cat(centres), torch.cat(counts)
 
 
-def sums_by_client(samples: ClientSamples, centres: Tensor, least: int) -> tuple[Tensor, Tensor, Tensor]:
+def sums_by_client(samples: ClientSamples, centres: Tensor, min_points: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return each client's part of an iteration: sums (m, s, k, d), counts (m, s, k), inertia (m, s), float64.
 
     The same as `federated_k_means.cluster_sums` of each client's samples, for all clients in one computation.
@@ -199,7 +199,7 @@ def sums_by_client(samples: ClientSamples, centres: Tensor, least: int) -> tuple
         sums.index_add_(0, place, x.repeat(starts, 1))
         counts.index_add_(0, place, torch.ones_like(place, dtype=torch.float64))
         inertia.index_add_(0, row.flatten(), squared.flatten())
-    few = counts < least
+    few = counts < min_points
     sums = sums.masked_fill(few[:, None], 0)
     counts = counts.masked_fill(few, 0)
     shape = (number, starts, clusters)

@@ -97,15 +97,15 @@ def check_costs(message: Message, *, centres: Tensor, samples: int) -> str | Non
     cheapest = int(excess.argmin())
     if float(excess[cheapest]) != 0:
         return f"tensor 'inertia' begins at {excess[cheapest]:g}, expected 0 for the cheapest start"
-    least = float(message.tensors["cheapest"])
+    lowest_cost = float(message.tensors["cheapest"])
     between = torch.cdist(centres[cheapest].cpu().double(), centres.cpu().double())  # (s, c, c)
-    most = (math.sqrt(least) + math.sqrt(samples) * between.amin(2).amax(1)).square() - least
-    wrong = excess > most * (1 + ROUNDING) + ROUNDING * (1 + least)
+    max_excess = (math.sqrt(lowest_cost) + math.sqrt(samples) * between.amin(2).amax(1)).square() - lowest_cost
+    wrong = excess > max_excess * (1 + ROUNDING) + ROUNDING * (1 + lowest_cost)
     if bool(wrong.any()):
         start = int(wrong.nonzero()[0])
         return (
-            f"tensor 'inertia' holds {excess[start]:g} for start {start}, expected at most {most[start]:g} above the "
-            f"{least:g} of start {cheapest}"
+            f"tensor 'inertia' holds {excess[start]:g} for start {start}, expected at most {max_excess[start]:g} above "
+            f"the {lowest_cost:g} of start {cheapest}"
         )
     return None
 

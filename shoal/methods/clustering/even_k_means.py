@@ -45,7 +45,7 @@ class SoftSums(NamedTuple):
     value: Tensor
 
 
-def soft_sums(x: Tensor, centres: Tensor, prices: Tensor, softness: float, *, least: float = 0) -> SoftSums:
+def soft_sums(x: Tensor, centres: Tensor, prices: Tensor, softness: float, *, min_points: float = 0) -> SoftSums:
     """Return one client's part of an iteration.
 
     Args:
@@ -53,8 +53,8 @@ def soft_sums(x: Tensor, centres: Tensor, prices: Tensor, softness: float, *, le
         centres: (s, c, d).
         prices: (s, c), in squared distances.
         softness: above 0, in squared distances.
-        least: a cluster in which the client's samples weigh less is left out of sums, counts and products: its mean
-            would reveal single samples.
+        min_points: a cluster in which the client's samples weigh less is left out of sums, counts and products: its
+            mean would reveal single samples.
     """
     x = x.double()
     centres = centres.double().to(x.device)
@@ -72,7 +72,7 @@ def soft_sums(x: Tensor, centres: Tensor, prices: Tensor, softness: float, *, le
         counts += weight.sum(1)
         products += weight.mT @ weight
         value -= softness * gain.logsumexp(2).sum(1)
-    few = counts < least
+    few = counts < min_points
     products = products.masked_fill(few[:, :, None] | few[:, None, :], 0)
     return SoftSums(sums.masked_fill(few[..., None], 0), counts.masked_fill(few, 0), products, value)
 

@@ -125,13 +125,13 @@ def row_blocks(x: Tensor | Iterable[Tensor]) -> Iterable[Tensor]:
     return x.double().split(ROWS) if isinstance(x, Tensor) else x
 
 
-def cluster_sums(x: Tensor | Iterable[Tensor], centres: Tensor, *, least: int = 1) -> Sums:
+def cluster_sums(x: Tensor | Iterable[Tensor], centres: Tensor, *, min_points: int = 1) -> Sums:
     """Return one client's part of an iteration.
 
     Args:
         x: (n, d), or blocks of it, float64, on the device of the centres.
         centres: (s, c, d).
-        least: a cluster of fewer samples is left out of sums and counts: its mean would reveal single samples.
+        min_points: a cluster of fewer samples is left out of sums and counts: its mean would reveal single samples.
     """
     centres = centres.double()
     if isinstance(x, Tensor):
@@ -146,7 +146,7 @@ def cluster_sums(x: Tensor | Iterable[Tensor], centres: Tensor, *, least: int = 
         sums += member.mT @ part
         counts += member.sum(1)
         inertia += squared.sum(1)
-    few = counts < least
+    few = counts < min_points
     return Sums(sums.masked_fill(few[..., None], 0), counts.masked_fill(few, 0), inertia)
 
 

@@ -59,15 +59,15 @@ def check_samples(count: int, clusters: int, *, finite: bool) -> None:
         raise MethodError("K-means was given values that are not finite")
 
 
-def join_small(x: np.ndarray, found: Clustering, least: int) -> Clustering:
-    """Join the smallest cluster to the nearest one until every cluster has at least `least` points.
+def join_small(x: np.ndarray, found: Clustering, min_points: int) -> Clustering:
+    """Join the smallest cluster to the nearest one until every cluster has at least `min_points` points.
 
     Centres stay the means of their points. At least one cluster remains, whatever its size.
 
     Args:
         x: (n, d), the points.
         found: their clustering.
-        least: number of points.
+        min_points: number of points.
 
     >>> x = np.array([[0.0], [1.0], [5.0]])
     >>> join_small(x, Clustering(np.array([[0.5], [5.0]]), np.array([0, 0, 1]), 0.5), 2).centres
@@ -75,12 +75,12 @@ def join_small(x: np.ndarray, found: Clustering, least: int) -> Clustering:
     """
     clusters = len(found.centres)
     sizes = np.bincount(found.cluster, minlength=clusters)
-    if sizes.min() >= least or clusters == 1:
+    if sizes.min() >= min_points or clusters == 1:
         return found
     centres = found.centres.copy()
     cluster = found.cluster.copy()
     remaining = list(range(clusters))
-    while len(remaining) > 1 and sizes[remaining].min() < least:
+    while len(remaining) > 1 and sizes[remaining].min() < min_points:
         smallest = min(remaining, key=lambda k: sizes[k])
         remaining.remove(smallest)
         nearest = min(remaining, key=lambda k: float(np.square(centres[k] - centres[smallest]).sum()))

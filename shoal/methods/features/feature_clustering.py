@@ -347,7 +347,7 @@ class FeatureClustering(Method):
             drawn = torch.randperm(len(z), generator=generator)[:RACE_SAMPLES].to(z.device)
             blocks = map(z.at, drawn.split(ROWS))
             count = RACE_SAMPLES
-        sums = cluster_sums(blocks, centres, least=self.settings.min_points)
+        sums = cluster_sums(blocks, centres, min_points=self.settings.min_points)
         weight = len(z) / count
         cheapest = sums.inertia.min()
         return {
@@ -360,10 +360,10 @@ class FeatureClustering(Method):
     def of_landmarks(self, message: Message, z: ClientVectors) -> Tensors:
         """Return the sums of the vectors z (n, k) near each landmark, or of the products of their affinities."""
         landmarks = message.tensors[LANDMARKS].to(self.context.device)
-        least = self.settings.min_points
+        min_points = self.settings.min_points
         if message.facts["step"] == "tie":
-            return {"products": affinity_sums(z.blocks(), landmarks, least=least)}
-        sums = cluster_sums(z.blocks(), landmarks[None], least=least)
+            return {"products": affinity_sums(z.blocks(), landmarks, min_points=min_points)}
+        sums = cluster_sums(z.blocks(), landmarks[None], min_points=min_points)
         return {"sums": sums.sums, "counts": sums.counts}
 
     def local_centres(self, z: ClientVectors, client: Client, count: int, starts: int) -> Tensors:

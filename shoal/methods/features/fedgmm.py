@@ -110,7 +110,7 @@ class FedGMM(FeatureClustering):
             return super().work(message, client, z)
         centres = message.tensors[CENTRES][0].to(self.context.device)
         mixture = self.mixture(message.tensors)
-        return expected_sums(z.blocks(), mixture, centres, self.shape, least=self.settings.min_points)
+        return expected_sums(z.blocks(), mixture, centres, self.shape, min_points=self.settings.min_points)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Return the state after a step of EM, or after one of the steps before."""

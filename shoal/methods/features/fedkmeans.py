@@ -99,8 +99,10 @@ class FedKMeans(FeatureClustering):
             return super().work(message, client, z)
         centres = message.tensors[CENTRES]
         softness = message.facts["softness"]
-        least = self.settings.min_points
-        return soft_sums(torch.cat(list(z.blocks())), centres, message.tensors[PRICES], softness, least=least)._asdict()
+        min_points = self.settings.min_points
+        return soft_sums(
+            torch.cat(list(z.blocks())), centres, message.tensors[PRICES], softness, min_points=min_points
+        )._asdict()
 
     def moved(self, server: Server, sums: Tensors) -> Server:
         """Return the state after one iteration, with prices once the race is decided."""

@@ -67,7 +67,7 @@ class Mixture:
 
 
 def expected_sums(
-    z: Tensor | Iterable[Tensor], mixture: Mixture | None, centres: Tensor, shape: Shape, *, least: int
+    z: Tensor | Iterable[Tensor], mixture: Mixture | None, centres: Tensor, shape: Shape, *, min_points: int
 ) -> dict[str, Tensor]:
     """Return one client's sufficient statistics: `weights` (c,), `sums` (c, k), `products` by shape, `likelihood`.
 
@@ -76,8 +76,8 @@ def expected_sums(
         mixture: gives the responsibilities; None: each vector belongs to its nearest centre.
         centres: (c, k), float64.
         shape: of the covariances.
-        least: components in which the client's vectors weigh less are left out, as their mean would tell about single
-            vectors.
+        min_points: components in which the client's vectors weigh less are left out, as their mean would tell about
+            single vectors.
     """
     clusters, width = centres.shape
     weights = centres.new_zeros(clusters)
@@ -93,7 +93,7 @@ def expected_sums(
         weights += share.sum(0)
         sums += share.T @ part
         products += _products(share, part, shape)
-    few = weights < least
+    few = weights < min_points
     if shape != "tied":
         products[few] = 0
     return {

@@ -74,13 +74,13 @@ def affinities(z: Tensor, landmarks: Tensor) -> Tensor:
     return torch.zeros_like(squared).scatter_(1, near.indices, weights)
 
 
-def affinity_sums(z: Tensor | Iterable[Tensor], landmarks: Tensor, *, least: int) -> Tensor:
+def affinity_sums(z: Tensor | Iterable[Tensor], landmarks: Tensor, *, min_points: int) -> Tensor:
     """Return one client's sums of products of affinities, float64 (m, m).
 
     Args:
         z: (n, k), or blocks of it, float64.
         landmarks: (m, k), float64.
-        least: a landmark that is near to fewer of the client's vectors gets no sums.
+        min_points: a landmark that is near to fewer of the client's vectors gets no sums.
     """
     count = len(landmarks)
     products = torch.zeros(count, count, dtype=torch.float64)
@@ -89,7 +89,7 @@ def affinity_sums(z: Tensor | Iterable[Tensor], landmarks: Tensor, *, least: int
         each = affinities(part, landmarks)
         products += (each.mT @ each).cpu()
         behind += (each > 0).double().sum(0).cpu()
-    few = behind < least
+    few = behind < min_points
     return products.masked_fill(few[:, None] | few[None], 0)
 
 

@@ -259,8 +259,8 @@ class FedSimCLRKMeans(FedSimCLR):
         forms = {"sums": TensorForm((starts, clusters, width), torch.float64), "counts": count((starts, clusters))}
         priced = PRICES in server.model
         score = "value" if priced else "inertia"
-        least = -torch.inf if priced else 0
-        forms[score] = TensorForm((starts,), torch.float64, minimum=least, measured=False)
+        minimum = -torch.inf if priced else 0
+        forms[score] = TensorForm((starts,), torch.float64, minimum=minimum, measured=False)
         if priced:
             forms["products"] = count((starts, clusters, clusters))
         return MessageForm(forms, rule=partial(check_iteration, score=score, bounds=self.score_bounds(server, samples)))
@@ -319,10 +319,10 @@ class FedSimCLRKMeans(FedSimCLR):
 
     def sums(self, x: Tensor, tensors: Tensors) -> Tensors:
         """Return a client's part of one iteration: sums, counts and scores of its samples x (n, k)."""
-        least = self.settings.min_points
+        min_points = self.settings.min_points
         if PRICES not in tensors:
-            return cluster_sums(x, tensors[CENTRES], least=least)._asdict()
-        return soft_sums(x, tensors[CENTRES], tensors[PRICES], SOFTNESS, least=least)._asdict()
+            return cluster_sums(x, tensors[CENTRES], min_points=min_points)._asdict()
+        return soft_sums(x, tensors[CENTRES], tensors[PRICES], SOFTNESS, min_points=min_points)._asdict()
 
     def features(self, message: Message, client: Client) -> tuple[Tensor, Tensors | None]:
         """Return the features (n, d) of the client's samples under the fixed encoder, and the memory where it is new.

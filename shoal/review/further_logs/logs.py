@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from shoal.core.errors import ShoalError, brief
+from shoal.core.errors import ShoalError, short_text
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.checkpoint import load_manifest
 from shoal.engine.store.run_events import WARNING, Event
@@ -106,7 +106,7 @@ class FurtherLog:
         except Exception as error:  # whatever the package raises, training continues
             self._log = None
             with contextlib.suppress(ShoalError):  # a full disk takes no event
-                message = f"tracking.also: {self._name} does not have all of the run ({brief(error)})"
+                message = f"tracking.also: {self._name} does not have all of the run ({short_text(error)})"
                 self._run.event(INCOMPLETE, level=WARNING, message=message)
 
 

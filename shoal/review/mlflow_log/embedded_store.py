@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from shoal.core.errors import ShoalError, brief
+from shoal.core.errors import ShoalError, short_text
 from shoal.engine.settings import places
 from shoal.review.mlflow_log.moved_store import follow_move
 
@@ -84,7 +84,7 @@ def damage_of(store: Path) -> str | None:
                 return f"SQLite finds {found}"
     except sqlite3.Error as error:
         if error.sqlite_errorcode & 0xFF not in PASSING_ERRORS:
-            return f"SQLite cannot read it ({brief(error)})"
+            return f"SQLite cannot read it ({short_text(error)})"
     return None
 
 
@@ -153,7 +153,7 @@ def _locked(store: Path) -> Iterator[None]:
         store.mkdir(parents=True, exist_ok=True)
         file = (store / LOCK).open("a")
     except OSError as error:
-        raise TrackingStoreError(f"the MLflow store in {store} cannot be created: {brief(error)}") from error
+        raise TrackingStoreError(f"the MLflow store in {store} cannot be created: {short_text(error)}") from error
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -192,7 +192,7 @@ def _make(store: Path) -> None:
             opened.execute("pragma wal_checkpoint(truncate)")
         scratch.rename(store / FILE)
     except OSError as error:
-        raise TrackingStoreError(f"the MLflow store in {store} cannot be created: {brief(error)}") from error
+        raise TrackingStoreError(f"the MLflow store in {store} cannot be created: {short_text(error)}") from error
     finally:
         for end in ("", "-wal", "-shm", "-journal"):
             (store / f"{scratch.name}{end}").unlink(missing_ok=True)

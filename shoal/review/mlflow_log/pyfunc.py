@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 from mlflow.pyfunc.model import PythonModel
 
-from shoal.core.errors import brief
+from shoal.core.errors import short_text
 from shoal.core.records import record_to_json
 from shoal.core.seal import BrokenSeal, sealed, unsealed
 from shoal.data.prepared import DataSpec, open_prepared
@@ -139,7 +139,7 @@ def read_about(path: Path) -> dict[str, Any]:
     try:
         about = unsealed(json.loads(path.read_text()))
     except (BrokenSeal, ValueError, OSError) as error:
-        raise StoreError(f"{path} cannot be trusted: {brief(error)}; {REMEDY}") from None
+        raise StoreError(f"{path} cannot be trusted: {short_text(error)}; {REMEDY}") from None
     if not {"settings", "spec"} <= about.keys():
         raise StoreError(f"{path} does not describe a model: {REMEDY}")
     return about

@@ -6,7 +6,7 @@ import importlib.util
 import re
 from collections.abc import Iterator
 
-from shoal.core.errors import ShoalError, brief
+from shoal.core.errors import ShoalError, short_text
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
@@ -59,7 +59,7 @@ def is_no_answer(error: BaseException) -> bool:
 
 def reason_of(error: BaseException, settings: Settings) -> str:
     """Return what an error of MLflow says, in at most 200 characters and without the secrets of an address."""
-    return brief(Exception(masked(str(error) or type(error).__name__, settings.tracking.uri)))
+    return short_text(Exception(masked(str(error) or type(error).__name__, settings.tracking.uri)))
 
 
 def why_not_logged(error: BaseException, uri: str, settings: Settings) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
-from shoal.core.errors import ShoalError, brief
+from shoal.core.errors import ShoalError, short_text
 from shoal.engine.store.run_folder import RunFolder
 
 Made = TypeVar("Made")
@@ -28,7 +28,7 @@ def attempt(
     except raised:
         raise
     except Exception as error:  # of any kind: a view that fails must not stop the run
-        message = f"{what} left out: {type(error).__name__}: {brief(error)}"
+        message = f"{what} left out: {type(error).__name__}: {short_text(error)}"
         with contextlib.suppress(ShoalError):  # on a full disk no event can be written
             if all(event.message != message for event in run.events()):
                 run.event("not_shown", message=message)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from shoal.core.errors import DataError, brief
+from shoal.core.errors import DataError, short_text
 from shoal.data.image_decoding import Decoded, Unusable
 from shoal.data.image_kind import why_not_read
 from shoal.data.images import resized_pixels
@@ -55,7 +55,7 @@ def one_file(source: Path, name: str, intake: Intake) -> list[Path]:
     try:
         reason = why_not_read(source)
     except OSError as error:
-        raise DataError(f"{source} cannot be read: {brief(error)}") from error
+        raise DataError(f"{source} cannot be read: {short_text(error)}") from error
     if reason is not None:
         raise DataError(f"{source} is not a usable image ({reason}): the model was trained on the images of {name!r}")
     return [source]

@@ -221,12 +221,14 @@ def draw_graph(run: RunFolder, path: Path) -> Path:
     pulls = {}
     if len(table):
         pulls = table.groupby(["from", "to"]).size().to_dict()
-    most = max(pulls.values(), default=1)
+    max_pull = max(pulls.values(), default=1)
     figure = Figure(figsize=(5, 5), layout="constrained")
     axes = figure.subplots()
     for i, j in facts["edges"]:
         moved = pulls.get((i, j), 0) + pulls.get((j, i), 0)
-        axes.plot(*places[[i, j]].T, color="tab:blue" if moved else "lightgrey", linewidth=0.5 + 3 * moved / (2 * most))
+        axes.plot(
+            *places[[i, j]].T, color="tab:blue" if moved else "lightgrey", linewidth=0.5 + 3 * moved / (2 * max_pull)
+        )
     axes.scatter(places[:, 0], places[:, 1], s=260, color="white", edgecolor="black", zorder=2)
     for k, (x, y) in enumerate(places):
         axes.text(x, y, str(k), ha="center", va="center", zorder=3)

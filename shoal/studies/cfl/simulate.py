@@ -40,9 +40,9 @@ def noisy_gradients(settings: dict[str, Any], seed: int, folder: Path) -> dict[s
         gradients -= gradients.mean(0)
         noise = rng.standard_normal((len(truth), d))
         noise *= np.linalg.norm(gradients, axis=1)[truth, None] / np.linalg.norm(noise, axis=1, keepdims=True)
-        noisy_gradients = gradients[truth] + settings["noise"] * noise
-        noisy_gradients /= np.linalg.norm(noisy_gradients, axis=1, keepdims=True)
-        alpha = noisy_gradients @ noisy_gradients.T
+        with_noise = gradients[truth] + settings["noise"] * noise
+        with_noise /= np.linalg.norm(with_noise, axis=1, keepdims=True)
+        alpha = with_noise @ with_noise.T
         positive += separation_gap(alpha, truth) > 0
         right += correct(bipartition(alpha), truth)
     return {"gap_positive": positive / trials, "correct_bipartition": right / trials}

@@ -220,7 +220,7 @@ def by_landmarks(x: np.ndarray, clusters: int, rng: np.random.Generator) -> np.n
     count = min(landmark_count(LANDMARKS, clusters), len(x) // SAMPLES_PER_LANDMARK)
     landmarks = torch.from_numpy(kmeans(x, count, rng, starts=1).centres)
     z = torch.from_numpy(x)
-    projection = spectral_projection(affinity_sums(z, landmarks, least=1), clusters)
+    projection = spectral_projection(affinity_sums(z, landmarks, min_points=1), clusters)
     return kmeans(in_spectral_space(z, landmarks, projection).numpy(), clusters, rng, starts=STATE_STARTS).cluster
 
 

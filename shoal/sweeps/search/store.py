@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.core.errors import brief
+from shoal.core.errors import short_text
 from shoal.engine.settings import places
 from shoal.engine.store.codec import disk_error
 from shoal.sweeps.search.definition import SearchDefinition, SearchError
@@ -76,8 +76,8 @@ def open_store(definition: SearchDefinition) -> Iterator[SearchStore]:
         except Exception as error:  # whatever the database's driver raises
             release(storage)
             raise SearchError(
-                f"the database {path} of search {definition.name!r} cannot be used ({brief(error)}): restore it from "
-                "a copy, or remove the folder to start again, which uses the runs of the search again"
+                f"the database {path} of search {definition.name!r} cannot be used ({short_text(error)}): restore it "
+                "from a copy, or remove the folder to start again, which uses the runs of the search again"
             ) from error
         try:
             if stored is not None:

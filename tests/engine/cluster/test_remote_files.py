@@ -60,7 +60,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 class Elsewhere:
     """A worker in this process that is not told where the run's folder is."""
 
-    count = most = 1
+    count = 1
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
@@ -178,7 +178,7 @@ def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: 
     spoilt: list[Path] = []
 
     class Damaging:
-        count = most = 1
+        count = 1
 
         def call(self, request: RemoteRequest) -> Answer:
             answer = answer_from_json(request, work(request.to_json(), "cpu"))

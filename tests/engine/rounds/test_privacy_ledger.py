@@ -30,8 +30,8 @@ def test_epsilon_bounds_the_exact_one_closely(noise: float, rounds: int) -> None
         ledger.add([0], [10])
     spent = ledger.spent()
     assert spent.sent == pytest.approx(spent.mean)
-    least = exact(noise, rounds, 1e-5)
-    assert least <= spent.sent <= 1.15 * least
+    exact_epsilon = exact(noise, rounds, 1e-5)
+    assert exact_epsilon <= spent.sent <= 1.15 * exact_epsilon
 
 
 def test_many_clients_hide_each_other_in_the_mean() -> None:
@@ -57,11 +57,11 @@ def test_the_client_that_took_part_most_counts() -> None:
 def test_looking_ahead_spends_nothing() -> None:
     ledger = Ledger(1.0, 1e-5)
     assert ledger.spent() == Spent(0.0, 0.0)
-    ahead = ledger.after([0, 1], [5, 5]).spent()
+    foreseen = ledger.after([0, 1], [5, 5]).spent()
     assert ledger.spent() == Spent(0.0, 0.0)
     ledger.add([0, 1], [5, 5])
-    assert ledger.spent() == ahead
-    assert ledger.after([0, 1], [5, 5]).spent().sent > ahead.sent
+    assert ledger.spent() == foreseen
+    assert ledger.after([0, 1], [5, 5]).spent().sent > foreseen.sent
 
 
 def test_without_noise_everything_may_be_told() -> None:

@@ -61,7 +61,7 @@ def test_sums_of_all_clients_at_once_are_those_of_each_by_itself() -> None:
     centres = torch.from_numpy(np.random.default_rng(0).normal(2, 2, (4, 5, 10)))
     sums, counts, inertia = sums_by_client(x, centres, 2)
     for client in range(x.clients):
-        own = cluster_sums(x.samples_of(client), centres, least=2)
+        own = cluster_sums(x.samples_of(client), centres, min_points=2)
         torch.testing.assert_close(sums[client], own.sums)
         torch.testing.assert_close(counts[client], own.counts)
         torch.testing.assert_close(inertia[client], own.inertia)

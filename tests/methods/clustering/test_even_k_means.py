@@ -169,8 +169,8 @@ def test_the_nearest_lifted_centre_is_the_cheapest(seed):
 def test_a_cluster_in_which_a_client_has_little_is_not_told():
     x, centres, prices = unit(5, n=6)
     all_of_it = soft_sums(x, centres, prices, SOFTNESS)
-    least = float(all_of_it.counts.sort().values[0, 1])
-    told = soft_sums(x, centres, prices, SOFTNESS, least=least)
+    min_points = float(all_of_it.counts.sort().values[0, 1])
+    told = soft_sums(x, centres, prices, SOFTNESS, min_points=min_points)
     silent = int(all_of_it.counts.argmin())
     assert told.counts[0, silent] == 0
     assert not told.sums[0, silent].any()

@@ -69,7 +69,7 @@ def test_a_cluster_without_samples_stays():
 
 def test_sums_of_too_few_samples_are_not_told():
     x = torch.tensor([[0.0], [1.0], [9.0]])
-    found = cluster_sums(x, torch.tensor([[[0.0], [9.0]]]), least=2)
+    found = cluster_sums(x, torch.tensor([[[0.0], [9.0]]]), min_points=2)
     assert found.counts.tolist() == [[2, 0]]
     assert found.sums.flatten().tolist() == [1.0, 0.0]
     assert found.inertia.item() == 1

@@ -26,8 +26,8 @@ def start(shape: Shape) -> Mixture:
 @pytest.mark.parametrize("shape", SKLEARNS)
 def test_sums_of_clients_are_those_of_all_rows(shape: Shape) -> None:
     z, mixture = rows(), start(shape)
-    whole = expected_sums(z, mixture, mixture.means, shape, least=0)
-    parts = [expected_sums(part, mixture, mixture.means, shape, least=0) for part in z.split([30, 100, 70])]
+    whole = expected_sums(z, mixture, mixture.means, shape, min_points=0)
+    parts = [expected_sums(part, mixture, mixture.means, shape, min_points=0) for part in z.split([30, 100, 70])]
     for name, tensor in whole.items():
         assert torch.allclose(tensor, torch.stack([part[name] for part in parts]).sum(0)), name
 
@@ -45,7 +45,7 @@ def test_a_step_is_scikit_learns(shape: Shape) -> None:
     )
     with pytest.warns(UserWarning, match="did not converge"):
         theirs.fit(z.numpy())
-    after = maximised(expected_sums(z, before, before.means, shape, least=0), before.means, shape)
+    after = maximised(expected_sums(z, before, before.means, shape, min_points=0), before.means, shape)
     assert after.weights.numpy() == pytest.approx(theirs.weights_)
     assert after.means.numpy() == pytest.approx(theirs.means_)
     assert after.covariances.numpy() == pytest.approx(theirs.covariances_, rel=1e-5)
@@ -57,7 +57,7 @@ def test_a_step_is_scikit_learns(shape: Shape) -> None:
 def test_a_component_without_rows_keeps_its_mean() -> None:
     z = rows()
     centres = torch.tensor([[0.0, 0, 0], [2.0, 2, 2], [100.0, 0, 0]]).double()
-    found = maximised(expected_sums(z, None, centres, "full", least=2), centres, "full")
+    found = maximised(expected_sums(z, None, centres, "full", min_points=2), centres, "full")
     assert found.means[2].tolist() == [100.0, 0.0, 0.0]
     assert bool(torch.isfinite(found.log_density(z)).all())
 
@@ -65,7 +65,7 @@ def test_a_component_without_rows_keeps_its_mean() -> None:
 def test_sums_that_belong_to_no_rows_give_a_covariance_all_the_same() -> None:
     """A client may send anything within the form of its message."""
     z, before = rows(), start("full")
-    sums = expected_sums(z, before, before.means, "full", least=0)
+    sums = expected_sums(z, before, before.means, "full", min_points=0)
     sums["products"] = -sums["products"]
     found = maximised(sums, before.means, "full")
     assert float(torch.linalg.eigvalsh(found.covariances).min()) > 0
@@ -73,7 +73,7 @@ def test_sums_that_belong_to_no_rows_give_a_covariance_all_the_same() -> None:
 
 def test_evenness_draws_the_weights_together() -> None:
     z, before = rows(), start("full")
-    sums = expected_sums(z, before, before.means, "full", least=0)
+    sums = expected_sums(z, before, before.means, "full", min_points=0)
     free = maximised(sums, before.means, "full")
     even = maximised(sums, before.means, "full", evenness=1.0)
     assert even.weights.numpy() == pytest.approx((free.weights.numpy() + 0.5) / 2)

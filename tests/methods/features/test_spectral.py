@@ -77,8 +77,8 @@ def test_new_samples_are_assigned_as_those_of_the_clients(tmp_path: Path) -> Non
 def test_sums_of_clients_are_those_of_all_vectors() -> None:
     z = torch.randn(200, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     landmarks = z[:20] + 0.1
-    parts = [affinity_sums(part, landmarks, least=1) for part in z.split(70)]
-    whole = affinity_sums(z, landmarks, least=1)
+    parts = [affinity_sums(part, landmarks, min_points=1) for part in z.split(70)]
+    whole = affinity_sums(z, landmarks, min_points=1)
     assert torch.allclose(sum(parts), whole)
     assert float(whole.sum()) == pytest.approx(200)
 
@@ -94,7 +94,7 @@ def test_affinities_fall_with_the_distance_to_the_nearest_landmarks() -> None:
 def test_a_landmark_near_to_few_vectors_of_a_client_gets_no_sums() -> None:
     landmarks = torch.arange(12, dtype=torch.float64)[:, None]
     z = torch.tensor([[0.0], [0.1], [11.0]], dtype=torch.float64)
-    products = affinity_sums(z, landmarks, least=2)
+    products = affinity_sums(z, landmarks, min_points=2)
     assert (products[:5, :5] > 0).all()
     assert not products[5:].any()
     assert not products[:, 5:].any()
@@ -104,7 +104,7 @@ def test_landmarks_that_are_tied_lie_at_one_place() -> None:
     """Two groups of landmarks without ties between them: each becomes a point, at a right angle to the other."""
     z = torch.cat([torch.linspace(0, 1, 50), torch.linspace(9, 10, 50)]).double()[:, None]
     landmarks = z[::5]
-    projection = spectral_projection(affinity_sums(z, landmarks, least=1), 2)
+    projection = spectral_projection(affinity_sums(z, landmarks, min_points=1), 2)
     places = in_spectral_space(z, landmarks, projection)
     cosines = places @ places.T
     assert torch.allclose(cosines[:50, :50], torch.ones(50, 50, dtype=torch.float64))

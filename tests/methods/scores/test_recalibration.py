@@ -98,8 +98,8 @@ def test_the_size_of_a_pass_does_not_matter(world, one_class_each):
 def test_one_pass_finds_what_a_pass_for_each_layer_finds(world, one_class_each, monkeypatch, encoder):
     context = world.method("fedcc").context
     found = []
-    for most in (1 << 40, 0):
-        monkeypatch.setattr(batch_statistics, "MOST_BYTES", {"cpu": most})
+    for max_bytes in (1 << 40, 0):
+        monkeypatch.setattr(batch_statistics, "MOST_BYTES", {"cpu": max_bytes})
         network = Counted(build(encoder))
         found.append(recalibrate(network, one_class_each, judge(world, 64, batch=9), context))
         found.append(network.seen)

@@ -110,14 +110,14 @@ def test_the_network_travels_once_and_then_centres_alone(world, method):
 def test_small_clusters_of_a_client_are_not_told(world):
     """A client of nine samples, of which one is of another class than the rest."""
     told = {}
-    for least in (1, 2):
-        method = world.method("fedsimclr_kmeans", rounds=14, epochs=4, min_points=least, **PLAIN)
+    for min_points in (1, 2):
+        method = world.method("fedsimclr_kmeans", rounds=14, epochs=4, min_points=min_points, **PLAIN)
         states, _, _ = carried_out(world, method, 6)
         own = torch.tensor([0, 4, 8, 12, 16, 20, 24, 28, 1])
         client = replace(world.client(0, 4), train=world.samples(own))
         starting = method.client_update(method.broadcast(states[3], 9), client)
         moving = method.client_update(method.broadcast(states[-1], 9), client)
-        told[least] = (starting.message.tensors["counts"], moving.message.tensors["counts"][0])
+        told[min_points] = (starting.message.tensors["counts"], moving.message.tensors["counts"][0])
     assert sorted(told[1][1].tolist()) == [0, 0, 1, 8]
     assert sorted(told[2][1].tolist()) == [0, 0, 0, 8]
     assert 1 in told[1][0]
@@ -283,12 +283,12 @@ def test_what_starts_cost_lies_within_bounds_that_the_centres_give(world, evenne
         else:
             sums = cluster_sums(x, centres)._asdict()
         assert fault(Message(sums), form) is None
-        least, most = method.score_bounds(server, 20)
-        for wrong in (least - 0.01, most + 0.01):
+        lower, upper = method.score_bounds(server, 20)
+        for wrong in (lower - 0.01, upper + 0.01):
             changed = sums[score].clone()
             changed[3] = wrong[3]
             assert f"'{score}' holds" in (fault(Message({**sums, score: changed}), form) or "")
-            assert wrong[3] < 0 <= least[3] or "for start 3" in fault(Message({**sums, score: changed}), form)
+            assert wrong[3] < 0 <= lower[3] or "for start 3" in fault(Message({**sums, score: changed}), form)
         longer = {**sums, "sums": sums["sums"] + 2 * sums["counts"].sum()}
         assert "a sum longer than its count" in (fault(Message(longer), form) or "")
 

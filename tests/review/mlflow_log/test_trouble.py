@@ -12,7 +12,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from shoal.core.errors import brief
+from shoal.core.errors import short_text
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.run_events import Event
 from shoal.lifecycle.driving import drive
@@ -72,8 +72,8 @@ def test_reasons_are_told_apart(small: Make, error: Exception, kind: str, words:
 
 def test_a_password_is_masked_before_a_long_reason_is_cut(small: Make) -> None:
     error = MlflowException(f"{'x' * 180} http://me:Tr0ub4dor@host/mlflow did not answer")
-    assert len(brief(error)) == 200
-    assert "Tr0u" in brief(error), "the cut goes through the address"
+    assert len(short_text(error)) == 200
+    assert "Tr0u" in short_text(error), "the cut goes through the address"
     assert "Tr0u" not in reason_of(error, small())
 
 
