@@ -36,22 +36,22 @@ def go_on(run: RunFolder, call: Any = None, observers: Any = (), slots: int = 1)
 
 def stopped(settings: Any, event: str, round: int, call: Any = None) -> RunFolder:
     """A run interrupted at an event of a round."""
-    return stopped_where(settings, lambda entry, seen: entry.kind == event and entry.round == round, call)
+    return stopped_where(settings, lambda entry, number: entry.kind == event and entry.round == round, call)
 
 
 def stopped_at(settings: Any, count: int, call: Any = None) -> RunFolder:
     """A run interrupted at its event of that number, counted from 1."""
-    return stopped_where(settings, lambda entry, seen: seen == count, call)
+    return stopped_where(settings, lambda entry, number: number == count, call)
 
 
 def stopped_where(settings: Any, stop: Callable[[dict[str, Any], int], bool], call: Any = None) -> RunFolder:
     """A run interrupted at the first event of which `stop(event, its number)` holds."""
-    seen = 0
+    number = 0
 
     def watch(entry: Event) -> None:
-        nonlocal seen
-        seen += 1
-        if stop(entry, seen):
+        nonlocal number
+        number += 1
+        if stop(entry, number):
             raise KeyboardInterrupt
 
     run = new_run(settings)

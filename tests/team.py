@@ -44,10 +44,10 @@ def postgres_programs() -> Path:
     return folders[-1]
 
 
-def eventually(look: Callable[[], Any], what: str, every: float = 0.3) -> Any:
+def eventually(condition: Callable[[], Any], what: str, every: float = 0.3) -> Any:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        if found := look():
+        if found := condition():
             return found
         time.sleep(every)
     raise AssertionError(f"{what}: not within {PATIENCE} s")

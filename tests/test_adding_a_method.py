@@ -40,14 +40,14 @@ def test_the_example_passes_every_test_of_methods(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    seen = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", "from shoal.methods.registry import METHODS; print(METHODS['fedproxsimclr'])"],
         cwd=clone,
         env=env | {"PYTHONPATH": str(clone)},
         capture_output=True,
         text=True,
     )
-    assert "shoal.methods.ssd.fedproxsimclr.FedProxSimCLR" in seen.stdout, seen.stderr
+    assert "shoal.methods.ssd.fedproxsimclr.FedProxSimCLR" in process.stdout, process.stderr
     passed = re.search(r"^(\d+) passed", done.stdout, re.MULTILINE)
     assert passed is not None
     assert int(passed[1]) > 20

@@ -107,12 +107,12 @@ def test_every_pin_can_be_installed_on_the_first_python_of_the_project() -> None
     pinned = {name.lower().replace("_", "-") for name in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
     required_version = re.search(r'requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
     assert required_version is not None
-    seen, refuse = 0, {}
+    count, refuse = 0, {}
     for package in metadata.distributions():
         name, wanted = package.metadata["Name"].lower().replace("_", "-"), package.metadata.get("Requires-Python")
         if name in pinned and wanted:
-            seen += 1
+            count += 1
             if f"{required_version[1]}.0" not in SpecifierSet(wanted):
                 refuse[name] = wanted
-    assert seen > 100
+    assert count > 100
     assert not refuse

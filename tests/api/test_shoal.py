@@ -108,17 +108,17 @@ def test_new_images_and_arrays_get_the_same_clusters(place: Path, found: shoal.R
 
 
 def test_embeddings_are_what_distances_are_taken_in(place: Path, found: shoal.Run) -> None:
-    plain, columns, lists = (found.predict(place / "new", embedding=how) for how in ("none", "columns", "list"))
+    table, columns, lists = (found.predict(place / "new", embedding=how) for how in ("none", "columns", "list"))
     names = [name for name in columns if name.startswith("embedding_")]
     assert names == [f"embedding_{place}" for place in range(144)]
-    pd.testing.assert_frame_equal(columns.drop(columns=names), plain)
+    pd.testing.assert_frame_equal(columns.drop(columns=names), table)
     h = columns[names].to_numpy()
     np.testing.assert_array_equal(np.stack(lists["embedding"].to_list()), h)
     from safetensors.numpy import load_file
 
     centres = load_file(found.path / "centres.safetensors")["centres"]
-    distance = np.linalg.norm(h - centres[plain["cluster"]], axis=1)
-    np.testing.assert_allclose(distance, plain["distance"], rtol=1e-4)
+    distance = np.linalg.norm(h - centres[table["cluster"]], axis=1)
+    np.testing.assert_allclose(distance, table["distance"], rtol=1e-4)
     with pytest.raises(shoal.ShoalError, match="expected one of none, columns, list"):
         found.predict(place / "new", embedding="yes")
 
@@ -139,9 +139,9 @@ def test_the_command_line_writes_the_same_embeddings(place: Path, found: shoal.R
 
 
 def test_a_cluster_is_explained(found: shoal.Run) -> None:
-    of = found.explain(1)
-    assert of.clients["samples"].sum() == (found.clusters["cluster"] == 1).sum()
-    assert set(of.shown["file"]) <= set(found.clusters["file"])
+    cluster = found.explain(1)
+    assert cluster.clients["samples"].sum() == (found.clusters["cluster"] == 1).sum()
+    assert set(cluster.shown["file"]) <= set(found.clusters["file"])
 
 
 def test_runs_are_listed_and_compared(found: shoal.Run) -> None:

@@ -34,13 +34,13 @@ def test_the_budget_alone_and_together_is_the_same() -> None:
     plan = demonstration.planned(3)
     assert {settings.seed for settings in plan.values()} == {3}
     for clients in demonstration.CLIENT_WORDS:
-        alone, together = plan[clients, "alone"], plan[clients, "together"]
-        assert alone.method.name == "single"
-        assert (alone.rounds, alone.local.epochs, alone.local.batch) == (20, 5, 64)
+        single_settings, together = plan[clients, "alone"], plan[clients, "together"]
+        assert single_settings.method.name == "single"
+        assert (single_settings.rounds, single_settings.local.epochs, single_settings.local.batch) == (20, 5, 64)
         # The rounds in which federated K-means finds the clusters take no step.
         trained = together.rounds - getattr(together.method, "kmeans_rounds", 0)
         assert (trained, together.local.epochs, together.local.batch) == (20, 5, 64)
-        assert alone.partition == together.partition
+        assert single_settings.partition == together.partition
     assert plan["alike", "together"].partition.kind == "iid"
     assert plan["unlike", "together"].partition.kind == "dirichlet"
 
@@ -93,11 +93,13 @@ def test_it_says_whether_nobody_alone_finds_as_much(home: Path) -> None:
     def result(acc: float, **more: float) -> Any:
         return SimpleNamespace(metrics={"acc": acc, **more})
 
-    alone = demonstration.DemoRun("alike", "alone", "single", result(0.8, acc_max=0.85))
-    ahead, level = (demonstration.DemoRun("alike", "together", "fedcc", result(acc)) for acc in (0.86, 0.85))
-    said = demonstration.against_the_best_alone([alone, ahead], "alike")
+    single_run = demonstration.DemoRun("alike", "alone", "single", result(0.8, acc_max=0.85))
+    better_run, equal_run = (demonstration.DemoRun("alike", "together", "fedcc", result(acc)) for acc in (0.86, 0.85))
+    said = demonstration.against_the_best_alone([single_run, better_run], "alike")
     assert said.endswith("find more than any of them alone: 0.860 together, 0.850 the best alone.")
-    assert "no more than the best of them alone" in demonstration.against_the_best_alone([alone, level], "alike")
+    assert "no more than the best of them alone" in demonstration.against_the_best_alone(
+        [single_run, equal_run], "alike"
+    )
 
 
 def test_seeds_that_are_measured_are_not_run_again(home: Path) -> None:

@@ -87,7 +87,7 @@ def replace(folder: Path, content: dict[str, str]) -> None:
 
 
 def test_a_kill_at_any_step_leaves_the_old_folder_or_the_new_one(tmp_path: Path, system: str) -> None:
-    seen = set()
+    contents = set()
     for number in range(1000):
         folder = tmp_path / str(number) / "set"
         folder.mkdir(parents=True)
@@ -96,11 +96,11 @@ def test_a_kill_at_any_step_leaves_the_old_folder_or_the_new_one(tmp_path: Path,
             break
         restore(folder)
         assert content_of(folder) in (OLD, NEW), f"killed at step {number}"
-        seen.add("old" if content_of(folder) == OLD else "new")
+        contents.add("old" if content_of(folder) == OLD else "new")
         replace(folder, {"again": "works"})
         assert content_of(folder) == {"again": "works"}
     assert number > 20
-    assert seen == {"old", "new"}
+    assert contents == {"old", "new"}
     assert content_of(folder) == NEW
     assert [path.name for path in folder.parent.iterdir()] == ["set"]
 

@@ -27,9 +27,9 @@ def values(prepared: Prepared, part: str) -> list[int]:
     return [int(each) for each in x[:, 0, 0, 0]]
 
 
-def labels(path: Path, folder: Path, of: dict[int, str]) -> Path:
+def labels(path: Path, folder: Path, label_of: dict[int, str]) -> Path:
     files = sorted(folder.rglob("*.png"))
-    rows = [f"{f.relative_to(folder).as_posix()},{of[int(f.stem)]}" for f in files if int(f.stem) in of]
+    rows = [f"{f.relative_to(folder).as_posix()},{label_of[int(f.stem)]}" for f in files if int(f.stem) in label_of]
     path.write_text("\n".join(["file,label", *rows]))
     return path
 

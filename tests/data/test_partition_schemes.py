@@ -313,10 +313,10 @@ def test_functions_check_for_themselves():
 @PROPERTY
 @given(schemes(), st.integers(0, 50))
 def test_a_stratified_split_holds_out_its_part_of_every_label(mixed, scheme, seed):
-    plain = make_partition(scheme, mixed, seed=seed)
+    reference = make_partition(scheme, mixed, seed=seed)
     partition = make_partition(replace(scheme, stratified=True), mixed, seed=seed)
-    assert np.array_equal(partition.sample, plain.sample)
-    assert partition.counts().tolist() == plain.counts().tolist()
+    assert np.array_equal(partition.sample, reference.sample)
+    assert partition.counts().tolist() == reference.counts().tolist()
     for client in range(partition.clients):
         validation, rest = (mixed.train_y[partition.samples_of(client, validation=v)] for v in (True, False))
         part = len(validation) / (len(validation) + len(rest))

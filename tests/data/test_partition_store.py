@@ -121,8 +121,8 @@ def test_pooled_keeps_samples_and_transformations(saved):
     assert pooled.clients == 1
     assert pooled.counts().tolist() == [partition.counts().sum()]
     assert sorted(pooled.sample) == sorted(partition.sample)
-    of = dict(zip(partition.sample, partition.transformation, strict=True))
-    assert all(of[s] == t for s, t in zip(pooled.sample, pooled.transformation, strict=True))
+    transformation_of = dict(zip(partition.sample, partition.transformation, strict=True))
+    assert all(transformation_of[s] == t for s, t in zip(pooled.sample, pooled.transformation, strict=True))
 
 
 def test_descriptions():

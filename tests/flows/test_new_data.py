@@ -84,14 +84,14 @@ def test_a_fingerprint_tells_names_sizes_times_and_the_pointer(home: Path) -> No
     assert fingerprint(folder) == ""
     folder.mkdir()
     assert fingerprint(folder) == ""
-    seen = {fingerprint(folder)}
+    fingerprints = {fingerprint(folder)}
     (folder / "a").write_text("1")
-    seen.add(fingerprint(folder))
-    assert fingerprint(folder) in seen
+    fingerprints.add(fingerprint(folder))
+    assert fingerprint(folder) in fingerprints
     (folder / "a").write_text("12")
-    seen.add(fingerprint(folder))
+    fingerprints.add(fingerprint(folder))
     (folder / "a").rename(folder / "b")
-    seen.add(fingerprint(folder))
+    fingerprints.add(fingerprint(folder))
     (home / "incoming.dvc").write_text("x")
-    seen.add(fingerprint(folder))
-    assert len(seen) == 5
+    fingerprints.add(fingerprint(folder))
+    assert len(fingerprints) == 5

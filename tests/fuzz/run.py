@@ -75,7 +75,7 @@ def unfit(error: BaseException, named: str) -> str | None:
     return None
 
 
-def look(opened: Opened, data: bytes) -> tuple[bool, str | None]:
+def outcome_of(opened: Opened, data: bytes) -> tuple[bool, str | None]:
     """Whether one input was refused, and what is wrong with how; None where nothing is."""
     try:
         opened.read(data)
@@ -104,14 +104,14 @@ def fuzz(reader: str, seed: int, first: int, count: int, at: int | None = None) 
         warnings.simplefilter("ignore")
         opened = READERS[reader](Path(folder))
         for whole in opened.seeds:
-            assert look(opened, whole)[1] is None, (reader, look(opened, whole))
+            assert outcome_of(opened, whole)[1] is None, (reader, outcome_of(opened, whole))
         for number in range(first, first + count):
             if at is not None:
                 os.pwrite(at, b"%20d" % number, 0)
             data = input_of(opened, reader, seed, number)
             began = time.perf_counter()
             signal.alarm(PATIENCE)
-            error, wrong = look(opened, data)
+            error, wrong = outcome_of(opened, data)
             signal.alarm(0)
             found.slowest = max(found.slowest, time.perf_counter() - began)
             found.inputs += 1

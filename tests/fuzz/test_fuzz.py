@@ -6,7 +6,7 @@ import pytest
 
 from shoal.core.errors import DataError
 from tests.fuzz.readers import READERS
-from tests.fuzz.run import Opened, fuzz, look, unfit
+from tests.fuzz.run import Opened, fuzz, outcome_of, unfit
 
 INPUTS = 100
 
@@ -33,7 +33,7 @@ def test_what_counts_as_a_sentence(error: Exception, said: str | None) -> None:
     def read(data: bytes) -> None:
         raise error
 
-    refused, wrong = look(Opened([], read, r"x\.csv"), b"")
+    refused, wrong = outcome_of(Opened([], read, r"x\.csv"), b"")
     assert refused
     assert wrong is None if said is None else said in str(wrong)
     assert unfit(DataError("y.csv"), r"x\.csv") is not None

@@ -49,9 +49,9 @@ def test_the_run_has_the_number_and_its_lineage_says_how_it_was_chosen(home: Pat
     assert first.kind == "clusters_chosen"
     assert "3 clusters, of 2 to 6: most stable" in first.message
     assert run.figures / "cluster-number.png" in draw_figures(run)
-    plain = on_points(small, model={"clusters": 3})
-    assert run.settings().digest() == plain.digest(), "as if it had been set"
-    for asked in (plain, settings):
+    expected_settings = on_points(small, model={"clusters": 3})
+    assert run.settings().digest() == expected_settings.digest(), "as if it had been set"
+    for asked in (expected_settings, settings):
         like = find_like(asked)
         assert like is not None
         assert like.path == run.path

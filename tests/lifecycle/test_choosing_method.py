@@ -82,8 +82,8 @@ def test_images_are_compared_in_both_spaces(home: Path) -> None:
     assert chosen is not None
     assert 0 < chosen.facts.pixels < 1
     assert 0 < chosen.facts.features < 1
-    ahead = chosen.facts.pixels > chosen.facts.features + 0.1
-    assert run.settings().model.encoder == ("pixels" if ahead else "efficientnet-lite0")
+    pixels_win = chosen.facts.pixels > chosen.facts.features + 0.1
+    assert run.settings().model.encoder == ("pixels" if pixels_win else "efficientnet-lite0")
 
 
 def test_without_the_encoder_pixels_are_clustered_and_the_reason_says_so(home: Path, monkeypatch: Any) -> None:

@@ -142,22 +142,22 @@ def test_only_batches_with_new_images_are_embedded(
     write_clients(home / "pictures", ("south",))
     new = write_labels(home, [path for path in (home / "pictures").rglob("*.png") if not in_set(home, path, images)])
     grown = add_folder(home / "pictures", "mine", places.store(), labels=new, append=True, test=0.2)
-    seen: list[int] = []
+    batch_sizes: list[int] = []
     monkeypatch.setattr(
-        embedding, "encode_images", lambda network, pixels: seen.append(len(pixels)) or by_batch(0, pixels)
+        embedding, "encode_images", lambda network, pixels: batch_sizes.append(len(pixels)) or by_batch(0, pixels)
     )
     made = embed("mine", ENCODER, "made")
     added = grown.manifest.train + grown.manifest.test - images.manifest.train - images.manifest.test
-    assert added <= sum(seen) < added + 2 * embedding.BATCH, "one client of the old ones has grown, in two parts"
+    assert added <= sum(batch_sizes) < added + 2 * embedding.BATCH, "one client of the old ones has grown, in two parts"
     assert f"{images.manifest.train + images.manifest.test} have the vectors that they had" in made.message
     whole = embed("mine", ENCODER, "whole").prepared
     assert made.prepared.manifest.digest == whole.manifest.digest
     assert made.prepared.manifest.extra["versions"] == [
         {"digest": first.manifest.digest, "train": images.manifest.train, "test": images.manifest.test}
     ]
-    forced = len(seen)
+    forced = len(batch_sizes)
     embed("mine", ENCODER, "made", force=True)
-    assert sum(seen[forced:]) == grown.manifest.train + grown.manifest.test
+    assert sum(batch_sizes[forced:]) == grown.manifest.train + grown.manifest.test
 
 
 def by_batch(network: Any, pixels: np.ndarray) -> np.ndarray:

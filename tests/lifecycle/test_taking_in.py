@@ -143,9 +143,9 @@ def test_single_bad_files_are_left_out_and_told_once(home: Path, small: Make) ->
 
     grey = np.full((12, 12), 20, np.uint8)
     (north / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
-    alone = take_in(settings, NIGHT)  # the only new file: of its client, and of the night
-    assert (alone.new, digest()) == (0, before)
-    assert [each.split(":")[0] for each in alone.left_out] == ["north/broken.png"]
+    one_file = take_in(settings, NIGHT)  # the only new file: of its client, and of the night
+    assert (one_file.new, digest()) == (0, before)
+    assert [each.split(":")[0] for each in one_file.left_out] == ["north/broken.png"]
 
     put("small.png", grey[:9, :9])
     put("red.png", np.full((12, 12, 3), (200, 0, 0), np.uint8))

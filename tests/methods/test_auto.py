@@ -98,9 +98,13 @@ def test_a_batch_is_a_share_of_the_clients_data() -> None:
 
 def test_named_settings_win_and_the_others_follow_from_the_choice() -> None:
     settings = make_settings({"method": {"sphere": True}, "model": {"clusters": 4}, "rounds": 7, "local": {"batch": 8}})
-    plain = settings.with_method(rule_for(IMAGES).settings)
-    assert (plain.method.name, plain.method.sphere, plain.rounds) == ("fedkmeans", True, 7)
-    assert (plain.model.encoder, plain.model.clusters, plain.local.batch) == ("efficientnet-lite0", 4, 8)
+    image_settings = settings.with_method(rule_for(IMAGES).settings)
+    assert (image_settings.method.name, image_settings.method.sphere, image_settings.rounds) == ("fedkmeans", True, 7)
+    assert (image_settings.model.encoder, image_settings.model.clusters, image_settings.local.batch) == (
+        "efficientnet-lite0",
+        4,
+        8,
+    )
 
 
 def test_a_setting_of_another_method_is_refused_by_name() -> None:

@@ -232,9 +232,11 @@ def test_predictions_fit_together(world, name):
         assert found.soft.shape == (10, 0)
         assert found.cluster.tolist() == [-1] * 10
     # A sample's answer does not depend on its company.
-    alone = [predict(x[i : i + 1]) for i in range(10)]
-    torch.testing.assert_close(torch.cat([each.soft for each in alone]), found.soft, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(torch.cat([each.embedding for each in alone]), found.embedding, rtol=1e-4, atol=1e-4)
+    predictions = [predict(x[i : i + 1]) for i in range(10)]
+    torch.testing.assert_close(torch.cat([each.soft for each in predictions]), found.soft, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        torch.cat([each.embedding for each in predictions]), found.embedding, rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("name", those(lambda kind: not has_model(kind)))

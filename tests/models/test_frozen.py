@@ -33,13 +33,13 @@ def test_features_of_middle_layers_follow_those_of_the_last() -> None:
     assert features.shape == (2, 2048)
     assert encoder.layer_widths == layer_widths_of("efficientnet-lite0-layers") == (1280, 768)
     assert torch.equal(features[:, :1280], frozen_encoder(NAME)(x))
-    seen = []
+    outputs = []
     for block in (encoder.network.layers[10], encoder.network.layers[13], encoder.network.layers[17]):
-        block.register_forward_hook(lambda _, __, output: seen.append(output))
+        block.register_forward_hook(lambda _, __, output: outputs.append(output))
     encoder(x)
-    assert [output.shape[1] for output in seen] == [80, 112, 192], "the last blocks of the fourth to the sixth stage"
-    means = torch.cat([output.flatten(2).mean(2) for output in seen], 1)
-    deviations = torch.cat([output.flatten(2).var(2, correction=0).sqrt() for output in seen], 1)
+    assert [output.shape[1] for output in outputs] == [80, 112, 192], "the last blocks of the fourth to the sixth stage"
+    means = torch.cat([output.flatten(2).mean(2) for output in outputs], 1)
+    deviations = torch.cat([output.flatten(2).var(2, correction=0).sqrt() for output in outputs], 1)
     torch.testing.assert_close(features[:, 1280:], torch.cat([means, deviations], 1), rtol=1e-4, atol=1e-5)
 
 

@@ -43,9 +43,9 @@ def test_a_text_is_predicted_as_if_it_were_alone() -> None:
     network = model()
     scores, truth = network(TEXTS)
     rows = sorted(map(tuple, torch.cat((truth[:, None], scores), 1).tolist()))
-    alone = []
+    single_rows = []
     for text in TEXTS:
         own = text[text != 0][None]
         one = network(own)
-        alone += map(tuple, torch.cat((one.truth[:, None], one.scores), 1).tolist())
-    torch.testing.assert_close(torch.tensor(rows), torch.tensor(sorted(alone)), atol=1e-6, rtol=0)
+        single_rows += map(tuple, torch.cat((one.truth[:, None], one.scores), 1).tolist())
+    torch.testing.assert_close(torch.tensor(rows), torch.tensor(sorted(single_rows)), atol=1e-6, rtol=0)

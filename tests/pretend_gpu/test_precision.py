@@ -123,7 +123,7 @@ def test_methods_train_there_in_bf16(name: str, tmp_path: Path, monkeypatch: pyt
     more = Counter(twice.training.waits)
     more.subtract(once.training.waits)
     assert not {key: n for key, n in more.items() if n and not any(part in key[1] for part in BY_WHO_IS_FIRST)}
-    plain = straight(settings_of(name))
-    here, there = (each.table("clients")["loss"].dropna().to_numpy() for each in (plain, run))
+    reference = straight(settings_of(name))
+    here, there = (each.table("clients")["loss"].dropna().to_numpy() for each in (reference, run))
     assert there[0] == pytest.approx(here[0], rel=0.05)
     assert there[0] != here[0]

@@ -34,9 +34,9 @@ def test_together_is_one_by_one(name: str, precision: str) -> None:
     case = Case(name, name, "tiny-conv", (1, 8, 8), 3, 16, 1, 8)
     method, cohort = world(case, DEVICE, precision)
     for round in (1, 2):
-        alone = [method.client_update(*exchange) for exchange in cohort]
+        one_by_one = [method.client_update(*exchange) for exchange in cohort]
         together = method.cohort_update(cohort)
-        for one, other in zip(alone, together, strict=True):
+        for one, other in zip(one_by_one, together, strict=True):
             assert isinstance(other, Update), other
             assert one.metrics == pytest.approx(other.metrics, rel=0.1 if precision == "bf16" else 2e-3, abs=0.02)
             if precision == "fp32":
@@ -44,5 +44,5 @@ def test_together_is_one_by_one(name: str, precision: str) -> None:
                 assert apart < 1e-3
         cohort = [
             (message, Client(c.id, c.train, c.validation, update.memory or {}, (), Streams(0, round + 1, c.id)))
-            for (message, c), update in zip(cohort, alone, strict=True)
+            for (message, c), update in zip(cohort, one_by_one, strict=True)
         ]

@@ -35,10 +35,10 @@ TINY: dict[str, Any] = {
 }
 
 
-def eventually(look: Callable[[], Any], what: str, every: float = 0.5) -> Any:
+def eventually(condition: Callable[[], Any], what: str, every: float = 0.5) -> Any:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        found = look()
+        found = condition()
         if found:
             return found
         time.sleep(every)

@@ -234,12 +234,12 @@ def test_a_claim_whose_cells_no_scale_runs_is_refused() -> None:
 def test_the_terminal_shows_verdict_interval_and_what_could_be_seen(capsys: pytest.CaptureFixture[str]) -> None:
     toy = study(looked_for={"acc": 0.5})
     claim = toy.claims[0]
-    seen = check(toy, "cpu", claim, [row("a", ONE), row("b", [9.0, 10.1, 10.9, 12.0])])
+    checked = check(toy, "cpu", claim, [row("a", ONE), row("b", [9.0, 10.1, 10.9, 12.0])])
     unseen = check(toy, "cpu", claim, [row("a", ONE), row("b", [9.0, 12.1, 11.5, 13.0])])
     absent = check(toy, "cpu", claim, [])
     bound = study(claim={"claim": "a is above 8", "right": 8})
     above = check(bound, "cpu", bound.claims[0], [row("a", ONE)])
-    show_study(StudyResult("toy", "cpu", "", False, (), (seen, unseen, absent, above), (), ""))
+    show_study(StudyResult("toy", "cpu", "", False, (), (checked, unseen, absent, above), (), ""))
     shown = " ".join(capsys.readouterr().out.split())
     assert "reproduced a is above b (+1.00 [+0.87, +1.13], true on 4 of 4 seeds)" in shown
     assert "undecided a is above b (+0.1 [-1.3, +1.5], true on 2 of 4 seeds; sees 1.9; looks for 0.5)" in shown

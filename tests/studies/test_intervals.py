@@ -32,8 +32,8 @@ def test_intervals_hold_the_true_difference_in_95_of_100_draws(seeds: int) -> No
 def test_the_visible_difference_is_seen_in_80_of_100_draws(seeds: int) -> None:
     effect = visible_difference(seeds, 1.0)
     found = [interval_of(list(differences)) for differences in pairs(seeds, effect)]
-    seen = np.mean([one.low > 0 or one.high < 0 for one in found if one.low is not None and one.high is not None])
-    assert seen == pytest.approx(0.80, abs=0.02), "three standard errors are 0.019"
+    power = np.mean([one.low > 0 or one.high < 0 for one in found if one.low is not None and one.high is not None])
+    assert power == pytest.approx(0.80, abs=0.02), "three standard errors are 0.019"
 
 
 def test_intervals_are_those_of_the_paired_t_test() -> None:

@@ -421,8 +421,8 @@ def test_metrics_stand_across_where_there_are_more_of_them_than_columns() -> Non
     rows += [table_row(row, column, "mean_norm", 3.0, std=0.0001) for row, column in there]
     head, body = values_cells(study, "cpu", rows)
     assert head == ["", "max_norm", "mean_norm", "split", "seeds"]
-    alone, lines = values_cells(study, "cpu", [row for row in rows if row.column_key == "one"])
-    assert alone == ["ONE", *head[1:]]
+    header, lines = values_cells(study, "cpu", [row for row in rows if row.column_key == "one"])
+    assert header == ["ONE", *head[1:]]
     assert [line[0] for line in lines] == ["Apart", "Close"]
     cells = ["2.000 ± 0.100", "3.000", "2.000 ± 0.100", "3"]
     assert body == [["ONE: Apart", *cells], ["ONE: Close", *cells], ["TWO: Apart", *cells]]

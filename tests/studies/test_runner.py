@@ -316,9 +316,9 @@ def test_runs_side_by_side_are_the_same_runs(home, known, monkeypatch, capfd):
     assert told.err.count(": failed") == 2
     assert {(run.row, run.seed) for run in together.failed} == {("wild", 0), ("wild", 1)}
     shutil.rmtree(home / "runs")
-    alone = run_study("toy", "cpu", rows=["fedcc"])
+    one_row = run_study("toy", "cpu", rows=["fedcc"])
     ended = [row.values for row in together.rows if row.row == "FedCC"]
-    assert ended == [row.values for row in alone.rows]
+    assert ended == [row.values for row in one_row.rows]
     assert len(ended[0]) == 2
 
 
@@ -330,7 +330,7 @@ def test_rows_that_a_scale_skips_are_refused_by_themselves():
 
 
 def test_a_run_that_diverges_has_no_number_and_the_others_have(home, known, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(kept, "require_clean_code", lambda *of: None)
+    monkeypatch.setattr(kept, "require_clean_code", lambda *arguments: None)
     settings = {"rounds": 1, "tracking": {"mlflow": False}, "data": {"name": "digits", "limit": 200}}
     settings |= {"local": {"epochs": 1}, "partition": {"kind": "iid", "clients": 2}, "model": {"encoder": "tiny-conv"}}
     study = toy(
@@ -354,8 +354,8 @@ def test_a_run_that_diverges_has_no_number_and_the_others_have(home, known, tmp_
     page = "\n".join(study_parts(study, "cpu", load_kept("toy", "cpu", tmp_path), tmp_path))
     assert "Runs that failed and have no number: Wild steps, seeds 0, 1 (round 1: 0 of 2 clients succeeded" in page
 
-    alone = toy(metrics=["acc"], settings=settings, rows={"wild": study.rows["wild"].model_dump()})
-    known(alone)
+    one_metric = toy(metrics=["acc"], settings=settings, rows={"wild": study.rows["wild"].model_dump()})
+    known(one_metric)
     with pytest.raises(StudyError, match="every run failed; round 1: 0 of 2 clients succeeded"):
         run_study("toy", "cpu")
 

@@ -74,15 +74,15 @@ def test_the_table_has_the_papers_other_methods_with_their_own_optimisers(scale:
     for key, rate, batch in (("fedx", 0.01, 64), ("fedu2", 0.032, 128), ("feddecorr", 0.1, 128)):
         assert (found[key]["local"]["lr"], found[key]["local"]["batch"]) == (rate, batch)
         assert found[key]["local"]["decorrelation"] == (0.1 if key == "feddecorr" else 0)
-    plain = found["fedalignuniform"]
-    assert found["feddecorr"] == {**plain, "local": {**plain["local"], "decorrelation": 0.1}}
+    reference = found["fedalignuniform"]
+    assert found["feddecorr"] == {**reference, "local": {**reference["local"], "decorrelation": 0.1}}
 
 
 def test_the_share_of_the_regularisation_is_averaged_over_rounds_and_clients(
     home: Path, small: Callable[..., Any]
 ) -> None:
-    soft, plain = (straight(small(method={"name": "ssd", "gamma": gamma}, rounds=2)) for gamma in (1.0, 0.0))
-    groups = [group(STUDY.rows["soft"], soft), group(STUDY.rows["fedalignuniform"], plain)]
+    soft, reference = (straight(small(method={"name": "ssd", "gamma": gamma}, rounds=2)) for gamma in (1.0, 0.0))
+    groups = [group(STUDY.rows["soft"], soft), group(STUDY.rows["fedalignuniform"], reference)]
     rows = ssd.gradient_share(STUDY, groups, home)
     shares = soft.table("clients")["dsr_gradient_share"]
     assert [(row.row_key, row.metric) for row in rows] == [("soft", "dsr_gradient_share")]
@@ -114,8 +114,8 @@ def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Call
 
 
 def test_gains_are_counted_against_the_same_seed(home: Path, small: Callable[..., Any]) -> None:
-    plain, more = ({"name": "ssd", "gamma": gamma, "delta": 0.0} for gamma in (0.0, 1.0))
-    found_runs = [[straight(small(method=m, rounds=1, seed=seed)) for seed in (0, 1)] for m in (plain, more)]
+    without_soft, more = ({"name": "ssd", "gamma": gamma, "delta": 0.0} for gamma in (0.0, 1.0))
+    found_runs = [[straight(small(method=m, rounds=1, seed=seed)) for seed in (0, 1)] for m in (without_soft, more)]
     reference, soft = found_runs
     groups = [group(STUDY.rows["fedalignuniform"], *reference), group(STUDY.rows["soft"], *soft)]
     rows = ssd.seeds_above(STUDY, groups, home)

@@ -202,7 +202,7 @@ def test_one_set_runs_resumes_and_makes_the_table(
     assert len(list(places.runs().iterdir())) - len(list(places.runs().glob(".*"))) == 1
     study = load_study("unseen")
     docs = tmp_path / "docs"
-    monkeypatch.setattr(kept, "require_clean_code", lambda *of: None)
+    monkeypatch.setattr(kept, "require_clean_code", lambda *arguments: None)
     keep(study, "cpu", docs)
     one = load_kept("unseen", "cpu", docs)
     assert one is not None

@@ -92,14 +92,14 @@ def test_stopped_trials_and_one_very_bad_one_do_not_hide_what_matters() -> None:
 
 
 def test_of_scores_that_are_noise_no_setting_is_seen_to_matter() -> None:
-    seen = []
+    found_effects = []
     draw = np.random.default_rng(0)
     for seed in range(3):
         definition = search(seed=seed, sampler="random")
         noise = result_from_trials(definition, carried_out(definition, 12, lambda _: float(draw.normal())), "")
-        seen += [each.above_chance for each in importances(definition, noise.trials)]
-    assert len(seen) == 9
-    assert sum(seen) <= 1
+        found_effects += [each.above_chance for each in importances(definition, noise.trials)]
+    assert len(found_effects) == 9
+    assert sum(found_effects) <= 1
 
 
 def test_a_grid_has_every_combination_once() -> None:
@@ -148,9 +148,9 @@ def test_a_difference_that_seeds_explain_is_said_to_be_none() -> None:
     assert not clear.level_with_best()
     assert "cannot be told apart; as good as the best" in " ".join(caveats(search(seeds=5), close))
     assert "cannot be told apart; no other trial is so close" in " ".join(caveats(search(seeds=5), clear))
-    alone = " ".join(caveats(search(), result_from_trials(search(), carried_out(search(), 3), "")))
-    assert "it is not known how far scores differ by the seed alone" in alone
-    assert "3 trials have a score, which is few" in alone
+    text = " ".join(caveats(search(), result_from_trials(search(), carried_out(search(), 3), "")))
+    assert "it is not known how far scores differ by the seed alone" in text
+    assert "3 trials have a score, which is few" in text
 
 
 def test_noise_leaves_out_what_a_seed_does_to_all_trials() -> None:

@@ -63,11 +63,11 @@ class Elsewhere:
     count = 1
 
     def __init__(self) -> None:
-        self.seen: set[str] = set()
+        self.kinds: set[str] = set()
 
     def call(self, request: RemoteRequest) -> Answer:
         entries = request.to_json()
-        self.seen.add(entries["do"])
+        self.kinds.add(entries["do"])
         nowhere: dict[str, Any] = {key: "/nowhere" for key in ("run", "server") if key in entries}
         return answer_from_json(request, work({**entries, **nowhere}, "cpu"))
 
@@ -91,7 +91,7 @@ def test_the_same_bits_where_the_runs_folder_is_not_seen(
     pool = RemoteFilesPool(there, url)
     run = straight(settings, pool.call)
     assert numbers(run) == numbers(whole)
-    assert there.seen == {"train", "evaluate"}
+    assert there.kinds == {"train", "evaluate"}
     (opened,) = (tmp_path / "cache").glob("runs/*/lineage.json")
     for what in ("data", "partition"):
         assert Path(read_json(opened)[what]["folder"]).is_relative_to(tmp_path / "cache")
@@ -100,7 +100,7 @@ def test_the_same_bits_where_the_runs_folder_is_not_seen(
     soon(lambda: not remote.fs.glob(f"{remote.root}/runs/*/back/*"))
     assert len(list((tmp_path / "cache").glob("runs/*/rounds/server-*.safetensors"))) == 1
     assert keep_clusters(run, pool.call)  # for which the state of the round before is sent again
-    assert "assign" in there.seen
+    assert "assign" in there.kinds
     assert keep_clusters(whole, Worker().handle)
     assert cluster_facts(run) == cluster_facts(whole)
     pool.close()
@@ -301,11 +301,11 @@ def weak(monkeypatch: pytest.MonkeyPatch) -> Weak:
 
 
 def test_a_transfer_that_fails_once_is_tried_again(home: Path, small: Make, url: str, weak: Weak) -> None:
-    seen: set[tuple[str, str]] = set()
+    visited: set[tuple[str, str]] = set()
 
     def first_time(act: str, path: str) -> bool:
-        new = (act, path) not in seen
-        seen.add((act, path))
+        new = (act, path) not in visited
+        visited.add((act, path))
         return new and act == "get_file"
 
     weak.fails = first_time
@@ -482,12 +482,12 @@ def test_a_host_fetches_a_file_once_for_all_its_workers(
 
 def test_files_travel_side_by_side(tmp_path: Path, home: Path, small: Make, url: str, weak: Weak) -> None:
     """Each transfer of a memory waits once until another one is on its way as well."""
-    together, seen = threading.Barrier(2), set[tuple[str, str]]()
+    together, visited = threading.Barrier(2), set[tuple[str, str]]()
 
     def waits(act: str, path: str) -> bool:
         # Once: what is put again into a folder that is there now may be the last one on its way.
-        if "/memory/" in path and (act, path) not in seen:
-            seen.add((act, path))
+        if "/memory/" in path and (act, path) not in visited:
+            visited.add((act, path))
             together.wait(30)
         return False
 

@@ -179,7 +179,7 @@ def test_nothing_of_a_refused_answer_is_kept(home: Path, small: Make, side: Any)
     settings = small(**QUICK, rounds=1)
     whole = straight(settings)
     run = new_run(settings)
-    seen: list[list[str]] = []
+    listings: list[list[str]] = []
 
     class Stop(Exception):
         pass
@@ -187,15 +187,15 @@ def test_nothing_of_a_refused_answer_is_kept(home: Path, small: Make, side: Any)
     class Stopping(HostileWorker):
         def handle(self, request: Any) -> Any:
             if type(request).__name__ == "Evaluate":
-                seen.append(sorted(path.name for path in RoundPaths(run.path, 1).work.iterdir()))
+                listings.append(sorted(path.name for path in RoundPaths(run.path, 1).work.iterdir()))
                 raise Stop
             return super().handle(request)
 
     with pytest.raises(Stop):
         go_on(run, Stopping(2, nan, side))
     assert run.status().state == FAILED
-    assert seen
-    assert not [name for name in seen[0] if name.endswith(("-2.json", "-2.safetensors"))]
+    assert listings
+    assert not [name for name in listings[0] if name.endswith(("-2.json", "-2.safetensors"))]
     # The client is asked again, and is well.
     go_on(run, Worker())
     assert numbers(run) == numbers(whole)
@@ -430,8 +430,8 @@ def test_a_robust_rule_is_refused_before_work_where_nothing_is_averaged(home: Pa
 
 def test_a_robust_rule_reaches_the_run(home: Path, small: Make) -> None:
     settings = {**QUICK, "method": {"name": "fedavg", "adversaries": ["zeros"]}, "rounds": 1}
-    plain, robust = straight(small(**settings)), straight(small(**settings, aggregation={"rule": "median"}))
-    digests = [run.status().weights_sha256 for run in (plain, robust)]
+    reference, robust = straight(small(**settings)), straight(small(**settings, aggregation={"rule": "median"}))
+    digests = [run.status().weights_sha256 for run in (reference, robust)]
     assert digests[0] != digests[1]
 
 

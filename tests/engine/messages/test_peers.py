@@ -31,7 +31,7 @@ class Ring(Method):
     name = "fedcc"  # stands in for a registered method
     Settings = RingSettings
     settings: RingSettings
-    seen: ClassVar[list[Any]] = []
+    inboxes: ClassVar[list[Any]] = []
 
     def init_server(self, federation: Federation) -> Server:
         return Server({"sum": torch.zeros(1)}, facts={"clients": federation.clients})

@@ -174,28 +174,28 @@ def test_a_message_is_read_as_soon_as_its_client_is_done(
 ) -> None:
     """Not only when the cohort has ended that its client belongs to; of small models nobody looks."""
     whole = numbers(straight(small(**ROUNDS)))
-    worker, seen = Worker(), set()
+    worker, arrived = Worker(), set()
     some = threading.Condition()
     begin = MessagePrefetcher.begin
 
     def begins(self: MessagePrefetcher[Any], round: int, done: FinishedWork, read: Any) -> None:
         begin(self, round, done, read)
         with some:
-            seen.add((round, done.client))
+            arrived.add((round, done.client))
             some.notify_all()
 
     def waits(request: Any) -> Any:
         answer = worker.handle(request)
         if isinstance(answer, Trained):
             with some:
-                assert some.wait_for(lambda: {(request.round, c) for c in answer.clients} <= seen, timeout=30)
+                assert some.wait_for(lambda: {(request.round, c) for c in answer.clients} <= arrived, timeout=30)
         return answer
 
     monkeypatch.setattr(MessagePrefetcher, "begin", begins)
     monkeypatch.setattr(dispatch, "WAITING_POLL_SECONDS", 0.01)
     monkeypatch.setattr(prefetched_messages, "REUSE_MEMORY_BYTES", 0)
     assert numbers(straight(small(**ROUNDS), waits)) == whole
-    assert seen == {(round, client) for round in (1, 2) for client in range(4)}
+    assert arrived == {(round, client) for round in (1, 2) for client in range(4)}
     looks = []
     monkeypatch.undo()
     monkeypatch.setattr(training, "Dispatch", lambda *given: looks.append(given[-1]) or Dispatch(*given))

@@ -111,12 +111,12 @@ def test_others_stand_in_for_those_who_are_not_asked_any_more(
 ) -> None:
     settings = small(rounds=6, method={"name": "fedcc"}, participation={"buffer": 1}, partition=FIVE)
     expected = AnswerSchedule(Speeds([len(c) for c in clients_of(straight(settings))], 0, 0.0), 5, 1)
-    (alone,) = expected.round(4).begun_from
-    monkeypatch.setattr(Quarantine, "clients", [alone])
+    (only_client,) = expected.round(4).begun_from
+    monkeypatch.setattr(Quarantine, "clients", [only_client])
     run = straight(settings)
     assert run.status().state == "finished"
     clients = run.table("clients")
-    assert alone not in set(clients["client"])
+    assert only_client not in set(clients["client"])
     assert clients["round"].tolist() == [1, 2, 3, 4, 5, 6]
     assert run.table("rounds").set_index("round").loc[4, "staleness"] == 0, "who stands in begins from the newest"
 

@@ -374,12 +374,12 @@ def losing(guilty: set[int]) -> Callable[[Request], Answer]:
 
     def call(request: Request) -> Answer:
         if isinstance(request, Train):
-            ahead: list[tuple[int, ...]] = []
+            done_groups: list[tuple[int, ...]] = []
             for group in request.groups:
                 if guilty & set(group):
-                    worker.handle(Train(request.run, request.round, request.clients, tuple(ahead)))
+                    worker.handle(Train(request.run, request.round, request.clients, tuple(done_groups)))
                     raise WorkerLost("gone")
-                ahead.append(group)
+                done_groups.append(group)
         return worker.handle(request)
 
     return call

@@ -164,11 +164,11 @@ def test_short_clients_share_cohorts_and_long_ones_do_not() -> None:
 
 def test_while_nothing_ends_the_clients_under_way_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAITING_POLL_SECONDS", 0.01)
-    slots, seen = FakeWorkers(), []
+    slots, waited_for = FakeWorkers(), []
     enough = threading.Event()
 
-    def look(clients: list[int]) -> None:
-        seen.append(clients)
+    def while_waiting(clients: list[int]) -> None:
+        waited_for.append(clients)
         enough.set()
 
     def call(number: int) -> dict[str, int]:
@@ -177,8 +177,8 @@ def test_while_nothing_ends_the_clients_under_way_are_looked_at(monkeypatch: pyt
 
     runner = ThreadRunner(3)
     try:
-        found = [c.unit.clients[0] for c, _ in Dispatch(runner, 2, while_waiting=look).run(cohorts(3, call))]
+        found = [c.unit.clients[0] for c, _ in Dispatch(runner, 2, while_waiting=while_waiting).run(cohorts(3, call))]
     finally:
         runner.close()
     assert sorted(found) == [0, 1, 2]
-    assert all(1 in clients for clients in seen)
+    assert all(1 in clients for clients in waited_for)

@@ -140,9 +140,9 @@ def test_a_run_with_dropout_resumes_to_the_same_bits(home: Path, small: Make) ->
 
 
 def test_dropout_counts_in_the_digest(small: Make) -> None:
-    plain = small()
-    assert plain.digest() == make_settings({**plain.to_json(), "participation": {"dropout": 0.0}}).digest()
-    assert plain.digest() != small(participation={"dropout": 0.1}).digest()
+    settings = small()
+    assert settings.digest() == make_settings({**settings.to_json(), "participation": {"dropout": 0.0}}).digest()
+    assert settings.digest() != small(participation={"dropout": 0.1}).digest()
 
 
 # --- late and double answers ------------------------------------------------------------------------------------------

@@ -70,13 +70,13 @@ def settings_of(name: str, small: Small) -> Any:
 
 @pytest.mark.parametrize("name", [*SHARED, "fedsimclr_kmeans"])
 def test_the_same_numbers_to_the_bit(home: Path, small: Small, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    alone, _ = carried_out(settings_of(name, small), 3)  # too few samples to be shared
+    whole, _ = carried_out(settings_of(name, small), 3)  # too few samples to be shared
     monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)
     shared, office = carried_out(settings_of(name, small), 3)
-    assert numbers(alone).equals(numbers(shared))
-    assert alone.status().weights_sha256 == shared.status().weights_sha256
-    last = alone.status().round
-    judged = [RoundPaths(run.path, last).judged for run in (alone, shared)]
+    assert numbers(whole).equals(numbers(shared))
+    assert whole.status().weights_sha256 == shared.status().weights_sha256
+    last = whole.status().round
+    judged = [RoundPaths(run.path, last).judged for run in (whole, shared)]
     assert judged[0].exists() == judged[1].exists()
     if judged[0].exists():
         assert judged[0].read_bytes() == judged[1].read_bytes()
@@ -93,9 +93,9 @@ def test_the_worker_that_computes_the_metrics_reads_no_batch(
     looked: list[tuple[int, int]] = []
     batches = evaluation.all_batches
 
-    def watched(of: Any, part: tuple[int, int] = (0, 1)) -> Any:
+    def watched(whole_evaluation: Any, part: tuple[int, int] = (0, 1)) -> Any:
         looked.append(part)
-        return batches(of, part)
+        return batches(whole_evaluation, part)
 
     monkeypatch.setattr(evaluation, "all_batches", watched)
     carried_out(settings_of("fedcc", small), 2)

@@ -55,15 +55,15 @@ def test_metrics_clusters_and_predictions_are_of_one_network(home: Path, small: 
 
 def test_weights_do_not_depend_on_it_and_both_ways_are_reported(home: Path, small: Callable[..., Any]) -> None:
     both = straight(small(**SSD))
-    plain = straight(small(**SSD, evaluate={"recalibrate": 0}))
-    assert both.status().weights_sha256 == plain.status().weights_sha256
-    assert both.settings().digest() != plain.settings().digest()
+    reference = straight(small(**SSD, evaluate={"recalibrate": 0}))
+    assert both.status().weights_sha256 == reference.status().weights_sha256
+    assert both.settings().digest() != reference.settings().digest()
     for metric in ("acc", "knn", "probe", "uniformity"):
-        assert last(both, f"{metric}_averaged_bn") == last(plain, metric)
-    assert last(both, "uniformity") != last(plain, "uniformity")
-    assert not any(name.endswith("_averaged_bn") for name in plain.table("rounds").columns)
+        assert last(both, f"{metric}_averaged_bn") == last(reference, metric)
+    assert last(both, "uniformity") != last(reference, "uniformity")
+    assert not any(name.endswith("_averaged_bn") for name in reference.table("rounds").columns)
     assert not any(name.endswith(("finetune_1_averaged_bn", "alignment_averaged_bn")) for name in both.table("rounds"))
-    assert not (RoundPaths(plain.path, 2).judged).exists()
+    assert not (RoundPaths(reference.path, 2).judged).exists()
 
 
 def test_what_a_state_was_judged_with_lies_beside_it_and_goes_with_it(home: Path, small: Callable[..., Any]) -> None:

@@ -29,14 +29,14 @@ SEEDED = {**PRIVATE, "noise_source": "seeded"}
 
 
 def test_without_noise_the_mean_of_clipped_differences_is_what_the_server_gets(home: Path, small: Make) -> None:
-    plain, clipped = straight(small(rounds=1)), straight(small(rounds=1, privacy={"clip": 0.5}))
-    start = load_round(plain, 0).server.tensors
+    reference, clipped = straight(small(rounds=1)), straight(small(rounds=1, privacy={"clip": 0.5}))
+    start = load_round(reference, 0).server.tensors
     changes = {
         run: torch.cat([(t - start[n]).flatten() for n, t in load_round(run, 1).server.tensors.items()
                         if t.is_floating_point()]).norm()
-        for run in (plain, clipped)
+        for run in (reference, clipped)
     }  # fmt: skip
-    assert changes[clipped] <= 0.5 < changes[plain]
+    assert changes[clipped] <= 0.5 < changes[reference]
     assert torch.isinf(torch.tensor(clipped.table("rounds")["epsilon_sent"][0])), "nothing is hidden without noise"
 
 
@@ -44,20 +44,20 @@ def test_seeded_noise_comes_from_the_clients_own_stream_whatever_the_workers(hom
     settings = small(privacy=SEEDED, rounds=2)
     run = straight(settings)
     again = new_run(settings)
-    seen: list[Any] = []
+    exchanges: list[Any] = []
 
     class Spy(Worker):
         def write(self, opened: Any, round: int, down: Any, client: Any, update: Any, *rest: Any, **named: Any) -> Any:
-            seen.append((client.id, update.message, down.tensors))
+            exchanges.append((client.id, update.message, down.tensors))
             return super().write(opened, round, down, client, update, *rest, **named)
 
     go_on(again, Spy().handle)
     assert numbers(run) == numbers(again)
-    _, message, sent = seen[0]
+    _, message, sent = exchanges[0]
     name = next(name for name, tensor in sent.items() if tensor.is_floating_point())
     quiet = private_message(message, sent, 1e9, 0.0, secret_normal)
     assert torch.equal(quiet.tensors[name], message.tensors[name])
-    noises = [m.tensors[name] - s[name] for _, m, s in seen[:2]]
+    noises = [m.tensors[name] - s[name] for _, m, s in exchanges[:2]]
     assert not torch.equal(*noises)
 
 
@@ -105,8 +105,8 @@ def test_other_rules_than_the_mean_hide_no_client_behind_the_others(
 ) -> None:
     last = straight(small(rounds=2, privacy=PRIVATE, aggregation=aggregation)).table("rounds").iloc[-1]
     assert last["epsilon_mean"] == last["epsilon_sent"]
-    plain = straight(small(rounds=2, privacy=PRIVATE, seed=1)).table("rounds").iloc[-1]
-    assert plain["epsilon_mean"] < plain["epsilon_sent"] == last["epsilon_sent"]
+    reference = straight(small(rounds=2, privacy=PRIVATE, seed=1)).table("rounds").iloc[-1]
+    assert reference["epsilon_mean"] < reference["epsilon_sent"] == last["epsilon_sent"]
 
 
 def test_too_few_answers_spend_nothing_beyond_the_budget(home: Path, small: Make) -> None:

@@ -110,15 +110,15 @@ def test_a_client_that_works_again_is_counted_again(home: Path, small: Make) -> 
 
 def test_it_is_on_the_disk_before_a_client_works(home: Path, small: Make) -> None:
     run = new_run(small(**BASE, rounds=1, privacy=PRIVATE))
-    worker, seen = Worker(), []
+    worker, requests = Worker(), []
 
-    def look(request: Any) -> Any:
-        seen.append((type(request).__name__, asked(run), len(of_digits().runs()[run.name].states)))
+    def handle(request: Any) -> Any:
+        requests.append((type(request).__name__, asked(run), len(of_digits().runs()[run.name].states)))
         return worker.handle(request)
 
-    go_on(run, look)
-    assert [each for each in seen if each[0] == "Train"]
-    for kind, clients, states in seen:
+    go_on(run, handle)
+    assert [each for each in requests if each[0] == "Train"]
+    for kind, clients, states in requests:
         assert clients == {0: 1, 1: 1, 2: 1}
         assert states == (0 if kind == "Train" else 1), "a state is entered before it is evaluated"
 

@@ -60,11 +60,11 @@ def test_many_rows_are_put_into_the_table_now_and_then(folder: RunFolder, monkey
     settled: list[int] = []
     settle = RunFolder.merge_new_rows
 
-    def seen(self: RunFolder, name: str) -> None:
+    def count_merges(self: RunFolder, name: str) -> None:
         settle(self, name)
         settled.append(len(pd.read_parquet(self.path / f"{name}.parquet")))
 
-    monkeypatch.setattr(RunFolder, "merge_new_rows", seen)
+    monkeypatch.setattr(RunFolder, "merge_new_rows", count_merges)
     folder.set_table("clients", [])
     for round in range(1, 201):
         folder.add_rows("clients", rows(round))
@@ -131,7 +131,7 @@ def test_an_index_is_written_as_changes_and_now_and_then_whole(
     home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = small(method={"name": "fedpnp"}, rounds=9, participation={"fraction": 0.34})
-    plain = straight(settings)
+    reference = straight(settings)
     monkeypatch.setattr(memory_index, "MAX_WHOLE_ENTRIES", 0)
     kinds: dict[int, bool] = {}
     close = checkpoint.close_round
@@ -145,8 +145,8 @@ def test_an_index_is_written_as_changes_and_now_and_then_whole(
     monkeypatch.setattr(rounds_module, "close_round", closed)
     run = stopped(settings, "round_finished", 6)
     go_on(run)
-    assert numbers(run) == numbers(plain)
-    assert load_round(run, 9).memory_index == load_round(plain, 9).memory_index
+    assert numbers(run) == numbers(reference)
+    assert load_round(run, 9).memory_index == load_round(reference, 9).memory_index
     assert {True, False} == {kinds[round] for round in range(2, 10)}
     oldest_kept = 8
     base = max(round for round in kinds if not kinds[round] and round <= oldest_kept)

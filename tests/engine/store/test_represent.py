@@ -57,11 +57,11 @@ def own_images(store, shape, name="mine"):
 
 def test_natural_clients_stay_and_training_is_watched(tmp_path):
     clients = own_images(tmp_path, (1, 8, 8))
-    seen = []
-    made = prepare_set("rotnet-mine-epochs2", tmp_path, watch=lambda done, total: seen.append((done, total)))
+    progress = []
+    made = prepare_set("rotnet-mine-epochs2", tmp_path, watch=lambda done, total: progress.append((done, total)))
     assert made.columns() == ["client"]
     np.testing.assert_array_equal(made.column("client"), clients)
-    assert seen == [(1, 2), (2, 2)]
+    assert progress == [(1, 2), (2, 2)]
 
 
 def test_images_that_are_not_square_are_refused(tmp_path):

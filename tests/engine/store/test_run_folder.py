@@ -118,12 +118,14 @@ def test_a_lineage_of_another_version_is_refused_in_a_sentence(home: Path, small
 def modes(folder: Path) -> tuple[set[str], set[str]]:
     """The modes of all folders and of all files below a folder, itself included."""
     paths = [folder, *folder.rglob("*")]
-    return tuple({oct(p.stat().st_mode & 0o777) for p in paths if p.is_dir() is of} for of in (True, False))  # type: ignore
+    return tuple(
+        {oct(p.stat().st_mode & 0o777) for p in paths if p.is_dir() is is_folder} for is_folder in (True, False)
+    )  # type: ignore
 
 
 def test_what_clients_keep_and_send_is_the_users_alone(home: Path, small: Make) -> None:
     before = os.umask(0o022)
-    seen: list[tuple[set[str], set[str]]] = []
+    all_modes: list[tuple[set[str], set[str]]] = []
     worker = Worker()
 
     def call(request: Any) -> Any:
@@ -131,7 +133,7 @@ def test_what_clients_keep_and_send_is_the_users_alone(home: Path, small: Make) 
         work = run_of(request) / "work"
         if work.is_dir() and any(work.rglob("update-*")):
             tensors = {oct(p.stat().st_mode & 0o777) for p in work.rglob("*.safetensors")}
-            seen.append((modes(work)[0], tensors))
+            all_modes.append((modes(work)[0], tensors))
         return answer
 
     def run_of(request: Any) -> Path:
@@ -141,8 +143,8 @@ def test_what_clients_keep_and_send_is_the_users_alone(home: Path, small: Make) 
         run = straight(small(rounds=2, method={"name": "cfcl"}, local={"lr": 1e-3, "batch": 32, "epochs": None}), call)
     finally:
         os.umask(before)
-    assert seen
-    assert all(folders == {"0o700"} and files == {"0o600"} for folders, files in seen)
+    assert all_modes
+    assert all(folders == {"0o700"} and files == {"0o600"} for folders, files in all_modes)
     assert any(run.memory.rglob("*.safetensors"))
     assert modes(run.memory) == ({"0o700"}, {"0o600"})
     assert run.status().state == FINISHED

@@ -47,10 +47,10 @@ def test_as_the_settings_say_and_afterwards_as_before(precision: str, determinis
 
 
 def test_deterministic_runs_have_the_same_bits_on_a_cpu(home: Path, small: Callable[..., Any]) -> None:
-    plain = small(method={"name": "fedpnp"}, data={"limit": 60}, rounds=2)
+    reference = small(method={"name": "fedpnp"}, data={"limit": 60}, rounds=2)
     careful = small(method={"name": "fedpnp"}, data={"limit": 60}, rounds=2, workers={"deterministic": True})
-    assert careful.digest() != plain.digest()
-    assert drive(new_run(careful)).weights_sha256 == drive(new_run(plain)).weights_sha256
+    assert careful.digest() != reference.digest()
+    assert drive(new_run(careful)).weights_sha256 == drive(new_run(reference)).weights_sha256
 
 
 @pytest.mark.parametrize("deterministic", [False, True])

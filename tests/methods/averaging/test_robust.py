@@ -150,5 +150,5 @@ def test_every_method_that_averages_takes_the_rule_and_the_others_refuse_it(worl
     trio.append(Update(Message(far, same.facts), client=2))
     after = method.aggregate(server, iter(trio))
     biggest = max(float(t.abs().max()) for t in after.tensors.values() if t.is_floating_point())
-    alone = method.aggregate(server, iter(trio[:2]))
-    assert biggest == max(float(t.abs().max()) for t in alone.tensors.values() if t.is_floating_point())
+    result = method.aggregate(server, iter(trio[:2]))
+    assert biggest == max(float(t.abs().max()) for t in result.tensors.values() if t.is_floating_point())

@@ -62,15 +62,15 @@ def test_without_an_optimiser_the_mean_is_the_model_and_nothing_is_kept():
 
 def moved(world, name, optimiser):
     """The states of a method before and after a round of two clients, and their plain mean."""
-    plain = world.method(name)
-    start = world.start(plain, 2)
+    averaging = world.method(name)
+    start = world.start(averaging, 2)
     updates = []
     for k in (0, 1):
         own = replace(world.client(k, 2), id=k)
-        updates.append(replace(plain.client_update(plain.broadcast(start, k), own), client=k))
-    mean = plain.aggregate(start, iter(updates))
-    context = replace(plain.context, aggregation=AggregationSettings(server=optimiser))
-    after = type(plain)(plain.settings, context).aggregate(start, iter(updates))
+        updates.append(replace(averaging.client_update(averaging.broadcast(start, k), own), client=k))
+    mean = averaging.aggregate(start, iter(updates))
+    context = replace(averaging.context, aggregation=AggregationSettings(server=optimiser))
+    after = type(averaging)(averaging.settings, context).aggregate(start, iter(updates))
     return start, mean, after
 
 

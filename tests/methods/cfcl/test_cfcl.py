@@ -246,8 +246,10 @@ def test_training_lowers_the_loss_and_evaluation_tells_labels(world, client_list
     )
     assert metrics["step"] == 60
     # Device k holds class k only: 24 points of it at one device and 0 at three before any exchange.
-    alone = Net(world, selection="none")
-    before = alone.method.evaluate(alone.server, client_list([alone.client(k) for k in range(4)]), world.evaluation())
+    no_exchange = Net(world, selection="none")
+    before = no_exchange.method.evaluate(
+        no_exchange.server, client_list([no_exchange.client(k) for k in range(4)]), world.evaluation()
+    )
     assert before["label_variance"] == pytest.approx(24**2 * 3 / 16)
     assert before["label_share_variance"] == pytest.approx(3 / 16)
     assert metrics["label_variance"] < before["label_variance"]
@@ -312,8 +314,8 @@ def test_held_negatives_are_of_own_and_of_pulled_samples(world):
     select = select_from(samples)
     inputs = batch_inputs(samples.data, net.method.recipe(), Streams(0, 1, 0).torch("views"), True)
     rows = batch_positions(samples, 2, 4, 40, Streams(0, 1, 0), "held")
-    seen = {position for drawn in rows for position in _found(inputs(select(drawn))[1], samples)}
-    assert seen == set(range(8))
+    positions = {position for drawn in rows for position in _found(inputs(select(drawn))[1], samples)}
+    assert positions == set(range(8))
 
 
 def _found(negatives, samples):

@@ -131,10 +131,10 @@ def test_history_sums_updates_and_finds_what_one_round_hides(world):
     pull = directions(2, 3, 60, noise=0.0)
     swing = 3 * directions(3, 2, 60, seed=1, noise=0.0)[[0, 2, 4, 1, 3, 5]]
     rounds = (pull + swing, pull - swing)
-    plain = world.method("cfl", criterion="schedule", schedule=(2,), gamma_max=0.0)
-    server = start(plain, 6, (0, 0, 0, 1, 1, 1))
+    method = world.method("cfl", criterion="schedule", schedule=(2,), gamma_max=0.0)
+    server = start(method, 6, (0, 0, 0, 1, 1, 1))
     for rows in rounds:
-        server = a_round(plain, server, rows)
+        server = a_round(method, server, rows)
     assert server.facts["log"][0]["gap"] < 0
     assert leaves(server) != [(0, 1, 2), (3, 4, 5)]
     assert "past" not in server.tensors
@@ -262,8 +262,8 @@ def test_clients_measure_gamma_only_where_a_split_is_possible(world):
     later = replace(server, round=1)
     update = method.client_update(method.broadcast(later, 0), client)
     assert 0 < update.message.facts["gamma"] == update.metrics["gamma"]
-    plain = world.method("cfl", criterion="schedule", schedule=(2,), epochs=1)
-    same = plain.client_update(plain.broadcast(later, 0), client)
+    averaging = world.method("cfl", criterion="schedule", schedule=(2,), epochs=1)
+    same = averaging.client_update(averaging.broadcast(later, 0), client)
     assert torch.equal(same.message.tensors["update"], update.message.tensors["update"])
     few = replace(client, train=client.train.take(torch.arange(3)))
     with pytest.raises(ClientError, match=r"3 training samples; method\.gamma_max measured"):
@@ -335,9 +335,9 @@ def test_permuted_runs_are_the_same_runs(world, client_list):
             for n in [method.vectors().load(method.network(), v)]
         ]
         outcomes.append((networks, server, method.evaluate(server, client_list(clients), world.evaluation())))
-    (plain, server, metrics), (hidden, permuted, also) = outcomes
-    assert len(plain) == 3
-    assert all(torch.equal(a, b) for a, b in zip(plain, hidden, strict=True))
+    (tensors, server, metrics), (hidden, permuted, also) = outcomes
+    assert len(tensors) == 3
+    assert all(torch.equal(a, b) for a, b in zip(tensors, hidden, strict=True))
     assert not torch.equal(server.tensors["node/0"], permuted.tensors["node/0"]), "the server sees another order"
     assert server.facts["nodes"] == permuted.facts["nodes"]
     assert metrics.keys() == also.keys()

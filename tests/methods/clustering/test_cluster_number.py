@@ -102,8 +102,8 @@ def test_every_client_halves_its_own_samples() -> None:
         assert int(mine.sum()) == -(-len(mine) // 2)
     assert not torch.equal(first, draw_half(x, 0, 1)), "each repeat draws again"
     # A client's draw does not depend on who else there is.
-    alone = ClientSamples(x.x[x.client <= 1], x.client[x.client <= 1], 2)
-    assert torch.equal(draw_half(alone, 0, 0), first[x.client <= 1])
+    two_clients = ClientSamples(x.x[x.client <= 1], x.client[x.client <= 1], 2)
+    assert torch.equal(draw_half(two_clients, 0, 0), first[x.client <= 1])
 
 
 def test_projection_by_moments_is_that_of_pooled_samples() -> None:

@@ -50,20 +50,20 @@ def test_an_iteration_is_one_on_pooled_samples(seed, clients):
 
 def test_how_weights_answer_to_prices_is_their_derivative():
     x, centres, prices = unit(3)
-    of = soft_sums(x, centres, prices, SOFTNESS)
+    sums = soft_sums(x, centres, prices, SOFTNESS)
 
     def counts(prices):
         return torch.softmax((prices - torch.cdist(x, centres[0]).square()) / SOFTNESS, 1).sum(0)
 
     jacobian = torch.autograd.functional.jacobian(counts, prices[0])
-    torch.testing.assert_close((torch.diag(of.counts[0]) - of.products[0]) / SOFTNESS, jacobian)
+    torch.testing.assert_close((torch.diag(sums.counts[0]) - sums.products[0]) / SOFTNESS, jacobian)
     # and the counts are the derivative of what the samples pay
     pays = torch.autograd.functional.jacobian(
         lambda p: SOFTNESS * torch.logsumexp((p - torch.cdist(x, centres[0]).square()) / SOFTNESS, 1).sum(), prices[0]
     )
-    torch.testing.assert_close(of.counts[0], pays)
+    torch.testing.assert_close(sums.counts[0], pays)
     by_hand = SOFTNESS * torch.logsumexp((prices - torch.cdist(x, centres[0]).square()) / SOFTNESS, 1).sum()
-    torch.testing.assert_close(of.value[0], -by_hand)
+    torch.testing.assert_close(sums.value[0], -by_hand)
 
 
 @pytest.mark.parametrize(("softness", "evenness"), [(0.05, 0.2), (0.5, 0.2), (0.05, 5.0)])
@@ -72,9 +72,9 @@ def test_prices_solve_the_transport_of_sinkhorn(softness, evenness):
     x, centres, _ = unit(4, clusters=5)
     prices, costs = torch.zeros(1, 5).double(), []
     for _ in range(80):
-        of = soft_sums(x, centres, prices, softness)
-        costs.append(float(cost(of.value, prices, of.counts, evenness)))
-        prices = moved_prices(prices, of.counts, of.products, softness, evenness)
+        sums = soft_sums(x, centres, prices, softness)
+        costs.append(float(cost(sums.value, prices, sums.counts, evenness)))
+        prices = moved_prices(prices, sums.counts, sums.products, softness, evenness)
     even = len(x) / 5
     squared = torch.cdist(x, centres[0]).square()
     kernel = torch.exp(-squared / softness)
@@ -83,7 +83,7 @@ def test_prices_solve_the_transport_of_sinkhorn(softness, evenness):
         u = 1 / (kernel @ v)
         v = (even / (kernel.T @ u)) ** (evenness / (evenness + softness))
     torch.testing.assert_close(prices[0], softness * torch.log(v), atol=1e-7, rtol=0)
-    torch.testing.assert_close(prices, evenness * torch.log(even / of.counts))
+    torch.testing.assert_close(prices, evenness * torch.log(even / sums.counts))
     plan = u[:, None] * kernel * v
     sizes = plan.sum(0)
     uneven = (sizes * (sizes / even).log() - sizes + even).sum()
@@ -98,9 +98,9 @@ def test_the_larger_the_evenness_the_more_even_are_clusters():
     for evenness in (0.02, 0.2, 2.0, 20.0):
         prices = torch.zeros(1, 5).double()
         for _ in range(80):
-            of = soft_sums(x, centres, prices, SOFTNESS)
-            prices = moved_prices(prices, of.counts, of.products, SOFTNESS, evenness)
-        spread.append(float(of.counts.std()))
+            sums = soft_sums(x, centres, prices, SOFTNESS)
+            prices = moved_prices(prices, sums.counts, sums.products, SOFTNESS, evenness)
+        spread.append(float(sums.counts.std()))
     assert spread == sorted(spread, reverse=True)
     assert spread[-1] < 0.1 * spread[0]
 
@@ -109,9 +109,9 @@ def settled(x, centres, softness, evenness, rounds=60):
     """The cluster of each sample after so many iterations from centres (c, d)."""
     centres, prices = centres[None], torch.zeros(1, len(centres)).double()
     for _ in range(rounds):
-        of = soft_sums(x, centres, prices, softness)
-        centres = moved_centres(centres, of.sums, of.counts)
-        prices = moved_prices(prices, of.counts, of.products, softness, evenness)
+        sums = soft_sums(x, centres, prices, softness)
+        centres = moved_centres(centres, sums.sums, sums.counts)
+        prices = moved_prices(prices, sums.counts, sums.products, softness, evenness)
     return nearest(lifted_samples(x), lifted_centres(centres[0], prices[0])[None])[0][0]
 
 
@@ -150,10 +150,12 @@ def test_starts_go_on_side_by_side_without_touching_each_other():
     together = soft_sums(x, *(torch.cat(pair) for pair in zip(one, two, strict=True)), SOFTNESS)
     moved = moved_prices(torch.cat((one[1], two[1])), together.counts, together.products, SOFTNESS, EVENNESS)
     for k, (centres, prices) in enumerate((one, two)):
-        alone = soft_sums(x, centres, prices, SOFTNESS)
-        for ours, own in zip(together, alone, strict=True):
+        one_start = soft_sums(x, centres, prices, SOFTNESS)
+        for ours, own in zip(together, one_start, strict=True):
             torch.testing.assert_close(ours[k], own[0])
-        torch.testing.assert_close(moved[k], moved_prices(prices, alone.counts, alone.products, SOFTNESS, EVENNESS)[0])
+        torch.testing.assert_close(
+            moved[k], moved_prices(prices, one_start.counts, one_start.products, SOFTNESS, EVENNESS)[0]
+        )
 
 
 @settings(max_examples=30, deadline=None)
@@ -210,8 +212,8 @@ def test_the_price_of_a_cluster_that_nobody_is_near_rises():
     centres = torch.stack([x[0], -10 * x[0]])[None]
     prices = torch.zeros(1, 2).double()
     for _ in range(3):
-        of = soft_sums(x, centres, prices, 0.01)
-        new = moved_prices(prices, of.counts, of.products, 0.01, EVENNESS)
+        sums = soft_sums(x, centres, prices, 0.01)
+        new = moved_prices(prices, sums.counts, sums.products, 0.01, EVENNESS)
         assert torch.isfinite(new).all()
         assert new[0, 1] > prices[0, 1]
         prices = new

@@ -55,9 +55,9 @@ def test_starts_go_on_side_by_side_without_touching_each_other():
     starts = torch.stack([x[:4], x[4:8], x[8:12]])
     together = cluster_sums(x, starts)
     for k in range(3):
-        alone = cluster_sums(x, starts[k : k + 1])
-        torch.testing.assert_close(together.sums[k], alone.sums[0])
-        torch.testing.assert_close(together.counts[k], alone.counts[0])
+        one_start = cluster_sums(x, starts[k : k + 1])
+        torch.testing.assert_close(together.sums[k], one_start.sums[0])
+        torch.testing.assert_close(together.counts[k], one_start.counts[0])
 
 
 def test_a_cluster_without_samples_stays():

@@ -206,7 +206,7 @@ def first_fault(method: Method, server: Any, samples: int, update: Update) -> st
 @pytest.mark.parametrize("name", METHODS)
 def test_honest_answers_are_without_fault_and_spoilt_ones_are_not(world: Any, name: str) -> None:
     method = world.method(name, rounds=4, epochs=1, **FEW.get(name, {}))
-    seen = 0
+    count = 0
     for server, answers in rounds_of(world, method):
         for samples, update in answers:
             assert method.declared(server, update.client, samples) is not None, "every method says what it is sent"
@@ -216,9 +216,9 @@ def test_honest_answers_are_without_fault_and_spoilt_ones_are_not(world: Any, na
             spoilt = spoil(update)
             if spoilt is update or kind in (*PLAUSIBLE, *OF_OTHERS):
                 continue
-            seen += 1
+            count += 1
             assert first_fault(method, server, samples, spoilt), kind
-    assert seen > 5
+    assert count > 5
 
 
 @pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if issubclass(kind, GradientMethod)])

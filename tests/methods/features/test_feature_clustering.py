@@ -83,9 +83,9 @@ def test_standardising_takes_the_federations_moments(tmp_path: Path) -> None:
     """Wine's columns differ by a factor of 1,000: without standardising K-means follows one of them."""
     x, y = load_wine(return_X_y=True)
     rows = Rows(tmp_path, x, y, uneven_owners(y, 4, 1))
-    plain = rows.method("fedkmeans")
+    k_means = rows.method("fedkmeans")
     scaled = rows.method("fedkmeans", standardise=True)
-    assert rows.accuracy(plain, rows.run(plain)) < 0.75
+    assert rows.accuracy(k_means, rows.run(k_means)) < 0.75
     server = rows.run(scaled)
     assert rows.accuracy(scaled, server) > 0.95
     assert torch.allclose(server.model["space.mean"], torch.from_numpy(x.astype(np.float32).astype(float).mean(0)))
@@ -101,8 +101,8 @@ def test_measurements_are_standardised_unless_the_settings_say_otherwise(tmp_pat
     for changes in ({}, {"components": 13}):
         method = rows.method("fedkmeans", **changes)
         assert abs(rows.accuracy(method, rows.run(method)) - expected) <= 0.01
-    plain = rows.method("fedkmeans", standardise=False)
-    assert rows.accuracy(plain, rows.run(plain)) < 0.75
+    k_means = rows.method("fedkmeans", standardise=False)
+    assert rows.accuracy(k_means, rows.run(k_means)) < 0.75
 
 
 @pytest.mark.parametrize("components", [0, 5])
@@ -111,8 +111,8 @@ def test_each_group_of_layers_counts_equally(tmp_path: Path, components: int) ->
     x, y, owner = blobs()
     x = np.concatenate([x[:, :2], 100 * np.random.default_rng(1).normal(size=(300, 3))], 1).astype(np.float32)
     rows = Rows(tmp_path, x, y, owner)
-    plain = rows.method("fedkmeans", components=components)
-    assert rows.accuracy(plain, rows.run(plain)) < 0.6
+    k_means = rows.method("fedkmeans", components=components)
+    assert rows.accuracy(k_means, rows.run(k_means)) < 0.6
     rows.data.spec = replace(rows.data.spec, layer_widths=(2, 3))
     method = rows.method("fedkmeans", components=components)
     server = rows.run(method)
@@ -146,8 +146,8 @@ def test_centring_sites_takes_away_a_shift(tmp_path: Path) -> None:
     """Sites 20 apart are what K-means finds; without each site's own mean the groups are found."""
     x, y, owner = blobs(shift=20.0)
     rows = Rows(tmp_path, x, y, owner)
-    plain = rows.method("fedkmeans")
-    assert rows.accuracy(plain, rows.run(plain)) < 0.5
+    k_means = rows.method("fedkmeans")
+    assert rows.accuracy(k_means, rows.run(k_means)) < 0.5
     rows.memory = {}
     centred = rows.method("fedkmeans", centre_sites=True)
     server = rows.run(centred)
@@ -222,10 +222,10 @@ def lopsided(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_prices_make_clusters_even_and_are_off_by_default(tmp_path: Path) -> None:
     x, y, owner = lopsided()
     rows = Rows(tmp_path, x, y, owner)
-    plain = rows.method("fedkmeans")
-    server = rows.run(plain)
+    k_means = rows.method("fedkmeans")
+    server = rows.run(k_means)
     assert PRICES not in server.model
-    free = np.bincount(plain.assignment(server, rows, rows.evaluation()).cluster)
+    free = np.bincount(k_means.assignment(server, rows, rows.evaluation()).cluster)
     rows.memory.clear()
     even = rows.method("fedkmeans", evenness=60.0)
     server = rows.run(even)

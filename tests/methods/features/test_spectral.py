@@ -40,8 +40,8 @@ def test_groups_that_k_means_cuts_are_found_as_on_pooled_rows(tmp_path: Path, se
     x, y = rings(seed)
     rows = Rows(tmp_path / "apart", x, y, uneven_owners(y, 5, seed), seed)
     pooled = Rows(tmp_path / "pooled", x, y, np.zeros(len(y), dtype=int), seed)
-    plain = rows.method("fedkmeans")
-    assert rows.accuracy(plain, rows.run(plain)) < 0.6
+    k_means = rows.method("fedkmeans")
+    assert rows.accuracy(k_means, rows.run(k_means)) < 0.6
     method = rows.method("fedkmeans", landmarks=100)
     apart = rows.accuracy(method, rows.run(method))
     assert apart > 0.95

@@ -101,10 +101,10 @@ def test_the_past_model_has_statistics_of_the_clients_own_views(world):
     done = one_step(method, world, 2, memory)
     client, recipe = done.client, choose_recipe(method.context.augment, world.spec.name, world.spec.shape)
     drawn = client.train.x(torch.randperm(12, generator=client.streams.torch("past samples")))
-    seen = normalise(two_views(drawn, recipe, client.streams.torch("past views")))
+    past_views = normalise(two_views(drawn, recipe, client.streams.torch("past views")))
     past = settled_past(method, client)
-    torch.testing.assert_close(past(seen).y, network_of(method, own)(seen).y, rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(past(seen).y, network_of(method, own).eval()(seen).y, atol=0.05)
+    torch.testing.assert_close(past(past_views).y, network_of(method, own)(past_views).y, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(past(past_views).y, network_of(method, own).eval()(past_views).y, atol=0.05)
     found = float(past(views(method, client)).y.max(1).values.mean())
     assert done.update.metrics["confidence"] == pytest.approx(found, rel=1e-5)
     assert not past.training

@@ -158,13 +158,13 @@ def test_what_lies_in_directions_of_low_variance_counts():
 def test_units_and_offsets_of_features_do_not_matter():
     y = torch.arange(300) % 3
     h = normal(300, 12) + F.one_hot(y, 12)
-    plain = linear_probe(h[:200], y[:200], h[200:], y[200:], generator())
+    reference = linear_probe(h[:200], y[:200], h[200:], y[200:], generator())
     moved = torch.logspace(-3, 3, 12) * h + torch.linspace(-50, 50, 12)
     moved = torch.cat((moved, torch.full((300, 2), 0.1)), 1)  # two that never change
     other = linear_probe(moved[:200], y[:200], moved[200:], y[200:], generator())
-    assert other.strength == plain.strength
-    assert other.fit.loss == pytest.approx(plain.fit.loss, rel=1e-3)
-    assert other.accuracy == pytest.approx(plain.accuracy, abs=0.011)
+    assert other.strength == reference.strength
+    assert other.fit.loss == pytest.approx(reference.fit.loss, rel=1e-3)
+    assert other.accuracy == pytest.approx(reference.accuracy, abs=0.011)
 
 
 def test_the_penalty_is_chosen_on_what_is_held_out():

@@ -72,9 +72,9 @@ def test_the_statistics_of_the_first_layer_by_hand(world, one_class_each):
     """Clients count by their samples, and the spread between them counts too."""
     network = build()
     found = recalibrate(network, one_class_each, judge(world), world.method("fedcc").context)
-    seen = network.encoder.layers[0](pooled(one_class_each)).double()
-    torch.testing.assert_close(found["encoder.layers.1.running_mean"].double(), seen.mean((0, 2, 3)))
-    torch.testing.assert_close(found["encoder.layers.1.running_var"].double(), seen.var((0, 2, 3), correction=0))
+    features = network.encoder.layers[0](pooled(one_class_each)).double()
+    torch.testing.assert_close(found["encoder.layers.1.running_mean"].double(), features.mean((0, 2, 3)))
+    torch.testing.assert_close(found["encoder.layers.1.running_var"].double(), features.var((0, 2, 3), correction=0))
 
 
 def test_moments_of_the_whole_by_hand():
@@ -102,7 +102,7 @@ def test_one_pass_finds_what_a_pass_for_each_layer_finds(world, one_class_each, 
         monkeypatch.setattr(batch_statistics, "MOST_BYTES", {"cpu": max_bytes})
         network = Counted(build(encoder))
         found.append(recalibrate(network, one_class_each, judge(world, 64, batch=9), context))
-        found.append(network.seen)
+        found.append(network.samples)
     together, once, apart, often = found
     assert together.keys() == apart.keys()
     for name, tensor in together.items():
@@ -116,10 +116,10 @@ class Counted(nn.Module):
 
     def __init__(self, inner):
         super().__init__()
-        self.inner, self.seen = inner, 0
+        self.inner, self.samples = inner, 0
 
     def forward(self, x):
-        self.seen += len(x)
+        self.samples += len(x)
         return self.inner(x)
 
 
@@ -130,7 +130,7 @@ def test_a_bounded_seeded_draw_of_samples(world, one_class_each, monkeypatch):
     evaluation = judge(world, 40)
     network = Counted(build())
     drawn = recalibrate(network, one_class_each, evaluation, context)
-    assert network.seen == 2 + 39, "after a look at two samples, all of them in one pass"
+    assert network.samples == 2 + 39, "after a look at two samples, all of them in one pass"
     again = recalibrate(Counted(build()), one_class_each, evaluation, context)
     assert all(torch.equal(tensor, again[name]) for name, tensor in drawn.items())
     other = replace(evaluation, streams=replace(evaluation.streams, round=2))
@@ -154,10 +154,10 @@ def test_of_very_many_clients_some_are_asked(world, client_list):
 def test_nothing_is_done_without_batch_norm_or_where_it_is_switched_off(world):
     """Nobody's data are touched."""
     context = world.method("fedcc").context
-    plain = build("plain-conv")
+    network = build("plain-conv")
     assert has_batch_norm(build())
-    assert not has_batch_norm(plain)
-    assert recalibrate(plain, None, judge(world), context) == {}
+    assert not has_batch_norm(network)
+    assert recalibrate(network, None, judge(world), context) == {}
     assert recalibrate(build(), None, judge(world, 0), context) == {}
     assert isinstance(world.evaluation(), Evaluation)
 
@@ -167,9 +167,9 @@ def test_a_client_without_samples_says_nothing(world, client_list):
     nobody = replace(nobody, train=nobody.train.take(torch.arange(0)))
     context = world.method("fedcc").context
     both = recalibrate(build(), client_list([some, nobody]), judge(world), context)
-    alone = recalibrate(build(), client_list([some]), judge(world), context)
+    statistics = recalibrate(build(), client_list([some]), judge(world), context)
     assert both
-    assert all(torch.allclose(tensor, alone[name]) for name, tensor in both.items())
+    assert all(torch.allclose(tensor, statistics[name]) for name, tensor in both.items())
     assert recalibrate(build(), client_list([nobody]), judge(world), context) == {}
 
 

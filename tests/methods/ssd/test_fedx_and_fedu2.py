@@ -42,8 +42,8 @@ def test_the_regulariser_of_fedu2_is_part_of_its_loss(world):
     method = world.method("fedu2", batch=16)
     metrics = method.client_update(sent(world, method), world.client(0, 1)).metrics
     assert metrics["loss"] == pytest.approx(metrics["loss_contrast"] + 0.01 * metrics["loss_uniform"], abs=1e-4)
-    plain = world.method("fedu2", batch=16, uniform=0.0)
-    assert "loss_uniform" not in plain.client_update(sent(world, plain), world.client(0, 1)).metrics
+    method = world.method("fedu2", batch=16, uniform=0.0)
+    assert "loss_uniform" not in method.client_update(sent(world, method), world.client(0, 1)).metrics
 
 
 def test_fedu2s_server_moves_towards_all_clients_alike(world):

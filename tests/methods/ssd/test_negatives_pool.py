@@ -71,12 +71,12 @@ def test_the_pool_begins_after_its_share_of_training(world, method):
 
 
 def test_before_the_pool_a_round_is_that_of_fedsimclr_with_k_means(world, method):
-    plain = world.method("fedsimclr_kmeans", rounds=13, kmeans_rounds=3, components=3, starts=2)
+    reference = world.method("fedsimclr_kmeans", rounds=13, kmeans_rounds=3, components=3, starts=2)
     server = world.start(method)
     for round, same in ((2, True), (3, False)):
         state = replace(server, round=round - 1)
         client = world.client(0, round, every=3)
-        ours, theirs = (m.client_update(m.broadcast(state, 0), client).message.tensors for m in (method, plain))
+        ours, theirs = (m.client_update(m.broadcast(state, 0), client).message.tensors for m in (method, reference))
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs) is same
 
 
@@ -113,9 +113,9 @@ def test_the_loss_leaves_neighbours_out(world, method):
     assert loss < contrastive(z_a, z_b, method.settings.tau)
     pairs = len(positions) * (len(positions) - 1)
     assert numbers["pool_dropped"] == pytest.approx(1 - float(far.sum()) / pairs)
-    without_labels, alone = method.step_loss(model, {}, (x, direction, reach), {})
+    without_labels, metrics = method.step_loss(model, {}, (x, direction, reach), {})
     torch.testing.assert_close(without_labels, loss)
-    assert alone.keys() == {"pool_dropped"}
+    assert metrics.keys() == {"pool_dropped"}
 
 
 def test_what_is_logged_judges_the_pool(world, method):
@@ -135,6 +135,6 @@ def test_what_is_logged_judges_the_pool(world, method):
 def test_one_sample_is_refused_as_everywhere(world, method):
     server = replace(world.start(method), round=8)
     client = world.client(0, 9, every=3)
-    alone = replace(client, train=client.train.take(torch.tensor([0])))
+    one_sample = replace(client, train=client.train.take(torch.tensor([0])))
     with pytest.raises(ClientError, match="has 1 training samples; at least 2"):
-        method.client_update(method.broadcast(server, 0), alone)
+        method.client_update(method.broadcast(server, 0), one_sample)

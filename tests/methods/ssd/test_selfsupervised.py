@@ -47,8 +47,8 @@ def test_subspaces_belong_to_the_client_id(world):
 
 
 def test_align_uniform_is_ssd_without_its_additions(world):
-    plain = world.method("ssd", gamma=0.0, delta=0.0)
-    update = plain.client_update(plain.broadcast(start(plain, 2), 0), world.client())
+    method = world.method("ssd", gamma=0.0, delta=0.0)
+    update = method.client_update(method.broadcast(start(method, 2), 0), world.client())
     assert {"loss", "loss_align", "loss_uniform"} == update.metrics.keys()
     assert update.metrics["loss"] == pytest.approx(
         update.metrics["loss_align"] + update.metrics["loss_uniform"], abs=1e-5

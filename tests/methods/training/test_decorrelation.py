@@ -42,9 +42,9 @@ def test_the_term_has_the_strength_of_the_authors_batch_whatever_the_rows():
 
 
 def trained(world, name, weight):
-    plain = world.method(name, epochs=4, batch=16, optimiser="sgd", lr=0.05)
-    local = replace(plain.context.local, decorrelation=weight)
-    method = type(plain)(plain.settings, replace(plain.context, local=local))
+    reference = world.method(name, epochs=4, batch=16, optimiser="sgd", lr=0.05)
+    local = replace(reference.context.local, decorrelation=weight)
+    method = type(reference)(reference.settings, replace(reference.context, local=local))
     return method.client_update(method.broadcast(world.start(method, 2), 0), world.client(0, 1))
 
 
@@ -67,14 +67,14 @@ def test_every_method_takes_it_or_says_why_not(world, name):
 
 
 def test_several_clients_in_one_computation_have_it_each(world):
-    plain = world.method("fedsimclr", epochs=1, batch=16, optimiser="sgd", lr=0.05)
-    local = replace(plain.context.local, decorrelation=0.5)
-    method = type(plain)(plain.settings, replace(plain.context, local=local))
+    reference = world.method("fedsimclr", epochs=1, batch=16, optimiser="sgd", lr=0.05)
+    local = replace(reference.context.local, decorrelation=0.5)
+    method = type(reference)(reference.settings, replace(reference.context, local=local))
     message = method.broadcast(world.start(method, 2), 0)
     cohort = [(message, world.client(number, 1, every=2)) for number in (0, 1)]
     together = method.cohort_update(cohort)
     for found, (sent, client) in zip(together, cohort, strict=True):
-        alone = method.client_update(sent, client)
-        assert found.metrics["decorrelation"] == pytest.approx(alone.metrics["decorrelation"], rel=1e-3)
-        for name, tensor in alone.message.tensors.items():
+        update = method.client_update(sent, client)
+        assert found.metrics["decorrelation"] == pytest.approx(update.metrics["decorrelation"], rel=1e-3)
+        for name, tensor in update.message.tensors.items():
             torch.testing.assert_close(found.message.tensors[name], tensor, rtol=1e-3, atol=1e-4)

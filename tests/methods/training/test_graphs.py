@@ -73,20 +73,20 @@ def test_repeated_steps_have_the_bits_of_plain_ones(
 ) -> None:
     if name.startswith("ssd"):  # with a smaller last batch
         monkeypatch.setattr("shoal.methods.ssd.self_supervised.FEW_CLIENTS", 0)
-    plain = straight(settings_of(name, changed=longer(name)))
+    reference = straight(settings_of(name, changed=longer(name)))
     assert not recorder.captured
     repeated = straight(settings_of(name, changed=merge(longer(name), ON)))
     assert recorder.captured >= 1
     assert recorder.repeated > 4 * recorder.captured, "one capture serves clients and rounds"
-    assert numbers(repeated) == numbers(plain)
+    assert numbers(repeated) == numbers(reference)
 
 
 @pytest.mark.parametrize("name", ["fedpnp", "fedbyol", "cfcl", "cfl"])
 def test_steps_from_buffers_on_the_pretend_device(sets: None, name: str) -> None:
     """Nothing is captured there; the steps are called in the same way, and the host waits no more often."""
-    plain, one = run_there(settings_of(name, changed=longer(name)))
+    reference, one = run_there(settings_of(name, changed=longer(name)))
     there, other = run_there(settings_of(name, changed=merge(longer(name), ON)))
-    assert numbers(there) == numbers(plain)
+    assert numbers(there) == numbers(reference)
     assert other.training.waits.total() == one.training.waits.total()
     assert other.training.operations != one.training.operations, "samples come from a buffer"
 

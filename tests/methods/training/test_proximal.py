@@ -25,8 +25,10 @@ def test_the_distance_is_of_parameters_alone():
 
 def trained(world, name, mu, **local):
     """What a client of a method sends after a round with this mu, and what it was sent."""
-    plain = world.method(name, epochs=2, batch=16, optimiser="sgd", lr=0.05, **local)
-    method = type(plain)(plain.settings, replace(plain.context, local=replace(plain.context.local, proximal=mu)))
+    reference = world.method(name, epochs=2, batch=16, optimiser="sgd", lr=0.05, **local)
+    method = type(reference)(
+        reference.settings, replace(reference.context, local=replace(reference.context.local, proximal=mu))
+    )
     message = method.broadcast(world.start(method, 2), 0)
     return method.client_update(message, world.client(0, 1)), message
 
@@ -49,8 +51,8 @@ def test_two_steps_of_sgd_by_hand(world):
 
     one = after(1, mu, start)
     torch.testing.assert_close(one, after(1, 0.0, start), msg="the first step begins at the anchor")
-    plain = after(1, 0.0, one)
-    torch.testing.assert_close(after(2, mu, start), plain - lr * mu * (one - start), rtol=1e-4, atol=1e-6)
+    reference = after(1, 0.0, one)
+    torch.testing.assert_close(after(2, mu, start), reference - lr * mu * (one - start), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["fedcc", "fedsimclr"])

@@ -30,7 +30,7 @@ def networks(*, training: bool) -> list[nn.Module]:
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("low", [False, True])
 def test_each_row_is_its_own_network(training: bool, low: bool) -> None:
-    alone, owners = networks(training=training), networks(training=training)
+    single_networks, owners = networks(training=training), networks(training=training)
     x = torch.randn(ROWS, 6, 2, 6, 6)
     parameters = {
         name: torch.stack([dict(each.named_parameters())[name].detach() for each in owners]).requires_grad_()
@@ -49,7 +49,7 @@ def test_each_row_is_its_own_network(training: bool, low: bool) -> None:
         found = vmap(one)(parameters, buffers, x)
     found.square().sum().backward()
     close = {"rtol": 0.05, "atol": 0.5} if low else {"rtol": 1e-4, "atol": 1e-4}
-    for row, network in enumerate(alone):
+    for row, network in enumerate(single_networks):
         with torch.autocast("cpu", torch.bfloat16, enabled=low):
             expected = network(x[row]).float()
         torch.testing.assert_close(found[row], expected, **close)

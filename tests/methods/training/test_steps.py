@@ -74,14 +74,14 @@ def apart(one: Update, other: Update, another: Update) -> float:
     return float((vector(one) - vector(other)).norm() / (vector(one) - vector(another)).norm())
 
 
-def compare(alone: list[Any], together: list[Any]) -> None:
-    assert any(not torch.equal(vector(a), vector(b)) for a, b in zip(alone, together, strict=True)), (
+def compare(one_by_one: list[Any], together: list[Any]) -> None:
+    assert any(not torch.equal(vector(a), vector(b)) for a, b in zip(one_by_one, together, strict=True)), (
         "the same bits: was anything computed together?"
     )
-    for k, (one, other) in enumerate(zip(alone, together, strict=True)):
+    for k, (one, other) in enumerate(zip(one_by_one, together, strict=True)):
         assert isinstance(other, Update), other
         assert (one.memory or {}).keys() == (other.memory or {}).keys()
-        assert apart(one, other, alone[k - 2]) < 2e-3
+        assert apart(one, other, one_by_one[k - 2]) < 2e-3
         assert one.metrics == pytest.approx(other.metrics, rel=2e-3, abs=1e-5)
         assert one.message.facts == other.message.facts
 
@@ -103,10 +103,10 @@ def check_together(world: Any, name: str, changes: dict[str, Any]) -> None:
     if not method.stackable:
         pytest.skip("says that its networks cannot be stacked")
     work = cohort(world, method)
-    alone = [method.client_update(*exchange) for exchange in work]
-    compare(alone, method.cohort_update(work))
-    if alone[0].memory:
-        work = next_round(work, alone)
+    one_by_one = [method.client_update(*exchange) for exchange in work]
+    compare(one_by_one, method.cohort_update(work))
+    if one_by_one[0].memory:
+        work = next_round(work, one_by_one)
         compare([method.client_update(*exchange) for exchange in work], method.cohort_update(work))
 
 
@@ -118,9 +118,9 @@ def test_pulled_negatives_are_of_their_clients_alone(world):
         (message, replace(client, memory={"pulled": pulled} if client.id % 2 else {}))
         for message, client in cohort(world, method, (96, 70, 48, 60))
     ]
-    alone = [method.client_update(*exchange) for exchange in work]
-    assert [update.metrics["pulled"] for update in alone] == [0, 3, 0, 3]
-    compare(alone, method.cohort_update(work))
+    one_by_one = [method.client_update(*exchange) for exchange in work]
+    assert [update.metrics["pulled"] for update in one_by_one] == [0, 3, 0, 3]
+    compare(one_by_one, method.cohort_update(work))
 
 
 def test_only_equal_companions_and_optimisers_go_together(world):
@@ -163,8 +163,8 @@ def test_methods_without_one_computation_go_client_by_client(world):
     found = method.cohort_update(work)
     assert isinstance(found[1], ClientError)
     for k in (0, 2):
-        alone = method.client_update(*work[k])
-        assert all(torch.equal(found[k].message.tensors[n], t) for n, t in alone.message.tensors.items())
+        update = method.client_update(*work[k])
+        assert all(torch.equal(found[k].message.tensors[n], t) for n, t in update.message.tensors.items())
 
 
 def test_a_target_keeps_its_own_statistics_in_one_computation(world):

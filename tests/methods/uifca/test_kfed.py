@@ -54,12 +54,12 @@ def test_no_centre_is_a_single_sample(federated, name):
     assert sizes.sum() == len(points)
     for k in range(len(centres)):
         torch.testing.assert_close(centres[k], points[update.memory["local"] == k].mean(0))
-    alone = replace(whole, train=whole.train.take(torch.arange(1)))
+    one_point = replace(whole, train=whole.train.take(torch.arange(1)))
     with pytest.raises(ClientError, match="1 training samples, and a centre of k-FED is the mean of at least 2"):
-        method.client_update(method.broadcast(start, 0), alone)
+        method.client_update(method.broadcast(start, 0), one_point)
     raw = federated.method(name, min_points=1, **({} if name == "kfed" else {"init": "kfed"}))
-    single = raw.client_update(raw.broadcast(start, 0), alone).message.tensors["centres"]
-    torch.testing.assert_close(single, alone.train.x())
+    single = raw.client_update(raw.broadcast(start, 0), one_point).message.tensors["centres"]
+    torch.testing.assert_close(single, one_point.train.x())
 
 
 def federation_of(federated):

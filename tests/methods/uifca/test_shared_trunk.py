@@ -157,23 +157,23 @@ def test_the_loss_is_nats_per_dimension_and_a_contrast_by_how_many_clusters_a_cl
 
 
 def test_images_are_learned_from_views_and_assigned_by_several(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[torch.Tensor] = []
+    batches: list[torch.Tensor] = []
 
     def moved(x: torch.Tensor, recipe: Any, generator: Any) -> torch.Tensor:
         assert recipe == RECIPES["moved"]
-        seen.append(x)
+        batches.append(x)
         return x
 
     monkeypatch.setattr("shoal.methods.uifca.shared_trunk.augment", moved)
     method = world.method("uifca_shared", steps=5, batch=16)
     server, memory = world.at_training(method)
-    assert not seen, "moments are of the images as they are"
+    assert not batches, "moments are of the images as they are"
     method.client_update(method.broadcast(server, 0), world.client(0, 3, memory))
-    assert [len(x) for x in seen] == [16] * 5
-    seen.clear()
+    assert [len(x) for x in batches] == [16] * 5
+    batches.clear()
     later = replace(server, facts=State("learn", 1).facts())
     method.client_update(method.broadcast(later, 0), world.client(0, 4, memory))
-    assert [len(x) for x in seen] == [96] * 4 + [16] * 5
+    assert [len(x) for x in batches] == [96] * 4 + [16] * 5
 
 
 def test_points_are_assigned_again_once_a_cluster_round(federated: Federated) -> None:

@@ -109,8 +109,8 @@ def test_tries_in_the_batched_computation_equal_those_of_the_loop(blobs):
     assert server.facts["chosen"] == losses.index(min(losses))
     assert not any(key.startswith("try/") for kept in (server.tensors, *memory) for key in kept)
     # What the chosen try began with is its own, not that of the last one.
-    alone = at_once(blobs, uifca, cluster_rounds=2)
-    assert torch.equal(alone.assignments[0], found.assignments[0]) == (server.facts["chosen"] == 0)
+    reference = at_once(blobs, uifca, cluster_rounds=2)
+    assert torch.equal(reference.assignments[0], found.assignments[0]) == (server.facts["chosen"] == 0)
 
 
 def test_folds_in_the_batched_computation_equal_those_of_the_loop(blobs):
@@ -172,8 +172,8 @@ def test_dense_image_flows_train_together_and_convolutions_do_not(world, monkeyp
             k: method.fit(starts[k], rows, client, k, round) for k, rows in positions.items()
         },
     )
-    alone, _ = world.run(uifca, 1)
-    torch.testing.assert_close(found.tensors["flows"], alone.tensors["flows"], rtol=1e-4, atol=1e-5)
+    reference, _ = world.run(uifca, 1)
+    torch.testing.assert_close(found.tensors["flows"], reference.tensors["flows"], rtol=1e-4, atol=1e-5)
 
 
 def test_who_missed_the_chosen_try_is_assigned_by_its_flows(blobs):
@@ -361,12 +361,12 @@ def test_flows_that_do_not_fit_the_data_are_named(blobs):
 def test_the_rate_falls_by_lr_decay_within_a_cluster_round(blobs):
     """With a decay to nearly 0 the second communication round moves no flow, and the next cluster round does again."""
     settings = {"cluster_rounds": 3, "comm_rounds": 2, "steps": 4}
-    plain, falling = method(blobs, **settings), method(blobs, **settings)
+    constant, falling = method(blobs, **settings), method(blobs, **settings)
     falling.context = replace(falling.context, local=replace(falling.context.local, lr_decay=1e-9))
     (one, _), (two, _), (three, _) = (play(blobs, falling, rounds) for rounds in (1, 2, 3))
-    assert torch.equal(one.tensors["flows"], play(blobs, plain, 1)[0].tensors["flows"])
+    assert torch.equal(one.tensors["flows"], play(blobs, constant, 1)[0].tensors["flows"])
     torch.testing.assert_close(two.tensors["flows"], one.tensors["flows"], rtol=0, atol=1e-6)
-    assert not torch.equal(play(blobs, plain, 2)[0].tensors["flows"], two.tensors["flows"])
+    assert not torch.equal(play(blobs, constant, 2)[0].tensors["flows"], two.tensors["flows"])
     assert (three.tensors["flows"] - falling.starts()).abs().max() > 1e-3
     warm = method(blobs, warm_start=True, **settings)
     warm.context = replace(warm.context, local=replace(warm.context.local, lr_decay=1e-9))

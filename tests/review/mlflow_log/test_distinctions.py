@@ -34,8 +34,8 @@ ON = {"mlflow": True, "model": False}
 
 
 def test_what_a_person_chose_is_what_is_compared() -> None:
-    plain = make_settings({"method": "fedcc", "seed": 4, "partition": {"kind": "dirichlet", "beta": 0.2}})
-    assert chosen_settings(plain) == {}, "a title says seed and partition"
+    settings = make_settings({"method": "fedcc", "seed": 4, "partition": {"kind": "dirichlet", "beta": 0.2}})
+    assert chosen_settings(settings) == {}, "a title says seed and partition"
     where = {"workers": {"slots": 1}, "tracking": {"experiment": "mine"}, "checkpoint": {"keep": 3}}
     assert chosen_settings(make_settings({"method": "fedcc", **where})) == {}, "that is not what is computed"
     chosen = chosen_settings(make_settings({"method": "fedcc", "rounds": 5, "local": {"lr": 0.01}}))
@@ -60,11 +60,11 @@ def test_the_order_of_runs_does_not_matter() -> None:
     runs = [{"rounds": "5"}, {"rounds": "5", "local.lr": "0.1"}, {}, {"model.clusters": "8", "rounds": "5"}]
     found = set()
     for start in range(len(runs)):
-        seen = Distinctions()
+        distinctions = Distinctions()
         for run in (*runs[start:], *runs[:start]):
-            seen = seen.with_run(run)
-        found.add(seen.settings)
-        assert Distinctions.from_tags({DISTINCTIONS: seen.to_json()}) == seen
+            distinctions = distinctions.with_run(run)
+        found.add(distinctions.settings)
+        assert Distinctions.from_tags({DISTINCTIONS: distinctions.to_json()}) == distinctions
     assert found == {("local.lr", "model.clusters", "rounds")}
     same = Distinctions().with_run({"rounds": "5"}).with_run({"rounds": "5"})
     assert same.settings == (), "what all runs have in common tells none apart"
@@ -155,8 +155,8 @@ def test_a_name_that_a_person_gave_stays(three: list[RunFolder]) -> None:
 
 
 def test_runs_without_labels_have_columns_of_their_own_scores() -> None:
-    seen = Distinctions().with_run({}, ["neighbour_agreement", "silhouette"])
-    state = json.loads(json.loads(view(seen))["state"])
+    distinctions = Distinctions().with_run({}, ["neighbour_agreement", "silhouette"])
+    state = json.loads(json.loads(view(distinctions))["state"])
     columns = state["selectedColumns"]
     assert all(state["columnWidths"][name] >= 6 * len(name.split(".", 1)[1]) for name in columns[1:3])
     assert columns[1:3] == ["metrics.`score/neighbour_agreement`", "metrics.`score/silhouette`"]
@@ -164,9 +164,9 @@ def test_runs_without_labels_have_columns_of_their_own_scores() -> None:
 
 
 def test_an_experiment_with_nights_shows_what_they_decided() -> None:
-    seen = Distinctions().with_run({}, ["acc"])
-    assert "night" not in view(seen)
-    with_night = seen.with_run({}, ["acc"], night=True).with_run({"rounds": "3"}, ["acc"])
+    distinctions = Distinctions().with_run({}, ["acc"])
+    assert "night" not in view(distinctions)
+    with_night = distinctions.with_run({}, ["acc"], night=True).with_run({"rounds": "3"}, ["acc"])
     columns = json.loads(json.loads(view(with_night))["state"])["selectedColumns"]
     assert columns[:3] == ["tags.`verdict`", "tags.`shoal.night.decision`", "metrics.`score/acc`"]
     assert Distinctions.from_tags({DISTINCTIONS: with_night.to_json()}) == with_night

@@ -194,7 +194,7 @@ def test_a_refused_second_resume_touches_nothing(home: Path, small: Make, monkey
     run = new_run(small(rounds=2, tracking=ON))
     states: list[str] = []
 
-    def look(event: Event) -> None:
+    def observe(event: Event) -> None:
         if event.kind == "round_finished" and event.round == 1:
             tracking.sync(run, run.settings(), "RUNNING")
             client = MlflowClient(store_uri(home / "mlflow"))
@@ -205,7 +205,7 @@ def test_a_refused_second_resume_touches_nothing(home: Path, small: Make, monkey
                     drive(RunFolder(run.path))
             states.append(client.get_run(run.lineage().mlflow_run).info.status)
 
-    drive(run, observers=[look])
+    drive(run, observers=[observe])
     assert states == ["RUNNING"]
 
 

@@ -78,11 +78,11 @@ def test_models_and_files_of_a_run_have_that_time(home: Path, small: Any, monkey
     from shoal.lifecycle.driving import drive
     from shoal.lifecycle.starting import new_run
 
-    seen = []
+    timeouts = []
 
     def asked(kind: str, real: Any) -> Any:
         def call(*given: Any, **named: Any) -> Any:
-            seen.append((kind, int(os.environ[VARIABLE])))
+            timeouts.append((kind, int(os.environ[VARIABLE])))
             return real(*given, **named)
 
         return call
@@ -92,5 +92,5 @@ def test_models_and_files_of_a_run_have_that_time(home: Path, small: Any, monkey
     for name in ("log_model_artifacts", "log_artifacts"):
         monkeypatch.setattr(MlflowClient, name, asked(name, getattr(MlflowClient, name)))
     drive(new_run(small(rounds=1, tracking={"mlflow": True, "model": False})))
-    assert {kind for kind, _ in seen} == {"log_model_artifacts", "log_artifacts"}
-    assert all(seconds > 100 for _, seconds in seen)
+    assert {kind for kind, _ in timeouts} == {"log_model_artifacts", "log_artifacts"}
+    assert all(seconds > 100 for _, seconds in timeouts)

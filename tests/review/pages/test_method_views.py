@@ -31,15 +31,15 @@ def test_a_method_draws_from_what_the_run_holds(
 ) -> None:
     run = straight(small(method={"name": "fedcc"}, rounds=2))
     names = {path.name for path in draw_figures(run)}
-    seen: list[RunHistory] = []
+    histories: list[RunHistory] = []
 
     def figures(self: FedCC, history: RunHistory) -> dict[str, Figure]:
-        seen.append(history)
+        histories.append(history)
         return {"own": Figure()}
 
     monkeypatch.setattr(FedCC, "figures", figures)
     assert {path.name for path in draw_figures(run)} == names | {"own.png"}
-    (history,) = seen
+    (history,) = histories
     assert history.server is not None
     assert (history.server.round, list(history.rounds["round"])) == (2, [1, 2])
     assert len(history.clients) == len(history.client_names) == history.updates["client"].nunique()

@@ -111,9 +111,9 @@ def test_the_encoder_of_a_model_that_no_client_trains_judges(home: Path, small: 
 
 
 def test_the_margin_decides(pair: tuple[RunFolder, RunFolder]) -> None:
-    ahead = decided(pair)
-    assert ahead.champion is not None
-    gap = ahead.challenger.scores["acc"] - ahead.champion.scores["acc"]
+    decision = decided(pair)
+    assert decision.champion is not None
+    gap = decision.challenger.scores["acc"] - decision.champion.scores["acc"]
     assert decided(pair, margin=gap - 1e-9).promoted
     kept = decided(pair, margin=gap + 1e-9)
     assert not kept.promoted
@@ -172,11 +172,11 @@ def test_a_difference_that_may_be_chance_is_not_enough(pair: tuple[RunFolder, Ru
         unsure = decided(pair, margin=0.0)
     assert unsure.champion is not None
     assert unsure.challenger.samples == 12
-    ahead = unsure.challenger.scores["acc"] - unsure.champion.scores["acc"]
+    difference = unsure.challenger.scores["acc"] - unsure.champion.scores["acc"]
     assert unsure.low is not None
-    assert unsure.low <= 0 < ahead
+    assert unsure.low <= 0 < difference
     assert not unsure.promoted
-    assert f"better by {ahead:.4f}, which may be chance" in unsure.why
+    assert f"better by {difference:.4f}, which may be chance" in unsure.why
 
 
 def champions() -> dict[str, str]:
