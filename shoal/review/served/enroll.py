@@ -33,7 +33,10 @@ def open_cfl(run: RunFolder) -> tuple[OpenedRun, CFL]:
     opened = OpenedRun(run)
     method = opened.method
     if not isinstance(method, CFL):
-        raise RunError(f"run {run.name} is of method {method.name!r}, and only runs of cfl have a tree to enroll in")
+        raise RunError(
+            f"run {run.name} is of method {method.name!r}, and only runs of cfl have a tree to enroll in: give a run "
+            "of method cfl"
+        )
     return opened, method
 
 
