@@ -107,7 +107,8 @@ def test_every_pin_can_be_installed_on_the_first_python_of_the_project() -> None
     pinned = {name.lower().replace("_", "-") for name in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
     required_version = re.search(r'requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
     assert required_version is not None
-    count, refuse = 0, {}
+    count = 0
+    refuse = {}
     for package in metadata.distributions():
         name, wanted = package.metadata["Name"].lower().replace("_", "-"), package.metadata.get("Requires-Python")
         if name in pinned and wanted:

@@ -34,7 +34,8 @@ def test_the_budget_alone_and_together_is_the_same() -> None:
     plan = demonstration.planned(3)
     assert {settings.seed for settings in plan.values()} == {3}
     for clients in demonstration.CLIENT_WORDS:
-        single_settings, together = plan[clients, "alone"], plan[clients, "together"]
+        single_settings = plan[clients, "alone"]
+        together = plan[clients, "together"]
         assert single_settings.method.name == "single"
         assert (single_settings.rounds, single_settings.local.epochs, single_settings.local.batch) == (20, 5, 64)
         # The rounds in which federated K-means finds the clusters take no step.

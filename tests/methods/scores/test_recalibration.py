@@ -116,7 +116,8 @@ class Counted(nn.Module):
 
     def __init__(self, inner):
         super().__init__()
-        self.inner, self.samples = inner, 0
+        self.inner = inner
+        self.samples = 0
 
     def forward(self, x):
         self.samples += len(x)
