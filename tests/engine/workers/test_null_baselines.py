@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import torch
 
 from shoal.data.own import add_folder
 from shoal.engine.settings import places
 from shoal.engine.workers import null_baselines
-from shoal.engine.workers.null_baselines import ENCODED_VARIABLE, ENCODER
+from shoal.engine.workers.null_baselines import ENCODED_VARIABLE, ENCODER, pretrained_features
 from shoal.engine.workers.worker import Worker
+from shoal.methods.auto import LAYERS
 from shoal.methods.scores.baselines import Comparison
 from shoal.review.results.clusters import cluster_facts, keep_clusters
 from tests.planted_images import write_clients
@@ -91,3 +94,13 @@ def test_a_table_is_compared_by_its_columns(home: Path, small: Make) -> None:
     assert found.space == "columns"
     assert found.baseline_acc.keys() == {"columns", "standardised"}
     assert found.baseline_acc["columns"] == 1
+
+
+def test_a_run_on_several_layers_lends_the_baseline_its_last_layer() -> None:
+    features = torch.arange(3 * 2048.0).reshape(3, 2048)
+    method = SimpleNamespace(frozen_features=lambda clients, evaluation: features)
+    opened = SimpleNamespace(settings=SimpleNamespace(model=SimpleNamespace(encoder=LAYERS)), method=method)
+    found = pretrained_features(
+        cast(Any, opened), cast(Any, None), cast(Any, None), torch.tensor([0, 2]), torch.empty(2)
+    )
+    assert found.tolist() == features[[0, 2], :1280].tolist()
