@@ -158,7 +158,10 @@ def metric_of(run: RunFolder, name: str) -> float:
 
 
 def late_change(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
-    """Return rows of `late_change`: by how much the study's curve rises in the last quarter of a run's rounds."""
+    """Return rows of `late_change`: by how much the study's curve rises in the last quarter of a run's rounds.
+
+    Where the run was not evaluated at three quarters, it is the rise since the evaluation before.
+    """
     factor = 1.0
     if study.percent and study.curve in study.metrics:
         factor = 100.0

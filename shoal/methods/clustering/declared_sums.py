@@ -37,6 +37,13 @@ def check_squares(message: Message) -> str | None:
     return "tensor 'outer' holds negative sums of squares" if negative else None
 
 
+def check_products(message: Message) -> str | None:
+    """Return the fault of products, the lower triangle of a matrix row by row, with negative squares, else None."""
+    ends = torch.arange(1, len(message.tensors["total"]) + 1).cumsum(0) - 1
+    negative = bool((message.tensors["products"][ends] < 0).any())
+    return "tensor 'products' holds negative sums of squares" if negative else None
+
+
 def check_local_centres(message: Message, *, unit: bool) -> str | None:
     """Return the fault of local centres, else None: each has a count, and no mean of unit vectors is longer than 1."""
     centres = message.tensors["centres"]

@@ -32,7 +32,12 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
 from shoal.data.lazy_array import LazyArray
-from shoal.methods.clustering.declared_sums import check_affinities, check_costs, check_local_centres
+from shoal.methods.clustering.declared_sums import (
+    check_affinities,
+    check_costs,
+    check_local_centres,
+    check_products,
+)
 from shoal.methods.clustering.federated_k_means import (
     ROWS,
     cluster_sums,
@@ -58,6 +63,7 @@ from shoal.methods.features.space import (
     column_moments,
     fitted_space,
     in_space,
+    product_moments,
 )
 from shoal.methods.features.spectral import (
     SAMPLES_PER_CENTRE,
@@ -202,10 +208,9 @@ class FeatureClustering(Method):
             width = self.width
             forms = {"samples": count(()), "total": total((width,))}
             if self.settings.squares:
-                forms["outer"] = total((width, width))
-            else:
-                forms["squares"] = positive((width,))
-            return MessageForm(forms)
+                forms["products"] = total((width * (width + 1) // 2,))
+                return MessageForm(forms, rule=check_products)
+            return MessageForm({**forms, "squares": positive((width,))})
         width = self.space_width(server)
         clusters = self.context.clusters
         if step == "tie":
@@ -309,7 +314,7 @@ class FeatureClustering(Method):
 
     def measured(self, vectors: Callable[[Tensor], Tensor], client: Client) -> tuple[Tensors, Tensor]:
         """Return the moments of a client's vectors, none of too few, and their mean (d,), float64."""
-        measure = (lambda x: moments(x)._asdict()) if self.settings.squares else column_moments
+        measure = (lambda x: product_moments(moments(x))) if self.settings.squares else column_moments
         total: Tensors = {}
         for part in self.parts(client):
             found = measure(vectors(part))

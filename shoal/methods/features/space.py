@@ -87,11 +87,35 @@ def column_moments(x: Tensor) -> Tensors:
     }
 
 
+def product_moments(measured: Moments) -> Tensors:
+    """Return moments as a client sends them: `samples`, `total` (d,), and each of the `products` (d (d + 1) / 2,) once.
+
+    These are the lower triangle of the sum of outer products, row by row: half of a matrix that is symmetric.
+    """
+    row, column = _lower_triangle(len(measured.total))
+    return {"samples": measured.samples, "total": measured.total, "products": measured.outer[row, column]}
+
+
+def _lower_triangle(width: int) -> tuple[Tensor, Tensor]:
+    """Return the row and the column of each place of the lower triangle of a matrix (width, width)."""
+    row, column = torch.tril_indices(width, width)
+    return row, column
+
+
+def _symmetric(products: Tensor, width: int) -> Tensor:
+    """Return the symmetric matrix (width, width) whose lower triangle is `products`."""
+    row, column = _lower_triangle(width)
+    matrix = products.new_empty(width, width)
+    matrix[row, column] = products
+    matrix[column, row] = products
+    return matrix
+
+
 def fitted_space(sums: Tensors, settings: SpaceSettings, layer_widths: Sequence[int] = ()) -> Tensors:
     """Return the tensors of the space from the sums of all clients' moments.
 
     Args:
-        sums: of `column_moments`, or of `federated_k_means.moments` where components are kept.
+        sums: of `column_moments`, or of `product_moments` where components are kept.
         settings: what the space is.
         layer_widths: numbers of columns from each group of an encoder's layers: each group gets the same variance in
             all. None: columns are all alike.
@@ -102,7 +126,8 @@ def fitted_space(sums: Tensors, settings: SpaceSettings, layer_widths: Sequence[
     if not sums["samples"] > 0:
         raise MethodError("no client has enough samples to measure the columns by: set method.min_points lower")
     if settings.squares:
-        return _projected(Moments(**sums), settings, layer_widths)
+        total = Moments(sums["samples"], sums["total"], _symmetric(sums["products"], len(sums["total"])))
+        return _projected(total, settings, layer_widths)
     mean = sums["total"] / sums["samples"]
     mean_square = sums["squares"] / sums["samples"]
     variance = mean_square - mean.square()

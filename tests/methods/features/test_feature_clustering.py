@@ -15,6 +15,8 @@ from table_federation import Rows, uneven_owners
 
 from shoal.methods.contract.base import ClientError
 from shoal.methods.contract.context import MethodError
+from shoal.methods.contract.declared import fault
+from shoal.methods.contract.message import Message
 from shoal.methods.features.feature_clustering import CENTRES, RACE_ITERATIONS, SITE_MEAN, STARTS
 from shoal.methods.features.fedkmeans import PRICES
 from shoal.methods.features.space import in_space
@@ -129,6 +131,24 @@ def test_components_are_those_of_pooled_rows(tmp_path: Path) -> None:
     _, _, directions = np.linalg.svd(x - x.mean(0), full_matrices=False)
     cosines = np.abs((directions[:8] * server.model["space.projection"].numpy().T).sum(1))
     assert cosines == pytest.approx(np.ones(8), abs=1e-3)
+
+
+def test_a_client_sends_each_product_once(tmp_path: Path) -> None:
+    """The matrix is symmetric, and 2,048 columns of two layers would be 34 MB in full."""
+    x, _, owner = blobs()
+    rows = Rows(tmp_path, x, np.zeros(300, int), owner)
+    method = rows.method("fedkmeans", components=2)
+    server = method.init_server(rows.federation)
+    sent = method.client_update(method.broadcast(server, 0), rows[0]).message
+    own = x[owner == 0].astype(float)
+    expected = [own[:, i] @ own[:, j] for i in range(5) for j in range(i + 1)]
+    assert sent.tensors["products"].tolist() == pytest.approx(expected)
+    form = method.declared(server, 0, 100)
+    assert fault(sent, form) is None
+    spoilt = sent.tensors["products"].clone()
+    spoilt[5] = -1.0  # the square of the third column
+    told = fault(Message({**sent.tensors, "products": spoilt}), form)
+    assert told == "tensor 'products' holds negative sums of squares"
 
 
 def test_the_sphere_compares_directions(tmp_path: Path) -> None:
