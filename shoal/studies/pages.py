@@ -146,7 +146,7 @@ def missing_parts(missing: Sequence[tuple[Study, str, list[Entry]]]) -> Iterator
             others.setdefault(scale, []).append(f"`{study.name}`")
     if others:
         scales = [f"scale {scale} of {', '.join(names)}" for scale, names in others.items()]
-        yield f"No claim waits for {'; '.join(scales)}."
+        yield f"Not run either: {'; '.join(scales)}."
 
 
 def missing_words(study: Study, scale: str, found: Sequence[Entry]) -> str:

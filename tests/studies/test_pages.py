@@ -456,7 +456,7 @@ def test_scales_that_no_claim_waits_for_are_one_sentence() -> None:
     missing = [(others[0], "paper", []), (study, "paper", [waiting(study, "wide")]), (others[1], "paper", [])]
     assert list(missing_parts(missing)) == [
         "- `shoal study toy --scale paper`: not run: about 1 core minutes, 2 seeds\n  - wide",
-        "No claim waits for scale paper of `first`, `second`.",
+        "Not run either: scale paper of `first`, `second`.",
     ]
 
 
