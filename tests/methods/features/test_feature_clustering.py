@@ -138,12 +138,12 @@ def test_a_client_sends_each_product_once(tmp_path: Path) -> None:
     x, _, owner = blobs()
     rows = Rows(tmp_path, x, np.zeros(300, int), owner)
     method = rows.method("fedkmeans", components=2)
-    server = method.init_server(rows.federation)
+    server = rows.run(method, rounds=0)
     sent = method.client_update(method.broadcast(server, 0), rows[0]).message
     own = x[owner == 0].astype(float)
     expected = [own[:, i] @ own[:, j] for i in range(5) for j in range(i + 1)]
     assert sent.tensors["products"].tolist() == pytest.approx(expected)
-    form = method.declared(server, 0, 100)
+    form = method.declared(server, 0, len(own))
     assert fault(sent, form) is None
     spoilt = sent.tensors["products"].clone()
     spoilt[5] = -1.0  # the square of the third column
