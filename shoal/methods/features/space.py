@@ -102,7 +102,7 @@ def _lower_triangle(width: int) -> tuple[Tensor, Tensor]:
     return row, column
 
 
-def _symmetric(products: Tensor, width: int) -> Tensor:
+def symmetric(products: Tensor, width: int) -> Tensor:
     """Return the symmetric matrix (width, width) whose lower triangle is `products`."""
     row, column = _lower_triangle(width)
     matrix = products.new_empty(width, width)
@@ -126,7 +126,7 @@ def fitted_space(sums: Tensors, settings: SpaceSettings, layer_widths: Sequence[
     if not sums["samples"] > 0:
         raise MethodError("no client has enough samples to measure the columns by: set method.min_points lower")
     if settings.squares:
-        total = Moments(sums["samples"], sums["total"], _symmetric(sums["products"], len(sums["total"])))
+        total = Moments(sums["samples"], sums["total"], symmetric(sums["products"], len(sums["total"])))
         return _projected(total, settings, layer_widths)
     mean = sums["total"] / sums["samples"]
     mean_square = sums["squares"] / sums["samples"]

@@ -19,7 +19,7 @@ from shoal.methods.contract.declared import fault
 from shoal.methods.contract.message import Message
 from shoal.methods.features.feature_clustering import CENTRES, RACE_ITERATIONS, SITE_MEAN, STARTS
 from shoal.methods.features.fedkmeans import PRICES
-from shoal.methods.features.space import in_space
+from shoal.methods.features.space import in_space, symmetric
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.methods.scores.clustering import accuracy
 
@@ -143,6 +143,7 @@ def test_a_client_sends_each_product_once(tmp_path: Path) -> None:
     own = x[owner == 0].astype(float)
     expected = [own[:, i] @ own[:, j] for i in range(5) for j in range(i + 1)]
     assert sent.tensors["products"].tolist() == pytest.approx(expected)
+    assert torch.allclose(symmetric(sent.tensors["products"], 5), torch.from_numpy(own.T @ own))
     form = method.declared(server, 0, len(own))
     assert fault(sent, form) is None
     spoilt = sent.tensors["products"].clone()
