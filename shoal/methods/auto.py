@@ -35,6 +35,10 @@ LANDMARK_SAMPLES = 300
 LANDMARK_SAMPLES_PER_CLUSTER = 30
 """From so many samples of all clients on, and so many a cluster, images are clustered by landmarks. Of fewer samples
 landmarks cut at random."""
+LANDMARK_CLIENT_SAMPLES = 20
+LANDMARK_CLIENT_SAMPLES_PER_CLUSTER = 2
+"""The median client holds so many, and so many a cluster. Of fewer samples hardly two are near the same landmark, and
+no client tells what is near a single one (`method.min_points`)."""
 LANDMARKS = 100
 COMPONENTS = 64
 WHITENING = 0.5
@@ -74,7 +78,9 @@ class Facts:
     @property
     def enough(self) -> bool:
         """Whether there are samples enough for landmarks."""
-        return self.total >= max(LANDMARK_SAMPLES, LANDMARK_SAMPLES_PER_CLUSTER * self.clusters)
+        in_all = self.total >= max(LANDMARK_SAMPLES, LANDMARK_SAMPLES_PER_CLUSTER * self.clusters)
+        a_client = self.samples >= max(LANDMARK_CLIENT_SAMPLES, LANDMARK_CLIENT_SAMPLES_PER_CLUSTER * self.clusters)
+        return in_all and a_client
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,13 @@ def test_landmarks_want_300_samples_and_30_a_cluster() -> None:
         assert ("landmarks" in rule_for(facts).settings["method"]) == wanted
 
 
+def test_landmarks_want_20_samples_a_client_and_2_a_cluster() -> None:
+    """Of fewer hardly two share a landmark, and nothing is told of what is near a single sample."""
+    for samples, clusters, wanted in ((19, 4, False), (20, 10, True), (23, 12, False), (24, 12, True)):
+        facts = replace(IMAGES, samples=samples, total=900, clusters=clusters)
+        assert ("landmarks" in rule_for(facts).settings["method"]) == wanted
+
+
 def test_every_rule_sets_what_its_method_has() -> None:
     for rule in RULES:
         assert make_settings(dict(rule.settings)).method.name in METHODS

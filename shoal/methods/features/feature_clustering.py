@@ -66,6 +66,7 @@ from shoal.methods.features.space import (
     product_moments,
 )
 from shoal.methods.features.spectral import (
+    PLACING_SAMPLES,
     SAMPLES_PER_CENTRE,
     SETTLING_ROUNDS,
     affinity_sums,
@@ -340,7 +341,8 @@ class FeatureClustering(Method):
         if message.facts["step"] == "start":
             return self.local_centres(z, client, self.context.clusters, LOCAL_STARTS)
         if message.facts["step"] == "place":
-            return self.local_centres(z, client, min(self.landmark_count, max(1, len(z) // SAMPLES_PER_CENTRE)), 1)
+            count = min(self.landmark_count, len(z) // SAMPLES_PER_CENTRE) if len(z) >= PLACING_SAMPLES else 0
+            return self.local_centres(z, client, count, 1)
         if message.facts["step"] in ("settle", "tie"):
             return self.of_landmarks(message, z)
         centres = message.tensors[CENTRES].to(self.context.device)
@@ -375,7 +377,11 @@ class FeatureClustering(Method):
         """Return a client's own K-means: `centres` (at most `count`, k), and the samples behind each, `counts`."""
         order = torch.randperm(len(z), generator=client.streams.torch("local samples"))[:RACE_SAMPLES]
         drawn = z.at(order.to(z.device)).cpu().numpy()
-        found = kmeans(drawn, min(count, len(drawn)), client.streams.numpy("kmeans"), starts=starts)
+        # Of more centres, most would have fewer samples behind them than `min_points`.
+        count = min(count, len(drawn) // self.settings.min_points)
+        if count == 0:
+            return {"centres": torch.from_numpy(drawn).double()[:0], "counts": torch.zeros(0, dtype=torch.float64)}
+        found = kmeans(drawn, count, client.streams.numpy("kmeans"), starts=starts)
         sizes = torch.bincount(torch.from_numpy(found.cluster), minlength=len(found.centres)).double()
         large = sizes >= self.settings.min_points
         centres = torch.from_numpy(found.centres).double()[large]

@@ -27,6 +27,8 @@ MAX_LANDMARKS = 1_000
 """Clients send a matrix of landmarks by landmarks: 8 MB at most."""
 SAMPLES_PER_CENTRE = 4
 """A client looks for one local centre among so many of its samples."""
+PLACING_SAMPLES = 12
+"""A client of fewer samples places no landmarks: its centres would be means over clusters."""
 SETTLING_ROUNDS = 2
 """So many iterations of K-means move the landmarks."""
 SMALLEST = 1e-12

@@ -312,7 +312,8 @@ class FedSimCLRKMeans(FedSimCLR):
 
     def local_centres(self, x: Tensor, client: Client) -> Tensors:
         """Return a client's own K-means: `centres` (at most c, k) and their numbers of samples `counts`, float64."""
-        found = kmeans(x.cpu().numpy(), min(self.context.clusters, len(x)), client.streams.numpy("kmeans"))
+        count = min(self.context.clusters, max(1, len(x) // self.settings.min_points))
+        found = kmeans(x.cpu().numpy(), count, client.streams.numpy("kmeans"))
         counts = torch.bincount(torch.from_numpy(found.cluster), minlength=len(found.centres)).double()
         large = counts >= self.settings.min_points
         return {"centres": torch.from_numpy(found.centres).double()[large], "counts": counts[large]}

@@ -189,6 +189,16 @@ def test_groups_below_min_points_send_nothing(tmp_path: Path) -> None:
     assert not update.message.tensors["sums"].any()
 
 
+def test_sites_of_three_rows_send_centres_of_two_and_more(tmp_path: Path) -> None:
+    x, y, _ = blobs()
+    rows = Rows(tmp_path, x, y, np.random.default_rng(0).permutation(300) // 3)
+    method = rows.method("fedkmeans")
+    server = rows.run(method, rounds=0)
+    sent = method.client_update(method.broadcast(server, 0), rows[0]).message.tensors
+    assert sent["counts"].tolist() == [3.0]
+    assert rows.accuracy(method, rows.run(method)) > 0.95
+
+
 def test_the_race_leaves_one_start(tmp_path: Path) -> None:
     x, y = load_digits(return_X_y=True)
     rows = Rows(tmp_path, x, y, np.arange(len(x)) % 3)

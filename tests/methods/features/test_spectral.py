@@ -62,6 +62,21 @@ def test_a_run_measures_places_and_ties_before_it_starts(tmp_path: Path) -> None
     assert method.space_width(server) == 3
 
 
+def test_small_sites_place_no_landmarks(tmp_path: Path) -> None:
+    """Their centres would be means over clusters; they take part in all else."""
+    x, y = rings(0)
+    owner = np.arange(900) % 4
+    owner[:11] = 4
+    owner[11:23] = 5
+    rows = Rows(tmp_path, x, y, owner)
+    method = rows.method("fedkmeans", landmarks=100)
+    server = rows.run(method, rounds=0)
+    assert method.next_step(server) == "place"
+    sent = [method.client_update(method.broadcast(server, k), rows[k]).message.tensors for k in range(6)]
+    assert [len(each["centres"]) for each in sent[4:]] == [0, 3]
+    assert rows.accuracy(method, rows.run(method)) > 0.95
+
+
 def test_new_samples_are_assigned_as_those_of_the_clients(tmp_path: Path) -> None:
     x, y = rings(1)
     rows = Rows(tmp_path, x, y, np.arange(900) // 3 % 4)

@@ -107,6 +107,14 @@ def test_the_network_travels_once_and_then_centres_alone(world, method):
     assert len(update.memory[FEATURES]) == len(client.train)
 
 
+def test_a_client_of_three_samples_tells_their_mean(world):
+    method = world.method("fedsimclr_kmeans", rounds=14, min_points=2, **PLAIN)
+    x = torch.tensor([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0]])
+    found = method.local_centres(x, world.client(0, 6))
+    assert found["counts"].tolist() == [3.0]
+    assert found["centres"].tolist() == [[1.0, 1.0]]
+
+
 def test_small_clusters_of_a_client_are_not_told(world):
     """A client of nine samples, of which one is of another class than the rest."""
     told = {}
