@@ -20,11 +20,11 @@ os.environ.setdefault("SHOAL_ENCODED", str(Path(tempfile.gettempdir()) / "shoal-
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 # Where no bytecode is written, each of some hundred processes compiles the package and each clone again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
 
 import pytest
 import torch
 
+sys.dont_write_bytecode = False
 torch.set_num_threads(1)
 # Python looks for cycles after 50,000 new objects instead of 700: collecting them took a tenth of the suite's time.
 gc.set_threshold(50_000, 10, 10)
@@ -33,18 +33,31 @@ gc.set_threshold(50_000, 10, 10)
 LONGEST = (
     "test_serve.py",
     "test_prefect.py",
-    "test_methods_there.py",
-    "test_every_method.py",
     "test_dvc.py",
-    "test_pools.py",
-    "test_tracking.py",
+    "test_methods_there.py",
     "test_recorded_bits.py",
-    "test_declared.py",
-    "test_hostile.py",
-    "test_rounds.py",
+    "test_runner.py",
+    "test_report.py",
+    "test_tracking_server.py",
     "test_cli.py",
-    "test_enroll.py",
-    "test_uifca_studies.py",
+    "test_deadlines.py",
+    "test_loop.py",
+    "test_pyfunc.py",
+    "test_tracking.py",
+    "test_every_method_runs.py",
+    "test_search.py",
+    "test_remote_files.py",
+    "test_pools.py",
+    "test_damage.py",
+    "test_chaos.py",
+    "test_stages.py",
+    "test_embedded_store.py",
+    "test_promotion.py",
+    "test_nightly.py",
+    "test_every_method.py",
+    "test_hostile.py",
+    "test_tracking_repeats.py",
+    "test_lost_sets.py",
 )
 """Files that take longest: they run first, so that no worker is left with one of them at the end."""
 
