@@ -112,15 +112,22 @@ def stores_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         yield
 
 
+@contextlib.contextmanager
+def at_home(folder: Path) -> Iterator[Path]:
+    """Have a folder as the home; nothing of the user's environment is seen."""
+    # Of its own: a test that undoes its patches would go on in the folder that the tests were started in.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHOAL_HOME", str(folder))
+        for name in ("SHOAL_DATA_MIRROR", "MLFLOW_TRACKING_URI", "PREFECT_API_URL"):
+            patch.delenv(name, raising=False)
+        patch.chdir(folder)
+        yield folder
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     """An empty home folder; nothing of the user's environment reaches the test."""
-    # Of its own: a test that undoes its patches would go on in the folder that the tests were started in.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SHOAL_HOME", str(tmp_path))
-        for name in ("SHOAL_DATA_MIRROR", "MLFLOW_TRACKING_URI", "PREFECT_API_URL"):
-            patch.delenv(name, raising=False)
-        patch.chdir(tmp_path)
+    with at_home(tmp_path):
         yield tmp_path
 
 
