@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from shoal.engine.settings import places
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.studies.cfcl import derive as cfcl
 from shoal.studies.definition import load_study
 from shoal.studies.rows import Group
+from tests.conftest import SMALL, at_home
 from tests.engine.rounds.test_every_method_runs import CASES
 from tests.runs import straight
 
@@ -24,14 +29,24 @@ def group(key: str, *runs: Any) -> Group:
     return Group(STUDY.rows[key], STUDY.columns["labels_2"], runs)
 
 
-@pytest.fixture
-def groups(home: Path, small: Callable[..., Any]) -> list[Group]:
-    """One short run of each selection."""
+@pytest.fixture(scope="module")
+def home_of_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A home with one short run of each selection, and the runs' names."""
     case = CASES["cfcl"]
-    return [
-        group(key, straight(small(**{**case, "method": {**case["method"], "selection": selection}})))
-        for key, selection in (("fedavg", "none"), ("uniform", "uniform"), ("cfcl", "cfcl"))
-    ]
+    names = {}
+    with at_home(tmp_path_factory.mktemp("selections")) as folder:
+        for key, selection in (("fedavg", "none"), ("uniform", "uniform"), ("cfcl", "cfcl")):
+            changes = {**case, "method": {**case["method"], "selection": selection}}
+            names[key] = straight(make_settings(merge(SMALL, changes))).name
+    return folder, names
+
+
+@pytest.fixture
+def groups(home_of_runs: tuple[Path, dict[str, str]], home: Path) -> list[Group]:
+    """The runs in a copy of that home, which a test may change."""
+    folder, names = home_of_runs
+    shutil.copytree(folder, home, symlinks=True, dirs_exist_ok=True)
+    return [group(key, RunFolder(places.runs() / name)) for key, name in names.items()]
 
 
 def test_figures_and_tables_are_of_the_runs(groups: list[Group], tmp_path: Path) -> None:

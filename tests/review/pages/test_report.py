@@ -21,7 +21,8 @@ from shoal.core.errors import ShoalError
 from shoal.data.own import add_folder
 from shoal.data.partition.table import load_partition
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import load_settings
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.run_settings import load_settings, make_settings
 from shoal.engine.store.codec import load_tensors
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
@@ -48,6 +49,7 @@ from shoal.review.results.cross_tables import (
 from shoal.review.results.next_step import leading_baseline, next_step
 from shoal.review.results.result import run_result
 from shoal.review.results.summary import bytes_sent, duration, size, summary_of
+from tests.conftest import SMALL, at_home
 from tests.planted_images import write_clients
 from tests.runs import straight
 
@@ -65,9 +67,19 @@ def judged(settings: Any) -> RunFolder:
     return run
 
 
+@pytest.fixture(scope="module")
+def home_of_digits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with one finished run."""
+    with at_home(tmp_path_factory.mktemp("digits")) as folder:
+        judged(make_settings(merge(SMALL, {"rounds": 2, "data": {"limit": 300}, "partition": {"clients": 4}})))
+    return folder
+
+
 @pytest.fixture
-def digits_run(home: Path, small: Make) -> RunFolder:
-    return judged(small(rounds=2, data={"limit": 300}, partition={"clients": 4}))
+def digits_run(home_of_digits_run: Path, home: Path) -> RunFolder:
+    """The run in a copy of that home, which a test may change."""
+    shutil.copytree(home_of_digits_run, home, symlinks=True, dirs_exist_ok=True)
+    return RunFolder.find("latest", places.runs())
 
 
 def links(page: str) -> list[str]:
