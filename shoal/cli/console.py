@@ -172,7 +172,9 @@ def show_study(result: StudyResult) -> None:
     digits = 1 if result.percent else 3
     for row in result.rows:
         paper = shown_number(row.paper, f".{digits}f")
-        ours = f"{row.mean:.{digits}f} ± {row.std:.{digits}f}"
+        ours = f"{row.mean:.{digits}f}"
+        if row.seeds > 1:
+            ours += f" ± {row.std:.{digits}f}"
         table.add_row(row.row, row.column, row.metric, ours, str(row.seeds), paper)
     out.print(table)
     for claim in result.claims:
