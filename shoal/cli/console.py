@@ -145,8 +145,9 @@ def results_rows(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
 
     numbers = [{**run.result.metrics, **run.result.quality} for run in runs]
     measured = [metric for metric in shown_in("comparison") if any(metric.name in values for values in numbers)]
-    # Metrics without labels are only shown where no run has labels: there is no room for both.
-    labelled = any(metric.labels for metric in measured)
+    # Metrics without labels are only shown where a run has no others: there is no room for both.
+    with_labels = {metric.name for metric in measured if metric.labels}
+    labelled = all(not with_labels.isdisjoint(values) for values in numbers)
     metrics = [metric.name for metric in measured if metric.labels or not labelled]
     delayed = any(run.delay is not None for run in runs)
     rows = []

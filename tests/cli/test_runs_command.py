@@ -195,7 +195,7 @@ def test_lines_of_runs_that_ended_are_kept_until_a_file_changes(
     first = listed_runs(places.runs())
     assert list_again() == ([edited.name, interrupted.name], first), "these may change without a file of theirs"
     kept = places.runs() / KEPT
-    for broken in ("{", "[]", '{"format": 0, "runs": {}}', '{"format": 1, "runs": {"x": [1]}}'):
+    for broken in ("{", "[]", '{"format": 0, "runs": {}}', '{"format": 2, "runs": {"x": [1]}}'):
         kept.write_text(broken)
         assert listed_runs(places.runs()) == first
     (finished.figures / "more.png").write_bytes(b"12345")
