@@ -68,7 +68,7 @@ def arrivals(folder: Path, onto: Prepared | None = None) -> NewFiles:
     for path in found.images:
         name = path.relative_to(folder).as_posix()
         if "/" not in name:
-            loose.append(Rejected(name, NO_CLIENT))
+            loose.append(Rejected(name, f"{NO_CLIENT}: move it into one", NO_CLIENT))
         elif name not in known and one_spelling(name) not in spelled:
             new.append(name)
         elif path.stat().st_mtime > written:

@@ -183,7 +183,7 @@ def test_images_that_lie_in_no_clients_folder_are_told_once(home: Path, small: M
     image = Image.fromarray(np.full((12, 12), 20, np.uint8))
     image.save(incoming / "loose.png")
     told = take_in(settings, NIGHT)
-    assert (told.new, told.left_out) == (0, ("loose.png: in no client's folder",))
+    assert (told.new, told.left_out) == (0, ("loose.png: in no client's folder: move it into one",))
     write_new(incoming / "north", each=2)
     taken = take_in(settings, NIGHT)
     assert (taken.new, taken.left_out) == (6, ())
