@@ -273,7 +273,9 @@ class WorkerProcesses:
     def __enter__(self) -> WorkerProcesses:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is KeyboardInterrupt and self._starting.is_alive():
+            kill_fork_server()  # it still imports for workers that nobody needs
         self.close()
 
 
