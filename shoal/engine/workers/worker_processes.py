@@ -274,6 +274,7 @@ class WorkerProcesses:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._closed.set()  # no further slot starts, which would start another fork server
         if kind is KeyboardInterrupt and self._starting.is_alive():
             kill_fork_server()  # it still imports for workers that nobody needs
         self.close()

@@ -78,10 +78,12 @@ def test_an_interrupt_does_not_wait_for_workers_that_start(monkeypatch: pytest.M
 
     monkeypatch.setattr(worker_processes, "kill_fork_server", kill)
     monkeypatch.setattr(worker_processes, "JOIN_SECONDS", 60.0)  # longer than the process may start
-    with pytest.raises(KeyboardInterrupt), WorkerProcesses(1):
+    with pytest.raises(KeyboardInterrupt), WorkerProcesses(2) as pool:
         raise KeyboardInterrupt
     assert killed == ["fork server"]
     assert Slow.ended.wait(30)
+    pool._starting.join(30)
+    assert [slot.process for slot in pool.processes] == [None, None]
 
 
 def test_a_slot_that_restarts_while_all_are_closed_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
