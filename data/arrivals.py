@@ -61,13 +61,14 @@ def arrivals(folder: Path, onto: Prepared | None = None) -> NewFiles:
         written = (onto.folder / "manifest.json").stat().st_mtime
     new: list[str] = []
     touched: list[str] = []
+    loose: list[Rejected] = []
     intake = Intake()
     found = find_images(folder, intake, known)
     spelled = spellings(known)
     for path in found.images:
         name = path.relative_to(folder).as_posix()
         if "/" not in name:
-            intake.leave_out(NO_CLIENT, name)
+            loose.append(Rejected(name, f"{NO_CLIENT}: move it into one", NO_CLIENT))
         elif name not in known and one_spelling(name) not in spelled:
             new.append(name)
         elif path.stat().st_mtime > written:
@@ -81,7 +82,7 @@ def arrivals(folder: Path, onto: Prepared | None = None) -> NewFiles:
         tuple(name for name in new if _client(name) not in few),
         tuple(touched),
         waiting,
-        tuple(found.rejected),
+        (*found.rejected, *loose),
         intake,
     )
 

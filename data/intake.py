@@ -189,6 +189,16 @@ def record(set_folder: Path, intake: Intake, *, append: bool = False) -> Path:
     return path
 
 
+def left_out_before(set_folder: Path) -> set[str]:
+    """Return the names that earlier additions to a set left out; none if the notes are missing or damaged."""
+    return {
+        name
+        for addition in _additions(names_file(set_folder))
+        for names in addition.get("left_out", {}).values()
+        for name in names
+    }
+
+
 def _additions(path: Path) -> list[dict[str, Any]]:
     """Return earlier additions; an empty list if the file is missing or damaged."""
     try:

@@ -21,7 +21,9 @@ from shoal.data.table_options import TableOptions
 from shoal.data.table_origin import table_origin
 from shoal.data.tables import client_numbers, find_column, names_of, numbers_of, read_table
 from shoal.data.windows import (
+    LONGER,
     MIXED,
+    SHORTER,
     WINDOWS,
     Series,
     WindowRule,
@@ -82,7 +84,10 @@ def read_windows(path: Path, onto: Prepared | None, options: TableOptions, intak
         channels = _channels(table, path, options.features, notes)
         rule = make_rule(options.windows, series, columns, channels, dated=dated)
     _check_times(rule, dated, path)
-    found = cut(*_values(table, rule, path, notes), series, rule, notes)
+    advice = SHORTER
+    if onto is not None:
+        advice = LONGER
+    found = cut(*_values(table, rule, path, notes), series, rule, notes, advice)
     kept = _kept(found, series, label, onto, notes)
     first = [found.rows[k][0] for k in kept]
     owner = [names[client[row]] for row in first]
@@ -128,7 +133,7 @@ def new_windows(table: pd.DataFrame, rule: WindowRule, path: Path, intake: Intak
     needed = (rule.time, rule.series or rule.client, *rule.channels)
     lacking = [name for name in needed if name not in table.columns]
     if lacking:
-        raise DataError(f"{path} lacks the columns {first_of([shown(name) for name in lacking])} of the set's windows")
+        raise DataError(f"{path} lacks columns of the set's windows: {first_of([shown(name) for name in lacking])}")
     parts = [name for name in (rule.client, rule.series) if name in table.columns]
     keys = ["/".join(str(table[name].iloc[row]) for name in parts) for row in range(len(table))]
     times, dated = times_of(table[rule.time], rule.time)

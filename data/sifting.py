@@ -11,6 +11,7 @@ from shoal.core.errors import DataError
 from shoal.data.choices import OnBad, OnOdd
 from shoal.data.held_out import MIN_TRAIN
 from shoal.data.images import Picture, Rejected, common_size, listing, odd_sized, read_images
+from shoal.data.intake import left_out_before, names_file
 from shoal.data.own_images import coloured_pictures, compared_with_set, wanted_size
 from shoal.data.prepared import Prepared
 
@@ -89,6 +90,8 @@ def _waiting(usable: Sequence[str], onto: Prepared | None) -> tuple[str, ...]:
 def not_seen_before(left_out: Sequence[Rejected], folder: Path, onto: Prepared | None) -> list[Rejected]:
     """Return the files that earlier additions to a set have not left out, and those that were written since.
 
+    Additions that took files are known by the set, and those that only left files out by the notes beside it.
+
     Args:
         left_out: the files.
         folder: where they lie.
@@ -96,9 +99,9 @@ def not_seen_before(left_out: Sequence[Rejected], folder: Path, onto: Prepared |
     """
     if onto is None:
         return list(left_out)
-    known = {path for path, _ in onto.manifest.extra.get(SKIPPED, [])}
-    written = (onto.folder / "manifest.json").stat().st_mtime
-    return [each for each in left_out if each.path not in known or _written(folder / each.path) > written]
+    known = {path for path, _ in onto.manifest.extra.get(SKIPPED, [])} | left_out_before(onto.folder)
+    judged = max(_written(onto.folder / "manifest.json"), _written(names_file(onto.folder)))
+    return [each for each in left_out if each.path not in known or _written(folder / each.path) > judged]
 
 
 def _written(path: Path) -> float:

@@ -166,10 +166,20 @@ def find_column(table: pd.DataFrame, wanted: str, path: Path, option: str) -> st
     if alike:
         raise DataError(f"{path} has the columns {', '.join(map(shown, alike))}: say which with {option}")
     have = first_of([shown(column) for column in table.columns], MAX_PROBLEMS)
-    hint = f": name the right one with {option}" * option.startswith("--")
-    if len(table.columns) == 1 and (mark := next((m for m in (";", "\t", "|") if m in table.columns[0]), None)):
-        hint = f". It seems to separate values with {mark!r}: save it with commas"
+    hint = separator_hint(table)
+    if not hint and option.startswith("--"):
+        hint = f": name the right one with {option}"
     raise DataError(f"{path} has no column {wanted!r}; its columns: {have}{hint}")
+
+
+def separator_hint(table: pd.DataFrame) -> str:
+    """Return what to do about a table whose only column holds another separator than a comma; else nothing."""
+    if len(table.columns) != 1:
+        return ""
+    mark = next((mark for mark in (";", "\t", "|") if mark in str(table.columns[0])), None)
+    if mark is None:
+        return ""
+    return f". It seems to separate values with {mark!r}: save it with commas"
 
 
 def _check_columns(names: list[str], path: Path) -> None:

@@ -29,6 +29,10 @@ MIN_LENGTH = 2
 GAP = "window with a gap"
 EDGE = "window that its series does not fill"
 MIXED = "window with more than one label"
+SHORTER = "give a shorter --window, or --every to average samples over a longer time"
+"""Advice for a new set without a complete window: its rule can still be chosen."""
+LONGER = "give longer series, without gaps"
+"""Advice where the rule is that of a set or of a model."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +249,9 @@ def usual_distance(series: Series) -> float:
     return distances.most_common(1)[0][0]
 
 
-def cut(x: np.ndarray, missing: np.ndarray, series: Series, rule: WindowRule, intake: Intake) -> Windows:
+def cut(
+    x: np.ndarray, missing: np.ndarray, series: Series, rule: WindowRule, intake: Intake, advice: str = LONGER
+) -> Windows:
     """Return the complete windows of all series, and note the others.
 
     Args:
@@ -254,9 +260,10 @@ def cut(x: np.ndarray, missing: np.ndarray, series: Series, rule: WindowRule, in
         series: the rows of each series.
         rule: of the set.
         intake: notes of windows that were left out, and of averaged samples.
+        advice: what to do where no window is complete, for the error.
 
     Raises:
-        DataError: samples at irregular distances or twice at one time, without averaging.
+        DataError: no window is complete; or samples at irregular distances or twice at one time, without averaging.
     """
     parts: list[np.ndarray] = []
     numbers: list[int] = []
@@ -275,10 +282,7 @@ def cut(x: np.ndarray, missing: np.ndarray, series: Series, rule: WindowRule, in
             rows.append(own[low:high])
             begin.append(rule.named(start))
     if not parts:
-        raise DataError(
-            f"no window of {rule.length} samples is complete in any of {len(series.name)} series: give a shorter "
-            "--window, or --every to average samples over a longer time"
-        )
+        raise DataError(f"no window of {rule.length} samples is complete in any of {len(series.name)} series: {advice}")
     stacked = np.ascontiguousarray(np.stack(parts), dtype=np.float32)
     return Windows(stacked, np.array(numbers), rows, begin)
 

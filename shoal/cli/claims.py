@@ -10,6 +10,7 @@ import typer
 
 from shoal.cli.console import COLOURS, err, out
 from shoal.cli.options import Json, Scale
+from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
     from shoal.studies.verdicts import Entry
@@ -33,14 +34,11 @@ def claims(
 ) -> None:
     """Show the verdicts on the papers' claims, from the kept results."""
     from shoal.studies.definition import load_study, study_names
-    from shoal.studies.kept import DOCS, keep
+    from shoal.studies.kept import keep
     from shoal.studies.pages import write_pages
     from shoal.studies.verdicts import entries
 
-    if docs is None:
-        docs = DOCS
-    else:
-        docs = docs.resolve()
+    docs = folder_of(docs, made=bool(kept))
     if kept:
         err.print(f"kept: {keep(load_study(kept), scale, docs)}", highlight=False, soft_wrap=True)
     if write:
@@ -57,6 +55,26 @@ def claims(
             study = entry.study.name
             out.print(f"[bold]{study}[/]: {entry.study.title}", highlight=False)
         show(entry)
+
+
+def folder_of(docs: Path | None, *, made: bool) -> Path:
+    """Return the folder of kept results and pages: the one that is named, or that of this installation.
+
+    Args:
+        docs: the folder that is named.
+        made: whether the folder is made where there is none.
+
+    Raises:
+        ShoalError: there is no such folder.
+    """
+    from shoal.studies.kept import DOCS
+
+    if docs is None:
+        return DOCS
+    docs = docs.resolve()
+    if not made and not docs.is_dir():
+        raise ShoalError(f"there is no folder {docs}: --keep STUDY makes it, and keeps a result in it")
+    return docs
 
 
 def show(entry: Entry) -> None:

@@ -145,8 +145,9 @@ def results_rows(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
 
     numbers = [{**run.result.metrics, **run.result.quality} for run in runs]
     measured = [metric for metric in shown_in("comparison") if any(metric.name in values for values in numbers)]
-    # Metrics without labels are only shown where no run has labels: there is no room for both.
-    labelled = any(metric.labels for metric in measured)
+    # Metrics without labels are only shown where a run has no others: there is no room for both.
+    with_labels = {metric.name for metric in measured if metric.labels}
+    labelled = all(not with_labels.isdisjoint(values) for values in numbers)
     metrics = [metric.name for metric in measured if metric.labels or not labelled]
     delayed = any(run.delay is not None for run in runs)
     rows = []
@@ -172,7 +173,9 @@ def show_study(result: StudyResult) -> None:
     digits = 1 if result.percent else 3
     for row in result.rows:
         paper = shown_number(row.paper, f".{digits}f")
-        ours = f"{row.mean:.{digits}f} ± {row.std:.{digits}f}"
+        ours = f"{row.mean:.{digits}f}"
+        if row.seeds > 1:
+            ours += f" ± {row.std:.{digits}f}"
         table.add_row(row.row, row.column, row.metric, ours, str(row.seeds), paper)
     out.print(table)
     for claim in result.claims:

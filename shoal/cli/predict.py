@@ -56,6 +56,8 @@ def predict(
     check_names(out_file, sheet, embedding)
     run = RunFolder.find(name, places.runs(), unfinished=False)
     found = served.predict(run, source, on_odd, embedding, round)
+    if sheet is not None:
+        served.check_images(found)
     if out_file is not None:
         served.write_table(found.table, out_file)
     if sheet is not None:

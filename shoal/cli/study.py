@@ -60,7 +60,11 @@ def study(
             err.print("the work tree differs from its commit: this result cannot be kept (shoal claims --keep)")
         changes = parse_overrides(overrides or ())
         chosen = {"rows": row or (), "columns": column or ()}
-        result = run_study(name, scale, seeds, changes, watch, **chosen, gather=gather, processes=processes)
+        try:
+            result = run_study(name, scale, seeds, changes, watch, **chosen, gather=gather, processes=processes)
+        except KeyboardInterrupt:
+            err.print("interrupted; the same command resumes the study", highlight=False)
+            raise
     if as_json:
         print(json.dumps(result.to_json()))
     else:

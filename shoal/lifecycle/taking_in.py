@@ -17,7 +17,7 @@ from shoal.core.streams import Streams
 from shoal.data.arrivals import NewFiles, arrivals
 from shoal.data.dropped_tables import dropped_tables, tables_in, takes_tables
 from shoal.data.images import Rejected, listing
-from shoal.data.intake import Intake
+from shoal.data.intake import Intake, record
 from shoal.data.own import check_name, read_folder, refuse_or_skip, refuse_overlap
 from shoal.data.own_images import WAITING, NothingNew, note_left_out
 from shoal.data.own_store import Batch, check_spelling, store_batch
@@ -36,6 +36,7 @@ from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.preflight import check_method
 from shoal.lifecycle.preparing import prepare_data
 from shoal.methods.scores.neighbours import unlike
+from shoal.review.results.summary import counted
 
 MAX_NAMED = 10
 """An error names at most so many of the samples that it refuses."""
@@ -168,6 +169,8 @@ def _take_in_tables(settings: Settings, night: NightSettings, folder: Path, onto
     note_left_out(rejected, found.intake)
     batch = found.batch
     if batch is None:
+        if fresh:
+            record(onto.folder, found.intake, append=True)
         return replace(_with_dvc(onto, 0, f"nothing new in {folder}{_also(found.intake)}"), left_out=reasons)
     what = "rows"
     if batch.kind == "series":
@@ -176,7 +179,8 @@ def _take_in_tables(settings: Settings, night: NightSettings, folder: Path, onto
     refuse_strange(batch, onto, night.strange, folder, what)
     batch = replace(batch, extra={**batch.extra, SKIPPED: [[each.path, each.reason] for each in rejected]})
     prepared = store_batch(name, places.store(), batch, night.held_out, settings.seed, onto, by_hash=True)
-    message = f"{len(batch.x)} new {what} of {len(set(batch.client))} clients in {folder}{_also(found.intake)}"
+    clients = counted(len(set(batch.client)), "client")
+    message = f"{counted(len(batch.x), f'new {what[:-1]}')} of {clients} in {folder}{_also(found.intake)}"
     return replace(_with_dvc(prepared, len(batch.x), message), left_out=reasons)
 
 
@@ -198,13 +202,17 @@ def _take_in_images(
     if sifted.usable:
         batch = _batch(folder, sifted, onto, night, notes)
     if batch is None:
-        return replace(_nothing_new(folder, found, sifted, onto), left_out=reasons)
+        nothing = _nothing_new(folder, found, sifted, onto)
+        if fresh and onto is not None:
+            record(onto.folder, found.intake, append=True)
+        return replace(nothing, left_out=reasons)
     if onto is not None:
         refuse_strange(batch, onto, night.strange, folder)
-    skipped = [*batch.extra.get(SKIPPED, []), *([each.path, each.reason] for each in sifted.left_out)]
-    batch = replace(batch, extra={**batch.extra, SKIPPED: skipped})
+    skipped = dict(batch.extra.get(SKIPPED, [])) | {each.path: each.reason for each in left_out}
+    batch = replace(batch, extra={**batch.extra, SKIPPED: [list(each) for each in skipped.items()]})
     prepared = store_batch(name, store, batch, night.held_out, settings.seed, onto, by_hash=True)
-    message = f"{len(batch.x)} new images of {len(set(batch.client))} clients in {folder}{_also(notes)}"
+    clients = counted(len(set(batch.client)), "client")
+    message = f"{counted(len(batch.x), 'new image')} of {clients} in {folder}{_also(notes)}"
     return replace(_with_dvc(prepared, len(batch.x), message), left_out=reasons)
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.pages.provenance import value_in_table
 from shoal.studies.claims import CheckedClaim
-from shoal.studies.definition import Study
+from shoal.studies.definition import STAGED, Study
 from shoal.studies.intervals import Interval
 from shoal.studies.judging import Verdict
 from shoal.studies.number_words import number, sign_of
 from shoal.studies.pages import sentence, values_cells
 from shoal.studies.result import StudyResult
+from shoal.studies.sequential import STAGES
 from shoal.studies.wording import measured, open_question
 from shoal.sweeps.files import report_links
 from shoal.sweeps.set_options import flat, set_options
@@ -87,9 +88,44 @@ def write_study_page(study: Study, result: StudyResult) -> Path:
         differs=differs_from_paper(study, result),
         failed=result.failed,
         runs=report_links(result.runs),
-        command=f"shoal study {study.name} --scale {result.scale}{set_options(result.overrides)}",
+        command=command_of(study, result),
         provenance=result.provenance,
     )
+
+
+def command_of(study: Study, result: StudyResult) -> str:
+    """Return the command that repeats a result: the whole study, or the part of it that ran."""
+    part = part_options(study, result)
+    return f"shoal study {study.name} --scale {result.scale}{part}{set_options(result.overrides)}"
+
+
+def part_options(study: Study, result: StudyResult) -> str:
+    """Return the options that repeat the cells of a result, with a space before each; empty where all cells ran."""
+    scale = result.scale
+    places = [(row.row_key, row.column_key) for row in result.rows]
+    places += [(run.row, run.column) for run in result.failed]
+    planned = [
+        (row, column) for row in study.rows for column in study.columns_at(scale) if study.runs_at(scale, row, column)
+    ]
+    done = [place for place in planned if place in places]
+    rows = dict.fromkeys(row for row, _ in done)
+    columns = dict.fromkeys(column for _, column in done)
+    options = ""
+    if any(row not in rows for row, _ in planned):
+        options += "".join(f" --row {row}" for row in rows)
+    if any(column not in columns for _, column in planned):
+        options += "".join(f" --column {column}" for column in columns)
+    return options + seeds_option(study, result)
+
+
+def seeds_option(study: Study, result: StudyResult) -> str:
+    """Return the option that names the seeds of a result, where they are fewer than a row begins with; else nothing."""
+    planned = {row: study.seeds_at(result.scale, row) for row in study.rows}
+    first = {row: STAGES[0] if seeds == STAGED else seeds for row, seeds in planned.items()}
+    short = [row.seeds for row in result.rows if row.row_key in first and row.seeds < first[row.row_key]]
+    if not short:
+        return ""
+    return f" --seeds {max(short)}"
 
 
 def shown_claim(claim: CheckedClaim) -> ShownClaim:

@@ -9,12 +9,18 @@ from pathlib import Path
 import pytest
 
 from shoal.cli.main import app
+from shoal.core.errors import ShoalError
 from shoal.studies.definition import load_study
 from shoal.studies.judging import Verdict
 
 
 def run(*words: str) -> None:
     app(["claims", *words], standalone_mode=False)
+
+
+def test_a_folder_of_results_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ShoalError, match=r"there is no folder .*nowhere: --keep STUDY makes it"):
+        run("cfl-toy-paths", "--docs", str(tmp_path / "nowhere"))
 
 
 def test_claims_are_shown_with_verdict_and_what_measures_them(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

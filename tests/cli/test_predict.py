@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
+from shoal.core.errors import DataError
+from shoal.review.served.predict import Predicted, check_images
 from tests.planted_images import kind_of, write_clients, write_new
 
 
@@ -64,3 +67,13 @@ def test_from_own_files_to_the_clusters_of_new_ones(tmp_path: Path) -> None:
     )
     assert [one["file"] for one in told["skipped"]] == ["torn.png"]
     assert told["intake"]["taken"] == {"files": 9}
+
+
+def test_a_sheet_is_of_images_alone() -> None:
+    windows = Predicted(pd.DataFrame({"window": ["m1@0"], "cluster": [0]}), [])
+    with pytest.raises(DataError, match="these samples are windows of time series: leave it out"):
+        check_images(windows)
+    rows = Predicted(pd.DataFrame({"row": [0], "cluster": [0]}), [])
+    with pytest.raises(DataError, match="these samples are rows of a table: leave it out"):
+        check_images(rows)
+    check_images(Predicted(pd.DataFrame({"file": ["a.png"], "cluster": [0]}), []))

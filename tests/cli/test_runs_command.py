@@ -175,6 +175,9 @@ def test_what_clusters_and_features_are_known_by() -> None:
     assert main_score({**features, "acc": 0.6}, of_features=True) == ("knn", 0.9)
     assert main_score({"perplexity": 80.0}, of_features=True) == ("perplexity", 80.0)
     assert main_score({}, of_features=False) is None
+    assert main_score({"clusters_used": 5.0, "loss": 0.2}, of_features=False) is None, (
+        "a count and a loss are no scores"
+    )
 
 
 def test_lines_of_runs_that_ended_are_kept_until_a_file_changes(
@@ -192,7 +195,7 @@ def test_lines_of_runs_that_ended_are_kept_until_a_file_changes(
     first = listed_runs(places.runs())
     assert list_again() == ([edited.name, interrupted.name], first), "these may change without a file of theirs"
     kept = places.runs() / KEPT
-    for broken in ("{", "[]", '{"format": 0, "runs": {}}', '{"format": 1, "runs": {"x": [1]}}'):
+    for broken in ("{", "[]", '{"format": 0, "runs": {}}', '{"format": 2, "runs": {"x": [1]}}'):
         kept.write_text(broken)
         assert listed_runs(places.runs()) == first
     (finished.figures / "more.png").write_bytes(b"12345")

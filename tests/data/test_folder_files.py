@@ -198,7 +198,8 @@ def test_a_night_says_what_it_leaves_out(tmp_path: Path) -> None:
     picture(folder / "loose.png", 8)
     found = arrivals(folder, first)
     assert found.new == ()
-    assert set(found.intake.left_out) == {HEIC, "of a new client with a single image: waits for more", NO_CLIENT}
+    assert set(found.intake.left_out) == {HEIC, "of a new client with a single image: waits for more"}
+    assert [(each.path, each.kind) for each in found.rejected] == [("loose.png", NO_CLIENT)]
 
 
 NO_CLIENT = "in no client's folder"

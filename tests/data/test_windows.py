@@ -150,5 +150,7 @@ def test_a_model_takes_new_windows_without_their_clients(tmp_path: Path) -> None
     x, names = new_windows(new, rule_of(prepared), Path("new.csv"), intake)
     assert np.array_equal(x, prepared.train_x[:2])
     assert names == ["m1@2024-03-02T00:00", "m1@2024-03-03T00:00"]
-    with pytest.raises(DataError, match=r"new\.csv lacks the columns load of the set's windows"):
+    with pytest.raises(DataError, match=r"new\.csv lacks columns of the set's windows: load"):
         new_windows(new.drop(columns="load"), rule_of(prepared), Path("new.csv"), Intake())
+    with pytest.raises(DataError, match=r"no window of 24 samples is complete in any of 1 series: give longer series"):
+        new_windows(new[:5], rule_of(prepared), Path("new.csv"), Intake())

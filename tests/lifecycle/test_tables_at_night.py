@@ -152,9 +152,14 @@ def test_a_table_that_changed_is_not_taken_again(readings: Place) -> None:
     assert readings.night().new == 20
     readings.put(rows(20, 1), "daily.csv")  # written again, with the same bytes
     assert (readings.night().new, readings.night().left_out) == (0, ())
-    readings.put(rows(30, 1), "daily.csv")
+    path = readings.put(rows(30, 1), "daily.csv")
     (told,) = readings.night().left_out
     assert told.startswith("daily.csv: has changed since its rows were taken: put new rows")
+    readings.put(rows(20, 1).drop(columns="rain"), "narrow.csv")
+    os.utime(path, None)
+    os.utime(readings.incoming / "narrow.csv", None)
+    assert [each.split(":")[0] for each in readings.night(bad=1.0).left_out] == ["daily.csv", "narrow.csv"]
+    assert readings.night().left_out == (), "they are told once, also where no other table came"
 
 
 def test_rows_unlike_all_others_are_refused(readings: Place) -> None:

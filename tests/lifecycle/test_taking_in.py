@@ -146,19 +146,22 @@ def test_single_bad_files_are_left_out_and_told_once(home: Path, small: Make) ->
     one_file = take_in(settings, NIGHT)  # the only new file: of its client, and of the night
     assert (one_file.new, digest()) == (0, before)
     assert [each.split(":")[0] for each in one_file.left_out] == ["north/broken.png"]
+    assert take_in(settings, NIGHT).left_out == ()  # nothing else came, and it was told last night
+    (north / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(30))
+    assert [each.split(":")[0] for each in take_in(settings, NIGHT).left_out] == ["north/broken.png"]
 
     put("small.png", grey[:9, :9])
     put("red.png", np.full((12, 12, 3), (200, 0, 0), np.uint8))
     known = next(path for path in sorted(north.glob("dark-*.png")))
     Image.fromarray(np.full((12, 12), 99, np.uint8)).save(known)  # another image under the name of one in the set
-    with pytest.raises(DataError, match=r"4 of 4 new images in .* cannot be used, more than 20%"):
+    with pytest.raises(DataError, match=r"3 of 3 new images in .* cannot be used, more than 20%"):
         take_in(settings, NIGHT)
     for number in range(16):
         put(f"dark-new{number}.png", grey + np.uint8(number))
     taken = take_in(settings, NIGHT)
     assert taken.new == 16
     reasons = dict(each.split(": ", 1) for each in taken.left_out)
-    assert set(reasons) == {f"north/{name}" for name in ("broken.png", "small.png", "red.png", known.name)}
+    assert set(reasons) == {f"north/{name}" for name in ("small.png", "red.png", known.name)}
     assert reasons["north/red.png"] == "coloured"
     assert reasons["north/small.png"].startswith("odd-sized: 9x9")
     assert "is another image than the one of this name" in reasons[f"north/{known.name}"]
@@ -171,6 +174,24 @@ def test_single_bad_files_are_left_out_and_told_once(home: Path, small: Make) ->
     Image.fromarray(grey + np.uint8(40)).save(north / "small.png")  # mended
     mended = take_in(settings, NIGHT)
     assert (mended.new, mended.left_out) == (1, ())
+
+
+def test_images_that_lie_in_no_clients_folder_are_told_once(home: Path, small: Make) -> None:
+    settings, incoming = small(**PHOTOS), home / "incoming"
+    write_clients(incoming)
+    take_in(settings, NIGHT)
+    image = Image.fromarray(np.full((12, 12), 20, np.uint8))
+    image.save(incoming / "loose.png")
+    told = take_in(settings, NIGHT)
+    assert (told.new, told.left_out) == (0, ("loose.png: in no client's folder: move it into one",))
+    write_new(incoming / "north", each=2)
+    taken = take_in(settings, NIGHT)
+    assert (taken.new, taken.left_out) == (6, ())
+    assert "left out: 1 in no client's folder" in taken.message
+    for number in range(6):
+        image.save(incoming / f"more{number}.png")
+    with pytest.raises(DataError, match=r"6 of 6 new images in (?s:.*)more0\.png: in no client's folder"):
+        take_in(settings, NIGHT)
 
 
 def test_labels_may_be_ahead_of_the_files(home: Path, small: Make) -> None:

@@ -244,3 +244,11 @@ def test_the_terminal_shows_verdict_interval_and_what_could_be_seen(capsys: pyte
     assert "reproduced a is above b (+1.00 [+0.87, +1.13], true on 4 of 4 seeds)" in shown
     assert "undecided a is above b (+0.1 [-1.3, +1.5], true on 2 of 4 seeds; sees 1.9; looks for 0.5)" in shown
     assert "not measured a is above b reproduced a is above 8 (11.5 [9.4, 13.6], true on 4 of 4 seeds) tables" in shown
+
+
+def test_one_seed_has_no_deviation_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = (row("a", [11.5]), row("b", [9.0, 11.0]))
+    show_study(StudyResult("toy", "cpu", "", False, rows, (), (), ""))
+    lines = [[word.strip() for word in line.split("│")[4:6]] for line in capsys.readouterr().out.splitlines()]
+    assert ["0.000", "1"] in lines
+    assert ["0.000 ± 0.000", "2"] in lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from shoal.studies import report, runner, simulation
 from shoal.studies.definition import Study, make_study
 from shoal.studies.intervals import Interval
 from shoal.studies.judging import Verdict
-from shoal.studies.report import bar_of, differs_from_paper, images_of
+from shoal.studies.report import bar_of, command_of, differs_from_paper, images_of
 from shoal.studies.result import StudyResult
 from shoal.studies.runner import run_study
 
@@ -88,6 +89,10 @@ def test_it_says_what_differs_and_how_to_repeat_it(made: tuple[Study, StudyResul
     assert differs_from_paper(study, result) == [("steps", "200", "9000"), ("seeds a cell", "2", "5")]
     assert "9000" in row(page, '<th scope="row">steps</th>')
     assert "shoal study toy --scale cpu</pre>" in page
+    part = replace(result, rows=tuple(row for row in result.rows if row.row_key == "close"))
+    assert command_of(study, part) == "shoal study toy --scale cpu --row close"
+    one_seed = replace(result, rows=tuple(replace(row, seeds=1) for row in result.rows))
+    assert command_of(study, one_seed) == "shoal study toy --scale cpu --seeds 1"
     at_paper = StudyResult(**{**result.__dict__, "scale": "paper"})
     assert differs_from_paper(study, at_paper) == []
 

@@ -39,20 +39,24 @@ JOIN_SECONDS = 5.0
 def start_fork_server() -> Any:
     """Start the fork server: another process, which imports what workers need and from which they are forked.
 
-    It is a new process with one thread that has not used a GPU, so that a fork of it is safe.
+    It is a new process with one thread that has not used a GPU, so that a fork of it is safe. Ctrl-C in a terminal
+    reaches it too, and does not end it, also while it imports: this process decides what an interrupt means.
 
     Returns:
         The multiprocessing context whose processes are forked from it.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    from multiprocessing import forkserver
+    from multiprocessing import forkserver, resource_tracker
 
     before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    resource_tracker.ensure_running()  # started within the next line it would unblock SIGINT
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the new process inherits this
     try:
         forkserver.ensure_running()
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for name, value in before.items():
             if value is None:
                 del os.environ[name]
@@ -272,7 +276,10 @@ class WorkerProcesses:
     def __enter__(self) -> WorkerProcesses:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._closed.set()  # no further slot starts, which would start another fork server
+        if kind is KeyboardInterrupt and self._starting.is_alive():
+            kill_fork_server()  # it still imports for workers that nobody needs
         self.close()
 
 

@@ -175,11 +175,14 @@ def lines_of(runs: Sequence[RunColumn]) -> list[Line]:
     for name in (*described, *others):
         words = ""
         better = "neither"
+        count = True
         if name in DESCRIBED:
             words = DESCRIBED[name].words
             better = DESCRIBED[name].better
+            count = DESCRIBED[name].unit not in ("share", "index")
         values = [scores.get(name) for scores in numbers]
-        found.append(Line(name, words, better, tuple(map(number, values)), best_of(values, better)))
+        written = tuple(number(value, count=count) for value in values)
+        found.append(Line(name, words, better, written, best_of(values, better)))
     for way, words in WAYS.items():
         sent = [float(run.result.bytes[way]) for run in runs]
         if any(sent):
@@ -189,15 +192,19 @@ def lines_of(runs: Sequence[RunColumn]) -> list[Line]:
     return found
 
 
-def number(value: float | None) -> str:
+def number(value: float | None, *, count: bool = True) -> str:
     """Return a number as the page shows it; empty where there is none.
 
-    >>> number(0.41739), number(10.0), number(82.1859)
-    ('0.4174', '10', '82.19')
+    Args:
+        value: the number.
+        count: whether it may be a count, which has no digits after the point where it is whole.
+
+    >>> number(0.41739), number(10.0), number(82.1859), number(1.0, count=False)
+    ('0.4174', '10', '82.19', '1.0000')
     """
     if value is None:
         return ""
-    if value == int(value):
+    if count and value == int(value):
         return f"{value:,.0f}"
     if abs(value) < 10:
         return f"{value:.4f}"

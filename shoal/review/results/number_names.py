@@ -62,6 +62,8 @@ def value_of(key: str, value: object) -> str:
 
     >>> value_of("bytes_up", 956624.0), value_of("seconds", 0.4), value_of("loss", 4.39353), value_of("samples", 1288)
     ('956.6 kB', '0.4 s', '4.3935', '1,288')
+    >>> value_of("acc", 1.0), value_of("acc_of_pixels", 1.0)
+    ('1.0000', '1.0000')
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
@@ -71,6 +73,7 @@ def value_of(key: str, value: object) -> str:
         return size(value)
     if key.startswith("seconds"):
         return duration(value)
-    if value == int(value) and key not in DESCRIBED:
+    number = key.removesuffix(AVERAGED).partition("_of_")[0]
+    if value == int(value) and number not in DESCRIBED:
         return f"{int(value):,}"
     return f"{value:.4f}"

@@ -24,7 +24,7 @@ KEPT = ".listed.json"
 """The file, among the runs, with the lines of runs that ended."""
 ENDED = (FINISHED, STOPPED, FAILED)
 """The states in which only files of a run can change its line; others depend on whether a process works on it."""
-FORMAT = 1
+FORMAT = 2
 """The format of `KEPT`: lines of another format are made again."""
 CHANGING = ("lock", "claim")
 """Files of a run that change without changing its line."""

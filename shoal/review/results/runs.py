@@ -12,6 +12,7 @@ from shoal.engine.store.codec import disk_error
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import INTERRUPTED, RUNNING
 from shoal.methods.registry import METHODS
+from shoal.methods.scores.metrics import shown_in
 from shoal.review.results.clusters import expects_clusters
 from shoal.review.results.listed_run import ListedRun
 from shoal.review.results.result import run_result, shown_metrics
@@ -59,11 +60,12 @@ def list_run(run: RunFolder) -> ListedRun:
 
 
 def main_score(shown: Mapping[str, float], *, of_features: bool) -> tuple[str, float] | None:
-    """Return the number that stands for a run: the first of those for its kind, else the first of all."""
+    """Return the score that stands for a run: the first of those for its kind, else the first that comparisons show."""
     first = CLUSTER_SCORES
     if of_features:
         first = FEATURE_SCORES
-    return next(((name, shown[name]) for name in (*first, *shown) if name in shown), None)
+    others = [metric.name for metric in shown_in("comparison")]
+    return next(((name, shown[name]) for name in (*first, *others) if name in shown), None)
 
 
 def bytes_of(folder: Path) -> int:

@@ -33,7 +33,8 @@ def fit_image(pixels: np.ndarray, spec: DataSpec, on_odd: str) -> np.ndarray:
     size = pixels.shape[:2]
     if size != (height, width) and on_odd != "resize":
         raise Unusable(
-            f"odd-sized: {size[0]}x{size[1]}, the set's images are {height}x{width} (--on-odd resize fits them)",
+            f"odd-sized: {size[0]}x{size[1]}, the set's images are {height}x{width} (height x width): "
+            "--on-odd resize, or on_odd: resize of an assignment, fits it",
             f"not {height}x{width} (height x width)",
         )
     mode = "L" if channels == 1 else "RGB"

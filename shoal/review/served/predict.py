@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from shoal.core.errors import DataError
+from shoal.core.errors import DataError, shown
 from shoal.data.array_files import Wanted, is_array_file, open_array_file
 from shoal.data.csv_file import write_csv
 from shoal.data.folder_files import find_images
@@ -28,8 +28,9 @@ from shoal.data.own_windows import new_windows
 from shoal.data.prepared import DataSpec
 from shoal.data.spelling import tidy
 from shoal.data.table_coding import TableCoding, encode
-from shoal.data.tables import read_table
+from shoal.data.tables import read_table, separator_hint
 from shoal.data.vector_values import float32_blocks
+from shoal.data.wording import first_of
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import FINISHED
@@ -42,6 +43,7 @@ from shoal.review.pages.cluster_sheets import MAX_SIDE, Block, by_certainty, dra
 from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_tensors
 from shoal.review.results.served_method import served_method
 from shoal.review.results.stable_names import NAME, with_stable_numbers
+from shoal.review.results.summary import counted
 from shoal.review.served.new_images import fit_image, note_changes, one_file
 
 OddSize = Literal["as-set", "skip", "resize"]
@@ -371,10 +373,14 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
     if names:
         missing = [name for name in names if name not in table.columns]
         if missing:
-            listed = ", ".join(missing[:10])
-            if len(missing) > 10:
-                listed += " ..."
-            raise DataError(f"{source} lacks {len(missing)} of the {len(names)} columns of {spec.name!r}: {listed}")
+            others = [shown(str(column)) for column in table.columns if column not in names]
+            hint = separator_hint(table)
+            if others and not hint:
+                hint = f". Rename its columns, if they are among these: {first_of(others)}"
+            raise DataError(
+                f"{source} lacks {len(missing)} of the {len(names)} columns of {spec.name!r}: "
+                f"{first_of([shown(name) for name in missing])}{hint}"
+            )
         for column in table.columns.difference(names, sort=False):
             intake.leave_out("column that is not a feature of the set", str(column))
         table = table[names]
@@ -444,27 +450,40 @@ def check_table(path: Path) -> None:
         raise DataError(f"--out {path}: expected a name that ends in {', '.join(TABLES)}")
 
 
+def check_images(found: Predicted) -> None:
+    """Refuse a contact sheet of samples that are not images.
+
+    Raises:
+        DataError: says what the samples are.
+    """
+    if "file" in found.table:
+        return
+    what = "rows of a table"
+    if "window" in found.table:
+        what = "windows of time series"
+    raise DataError(f"--sheet draws images, and these samples are {what}: leave it out")
+
+
 def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
     """Draw one contact sheet of new images, a block a cluster: the most certain first, the least certain last.
 
     Raises:
         DataError: the samples are not images.
     """
-    if "file" not in found.table:
-        raise DataError("--sheet draws images, and these samples are rows of a table: leave it out")
+    check_images(found)
     root = source
     if source.is_file():
         root = source.parent
     blocks = []
     for cluster, rows in with_stable_numbers(found.table).groupby("cluster"):
         certain, unsure = by_certainty(rows)
-        shown = pd.concat([certain, unsure[::-1]])
-        images = [_small(decode(root / file)) for file in shown["file"]]
-        heading = f"cluster {cluster}: {len(rows):,} images"
-        if len(shown) < len(rows):
+        drawn = pd.concat([certain, unsure[::-1]])
+        images = [_small(decode(root / file)) for file in drawn["file"]]
+        heading = f"cluster {cluster}: {counted(len(rows), 'image')}"
+        if len(drawn) < len(rows):
             heading += f", the {len(certain)} most certain and the {len(unsure)} least certain"
-        blocks.append(Block(heading, images, shown["file"].tolist(), [""] * len(shown), shown["confidence"].tolist()))
-    title = f"{len(found.table):,} new images in {len(blocks)} clusters"
+        blocks.append(Block(heading, images, drawn["file"].tolist(), [""] * len(drawn), drawn["confidence"].tolist()))
+    title = f"{counted(len(found.table), 'new image')} in {counted(len(blocks), 'cluster')}"
     return draw_sheet(path, title, [f"from {source.name}"], blocks)
 
 

@@ -62,6 +62,30 @@ def test_slots_can_be_closed_while_they_start(monkeypatch: pytest.MonkeyPatch) -
     assert pool.processes[0].process is None
 
 
+def test_an_interrupt_does_not_wait_for_workers_that_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(SlowProcess):
+        let, ended = threading.Event(), threading.Event()
+
+    class Context(SlowContext):
+        Process = Slow
+
+    monkeypatch.setattr(worker_processes, "start_fork_server", Context)
+    killed: list[str] = []
+
+    def kill() -> None:
+        killed.append("fork server")
+        Slow.let.set()
+
+    monkeypatch.setattr(worker_processes, "kill_fork_server", kill)
+    monkeypatch.setattr(worker_processes, "JOIN_SECONDS", 60.0)  # longer than the process may start
+    with pytest.raises(KeyboardInterrupt), WorkerProcesses(2) as pool:
+        raise KeyboardInterrupt
+    assert killed == ["fork server"]
+    assert Slow.ended.wait(30)
+    pool._starting.join(30)
+    assert [slot.process for slot in pool.processes] == [None, None]
+
+
 def test_a_slot_that_restarts_while_all_are_closed_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker was lost, and its next caller starts it again just as the run ends."""
 

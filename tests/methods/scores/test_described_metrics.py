@@ -36,5 +36,17 @@ def test_runs_without_labels_are_compared_by_what_needs_none(metrics: dict[str, 
     assert headers[5:-4] == shown
 
 
+def test_a_run_without_labels_has_a_score_beside_one_with_labels() -> None:
+    def run(metrics: dict[str, float]) -> ComparedRun:
+        quality = {"neighbour_agreement": 0.6}
+        result = RunResult("r", "finished", 1, metrics, quality, {"up": 1, "down": 1, "d2d": 0}, 1.0, None, None)
+        return ComparedRun("fedcc", "digits", result)
+
+    first, second = results_rows([run({"acc": 0.5}), run({})])
+    assert (first["ACC"], second["ACC"]) == ("0.500", "")
+    assert second["neighbour agreement"] == "0.600"
+    assert "neighbour agreement" not in results_rows([run({"acc": 0.5}), run({"acc": 0.4})])[0]
+
+
 def test_what_is_seen_while_a_run_goes_on() -> None:
     assert [metric.name for metric in shown_in("progress")] == ["acc", "nmi", "ari", "loss"]

@@ -1,0 +1,5 @@
+"""A module whose import takes a while."""
+
+import time
+
+time.sleep(3.0)
