@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
+import pandas as pd
 
 from shoal.core.streams import Streams, stream_seed
 from shoal.sweeps.search.definition import SearchDefinition
@@ -63,7 +63,8 @@ def importances(definition: SearchDefinition, trials: Sequence[TrialRow]) -> lis
     places = [sort_key(trial, definition.maximises) for trial in ranked]
     if len(definition.vary) < 2 or len(ranked) < MIN_TRIALS or len(set(places)) < 2:
         return []
-    ranks = rankdata([sorted(set(places)).index(place) for place in places])  # equal trials share a rank
+    order = sorted(set(places))
+    ranks = pd.Series([order.index(place) for place in places]).rank().to_numpy()  # equal trials share a rank
     shares = shares_of(definition, ranked, ranks)
     chance = dict.fromkeys(shares, 0.0)
     for number in range(SHUFFLES):

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
 
@@ -48,6 +47,8 @@ def noise_of(scores: Sequence[Sequence[float]]) -> Noise | None:
     """
     if len(scores) < 2 or len(scores[0]) < 2:
         return None
+    from scipy.special import stdtrit  # imported late: every flow imports this module
+
     table = np.asarray(scores, dtype=float)
     trials, seeds = table.shape
     residuals = table - table.mean(1, keepdims=True) - table.mean(0, keepdims=True) + table.mean()
