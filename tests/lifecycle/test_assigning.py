@@ -117,12 +117,11 @@ def test_answers_and_pages_name_clusters_by_the_numbers_that_tables_keep(place: 
     assert facts.names.names != (0, 1, 2, 3)
     images = np.stack([np.asarray(Image.open(path)) for path in sorted((place / "incoming").iterdir())])
     store = store_uri(places.mlflow_store())
-    before = mlflow.get_tracking_uri()
     try:
         mlflow.set_tracking_uri(store)
         served = mlflow.pyfunc.load_model("models:/shoal-second@newest").predict(images[:, None])
     finally:
-        mlflow.set_tracking_uri(before)
+        mlflow.set_tracking_uri(None)
     expected = predict(second, place / "incoming").table
     assert served["cluster"].tolist() == expected["cluster"].tolist()
     assert served["cluster_id"].tolist() == expected["cluster_id"].tolist()

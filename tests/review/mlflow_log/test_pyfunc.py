@@ -82,14 +82,13 @@ def aliases(name: str = NAME) -> dict[str, str]:
 def server(tracked: RunFolder) -> Iterator[Any]:
     """MLflow's scoring server over the newest model, called without a socket."""
     with pytest.MonkeyPatch.context() as patch:
-        before = mlflow.get_tracking_uri()
         patch.setattr(sys, "path", list(sys.path))  # a loaded model puts its code before the project's
         mlflow.set_tracking_uri(store())
         model = mlflow.pyfunc.load_model(f"models:/{NAME}@champion")
         patch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "true")
         with TestClient(scoring_server.init(model)) as client:
             yield lambda body: client.post("/invocations", json=body)
-        mlflow.set_tracking_uri(before)
+        mlflow.set_tracking_uri(None)
 
 
 def test_arrays_and_encoded_images_give_the_same_in_a_fresh_process(tracked: RunFolder, tmp_path: Path) -> None:

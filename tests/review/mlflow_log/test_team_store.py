@@ -62,11 +62,10 @@ def at_team(servers: Team, home: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setenv("TEAM_WORD", WORD)
     for name, value in servers.mlflow_login().items():
         monkeypatch.setenv(name, value)
-    before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(servers.mlflow)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow sets it too
+    del os.environ["MLFLOW_TRACKING_URI"]  # MLflow sets it too; a patch would set it again at the end
     yield servers
-    mlflow.set_tracking_uri(before)
+    mlflow.set_tracking_uri(None)
 
 
 def address(servers: Team) -> str:

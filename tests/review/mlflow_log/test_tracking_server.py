@@ -57,10 +57,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RunFolder]
             patch.setenv("SHOAL_HOME", str(home))
             patch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
             patch.chdir(home)
-            before = mlflow.get_tracking_uri()
             mlflow.set_tracking_uri(f"http://127.0.0.1:{port}")
             yield [run_with(0), run_with(1)]
-            mlflow.set_tracking_uri(before)
+            mlflow.set_tracking_uri(None)
         finally:
             os.killpg(server.pid, signal.SIGKILL)
             server.wait()
