@@ -25,11 +25,8 @@ if TYPE_CHECKING:
     from shoal.engine.messages.wire import Answer, Deadline, Request
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-PRELOADED = ["shoal.engine.workers.worker", "torch._dynamo", "pyarrow.parquet", "sklearn.cluster", "sklearn.metrics"]
-"""Modules that the fork server imports, so that no worker spends a second on them.
-
-torch's optimisers need torch._dynamo, partitions pyarrow, and evaluations scikit-learn.
-"""
+PRELOADED = ["shoal.engine.workers.worker", "torch._dynamo"]
+"""Modules that workers need (torch's optimisers need the latter); the fork server imports them."""
 POLL_SECONDS = 0.5
 """Time between two checks whether a worker hangs."""
 JOIN_SECONDS = 5.0
