@@ -11,3 +11,10 @@ def test_a_flow_starts_without_scipy_and_scikit_learn() -> None:
     code = "import sys, shoal.flows.pipeline; print([name for name in ('scipy', 'sklearn') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_report_without_labels_is_written_without_scipy_s_optimisers() -> None:
+    """They take a third of a second, and only labels are matched with clusters."""
+    code = "import sys, shoal.review.pages.report; print('scipy.optimize' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

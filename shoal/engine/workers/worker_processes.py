@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from shoal.engine.messages.wire import Answer, Deadline, Request
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-PRELOADED = ["shoal.engine.workers.worker", "torch._dynamo"]
-"""Modules that workers need (torch's optimisers need the latter); the fork server imports them."""
+PRELOADED = ["shoal.engine.workers.preloaded"]
+"""Modules that the fork server imports."""
 POLL_SECONDS = 0.5
 """Time between two checks whether a worker hangs."""
 JOIN_SECONDS = 5.0

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import linear_sum_assignment
 
 from shoal.data.partition.summary import label_counts
 from shoal.engine.store.run_folder import RunFolder
@@ -91,6 +90,8 @@ def confusion(table: pd.DataFrame) -> CrossTable | None:
     """
     if "label" not in table or not table["label"].notna().any():
         return None
+    from scipy.optimize import linear_sum_assignment  # here: it takes a third of a second to import
+
     labelled = table.dropna(subset=["label"])
     counts = pd.crosstab(labelled["label"], labelled["cluster"])
     counts = counts.loc[sorted(counts.index, key=by_number)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 INTERRUPTED_IMPORTS = """
 import os
@@ -29,3 +30,27 @@ def test_an_interrupt_does_not_end_the_fork_server_while_it_imports() -> None:
     assert done.stdout == "works\n", done.stderr
     assert "slow_import" not in done.stderr
     assert done.stderr.rstrip().endswith("KeyboardInterrupt"), "this process can still be interrupted"
+
+
+FROZEN = """
+import gc
+
+from shoal.engine.workers.worker_processes import start_fork_server
+
+
+def tell() -> None:
+    print(gc.isenabled(), gc.get_freeze_count() > 100_000)
+
+
+if __name__ == "__main__":
+    process = start_fork_server().Process(target=tell)
+    process.start()
+    process.join()
+"""
+
+
+def test_workers_do_not_search_what_they_share_for_unreachable_objects(tmp_path: Path) -> None:
+    script = tmp_path / "frozen.py"
+    script.write_text(FROZEN)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "True True\n", done.stderr
