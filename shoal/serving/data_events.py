@@ -12,7 +12,7 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -139,11 +139,13 @@ class FolderWatch:
     Args:
         api: address of Prefect's API.
         memory: the file that remembers which state of each folder was announced, also when the service starts again.
+        tell: shows a line on each folder that a deployment has begun to watch.
     """
 
-    def __init__(self, api: str, memory: Path) -> None:
+    def __init__(self, api: str, memory: Path, tell: Callable[[str], None]) -> None:
         self.api = api
         self.memory = memory
+        self.tell = tell
         self._last: dict[str, str] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch folders", daemon=True)
@@ -178,6 +180,9 @@ class FolderWatch:
             for folder in each.folders:
                 key = f"{each.name} {folder}"
                 now = fingerprint(folder)
+                if key not in self._last:
+                    absent = "" if folder.is_dir() else ", once there is such a folder"
+                    self.tell(f"{each.name} watches {folder}: new files in it start it{absent}")
                 quiet = self._last.get(key) == now
                 self._last[key] = now
                 if now and quiet and announced.get(key) != now:

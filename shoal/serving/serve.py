@@ -9,7 +9,7 @@ import os
 import shlex
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -142,7 +142,7 @@ def serve(
         out.print(line, highlight=False, soft_wrap=True)
 
     tell(f"starting Prefect's server{' and MLflow' if own_page else ''} for {places.home()} (logs: {logs})")
-    with Processes() as parts:
+    with last_word(tell), Processes() as parts:
         start_servers(service, parts, logs)
         register_deployments(service, parts, logs, project, jobs, tell, reset=reset)
         if own_page:
@@ -153,7 +153,7 @@ def serve(
         worker = program("prefect", "worker", "start", "--pool", POOL)
         parts.add("worker", start(logs / "worker.log", *worker, env={**jobs, RETRIES: retries}))
         tell(f"the worker is started: it runs deployments in {Path.cwd()} and writes to {places.home()}")
-        watch = FolderWatch(service.api, logs / "watched.json")
+        watch = FolderWatch(service.api, logs / "watched.json", tell)
         watch.start()
         for line in address_lines(service, experiment, logs / LINKS, terminal=out.is_terminal):
             tell(line)
@@ -161,6 +161,16 @@ def serve(
             tell(line)
         tell("Ctrl-C ends all of it")
         wait(parts, logs, watch)
+
+
+@contextlib.contextmanager
+def last_word(tell: Callable[[str], None]) -> Iterator[None]:
+    """Tell the user after a Ctrl-C that all parts have ended."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell("all of it has ended; a run that was under way can be resumed (`shoal runs` shows it)")
+        raise
 
 
 def wait(parts: Processes, logs: Path, watch: FolderWatch) -> NoReturn:

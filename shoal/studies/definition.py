@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from shoal.core.errors import ShoalError, shown
 from shoal.engine.settings.run_settings import typed_settings
 from shoal.engine.settings.typed_yaml import convert, map_settings
-from shoal.engine.settings.wrong_settings import MAX_SENTENCES, format_value
+from shoal.engine.settings.wrong_settings import MAX_SENTENCES, did_you_mean, format_value
 from shoal.engine.settings.yaml_text import read_yaml_file
 
 Role = Literal["method", "baseline", "reference", "ablation"]
@@ -342,7 +342,8 @@ def load_study(name: str) -> Study:
     """
     files = _files()
     if name not in files:
-        raise StudyError(f"no study is called {name!r}; the studies are {', '.join(sorted(files))}")
+        hint = did_you_mean(name, sorted(files))
+        raise StudyError(f"no study is called {name!r}{hint}; `shoal study list` shows all")
     system, file = files[name]
     where = f"studies/{system}/{file.name}"
     raw = map_settings(read_yaml_file(file, "", StudyError, keep_text=True), typed_settings)

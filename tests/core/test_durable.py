@@ -116,6 +116,20 @@ def test_a_kill_at_any_step_leaves_the_old_file_or_the_new_one(tmp_path: Path) -
     assert path.read_text() == "new"
 
 
+def test_the_bytes_of_a_file_are_on_the_disk_before_its_name_and_then_the_name_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    found: list[str] = []
+
+    def step(name: str, given: tuple[Any, ...]) -> None:
+        if name == "after fsync":
+            found.append(Path(os.readlink(f"/proc/self/fd/{given[0]}")).name.partition(".tmp")[0].partition(".json")[0])
+        elif name == "after replace":
+            found.append("placed")
+
+    watched(lambda: write_file(path, b"new"), step)
+    assert found == [".a", "placed", tmp_path.name]
+
+
 def test_what_is_new_is_on_the_disk_before_it_takes_the_place_and_the_old_one_goes_last(
     tmp_path: Path, system: str
 ) -> None:

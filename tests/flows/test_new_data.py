@@ -49,15 +49,18 @@ def test_files_in_a_watched_folder_start_a_night_once(
     server: Server, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watching(server, home, "incoming", "photos")
-    watch = FolderWatch(server.api, home / "watched.json")
+    told: list[str] = []
+    watch = FolderWatch(server.api, home / "watched.json", told.append)
     assert (watch.check(), watch.check()) == ([], [])  # there is no folder yet
+    (line,) = told
+    assert line.startswith(f"nightly watches {home / 'incoming'}: new files in it start it, once there is")
     (home / "incoming" / "north").mkdir(parents=True)
     (home / "incoming" / "north" / "a.png").write_bytes(b"1")
     assert watch.check() == []  # it may still be copied
     assert watch.check() == ["nightly"]
     assert watch.check() == []
     assert started(server, "nightly", 1) == 1
-    again = FolderWatch(server.api, home / "watched.json")
+    again = FolderWatch(server.api, home / "watched.json", told.append)
     assert (again.check(), again.check()) == ([], [])  # the service was started again
     (home / "incoming.dvc").write_text("outs: other\n")  # `git pull` brought what somebody pushed with DVC
     assert (again.check(), again.check()) == ([], ["nightly"])

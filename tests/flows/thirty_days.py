@@ -130,7 +130,7 @@ class Home:
         self.count = 0
         self.broken: list[Path] = []
         self.settings = make_settings(merge(SMALL, SETTINGS))
-        self.watch = FolderWatch(os.environ["PREFECT_API_URL"], places.home() / "watched.json")
+        self.watch = FolderWatch(os.environ["PREFECT_API_URL"], places.home() / "watched.json", print)
 
     def put(self, files: Mapping[str, int], client: str) -> None:
         """Put so many files of each kind into the folder of a client."""

@@ -298,6 +298,7 @@ def test_served_with_a_password_on_all_addresses(tmp_path: Path) -> None:
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(PATIENCE)
+    assert "all of it has ended" in (tmp_path / "out").read_text()
 
 
 def test_a_password_stays_out_of_the_pool_and_of_command_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
