@@ -1,10 +1,15 @@
 """Studies of CFL: what is simulated is what eq. 30 is of, and subsets are what their rows are called."""
 
 import math
+from unittest.mock import Mock
 
+import pandas as pd
 import pytest
 
+from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.store.run_folder import RunFolder
 from shoal.studies.cells import cells
+from shoal.studies.cfl.derive import has_rested
 from shoal.studies.cfl.simulate import noise_bound, noisy_gradients
 from shoal.studies.definition import load_study
 
@@ -50,3 +55,21 @@ def test_theorem_1_separates_below_its_noise_and_not_above(groups: int) -> None:
     bound = noise_bound(groups)
     assert separated(bound - 1e-6)
     assert not separated(bound + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("norms", "clusters", "rested"),
+    [([2.0, 0.39], [1, 1], 1.0), ([2.0, 0.41], [1, 1], 0.0), ([2.0, 0.41], [1, 2], 1.0)],
+)
+def test_training_has_rested_once_the_mean_update_is_below_eps1_or_a_cluster_is_split(norms, clusters, rested):
+    table = pd.DataFrame({"round": [1, 2], "mean_norm/0": norms, "clusters": clusters})
+
+    def run_of(criterion: str) -> RunFolder:
+        method = {"name": "cfl", "criterion": criterion, "eps1": 0.4, "schedule": [1]}
+        run = Mock(spec=RunFolder)
+        run.settings.return_value = make_settings({"method": method})
+        run.table.return_value = table
+        return run
+
+    assert has_rested(run_of("absolute")) == rested
+    assert has_rested(run_of("schedule")) is None

@@ -115,8 +115,21 @@ def first_split(run: RunFolder) -> int | None:
     return None
 
 
+def has_rested(run: RunFolder) -> float | None:
+    """Return 1 where training came to rest by the paper's eps1 before a split, else 0; None for other methods.
+
+    A split by eps1 and eps2 is due only there (equation 32): with less training the criteria say nothing.
+    """
+    method = run.settings().to_json()["method"]
+    if method.get("criterion") != "absolute":
+        return None
+    table = run.table("rounds")
+    least = table["mean_norm/0"].min() if "mean_norm/0" in table else float("inf")
+    return float(first_split(run) is not None or least < method["eps1"])
+
+
 def before_and_after(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
-    """Return accuracy in the round before the first split, and the ratio of the final accuracy to it."""
+    """Return accuracy before the first split, the ratio of the final one to it, and whether training came to rest."""
     found = with_role(groups, "method")
 
     def before(run: RunFolder) -> float | None:
@@ -136,11 +149,11 @@ def before_and_after(study: Study, groups: Sequence[Group], folder: Path) -> lis
         return None
 
     clusters_over_rounds(found, "acc", folder)
-    return each_run(study, found, {"acc_before": before, "times_before": times})
+    return each_run(study, found, {"acc_before": before, "times_before": times, "rested": has_rested})
 
 
 def perplexities(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
-    """Return by which share CFL's final perplexity is below that of one model for all, for each seed."""
+    """Return by which share CFL's final perplexity is below that of one model for all, and whether training rested."""
     found = with_role(groups, "method")
     clusters_over_rounds(found, "perplexity", folder)
     rows = []
@@ -152,7 +165,7 @@ def perplexities(study: Study, groups: Sequence[Group], folder: Path) -> list[St
             }
             if shares:
                 rows.append(study_row(study, group, "less_than_fedavg", list(shares.values()), list(shares)))
-    return rows
+    return rows + each_run(study, found, {"rested": has_rested})
 
 
 def clusters_over_rounds(groups: Sequence[Group], metric: str, folder: Path) -> None:
