@@ -59,7 +59,7 @@ def asking_line() -> str:
         name = frame.f_code.co_filename
         # A test of the device may ask as well.
         own = name.startswith(TESTS) and not name.startswith(TESTS + "test_")
-        if name.startswith(ROOT) and not own and "/.venv/" not in name:
+        if name.startswith(ROOT) and not own and "/site-packages/" not in name:
             return f"{name[len(ROOT) :]}:{frame.f_lineno} {frame.f_code.co_qualname}"
         frame = frame.f_back  # type: ignore[assignment]
     return "?"
