@@ -18,3 +18,10 @@ def test_a_report_without_labels_is_written_without_scipy_s_optimisers() -> None
     code = "import sys, shoal.review.pages.report; print('scipy.optimize' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_command_rarely_looks_for_unreachable_objects_while_it_imports() -> None:
+    command = "from shoal.cli.main import app; app(['run', '--help'], standalone_mode=False)"
+    code = f"import gc; {command}; print(gc.get_threshold()[0])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == "50000"
