@@ -8,6 +8,7 @@ Symbols in shapes: n images.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 
 import torch
@@ -31,6 +32,8 @@ STEM = 3
 """Layers before the first stage."""
 MIDDLE = (3, 4, 5)
 """Stages whose features tell shapes and textures apart that the last layer, trained for names of objects, does not."""
+MIDDLE_FEATURES = 2 * sum(STAGES[stage][1] for stage in MIDDLE)
+QUARTERS = 4
 
 
 class SameConv(nn.Conv2d):
@@ -96,25 +99,43 @@ class EfficientNetLite0(nn.Module):
 
 
 class EfficientNetLite0Layers(EfficientNetLite0):
-    """The last layer and middle ones: images (n, 3, height, width) to features (n, 2048).
+    """The last layer and middle ones: images (n, 3, height, width) to features (n, 5120).
 
-    The features of the last layer come first; then the means over places of the stages in `MIDDLE`, stage by stage, and
-    their deviations.
+    The features of the last layer come first. Means over places of the stages in `MIDDLE` follow, stage by stage, then
+    their deviations; then both of each quarter of the image, which tell where something is.
     """
 
-    layer_widths = (FEATURES, 2 * sum(STAGES[stage][1] for stage in MIDDLE))
-    """Features of the last layer, and of those in the middle."""
+    layer_widths = (FEATURES, MIDDLE_FEATURES, QUARTERS * MIDDLE_FEATURES)
+    """Features of the last layer, of those in the middle, and of these in quarters."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return features (n, 2048)."""
+        """Return features (n, 5120)."""
         ends = list(accumulate((blocks for _, _, blocks, _, _ in STAGES), initial=STEM))[1:]
         middle = {ends[stage] for stage in MIDDLE}
-        middle_features = []
+        middle_maps = []
         for number, layer in enumerate(self.layers, 1):
             x = layer(x)
             if number in middle:
-                middle_features.append(x)
-        means = [features.mean((2, 3), keepdim=True) for features in middle_features]
-        squares = [(features - mean).square() for features, mean in zip(middle_features, means, strict=True)]
-        deviations = [each.mean((2, 3)).sqrt() for each in squares]
-        return torch.cat([x.mean((2, 3)), *(mean.flatten(1) for mean in means), *deviations], 1)
+                middle_maps.append(x)
+        whole = means_and_deviations(middle_maps)
+        quarters = means_and_deviations([quarters_of(maps) for maps in middle_maps])
+        return torch.cat([x.mean((2, 3)), whole, quarters.view(len(x), -1)], 1)
+
+
+def means_and_deviations(maps: Sequence[Tensor]) -> Tensor:
+    """Return the means over places of maps (n, c, height, width), one after the other, then their deviations."""
+    means = [each.mean((2, 3), keepdim=True) for each in maps]
+    squares = [(each - mean).square() for each, mean in zip(maps, means, strict=True)]
+    deviations = [each.mean((2, 3)).sqrt() for each in squares]
+    return torch.cat([*(mean.flatten(1) for mean in means), *deviations], 1)
+
+
+def quarters_of(maps: Tensor) -> Tensor:
+    """Return the four quarters of maps (n, c, height, width) one after the other, (4n, c, height / 2, width / 2).
+
+    With an odd side they share the middle.
+    """
+    height, width = ((side + 1) // 2 for side in maps.shape[2:])
+    above, below = maps[:, :, :height], maps[:, :, -height:]
+    parts = [above[..., :width], above[..., -width:], below[..., :width], below[..., -width:]]
+    return torch.stack(parts, 1).flatten(0, 1)

@@ -15,7 +15,8 @@ from shoal.models.encoders import PIXELS
 ENCODER = "efficientnet-lite0"
 """The frozen encoder that images are clustered by, and whose neighbours are compared with those among pixels."""
 LAYERS = "efficientnet-lite0-layers"
-"""The same with features of middle layers beside those of the last: images are clustered by landmarks among these."""
+"""The same with features of middle layers beside those of the last, of the whole image and of its quarters: images are
+clustered by landmarks among these."""
 SCRATCH_IMAGES = 5_000
 """Images a client from which training an encoder from scratch is worth a try."""
 PIXELS_AHEAD = 0.10

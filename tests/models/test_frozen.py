@@ -30,17 +30,29 @@ def test_features_of_middle_layers_follow_those_of_the_last() -> None:
     x = torch.rand(2, 3, 40, 40)
     encoder = frozen_encoder("efficientnet-lite0-layers")
     features = encoder(x)
-    assert features.shape == (2, 2048)
-    assert encoder.layer_widths == layer_widths_of("efficientnet-lite0-layers") == (1280, 768)
+    assert features.shape == (2, 5120)
+    assert encoder.layer_widths == layer_widths_of("efficientnet-lite0-layers") == (1280, 768, 3072)
     assert torch.equal(features[:, :1280], frozen_encoder(NAME)(x))
     outputs = []
     for block in (encoder.network.layers[10], encoder.network.layers[13], encoder.network.layers[17]):
         block.register_forward_hook(lambda _, __, output: outputs.append(output))
     encoder(x)
     assert [output.shape[1] for output in outputs] == [80, 112, 192], "the last blocks of the fourth to the sixth stage"
-    means = torch.cat([output.flatten(2).mean(2) for output in outputs], 1)
-    deviations = torch.cat([output.flatten(2).var(2, correction=0).sqrt() for output in outputs], 1)
-    torch.testing.assert_close(features[:, 1280:], torch.cat([means, deviations], 1), rtol=1e-4, atol=1e-5)
+
+    def of(maps: list[torch.Tensor]) -> torch.Tensor:
+        means = [each.flatten(2).mean(2) for each in maps]
+        return torch.cat([*means, *(each.flatten(2).var(2, correction=0).sqrt() for each in maps)], 1)
+
+    torch.testing.assert_close(features[:, 1280:2048], of(outputs), rtol=1e-4, atol=1e-5)
+    for number, (below, right) in enumerate([(False, False), (False, True), (True, False), (True, True)]):
+        found = features[:, 2048 + 768 * number : 2816 + 768 * number]
+        torch.testing.assert_close(found, of([quarter(each, below, right) for each in outputs]), rtol=1e-4, atol=1e-5)
+
+
+def quarter(maps: torch.Tensor, below: bool, right: bool) -> torch.Tensor:
+    half = maps.shape[2] // 2
+    row, column = half * below, half * right
+    return maps[:, :, row : row + half, column : column + half]
 
 
 def test_other_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,6 @@ from shoal.methods.scores.baselines import (
 from shoal.methods.scores.evaluation import true_labels
 from shoal.methods.training.local import seeded_build
 from shoal.models import frozen
-from shoal.models.efficientnet_lite import FEATURES
 from shoal.models.encoders import ENCODERS, build_encoder
 from shoal.models.frozen import PRETRAINED, frozen_encoder, is_installed
 
@@ -247,8 +246,7 @@ def pretrained_features(
     if opened.settings.model.encoder in (ENCODER, LAYERS):
         own = opened.method.frozen_features(clients, evaluation)
         if own is not None:
-            # The features of the last layer come first.
-            found: np.ndarray = own[rows.to(own.device), :FEATURES].float().cpu().numpy()
+            found: np.ndarray = own[rows.to(own.device)].float().cpu().numpy()
             return found
     path = encoded_file(opened, x)
     try:

@@ -37,11 +37,12 @@ def check_squares(message: Message) -> str | None:
     return "tensor 'outer' holds negative sums of squares" if negative else None
 
 
-def check_products(message: Message) -> str | None:
-    """Return the fault of products, the lower triangle of a matrix row by row, with negative squares, else None."""
-    ends = torch.arange(1, len(message.tensors["total"]) + 1).cumsum(0) - 1
-    negative = bool((message.tensors["products"][ends] < 0).any())
-    return "tensor 'products' holds negative sums of squares" if negative else None
+def check_products(message: Message, *, block: Tensor) -> str | None:
+    """Return the fault of products with a block of directions (d, b) by which a variance is negative, else None."""
+    products = message.tensors["products"].cpu()
+    lengths = products.norm(dim=0)
+    negative = bool(((block.cpu() * products).sum(0) < -ROUNDING * lengths).any())
+    return "tensor 'products' holds a negative sum of squares" if negative else None
 
 
 def check_local_centres(message: Message, *, unit: bool) -> str | None:

@@ -537,7 +537,7 @@ class Method(ABC):
         return None
 
     def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
-        """Return what the frozen encoder of `model.encoder` makes of all samples of an evaluation, (n, d).
+        """Return what the first group of layers of the frozen `model.encoder` makes of all samples judged, (n, d).
 
         Returns:
             None, the default: the method has no frozen encoder, or keeps no such features.

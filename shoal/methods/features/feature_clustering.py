@@ -1,8 +1,9 @@
 """What the federated clusterings of vectors share: features, the space, the starts, and how clusters are judged.
 
-The rounds are of four kinds. Clients send the moments of their vectors, from which the server finds the space (see
-`space`), unless vectors are taken as they are. They cluster their own vectors and send centres and counts, from which
-the server draws starts, as in k-FED (Dennis et al. 2021). Then each round is one iteration of K-means over all clients,
+The rounds are of several kinds. Clients send the moments of their vectors, from which the server finds the space (see
+`space`), unless vectors are taken as they are; for components four more rounds follow (see `components`). They cluster
+their own vectors and send centres and counts, from which the server draws starts, as in k-FED (Dennis et al. 2021).
+Then each round is one iteration of K-means over all clients,
 for which only sums and counts leave a client; after `RACE_ITERATIONS` the start of the least cost goes on alone. A
 subclass may refine what K-means has found.
 
@@ -11,7 +12,7 @@ sums of the vectors near each landmark, which move there, and then sums of produ
 in the space that follows from these (see `spectral`).
 
 On images a vector is what a frozen encoder makes of an image (`model.encoder`), or its pixels. A client keeps its
-features in its memory, so that every image is encoded once.
+features in its memory, so that every image is encoded once; once there are components it keeps these.
 
 Symbols in shapes: n samples, d features, k dimensions of the space, c clusters, s starts.
 """
@@ -41,7 +42,6 @@ from shoal.methods.clustering.declared_sums import (
 from shoal.methods.clustering.federated_k_means import (
     ROWS,
     cluster_sums,
-    moments,
     moved_centres,
     nearest,
     starting_centres,
@@ -53,6 +53,14 @@ from shoal.methods.contract.context import Context, MethodError, ModelSettings
 from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions
+from shoal.methods.features.components import (
+    BLOCK,
+    block_products,
+    first_block,
+    next_block,
+    principal_components,
+    with_answer,
+)
 from shoal.methods.features.encoding import encoder_of
 from shoal.methods.features.space import (
     LANDMARKS,
@@ -60,10 +68,11 @@ from shoal.methods.features.space import (
     PROJECTION,
     SPECTRAL,
     SpaceSettings,
+    among_landmarks,
     column_moments,
     fitted_space,
     in_space,
-    product_moments,
+    projected,
 )
 from shoal.methods.features.spectral import (
     PLACING_SAMPLES,
@@ -80,7 +89,10 @@ from shoal.methods.scores.evaluation import Judged, evaluate_predictor, samples_
 CENTRES = "centres"
 """Among the server's tensors: (s, c, k) float64, the centres of the starts that are still in the race."""
 FEATURES = "features"
-"""In a client's memory: (n, d) float32, what the frozen encoder makes of its images."""
+"""In a client's memory: (n, d) float32, what the frozen encoder makes of its images; with components, once these are
+known, only the features of the first group of its layers, by which baselines cluster."""
+PROJECTED = "projected"
+"""In a client's memory, with an encoder and components: (n, k) float64, its vectors projected onto these."""
 SITE_MEAN = "site_mean"
 """In a client's memory: (d,) float64, the mean of its vectors."""
 STARTS = 30
@@ -173,17 +185,20 @@ class FeatureClustering(Method):
 
     def __init__(self, settings: FeatureSettings, context: Context) -> None:
         super().__init__(settings.settled(context.spec), context)
-        self._features: Tensor | None = None
-        """What the frozen encoder makes of all samples of the set: the same in every evaluation."""
+        self._kept: Tensor | None = None
+        """The vectors of all images of the set: the same in every evaluation."""
+        self._test_features: Tensor | None = None
 
     def init_server(self, federation: Federation) -> Server:
         """Return a server without a space and without centres."""
         return Server()
 
     def next_step(self, server: Server) -> str:
-        """Return what the round after a state does: measure, place landmarks, settle or tie them, start or move."""
+        """Return what the round after a state does: measure, project, place, settle or tie landmarks, start or move."""
         if (self.settings.measured or self.layer_widths) and MEAN not in server.model:
             return "measure"
+        if self.settings.components and PROJECTION not in server.model:
+            return "project"
         if self.settings.landmarks and LANDMARKS not in server.model:
             return "place"
         if self.settings.landmarks and SPECTRAL not in server.model:
@@ -207,11 +222,11 @@ class FeatureClustering(Method):
         step = self.next_step(server)
         if step == "measure":
             width = self.width
-            forms = {"samples": count(()), "total": total((width,))}
-            if self.settings.squares:
-                forms["products"] = total((width * (width + 1) // 2,))
-                return MessageForm(forms, rule=check_products)
-            return MessageForm({**forms, "squares": positive((width,))})
+            return MessageForm({"samples": count(()), "total": total((width,)), "squares": positive((width,))})
+        if step == "project":
+            block = server.model[BLOCK]
+            forms = {"samples": count(()), "products": total(block.shape)}
+            return MessageForm(forms, rule=partial(check_products, block=block))
         width = self.space_width(server)
         clusters = self.context.clusters
         if step == "tie":
@@ -246,6 +261,11 @@ class FeatureClustering(Method):
             return self.context.spec.layer_widths
         return getattr(encoder, "layer_widths", ())
 
+    @property
+    def first_layers(self) -> int:
+        """Columns of a vector from the first group of the encoder's layers: all, where there is one group."""
+        return self.layer_widths[0] if self.layer_widths else self.width
+
     def space_width(self, server: Server) -> int:
         """Dimensions of the space, k."""
         for name in (SPECTRAL, PROJECTION):
@@ -277,13 +297,36 @@ class FeatureClustering(Method):
             raise ClientError(f"client {client.id} has no training samples to cluster")
         if encoder_of(self.context, self.network_cache) is None:
             return lambda positions: self.finite(self.vectors(client.train.x(positions)), client), None
-        if FEATURES in client.memory:
+        if FEATURES in client.memory and PROJECTED not in client.memory:
             features = client.memory[FEATURES].to(self.context.device)
             return lambda positions: features[positions], None
         positions = torch.arange(len(client.train), device=client.train.index.device)
         parts = positions.split(ENCODED_ROWS)
         made = self.finite(torch.cat([self.vectors(client.train.x(part)) for part in parts]), client)
         return lambda positions: made[positions], {FEATURES: made.cpu()}
+
+    def projected_vectors(self, client: Client, space: Tensors) -> tuple[Callable[[Tensor], Tensor], Tensors | None]:
+        """Return a function from positions to the projected vectors (m, k) of a client, and its memory, as before.
+
+        Args:
+            client: that holds them.
+            space: the server's tensors.
+
+        Raises:
+            ClientError: as `own_vectors`.
+        """
+        if PROJECTED in client.memory and PROJECTION in space:
+            kept = client.memory[PROJECTED].to(self.context.device)
+            return lambda positions: kept[positions], None
+        vectors, memory = self.own_vectors(client)
+        site_mean = self.site_mean(vectors, client) if self.settings.centre_sites else None
+        if encoder_of(self.context, self.network_cache) is None or PROJECTION not in space:
+            return lambda positions: projected(vectors(positions), space, site_mean), memory
+        parts = [vectors(part) for part in self.parts(client)]
+        made = torch.cat([projected(part, space, site_mean) for part in parts])
+        first = torch.cat([part[:, : self.first_layers] for part in parts])
+        memory = {**client.memory, FEATURES: first.cpu(), PROJECTED: made.cpu()}
+        return lambda positions: made[positions], memory
 
     def finite(self, x: Tensor, client: Client) -> Tensor:
         """Return vectors of a client.
@@ -296,34 +339,37 @@ class FeatureClustering(Method):
         return x
 
     def client_update(self, message: Message, client: Client) -> Update:
-        """Return moments, local centres, or the sums of one iteration."""
-        vectors, memory = self.own_vectors(client)
-        if message.facts["step"] == "measure":
-            sums, mean = self.measured(vectors, client)
-            if self.settings.centre_sites:
-                memory = {**client.memory, **(memory or {}), SITE_MEAN: mean.cpu()}
-            return Update(Message({name: t.cpu() for name, t in sums.items()}), memory=memory)
-        site_mean = self.site_mean(vectors, client) if self.settings.centre_sites else None
+        """Return moments, products with a block, local centres, or the sums of one iteration."""
+        step = message.facts["step"]
+        if step == "measure":
+            return self.measured(client)
+        vectors, memory = self.projected_vectors(client, message.tensors)
+        if step == "project":
+            tensors = self.products(vectors, message.tensors[BLOCK].to(self.context.device), client)
+        else:
 
-        def in_this_space(positions: Tensor) -> Tensor:
-            x = vectors(positions)
-            return in_space(x, message.tensors, sphere=self.settings.sphere, site_mean=site_mean)
+            def in_this_space(positions: Tensor) -> Tensor:
+                return among_landmarks(vectors(positions), message.tensors, sphere=self.settings.sphere)
 
-        z = ClientVectors(len(client.train), in_this_space, client.train.index.device)
-        tensors = self.work(message, client, z)
+            z = ClientVectors(len(client.train), in_this_space, client.train.index.device)
+            tensors = self.work(message, client, z)
         return Update(Message({name: t.cpu() for name, t in tensors.items()}), memory=memory)
 
-    def measured(self, vectors: Callable[[Tensor], Tensor], client: Client) -> tuple[Tensors, Tensor]:
-        """Return the moments of a client's vectors, none of too few, and their mean (d,), float64."""
-        measure = (lambda x: product_moments(moments(x))) if self.settings.squares else column_moments
-        total: Tensors = {}
-        for part in self.parts(client):
-            found = measure(vectors(part))
-            total = {name: total[name] + tensor for name, tensor in found.items()} if total else found
-        mean = total["total"] / total["samples"]
+    def measured(self, client: Client) -> Update:
+        """Return the moments of a client's vectors, none of too few, and with `centre_sites` keep their mean."""
+        vectors, memory = self.own_vectors(client)
+        total = summed(column_moments(vectors(part)) for part in self.parts(client))
+        if self.settings.centre_sites:
+            mean = total["total"] / total["samples"]
+            memory = {**client.memory, **(memory or {}), SITE_MEAN: mean.cpu()}
         if len(client.train) < self.settings.min_points:
             total = {name: torch.zeros_like(tensor) for name, tensor in total.items()}
-        return total, mean
+        return Update(Message({name: tensor.cpu() for name, tensor in total.items()}), memory=memory)
+
+    def products(self, vectors: Callable[[Tensor], Tensor], block: Tensor, client: Client) -> Tensors:
+        """Return the products of a client's vectors with a block of directions (d, b), none of too few vectors."""
+        parts = self.parts(client) if len(client.train) >= self.settings.min_points else ()
+        return block_products(map(vectors, parts), block)
 
     def site_mean(self, vectors: Callable[[Tensor], Tensor], client: Client) -> Tensor:
         """Return the mean of a client's vectors (d,), float64."""
@@ -392,8 +438,9 @@ class FeatureClustering(Method):
         step = self.next_step(server)
         answers = (update.message.tensors for update in updates)
         if step == "measure":
-            sums = summed(answers)
-            return server.next({**server.model, **fitted_space(sums, self.settings, self.layer_widths)})
+            return self.with_space(server, fitted_space(summed(answers), self.settings, self.layer_widths))
+        if step == "project":
+            return self.with_products(server, summed(answers))
         if step == "settle":
             sums = summed(answers)
             moved = moved_centres(server.model[LANDMARKS][None], sums["sums"], sums["counts"])[0]
@@ -413,6 +460,23 @@ class FeatureClustering(Method):
             centres = starting_centres(local, counts, self.context.clusters, starts, rng)
             return server.next({**server.model, CENTRES: centres})
         return self.moved(server, summed(answers))
+
+    def with_space(self, server: Server, space: Tensors) -> Server:
+        """Return the state with a space, and with the first block of directions where components are sought."""
+        if not self.settings.components:
+            return server.next({**server.model, **space})
+        drawn = Streams(self.context.seed).torch("principal components")
+        return server.next({**server.model, **space, BLOCK: first_block(self.width, self.settings.components, drawn)})
+
+    def with_products(self, server: Server, answer: Tensors) -> Server:
+        """Return the state with the answer to a block: with the next one, or the components once that was the last."""
+        state = with_answer(server.state, server.model[BLOCK], answer)
+        block = next_block(state, server.model[BLOCK])
+        if block is not None:
+            return server.next({**server.model, BLOCK: block}, state=state)
+        space = {name: tensor for name, tensor in server.model.items() if name != BLOCK}
+        projection = principal_components(state, self.settings.components, self.settings.whitening)
+        return server.next({**space, PROJECTION: projection}, state={})
 
     def landmarks(self, local: Tensor, counts: Tensor) -> Tensor:
         """Return the landmarks (m, k) among the clients' local centres (l, k).
@@ -478,39 +542,91 @@ class FeatureClustering(Method):
 
         With `centre_sites` training samples lose the mean of their own site, and test samples the federation's.
         """
-        features = self.frozen_features(clients, evaluation)
-        site_means = self.site_means(server, clients, evaluation)
+        space = server.model
+        with_encoder = encoder_of(self.context, self.network_cache) is not None
+        kept = self.kept_vectors(space, clients, evaluation) if with_encoder else None
+        if kept is not None and PROJECTION in space:
 
-        def at(positions: Tensor) -> Tensor:
-            if features is None:
-                vectors = self.vectors(samples_at(evaluation, positions))
-            else:
-                vectors = features[positions.to(features.device)]
-            mean = site_means(positions) if site_means else None
-            return in_space(vectors, server.model, sphere=self.settings.sphere, site_mean=mean)
+            def at(positions: Tensor) -> Tensor:
+                return among_landmarks(kept[positions.to(kept.device)], space, sphere=self.settings.sphere)
+
+        else:
+            site_means = self.site_means(server, clients, evaluation)
+
+            def at(positions: Tensor) -> Tensor:
+                x = self.vectors(samples_at(evaluation, positions)) if kept is None else kept[positions.to(kept.device)]
+                mean = site_means(positions) if site_means else None
+                return in_space(x, space, sphere=self.settings.sphere, site_mean=mean)
 
         count = len(evaluation.train) + len(evaluation.data.test_x)
         return SpaceVectors(count, self.space_width(server), at)
 
-    def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
-        """Return what the frozen encoder makes of all samples, training then test; None without an encoder.
+    def kept_vectors(self, space: Tensors, clients: Clients, evaluation: Evaluation) -> Tensor:
+        """Return the vectors of all images, training then test: (n, k) float64 where they are projected, else (n, d).
 
-        Features of clients that have taken part come from their memory; those of the test part are made once a worker.
+        They are made once a worker; those of clients that have taken part come from their memory.
+        """
+        if self._kept is None:
+            tests = self.test_features(evaluation)
+            if PROJECTION not in space:
+                self._kept = self.of_all(clients, evaluation, lambda client: self.own_vectors(client)[0], tests)
+            else:
+                self._kept = self.of_all(
+                    clients,
+                    evaluation,
+                    lambda client: self.projected_vectors(client, space)[0],
+                    projected(tests, space),
+                )
+        return self._kept
+
+    def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
+        """Return what the first group of the frozen encoder's layers makes of all samples, training then test.
+
+        Returns:
+            (n, `first_layers`), float32; None without an encoder.
         """
         if encoder_of(self.context, self.network_cache) is None:
             return None
-        if self._features is None:
+
+        def of_client(client: Client) -> Callable[[Tensor], Tensor]:
+            if FEATURES in client.memory:
+                return lambda positions: client.memory[FEATURES][positions.cpu(), : self.first_layers]
+            return lambda positions: self.own_vectors(client)[0](positions)[:, : self.first_layers]
+
+        return self.of_all(clients, evaluation, of_client, self.test_features(evaluation)[:, : self.first_layers])
+
+    def test_features(self, evaluation: Evaluation) -> Tensor:
+        """Return what the frozen encoder makes of the test part, (n, d), made once a worker."""
+        if self._test_features is None:
             tests = evaluation.data.test_x
-            rows = len(evaluation.train) + len(tests)
-            features = torch.empty(rows, self.width, device=self.context.device)
-            for client in clients:
-                if len(client.train):
-                    places = torch.searchsorted(evaluation.train.index, client.train.index)
-                    features[places] = self.own_vectors(client)[0](torch.arange(len(client.train)))
-            for part in torch.arange(len(tests)).split(ENCODED_ROWS):
-                features[len(evaluation.train) + part] = self.vectors(evaluation.data.computable(tests[part]))
-            self._features = features
-        return self._features
+            parts = torch.arange(len(tests)).split(ENCODED_ROWS)
+            made = [self.vectors(evaluation.data.computable(tests[part])) for part in parts if len(part)]
+            self._test_features = torch.cat([torch.empty(0, self.width, device=self.context.device), *made])
+        return self._test_features
+
+    def of_all(
+        self,
+        clients: Clients,
+        evaluation: Evaluation,
+        of_client: Callable[[Client], Callable[[Tensor], Tensor]],
+        tests: Tensor,
+    ) -> Tensor:
+        """Return one row for each sample, training then test (n, k), of the type of those of the test part.
+
+        Args:
+            clients: all of them, with their memories.
+            evaluation: the samples.
+            of_client: returns a function from positions among a client's samples to rows.
+            tests: the rows of the test part.
+        """
+        trained = len(evaluation.train)
+        rows = tests.new_empty(trained + len(tests), tests.shape[1])
+        for client in clients:
+            if len(client.train):
+                places = torch.searchsorted(evaluation.train.index, client.train.index)
+                rows[places] = of_client(client)(torch.arange(len(client.train))).to(rows)
+        rows[trained:] = tests
+        return rows
 
     def site_means(self, server: Server, clients: Clients, evaluation: Evaluation) -> Callable[[Tensor], Tensor] | None:
         """Return a function from positions to the mean that each sample there loses; None: none loses any.

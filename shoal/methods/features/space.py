@@ -1,7 +1,7 @@
 """The space in which vectors are clustered: what is subtracted, projected and scaled before distances are taken.
 
 The map from vectors to that space follows from sums over all clients, so no sample leaves a client: the mean, the
-standard deviation of each column, or the principal components (Moments of `federated_k_means`).
+standard deviation of each column, and the principal components (see `components`).
 
 Symbols in shapes: n samples, d features, k dimensions of the space.
 """
@@ -18,7 +18,6 @@ from torch import Tensor
 
 from shoal.core.setting import setting
 from shoal.data.prepared import DataSpec
-from shoal.methods.clustering.federated_k_means import Moments, whitening
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features.spectral import in_spectral_space
@@ -26,7 +25,7 @@ from shoal.methods.features.spectral import in_spectral_space
 MEAN = "space.mean"
 PROJECTION = "space.projection"
 SCALE = "space.scale"
-"""Among the server's tensors, float64: mean (d,), and either a projection (d, k) or a scale a column (d,)."""
+"""Among the server's tensors, float64: mean (d,), a scale for each column (d,), and a projection (d, k)."""
 LANDMARKS = "space.landmarks"
 SPECTRAL = "space.spectral"
 """Among the server's tensors with landmarks, float64: these (m, k), and the projection of affinities to them (m, c)."""
@@ -71,11 +70,6 @@ class SpaceSettings:
         """Whether the space follows from moments of all clients' vectors."""
         return bool(self.standardise) or self.components > 0 or self.centre_sites
 
-    @property
-    def squares(self) -> bool:
-        """Whether products of columns are needed, not only their squares."""
-        return self.components > 0
-
 
 def column_moments(x: Tensor) -> Tensors:
     """Return the sums of vectors x (n, d) from which columns are standardised: `samples`, `total`, `squares` (d,)."""
@@ -87,36 +81,12 @@ def column_moments(x: Tensor) -> Tensors:
     }
 
 
-def product_moments(measured: Moments) -> Tensors:
-    """Return moments as a client sends them: `samples`, `total` (d,), and each of the `products` (d (d + 1) / 2,) once.
-
-    These are the lower triangle of the sum of outer products, row by row: half of a matrix that is symmetric.
-    """
-    row, column = _lower_triangle(len(measured.total))
-    return {"samples": measured.samples, "total": measured.total, "products": measured.outer[row, column]}
-
-
-def _lower_triangle(width: int) -> tuple[Tensor, Tensor]:
-    """Return the row and the column of each place of the lower triangle of a matrix (width, width)."""
-    row, column = torch.tril_indices(width, width)
-    return row, column
-
-
-def symmetric(products: Tensor, width: int) -> Tensor:
-    """Return the symmetric matrix (width, width) whose lower triangle is `products`."""
-    row, column = _lower_triangle(width)
-    matrix = products.new_empty(width, width)
-    matrix[row, column] = products
-    matrix[column, row] = products
-    return matrix
-
-
 def fitted_space(sums: Tensors, settings: SpaceSettings, layer_widths: Sequence[int] = ()) -> Tensors:
     """Return the tensors of the space from the sums of all clients' moments.
 
     Args:
-        sums: of `column_moments`, or of `product_moments` where components are kept.
-        settings: what the space is.
+        sums: of `column_moments`.
+        settings: what the space is; components follow later (`components`).
         layer_widths: numbers of columns from each group of an encoder's layers: each group gets the same variance in
             all. None: columns are all alike.
 
@@ -125,9 +95,6 @@ def fitted_space(sums: Tensors, settings: SpaceSettings, layer_widths: Sequence[
     """
     if not sums["samples"] > 0:
         raise MethodError("no client has enough samples to measure the columns by: set method.min_points lower")
-    if settings.squares:
-        total = Moments(sums["samples"], sums["total"], symmetric(sums["products"], len(sums["total"])))
-        return _projected(total, settings, layer_widths)
     mean = sums["total"] / sums["samples"]
     mean_square = sums["squares"] / sums["samples"]
     variance = mean_square - mean.square()
@@ -150,26 +117,12 @@ def _scale(variance: Tensor, mean_square: Tensor, settings: SpaceSettings, layer
     return torch.where(varies, variance.rsqrt(), 0.0)
 
 
-def _projected(total: Moments, settings: SpaceSettings, layer_widths: Sequence[int]) -> Tensors:
-    """Return the space of the principal components, of the scaled columns where columns are scaled."""
-    if not (settings.standardise or layer_widths):
-        mean, projection = whitening(total, settings.components, settings.whitening)
-        return {MEAN: mean, PROJECTION: projection}
-    mean = total.total / total.samples
-    mean_square = total.outer.diagonal() / total.samples
-    scale = _scale(mean_square - mean.square(), mean_square, settings, layer_widths)
-    scaled = Moments(total.samples, total.total * scale, total.outer * torch.outer(scale, scale))
-    _, projection = whitening(scaled, settings.components, settings.whitening)
-    return {MEAN: mean, PROJECTION: scale[:, None] * projection}
-
-
-def in_space(x: Tensor, space: Tensors, *, sphere: bool, site_mean: Tensor | None = None) -> Tensor:
-    """Return vectors x (n, d) in the space in which they are clustered, float64 (n, k).
+def projected(x: Tensor, space: Tensors, site_mean: Tensor | None = None) -> Tensor:
+    """Return vectors x (n, d) centred, scaled and projected, as far as the space says, float64 (n, k).
 
     Args:
         x: vectors, as they are.
-        space: tensors of `fitted_space`; empty where nothing was measured.
-        sphere: whether vectors get unit length, before affinities to landmarks are taken.
+        space: tensors of `fitted_space`, with components also their projection; empty where nothing was measured.
         site_mean: (d,), the mean of the client that holds them, subtracted in place of the federation's.
     """
     x = x.double()
@@ -177,8 +130,16 @@ def in_space(x: Tensor, space: Tensors, *, sphere: bool, site_mean: Tensor | Non
         x = x - (space[MEAN].to(x.device) if site_mean is None else site_mean.to(x.device))
     if SCALE in space:
         x = x * space[SCALE].to(x.device)
-    if PROJECTION in space:
-        x = x @ space[PROJECTION].to(x.device)
+    return x @ space[PROJECTION].to(x.device) if PROJECTION in space else x
+
+
+def among_landmarks(z: Tensor, space: Tensors, *, sphere: bool) -> Tensor:
+    """Return projected vectors z (n, k) of unit length, with `sphere`, and by landmarks where the space has them."""
     if sphere:
-        x = F.normalize(x, dim=1)
-    return in_spectral_space(x, space[LANDMARKS], space[SPECTRAL]) if SPECTRAL in space else x
+        z = F.normalize(z, dim=1)
+    return in_spectral_space(z, space[LANDMARKS], space[SPECTRAL]) if SPECTRAL in space else z
+
+
+def in_space(x: Tensor, space: Tensors, *, sphere: bool, site_mean: Tensor | None = None) -> Tensor:
+    """Return vectors x (n, d) in the space in which they are clustered, float64 (n, k): see the two steps above."""
+    return among_landmarks(projected(x, space, site_mean), space, sphere=sphere)

@@ -25,7 +25,7 @@ from shoal.methods.features.spectral import affinity_sums, in_spectral_space, la
 from shoal.methods.scores.clustering import accuracy
 from shoal.models.efficientnet_lite import FEATURES
 from shoal.models.encoders import SmallConv
-from shoal.models.frozen import frozen_encoder
+from shoal.models.frozen import frozen_encoder, layer_widths_of
 from shoal.studies.label_free.tuning_sets import IMAGES, TABLES
 
 FILE = Path(studies.__file__).resolve().parent / "results" / "label_free.json"
@@ -252,7 +252,8 @@ def landmark_record(make: Any) -> dict[str, Any]:
     else:
         pixels, layers, _ = encodings(x)
         last = layers[:, :FEATURES]
-        balanced = np.hstack([even_variance(last), even_variance(layers[:, FEATURES:])])
+        groups = np.split(layers, np.cumsum(layer_widths_of(LAYERS))[:-1], 1)
+        balanced = np.hstack([even_variance(group) for group in groups])
         directions = unit(components(balanced, LANDMARK_COMPONENTS, WHITENING))
         pixels = components(pixels)
         spaces = {"pixels": (pixels, pixels), "encoder": (components(last), directions)}

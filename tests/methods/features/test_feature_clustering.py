@@ -17,9 +17,10 @@ from shoal.methods.contract.base import ClientError
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import fault
 from shoal.methods.contract.message import Message
+from shoal.methods.features.components import BLOCK, BLOCKS
 from shoal.methods.features.feature_clustering import CENTRES, RACE_ITERATIONS, SITE_MEAN, STARTS
 from shoal.methods.features.fedkmeans import PRICES
-from shoal.methods.features.space import in_space, symmetric
+from shoal.methods.features.space import in_space
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.methods.scores.clustering import accuracy
 
@@ -127,29 +128,61 @@ def test_components_are_those_of_pooled_rows(tmp_path: Path) -> None:
     x, y = load_digits(return_X_y=True)
     rows = Rows(tmp_path, x, y, uneven_owners(y, 6, 0))
     method = rows.method("fedkmeans", components=8)
-    server = rows.run(method, rounds=1)
+    server = rows.run(method, rounds=1 + BLOCKS)
     _, _, directions = np.linalg.svd(x - x.mean(0), full_matrices=False)
     cosines = np.abs((directions[:8] * server.model["space.projection"].numpy().T).sum(1))
     assert cosines == pytest.approx(np.ones(8), abs=1e-3)
+    assert not server.state
+    assert BLOCK not in server.model
 
 
-def test_a_client_sends_each_product_once(tmp_path: Path) -> None:
-    """The matrix is symmetric, and 2,048 columns of two layers would be 34 MB in full."""
+def test_few_columns_are_asked_for_all_at_once(tmp_path: Path) -> None:
+    """Then the components are exact, after a single round."""
+    x, y, owner = blobs()
+    rows = Rows(tmp_path, x, y, owner)
+    method = rows.method("fedkmeans", components=5, whitening=1.0)
+    server = rows.run(method, rounds=2)
+    z = in_space(torch.from_numpy(x), server.model, sphere=False)
+    torch.testing.assert_close(z.T @ z / 300, torch.eye(5, dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+def test_more_columns_than_samples_have_components(tmp_path: Path) -> None:
+    """Blocks then run out of directions with any variance: those that are left are not among the components."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(12, 300))
+    rows = Rows(tmp_path, x, np.arange(12) % 2, np.arange(12) % 3)
+    server = rows.run(rows.method("fedkmeans", components=40), rounds=1 + BLOCKS)
+    projection = server.model["space.projection"]
+    assert projection.shape == (300, 11)
+    torch.testing.assert_close(projection.T @ projection, torch.eye(11, dtype=torch.float64), rtol=0, atol=1e-8)
+
+
+def test_a_client_answers_a_block_with_products(tmp_path: Path) -> None:
     x, _, owner = blobs()
     rows = Rows(tmp_path, x, np.zeros(300, int), owner)
     method = rows.method("fedkmeans", components=2)
-    server = rows.run(method, rounds=0)
+    server = rows.run(method, rounds=1)
     sent = method.client_update(method.broadcast(server, 0), rows[0]).message
-    own = x[owner == 0].astype(float)
-    expected = [own[:, i] @ own[:, j] for i in range(5) for j in range(i + 1)]
-    assert sent.tensors["products"].tolist() == pytest.approx(expected)
-    assert torch.allclose(symmetric(sent.tensors["products"], 5), torch.from_numpy(own.T @ own))
+    own = (x - x.astype(float).mean(0))[owner == 0]
+    torch.testing.assert_close(sent.tensors["products"], torch.from_numpy(own.T @ own))
     form = method.declared(server, 0, len(own))
     assert fault(sent, form) is None
     spoilt = sent.tensors["products"].clone()
-    spoilt[5] = -1.0  # the square of the third column
+    spoilt[2, 2] = -1.0
     told = fault(Message({**sent.tensors, "products": spoilt}), form)
-    assert told == "tensor 'products' holds negative sums of squares"
+    assert told == "tensor 'products' holds a negative sum of squares"
+
+
+def test_a_client_of_too_few_rows_answers_with_nothing(tmp_path: Path) -> None:
+    x, y, owner = blobs()
+    owner[:] = 0
+    owner[0] = 1
+    rows = Rows(tmp_path, x, y, owner)
+    method = rows.method("fedkmeans", components=2)
+    server = rows.run(method, rounds=1)
+    sent = method.client_update(method.broadcast(server, 1), rows[1]).message.tensors
+    assert not sent["products"].any()
+    assert sent["samples"] == 0
 
 
 def test_the_sphere_compares_directions(tmp_path: Path) -> None:

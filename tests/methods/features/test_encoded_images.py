@@ -1,0 +1,96 @@
+"""Images are encoded once; what a client keeps of them gives the vectors that are clustered and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from shoal.methods.contract.base import Server
+from shoal.methods.contract.message import Tensors
+from shoal.methods.features.components import BLOCKS
+from shoal.methods.features.feature_clustering import FEATURES, PROJECTED
+from shoal.methods.features.space import in_space
+from shoal.models.frozen import frozen_encoder
+
+LAYERS = "efficientnet-lite0-layers"
+CLIENTS = 2
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[int]]:
+    """Counts the images that a method encodes from now on."""
+
+    def count(method: Any) -> list[int]:
+        numbers: list[int] = []
+        encode = method.vectors
+        monkeypatch.setattr(method, "vectors", lambda x: numbers.append(len(x)) or encode(x))
+        return numbers
+
+    return count
+
+
+def run(world: Any, method: Any, rounds: int) -> tuple[Server, dict[int, Tensors]]:
+    server = world.start(method, CLIENTS)
+    memory: dict[int, Tensors] = {}
+    for number in range(1, rounds + 1):
+        updates = []
+        for client in range(CLIENTS):
+            own = world.client(client, number, memory.get(client), every=CLIENTS)
+            update = method.client_update(method.broadcast(server, client), own)
+            if update.memory is not None:
+                memory[client] = update.memory
+            updates.append(replace(update, client=client))
+        server = method.aggregate(server, iter(updates))
+    return server, memory
+
+
+@pytest.mark.parametrize("centre_sites", [False, True])
+def test_with_components_a_client_keeps_these_and_the_last_layer(
+    world: Any, client_list: Any, counted: Callable[[Any], list[int]], centre_sites: bool
+) -> None:
+    method = world.method("fedkmeans", encoder=LAYERS, components=3, sphere=True, centre_sites=centre_sites)
+    encoded = counted(method)
+    server, memory = run(world, method, BLOCKS + 4)
+    assert sum(encoded) == world.spec.train
+    assert memory[1][FEATURES].shape == (48, 1280)
+    assert memory[1][PROJECTED].shape == (48, 3)
+    clients = client_list([world.client(client, 9, memory[client], every=CLIENTS) for client in range(CLIENTS)])
+    judged = method.judged_vectors(server, clients, world.evaluation())
+    last = method.frozen_features(clients, world.evaluation())
+    assert sum(encoded) == world.spec.train + world.spec.test, "the test part is encoded once, training images no more"
+    x = torch.cat([world.samples().x(), world.data.computable(world.data.test_x)])
+    torch.testing.assert_close(last, frozen_encoder("efficientnet-lite0")(x), rtol=1e-4, atol=1e-4)
+    features = frozen_encoder(LAYERS)(x)
+    expected = in_space(features, server.model, sphere=True)
+    if centre_sites:
+        for client in range(CLIENTS):
+            own = torch.arange(client, world.spec.train, CLIENTS)
+            mean = features[own].double().mean(0)
+            expected[own] = in_space(features[own], server.model, sphere=True, site_mean=mean)
+    torch.testing.assert_close(torch.from_numpy(judged[:]), expected.float(), rtol=1e-3, atol=1e-3)
+
+
+def test_without_components_a_client_keeps_its_features(world: Any, client_list: Any) -> None:
+    method = world.method("fedkmeans", encoder=LAYERS)
+    server, memory = run(world, method, 3)
+    assert memory[0][FEATURES].shape == (48, 5120)
+    assert PROJECTED not in memory[0]
+    clients = client_list([world.client(client, 9, memory[client], every=CLIENTS) for client in range(CLIENTS)])
+    judged = method.judged_vectors(server, clients, world.evaluation())
+    expected = in_space(memory[1][FEATURES], server.model, sphere=False).float()
+    torch.testing.assert_close(torch.from_numpy(judged[:])[1 : world.spec.train : 2], expected)
+    last = method.frozen_features(clients, world.evaluation())
+    torch.testing.assert_close(last[1 : world.spec.train : 2], memory[1][FEATURES][:, :1280])
+
+
+def test_a_client_that_comes_late_projects_its_images_at_once(world: Any) -> None:
+    method = world.method("fedkmeans", encoder=LAYERS, components=3)
+    server, memory = run(world, method, BLOCKS + 2)
+    late = world.client(1, 9, {}, every=CLIENTS)
+    update = method.client_update(method.broadcast(server, 1), late)
+    assert update.memory.keys() == {FEATURES, PROJECTED}
+    torch.testing.assert_close(update.memory[PROJECTED], memory[1][PROJECTED])
