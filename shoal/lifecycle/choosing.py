@@ -31,7 +31,8 @@ from shoal.lifecycle.kept_choices import known_choice, write_choice
 from shoal.lifecycle.progress import step_bar
 from shoal.methods.clustering.cluster_number import ClientSamples, Search, Traffic, find_cluster_number, project
 from shoal.methods.contract.context import Context
-from shoal.methods.features.feature_clustering import ENCODED_ROWS, FeatureClustering
+from shoal.methods.features.feature_clustering import FeatureClustering
+from shoal.methods.features.vectors import ENCODED_ROWS
 from shoal.methods.registry import METHODS
 from shoal.methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
 from shoal.methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans
@@ -138,7 +139,7 @@ def name_of_features(settings: Settings, prepared: Prepared, run: RunFolder | No
 
 
 def method_features(settings: Settings, prepared: Prepared, table: Partition) -> ClientSamples:
-    """Return what the method's encoder makes of training samples, of at most about `MAX_ENCODED` in all."""
+    """Return what the encoder's last layer makes of training samples, of at most about `MAX_ENCODED` in all."""
     device = torch.device(device_here(resolve_device(settings.workers)))
     context = Context(prepared.spec, settings.dataclass("model"), seed=settings.seed, device=device)
     method = METHODS[settings.method.name](settings.dataclass("method"), context)
@@ -149,8 +150,9 @@ def method_features(settings: Settings, prepared: Prepared, table: Partition) ->
 
 
 def encoded_in_parts(method: FeatureClustering, x: Tensor) -> Tensor:
-    """Return a method's vectors of samples, some at a time."""
-    return torch.cat([method.vectors(part).cpu() for part in x.split(ENCODED_ROWS)])
+    """Return the features of the encoder's last layer, some samples at a time."""
+    width = method.source.first_layers
+    return torch.cat([method.source.of(part)[:, :width].cpu() for part in x.split(ENCODED_ROWS)])
 
 
 def encoder_settings(settings: Settings) -> Settings:

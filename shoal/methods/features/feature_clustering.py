@@ -11,28 +11,22 @@ With `landmarks` other rounds come between: clients send local centres, among wh
 sums of the vectors near each landmark, which move there, and then sums of products of affinities to them. K-means works
 in the space that follows from these (see `spectral`).
 
-On images a vector is what a frozen encoder makes of an image (`model.encoder`), or its pixels. A client keeps its
-features in its memory, so that every image is encoded once; once there are components it keeps these.
-
 Symbols in shapes: n samples, d features, k dimensions of the space, c clusters, s starts.
 """
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
-from shoal.data.lazy_array import LazyArray
 from shoal.methods.clustering.declared_sums import (
     check_affinities,
     check_costs,
@@ -48,7 +42,7 @@ from shoal.methods.clustering.federated_k_means import (
     summed,
 )
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method, Server, Update
 from shoal.methods.contract.context import Context, MethodError, ModelSettings
 from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message, Tensors
@@ -61,7 +55,6 @@ from shoal.methods.features.components import (
     principal_components,
     with_answer,
 )
-from shoal.methods.features.encoding import encoder_of
 from shoal.methods.features.space import (
     LANDMARKS,
     MEAN,
@@ -72,7 +65,6 @@ from shoal.methods.features.space import (
     column_moments,
     fitted_space,
     in_space,
-    projected,
 )
 from shoal.methods.features.spectral import (
     PLACING_SAMPLES,
@@ -83,18 +75,12 @@ from shoal.methods.features.spectral import (
     landmarks_among,
     spectral_projection,
 )
+from shoal.methods.features.vectors import SITE_MEAN, ClientVectors, Rows, SpaceVectors, VectorSource, parts_of
 from shoal.methods.scores.assignment import Nearest, nearest_centres
-from shoal.methods.scores.evaluation import Judged, evaluate_predictor, samples_at
+from shoal.methods.scores.evaluation import Judged, evaluate_predictor
 
 CENTRES = "centres"
 """Among the server's tensors: (s, c, k) float64, the centres of the starts that are still in the race."""
-FEATURES = "features"
-"""In a client's memory: (n, d) float32, what the frozen encoder makes of its images; with components, once these are
-known, only the features of the first group of its layers, by which baselines cluster."""
-PROJECTED = "projected"
-"""In a client's memory, with an encoder and components: (n, k) float64, its vectors projected onto these."""
-SITE_MEAN = "site_mean"
-"""In a client's memory: (d,) float64, the mean of its vectors."""
 STARTS = 30
 """K-means starts that run side by side at first; fewer where their centres have too many values."""
 RACE_ITERATIONS = 5
@@ -108,56 +94,8 @@ MAX_BETWEEN_ROUNDS = 50_000
 LARGEST = 1e30
 """Bound of sums over a client's vectors: columns may be in any unit."""
 LOCAL_STARTS = 3
-ENCODED_ROWS = 64
-"""Images that the encoder sees at once."""
 STILL = 1e-6
 """K-means is done when no centre moves by more than this share of the centres' spread."""
-
-
-@dataclass(frozen=True)
-class ClientVectors:
-    """A client's vectors in the space, read block by block.
-
-    Attributes:
-        count: n.
-        at: returns the vectors at positions, int64 (m,), as float64 (m, k).
-        device: of the positions.
-    """
-
-    count: int
-    at: Callable[[Tensor], Tensor]
-    device: torch.device
-
-    def __len__(self) -> int:
-        return self.count
-
-    def blocks(self) -> Iterator[Tensor]:
-        """Yield all vectors in their order, at most `ROWS` at once."""
-        for part in torch.arange(self.count, device=self.device).split(ROWS):
-            yield self.at(part)
-
-
-class SpaceVectors(LazyArray):
-    """The vectors of all samples of an evaluation in the space, computed for those that are asked for.
-
-    Args:
-        count, width: n and k.
-        at: returns the vectors at positions, int64 (m,).
-    """
-
-    def __init__(self, count: int, width: int, at: Callable[[Tensor], Tensor]) -> None:
-        super().__init__((count, width), np.dtype(np.float32))
-        self._at = at
-
-    def take(self, rows: np.ndarray) -> np.ndarray:
-        """Return the vectors of samples by their positions, float32 (m, k)."""
-        found = [self._at(part).float().cpu() for part in torch.from_numpy(rows).split(ROWS)]
-        return torch.cat(found).numpy() if found else np.empty((0, self.shape[1]), np.float32)
-
-    def batches(self, rows: int) -> Iterator[tuple[int, Tensor]]:
-        """Yield all vectors, float64, at most `rows` at once, each time with the position of the first."""
-        for part in torch.arange(len(self)).split(rows):
-            yield int(part[0]), self._at(part)
 
 
 @dataclass(frozen=True)
@@ -185,9 +123,8 @@ class FeatureClustering(Method):
 
     def __init__(self, settings: FeatureSettings, context: Context) -> None:
         super().__init__(settings.settled(context.spec), context)
-        self._kept: Tensor | None = None
-        """The vectors of all images of the set: the same in every evaluation."""
-        self._test_features: Tensor | None = None
+        own = self.settings
+        self.source = VectorSource(context, self.network_cache, sphere=own.sphere, centre_sites=own.centre_sites)
 
     def init_server(self, federation: Federation) -> Server:
         """Return a server without a space and without centres."""
@@ -195,7 +132,7 @@ class FeatureClustering(Method):
 
     def next_step(self, server: Server) -> str:
         """Return what the round after a state does: measure, project, place, settle or tie landmarks, start or move."""
-        if (self.settings.measured or self.layer_widths) and MEAN not in server.model:
+        if (self.settings.measured or self.source.layer_widths) and MEAN not in server.model:
             return "measure"
         if self.settings.components and PROJECTION not in server.model:
             return "project"
@@ -221,7 +158,7 @@ class FeatureClustering(Method):
         count = partial(TensorForm, dtype=double, minimum=0, maximum=samples, measured=False)
         step = self.next_step(server)
         if step == "measure":
-            width = self.width
+            width = self.source.width
             return MessageForm({"samples": count(()), "total": total((width,)), "squares": positive((width,))})
         if step == "project":
             block = server.model[BLOCK]
@@ -247,103 +184,24 @@ class FeatureClustering(Method):
         forms["cheapest"] = positive((), measured=False)
         return MessageForm(forms, rule=partial(check_costs, centres=server.model[CENTRES], samples=samples))
 
-    @property
-    def width(self) -> int:
-        """Columns of a vector before the space, d."""
-        encoder = encoder_of(self.context, self.network_cache)
-        return math.prod(self.context.spec.shape) if encoder is None else int(encoder.features)  # type: ignore[arg-type]
-
-    @property
-    def layer_widths(self) -> tuple[int, ...]:
-        """Columns of a vector from each group of the encoder's layers, where there are several groups."""
-        encoder = encoder_of(self.context, self.network_cache)
-        if encoder is None:
-            return self.context.spec.layer_widths
-        return getattr(encoder, "layer_widths", ())
-
-    @property
-    def first_layers(self) -> int:
-        """Columns of a vector from the first group of the encoder's layers: all, where there is one group."""
-        return self.layer_widths[0] if self.layer_widths else self.width
-
     def space_width(self, server: Server) -> int:
         """Dimensions of the space, k."""
         for name in (SPECTRAL, PROJECTION):
             if name in server.model:
                 return server.model[name].shape[1]
-        return self.width
+        return self.source.width
 
     @property
     def landmark_count(self) -> int:
         """Landmarks that are sought."""
         return landmark_count(self.settings.landmarks, self.context.clusters)
 
-    @torch.no_grad()
-    def vectors(self, x: Tensor) -> Tensor:
-        """Return the vectors (n, d), float32, of samples x as `Samples.x` gives them."""
-        encoder = encoder_of(self.context, self.network_cache)
-        x = x.to(self.context.device)
-        return x.flatten(1).float() if encoder is None else encoder(x).float()
-
-    def own_vectors(self, client: Client) -> tuple[Callable[[Tensor], Tensor], Tensors | None]:
-        """Return a function from positions to the vectors (m, d) of a client, and its memory, None if as before.
-
-        The function raises a `ClientError` where values are not finite.
-
-        Raises:
-            ClientError: no samples, or features that are not finite.
-        """
-        if not len(client.train):
-            raise ClientError(f"client {client.id} has no training samples to cluster")
-        if encoder_of(self.context, self.network_cache) is None:
-            return lambda positions: self.finite(self.vectors(client.train.x(positions)), client), None
-        if FEATURES in client.memory and PROJECTED not in client.memory:
-            features = client.memory[FEATURES].to(self.context.device)
-            return lambda positions: features[positions], None
-        positions = torch.arange(len(client.train), device=client.train.index.device)
-        parts = positions.split(ENCODED_ROWS)
-        made = self.finite(torch.cat([self.vectors(client.train.x(part)) for part in parts]), client)
-        return lambda positions: made[positions], {FEATURES: made.cpu()}
-
-    def projected_vectors(self, client: Client, space: Tensors) -> tuple[Callable[[Tensor], Tensor], Tensors | None]:
-        """Return a function from positions to the projected vectors (m, k) of a client, and its memory, as before.
-
-        Args:
-            client: that holds them.
-            space: the server's tensors.
-
-        Raises:
-            ClientError: as `own_vectors`.
-        """
-        if PROJECTED in client.memory and PROJECTION in space:
-            kept = client.memory[PROJECTED].to(self.context.device)
-            return lambda positions: kept[positions], None
-        vectors, memory = self.own_vectors(client)
-        site_mean = self.site_mean(vectors, client) if self.settings.centre_sites else None
-        if encoder_of(self.context, self.network_cache) is None or PROJECTION not in space:
-            return lambda positions: projected(vectors(positions), space, site_mean), memory
-        parts = [vectors(part) for part in self.parts(client)]
-        made = torch.cat([projected(part, space, site_mean) for part in parts])
-        first = torch.cat([part[:, : self.first_layers] for part in parts])
-        memory = {**client.memory, FEATURES: first.cpu(), PROJECTED: made.cpu()}
-        return lambda positions: made[positions], memory
-
-    def finite(self, x: Tensor, client: Client) -> Tensor:
-        """Return vectors of a client.
-
-        Raises:
-            ClientError: values are not finite.
-        """
-        if not bool(torch.isfinite(x).all()):
-            raise ClientError(f"client {client.id} holds values that are not finite")
-        return x
-
     def client_update(self, message: Message, client: Client) -> Update:
         """Return moments, products with a block, local centres, or the sums of one iteration."""
         step = message.facts["step"]
         if step == "measure":
             return self.measured(client)
-        vectors, memory = self.projected_vectors(client, message.tensors)
+        vectors, memory = self.source.own_projected(client, message.tensors)
         if step == "project":
             tensors = self.products(vectors, message.tensors[BLOCK].to(self.context.device), client)
         else:
@@ -357,8 +215,8 @@ class FeatureClustering(Method):
 
     def measured(self, client: Client) -> Update:
         """Return the moments of a client's vectors, none of too few, and with `centre_sites` keep their mean."""
-        vectors, memory = self.own_vectors(client)
-        total = summed(column_moments(vectors(part)) for part in self.parts(client))
+        vectors, memory = self.source.own(client)
+        total = summed(column_moments(vectors(part)) for part in parts_of(client))
         if self.settings.centre_sites:
             mean = total["total"] / total["samples"]
             memory = {**client.memory, **(memory or {}), SITE_MEAN: mean.cpu()}
@@ -366,21 +224,10 @@ class FeatureClustering(Method):
             total = {name: torch.zeros_like(tensor) for name, tensor in total.items()}
         return Update(Message({name: tensor.cpu() for name, tensor in total.items()}), memory=memory)
 
-    def products(self, vectors: Callable[[Tensor], Tensor], block: Tensor, client: Client) -> Tensors:
+    def products(self, vectors: Rows, block: Tensor, client: Client) -> Tensors:
         """Return the products of a client's vectors with a block of directions (d, b), none of too few vectors."""
-        parts = self.parts(client) if len(client.train) >= self.settings.min_points else ()
+        parts = parts_of(client) if len(client.train) >= self.settings.min_points else ()
         return block_products(map(vectors, parts), block)
-
-    def site_mean(self, vectors: Callable[[Tensor], Tensor], client: Client) -> Tensor:
-        """Return the mean of a client's vectors (d,), float64."""
-        if SITE_MEAN in client.memory:
-            return client.memory[SITE_MEAN].to(self.context.device)
-        return sum(vectors(part).double().sum(0) for part in self.parts(client)) / len(client.train)  # type: ignore[return-value]
-
-    def parts(self, client: Client) -> tuple[Tensor, ...]:
-        """Return the positions of a client's samples, at most `ROWS` at once."""
-        parts: tuple[Tensor, ...] = torch.arange(len(client.train), device=client.train.index.device).split(ROWS)
-        return parts
 
     def work(self, message: Message, client: Client, z: ClientVectors) -> Tensors:
         """Return what a client sends of its vectors z (n, k) in the space."""
@@ -438,7 +285,7 @@ class FeatureClustering(Method):
         step = self.next_step(server)
         answers = (update.message.tensors for update in updates)
         if step == "measure":
-            return self.with_space(server, fitted_space(summed(answers), self.settings, self.layer_widths))
+            return self.with_space(server, fitted_space(summed(answers), self.settings, self.source.layer_widths))
         if step == "project":
             return self.with_products(server, summed(answers))
         if step == "settle":
@@ -466,7 +313,8 @@ class FeatureClustering(Method):
         if not self.settings.components:
             return server.next({**server.model, **space})
         drawn = Streams(self.context.seed).torch("principal components")
-        return server.next({**server.model, **space, BLOCK: first_block(self.width, self.settings.components, drawn)})
+        block = first_block(self.source.width, self.settings.components, drawn)
+        return server.next({**server.model, **space, BLOCK: block})
 
     def with_products(self, server: Server, answer: Tensors) -> Server:
         """Return the state with the answer to a block: with the next one, or the components once that was the last."""
@@ -533,122 +381,17 @@ class FeatureClustering(Method):
         self.centres(server)
 
         def predict(x: Tensor) -> Prediction:
-            return self.assign(server, in_space(self.vectors(x), server.model, sphere=self.settings.sphere))
+            return self.assign(server, in_space(self.source.of(x), server.model, sphere=self.settings.sphere))
 
         return predict
 
     def judged_vectors(self, server: Server, clients: Clients, evaluation: Evaluation) -> SpaceVectors:
-        """Return the vectors of all samples in the space.
-
-        With `centre_sites` training samples lose the mean of their own site, and test samples the federation's.
-        """
-        space = server.model
-        with_encoder = encoder_of(self.context, self.network_cache) is not None
-        kept = self.kept_vectors(space, clients, evaluation) if with_encoder else None
-        if kept is not None and PROJECTION in space:
-
-            def at(positions: Tensor) -> Tensor:
-                return among_landmarks(kept[positions.to(kept.device)], space, sphere=self.settings.sphere)
-
-        else:
-            site_means = self.site_means(server, clients, evaluation)
-
-            def at(positions: Tensor) -> Tensor:
-                x = self.vectors(samples_at(evaluation, positions)) if kept is None else kept[positions.to(kept.device)]
-                mean = site_means(positions) if site_means else None
-                return in_space(x, space, sphere=self.settings.sphere, site_mean=mean)
-
-        count = len(evaluation.train) + len(evaluation.data.test_x)
-        return SpaceVectors(count, self.space_width(server), at)
-
-    def kept_vectors(self, space: Tensors, clients: Clients, evaluation: Evaluation) -> Tensor:
-        """Return the vectors of all images, training then test: (n, k) float64 where they are projected, else (n, d).
-
-        They are made once a worker; those of clients that have taken part come from their memory.
-        """
-        if self._kept is None:
-            tests = self.test_features(evaluation)
-            if PROJECTION not in space:
-                self._kept = self.of_all(clients, evaluation, lambda client: self.own_vectors(client)[0], tests)
-            else:
-                self._kept = self.of_all(
-                    clients,
-                    evaluation,
-                    lambda client: self.projected_vectors(client, space)[0],
-                    projected(tests, space),
-                )
-        return self._kept
+        """Return the vectors of all samples in the space, training then test."""
+        return self.source.judged(server.model, self.space_width(server), clients, evaluation)
 
     def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
-        """Return what the first group of the frozen encoder's layers makes of all samples, training then test.
-
-        Returns:
-            (n, `first_layers`), float32; None without an encoder.
-        """
-        if encoder_of(self.context, self.network_cache) is None:
-            return None
-
-        def of_client(client: Client) -> Callable[[Tensor], Tensor]:
-            if FEATURES in client.memory:
-                return lambda positions: client.memory[FEATURES][positions.cpu(), : self.first_layers]
-            return lambda positions: self.own_vectors(client)[0](positions)[:, : self.first_layers]
-
-        return self.of_all(clients, evaluation, of_client, self.test_features(evaluation)[:, : self.first_layers])
-
-    def test_features(self, evaluation: Evaluation) -> Tensor:
-        """Return what the frozen encoder makes of the test part, (n, d), made once a worker."""
-        if self._test_features is None:
-            tests = evaluation.data.test_x
-            parts = torch.arange(len(tests)).split(ENCODED_ROWS)
-            made = [self.vectors(evaluation.data.computable(tests[part])) for part in parts if len(part)]
-            self._test_features = torch.cat([torch.empty(0, self.width, device=self.context.device), *made])
-        return self._test_features
-
-    def of_all(
-        self,
-        clients: Clients,
-        evaluation: Evaluation,
-        of_client: Callable[[Client], Callable[[Tensor], Tensor]],
-        tests: Tensor,
-    ) -> Tensor:
-        """Return one row for each sample, training then test (n, k), of the type of those of the test part.
-
-        Args:
-            clients: all of them, with their memories.
-            evaluation: the samples.
-            of_client: returns a function from positions among a client's samples to rows.
-            tests: the rows of the test part.
-        """
-        trained = len(evaluation.train)
-        rows = tests.new_empty(trained + len(tests), tests.shape[1])
-        for client in clients:
-            if len(client.train):
-                places = torch.searchsorted(evaluation.train.index, client.train.index)
-                rows[places] = of_client(client)(torch.arange(len(client.train))).to(rows)
-        rows[trained:] = tests
-        return rows
-
-    def site_means(self, server: Server, clients: Clients, evaluation: Evaluation) -> Callable[[Tensor], Tensor] | None:
-        """Return a function from positions to the mean that each sample there loses; None: none loses any.
-
-        Args:
-            server: knows the federation's mean.
-            clients: all of them, with their memories.
-            evaluation: the samples.
-        """
-        if not self.settings.centre_sites:
-            return None
-        means = []
-        device = self.context.device
-        site = torch.full((len(evaluation.train) + len(evaluation.data.test_x),), len(clients), device=device)
-        for client in clients:
-            mean = torch.zeros(self.width, dtype=torch.float64)
-            if len(client.train):
-                mean = self.site_mean(self.own_vectors(client)[0], client)
-            means.append(mean.to(device))
-            site[torch.searchsorted(evaluation.train.index, client.train.index)] = client.id
-        table = torch.stack([*means, server.model[MEAN].to(device)])
-        return lambda positions: table[site[positions.to(device)]]
+        """Return what the last layer of the frozen encoder makes of all samples; None without an encoder."""
+        return self.source.of_first_layers(clients, evaluation)
 
     def predictions(self, server: Server, clients: Clients, evaluation: Evaluation) -> Iterator[ShardPredictions]:
         """Yield the clusters of all samples, and of those that judge features also their vectors."""
@@ -672,7 +415,7 @@ class FeatureClustering(Method):
 
         Where vectors are kept by client, or lose the mean of their site, all of them are taken.
         """
-        kept = self.settings.centre_sites or encoder_of(self.context, self.network_cache) is not None
+        kept = self.settings.centre_sites or self.source.encoder is not None
         count = len(evaluation.train)
         if kept or count <= MAX_BETWEEN_ROUNDS:
             return evaluation

@@ -20,11 +20,11 @@ from shoal.methods.contract.prediction import Prediction
 from shoal.methods.features.feature_clustering import (
     CENTRES,
     LARGEST,
-    ClientVectors,
     FeatureClustering,
     FeatureSettings,
 )
 from shoal.methods.features.mixture import Mixture, Shape, expected_sums, maximised, product_shape
+from shoal.methods.features.vectors import ClientVectors
 
 WEIGHTS = "weights"
 COVARIANCES = "covariances"

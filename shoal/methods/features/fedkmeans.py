@@ -28,11 +28,10 @@ from shoal.methods.features.feature_clustering import (
     CENTRES,
     LARGEST,
     STILL,
-    ClientVectors,
     FeatureClustering,
     FeatureSettings,
-    SpaceVectors,
 )
+from shoal.methods.features.vectors import ClientVectors, SpaceVectors
 
 PRICES = "prices"
 """Among the server's tensors, with evenness once the race is decided: (1, c) float64, in squared distances."""

@@ -31,6 +31,10 @@ PLACING_SAMPLES = 12
 """A client of fewer samples places no landmarks: its centres would be means over clusters."""
 SETTLING_ROUNDS = 2
 """So many iterations of K-means move the landmarks."""
+EVEN_TIES = 0.03
+"""So large a share of the mean sum of a landmark's ties is spread evenly over all pairs. Without it a landmark of a few
+samples that nothing else is near would take an eigenvector of its own, and two clusters would share one (Zhang and Rohe
+2018, *Understanding Regularized Spectral Clustering via Graph Conductance*)."""
 SMALLEST = 1e-12
 
 
@@ -102,6 +106,8 @@ def spectral_projection(products: Tensor, clusters: int) -> Tensor:
         products: sums of all clients' `affinity_sums`, (m, m).
         clusters: c; fewer columns where there are fewer landmarks.
     """
+    any_tie = (products.sum(1) > SMALLEST).double()
+    products = products + EVEN_TIES * products.sum() * torch.outer(any_tie, any_tie) / len(products) ** 2
     degrees = products.sum(1)
     scale = torch.where(degrees > SMALLEST, degrees.clamp_min(SMALLEST).rsqrt(), 0.0)
     tied = scale[:, None] * products * scale

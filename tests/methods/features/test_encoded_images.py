@@ -12,8 +12,8 @@ import torch
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features.components import BLOCKS
-from shoal.methods.features.feature_clustering import FEATURES, PROJECTED
 from shoal.methods.features.space import in_space
+from shoal.methods.features.vectors import FEATURES, PROJECTED
 from shoal.models.frozen import frozen_encoder
 
 LAYERS = "efficientnet-lite0-layers"
@@ -26,8 +26,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[int]]:
 
     def count(method: Any) -> list[int]:
         numbers: list[int] = []
-        encode = method.vectors
-        monkeypatch.setattr(method, "vectors", lambda x: numbers.append(len(x)) or encode(x))
+        encode = method.source.of
+        monkeypatch.setattr(method.source, "of", lambda x: numbers.append(len(x)) or encode(x))
         return numbers
 
     return count

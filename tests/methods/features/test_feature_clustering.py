@@ -18,9 +18,10 @@ from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import fault
 from shoal.methods.contract.message import Message
 from shoal.methods.features.components import BLOCK, BLOCKS
-from shoal.methods.features.feature_clustering import CENTRES, RACE_ITERATIONS, SITE_MEAN, STARTS
+from shoal.methods.features.feature_clustering import CENTRES, RACE_ITERATIONS, STARTS
 from shoal.methods.features.fedkmeans import PRICES
 from shoal.methods.features.space import in_space
+from shoal.methods.features.vectors import SITE_MEAN
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.methods.scores.clustering import accuracy
 
@@ -253,7 +254,7 @@ def test_vectors_that_are_not_finite_are_the_clients_error(tmp_path: Path, monke
     x, y, owner = blobs()
     rows = Rows(tmp_path, x, y, owner)
     method = rows.method("fedkmeans")
-    monkeypatch.setattr(method, "vectors", lambda x: x * np.inf)
+    monkeypatch.setattr(method.source, "of", lambda x: x * np.inf)
     with pytest.raises(ClientError, match="client 0 holds values that are not finite"):
         rows.run(method, rounds=1)
 

@@ -1,0 +1,312 @@
+"""The vectors that a federated clustering works on: of one client, of the test part, and of all samples judged.
+
+A vector is a table row, an image's pixels, or what a frozen encoder makes of an image. Every image is encoded once: a
+client keeps its features in its memory, and once there are components it keeps these in their place.
+
+Symbols in shapes: n samples, d columns of a vector, k dimensions after the projection.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shoal.data.lazy_array import LazyArray
+from shoal.methods.clustering.federated_k_means import ROWS
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation
+from shoal.methods.contract.context import Context
+from shoal.methods.contract.message import Tensors
+from shoal.methods.features.encoding import encoder_of
+from shoal.methods.features.space import MEAN, PROJECTION, among_landmarks, in_space, projected
+from shoal.methods.scores.evaluation import samples_at
+
+FEATURES = "features"
+"""In a client's memory: (n, d) float32, what the frozen encoder makes of its images. Once there are components: only
+the features of the first group of its layers, among which null baselines cluster."""
+PROJECTED = "projected"
+"""In a client's memory, with an encoder and components: (n, k) float64, its vectors projected onto these."""
+SITE_MEAN = "site_mean"
+"""In a client's memory: (d,) float64, the mean of its vectors."""
+ENCODED_ROWS = 64
+"""Images that the encoder sees at once."""
+
+Rows = Callable[[Tensor], Tensor]
+"""From positions among some samples, int64 (m,), to rows."""
+
+
+@dataclass(frozen=True)
+class ClientVectors:
+    """A client's vectors in the space, read block by block.
+
+    Attributes:
+        count: n.
+        at: returns the vectors at positions, as float64 (m, k).
+        device: of the positions.
+    """
+
+    count: int
+    at: Rows
+    device: torch.device
+
+    def __len__(self) -> int:
+        return self.count
+
+    def blocks(self) -> Iterator[Tensor]:
+        """Yield all vectors in their order, at most `ROWS` at once."""
+        for part in torch.arange(self.count, device=self.device).split(ROWS):
+            yield self.at(part)
+
+
+class SpaceVectors(LazyArray):
+    """The vectors of all samples of an evaluation in the space, computed for those that are asked for.
+
+    Args:
+        count, width: n and k.
+        at: returns the vectors at positions.
+    """
+
+    def __init__(self, count: int, width: int, at: Rows) -> None:
+        super().__init__((count, width), np.dtype(np.float32))
+        self._at = at
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return the vectors of samples by their positions, float32 (m, k)."""
+        found = [self._at(part).float().cpu() for part in torch.from_numpy(rows).split(ROWS)]
+        return torch.cat(found).numpy() if found else np.empty((0, self.shape[1]), np.float32)
+
+    def batches(self, rows: int) -> Iterator[tuple[int, Tensor]]:
+        """Yield all vectors, float64, at most `rows` at once, each time with the position of the first."""
+        for part in torch.arange(len(self)).split(rows):
+            yield int(part[0]), self._at(part)
+
+
+def parts_of(client: Client) -> tuple[Tensor, ...]:
+    """Return the positions of a client's training samples, at most `ROWS` at once."""
+    parts: tuple[Tensor, ...] = torch.arange(len(client.train), device=client.train.index.device).split(ROWS)
+    return parts
+
+
+class VectorSource:
+    """Makes vectors of samples, and finds those that clients keep.
+
+    Args:
+        context: of the run.
+        networks: of the method, by purpose: the encoder is loaded once.
+        sphere: whether vectors in the space have unit length.
+        centre_sites: whether a client's vectors lose their own mean.
+    """
+
+    def __init__(
+        self, context: Context, networks: MutableMapping[str, nn.Module], *, sphere: bool, centre_sites: bool
+    ) -> None:
+        self.context = context
+        self.networks = networks
+        self.sphere = sphere
+        self.centre_sites = centre_sites
+        self._kept: Tensor | None = None
+        self._test_features: Tensor | None = None
+        """The vectors of all images, and of the test part before they are projected: the same in every evaluation."""
+
+    @property
+    def encoder(self) -> nn.Module | None:
+        """The frozen encoder; None where vectors are samples as they are."""
+        return encoder_of(self.context, self.networks)
+
+    @property
+    def width(self) -> int:
+        """Columns of a vector, d."""
+        encoder = self.encoder
+        return math.prod(self.context.spec.shape) if encoder is None else int(encoder.features)  # type: ignore[arg-type]
+
+    @property
+    def layer_widths(self) -> tuple[int, ...]:
+        """Columns of a vector from each group of the encoder's layers, where there are several groups."""
+        encoder = self.encoder
+        return self.context.spec.layer_widths if encoder is None else getattr(encoder, "layer_widths", ())
+
+    @property
+    def first_layers(self) -> int:
+        """Columns of a vector from the first group of the encoder's layers: all, where there is one group."""
+        return self.layer_widths[0] if self.layer_widths else self.width
+
+    @torch.no_grad()
+    def of(self, x: Tensor) -> Tensor:
+        """Return the vectors (n, d), float32, of samples x as `Samples.x` gives them."""
+        encoder = self.encoder
+        x = x.to(self.context.device)
+        return x.flatten(1).float() if encoder is None else encoder(x).float()
+
+    def own(self, client: Client) -> tuple[Rows, Tensors | None]:
+        """Return the vectors (m, d) of a client, and its memory, None if as before.
+
+        Reading them raises a `ClientError` where values are not finite.
+
+        Raises:
+            ClientError: no samples, or features that are not finite.
+        """
+        if not len(client.train):
+            raise ClientError(f"client {client.id} has no training samples to cluster")
+        if self.encoder is None:
+            return lambda positions: finite(self.of(client.train.x(positions)), client), None
+        if FEATURES in client.memory and PROJECTED not in client.memory:
+            features = client.memory[FEATURES].to(self.context.device)
+            return lambda positions: features[positions], None
+        positions = torch.arange(len(client.train), device=client.train.index.device)
+        parts = positions.split(ENCODED_ROWS)
+        made = finite(torch.cat([self.of(client.train.x(part)) for part in parts]), client)
+        return lambda positions: made[positions], {FEATURES: made.cpu()}
+
+    def own_projected(self, client: Client, space: Tensors) -> tuple[Rows, Tensors | None]:
+        """Return the projected vectors (m, k) of a client, and its memory, None if as before.
+
+        Args:
+            client: that holds them.
+            space: the server's tensors; without a projection vectors are only centred and scaled.
+
+        Raises:
+            ClientError: as `own`.
+        """
+        if PROJECTED in client.memory and PROJECTION in space:
+            kept = client.memory[PROJECTED].to(self.context.device)
+            return lambda positions: kept[positions], None
+        vectors, memory = self.own(client)
+        site_mean = self.site_mean(vectors, client) if self.centre_sites else None
+        if self.encoder is None or PROJECTION not in space:
+            return lambda positions: projected(vectors(positions), space, site_mean), memory
+        parts = [vectors(part) for part in parts_of(client)]
+        made = torch.cat([projected(part, space, site_mean) for part in parts])
+        first = torch.cat([part[:, : self.first_layers] for part in parts])
+        memory = {**client.memory, FEATURES: first.cpu(), PROJECTED: made.cpu()}
+        return lambda positions: made[positions], memory
+
+    def site_mean(self, vectors: Rows, client: Client) -> Tensor:
+        """Return the mean of a client's vectors (d,), float64."""
+        if SITE_MEAN in client.memory:
+            return client.memory[SITE_MEAN].to(self.context.device)
+        return sum(vectors(part).double().sum(0) for part in parts_of(client)) / len(client.train)  # type: ignore[return-value]
+
+    def judged(self, space: Tensors, width: int, clients: Clients, evaluation: Evaluation) -> SpaceVectors:
+        """Return the vectors of all samples in the space, training then test.
+
+        With `centre_sites` training samples lose the mean of their own site, and test samples the federation's.
+
+        Args:
+            space: the server's tensors.
+            width: dimensions of the space.
+            clients: all of them, with their memories.
+            evaluation: the samples.
+        """
+        kept = None if self.encoder is None else self.kept(space, clients, evaluation)
+        if kept is not None and PROJECTION in space:
+
+            def at(positions: Tensor) -> Tensor:
+                return among_landmarks(kept[positions.to(kept.device)], space, sphere=self.sphere)
+
+        else:
+            site_means = self.site_means(space, clients, evaluation)
+
+            def at(positions: Tensor) -> Tensor:
+                x = self.of(samples_at(evaluation, positions)) if kept is None else kept[positions.to(kept.device)]
+                mean = site_means(positions) if site_means else None
+                return in_space(x, space, sphere=self.sphere, site_mean=mean)
+
+        return SpaceVectors(len(evaluation.train) + len(evaluation.data.test_x), width, at)
+
+    def kept(self, space: Tensors, clients: Clients, evaluation: Evaluation) -> Tensor:
+        """Return the vectors of all images, training then test: (n, k) float64 where they are projected, else (n, d).
+
+        They are made once a worker; those of clients that have taken part come from their memory.
+        """
+        if self._kept is None:
+            tests = self.test_features(evaluation)
+            if PROJECTION in space:
+                tests = projected(tests, space)
+            self._kept = self.of_all(clients, evaluation, lambda client: self._kept_by(client, space), tests)
+        return self._kept
+
+    def _kept_by(self, client: Client, space: Tensors) -> Rows:
+        return self.own_projected(client, space)[0] if PROJECTION in space else self.own(client)[0]
+
+    def of_first_layers(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
+        """Return what the first group of the frozen encoder's layers makes of all samples, training then test.
+
+        Returns:
+            (n, `first_layers`), float32; None without an encoder.
+        """
+        if self.encoder is None:
+            return None
+        width = self.first_layers
+
+        def of_client(client: Client) -> Rows:
+            if FEATURES in client.memory:
+                return lambda positions: client.memory[FEATURES][positions.cpu(), :width]
+            return lambda positions: self.own(client)[0](positions)[:, :width]
+
+        return self.of_all(clients, evaluation, of_client, self.test_features(evaluation)[:, :width])
+
+    def test_features(self, evaluation: Evaluation) -> Tensor:
+        """Return what the frozen encoder makes of the test part, (n, d), made once a worker."""
+        if self._test_features is None:
+            tests = evaluation.data.test_x
+            parts = torch.arange(len(tests)).split(ENCODED_ROWS)
+            made = [self.of(evaluation.data.computable(tests[part])) for part in parts if len(part)]
+            self._test_features = torch.cat([torch.empty(0, self.width, device=self.context.device), *made])
+        return self._test_features
+
+    def of_all(
+        self, clients: Clients, evaluation: Evaluation, of_client: Callable[[Client], Rows], tests: Tensor
+    ) -> Tensor:
+        """Return a row for each sample, training then test (n, k), of the type of those of the test part.
+
+        Args:
+            clients: all of them, with their memories.
+            evaluation: the samples.
+            of_client: returns the rows of a client's training samples.
+            tests: the rows of the test part.
+        """
+        trained = len(evaluation.train)
+        rows = tests.new_empty(trained + len(tests), tests.shape[1])
+        for client in clients:
+            if len(client.train):
+                places = torch.searchsorted(evaluation.train.index, client.train.index)
+                rows[places] = of_client(client)(torch.arange(len(client.train))).to(rows)
+        rows[trained:] = tests
+        return rows
+
+    def site_means(self, space: Tensors, clients: Clients, evaluation: Evaluation) -> Rows | None:
+        """Return the mean that each sample loses, by position; None: none loses its site's.
+
+        Args:
+            space: knows the federation's mean.
+            clients: all of them, with their memories.
+            evaluation: the samples.
+        """
+        if not self.centre_sites:
+            return None
+        means = []
+        device = self.context.device
+        site = torch.full((len(evaluation.train) + len(evaluation.data.test_x),), len(clients), device=device)
+        for client in clients:
+            mean = torch.zeros(self.width, dtype=torch.float64)
+            if len(client.train):
+                mean = self.site_mean(self.own(client)[0], client)
+            means.append(mean.to(device))
+            site[torch.searchsorted(evaluation.train.index, client.train.index)] = client.id
+        table = torch.stack([*means, space[MEAN].to(device)])
+        return lambda positions: table[site[positions.to(device)]]
+
+
+def finite(x: Tensor, client: Client) -> Tensor:
+    """Return vectors of a client.
+
+    Raises:
+        ClientError: values are not finite.
+    """
+    if not bool(torch.isfinite(x).all()):
+        raise ClientError(f"client {client.id} holds values that are not finite")
+    return x
