@@ -397,12 +397,16 @@ def _check_choice(option: str, value: str, allowed: tuple[str, ...]) -> None:
         raise DataError(f"{option} is {value!r}, expected one of {', '.join(allowed)}")
 
 
+SHOWN = 10
+"""So many refused files are named, so that what to do stays on the screen."""
+
+
 def refuse_or_skip(rejected: list[Rejected], action: str, folder: Path, advice: str, what: str = "image") -> None:
     """Raise an error about rejected files if the action is to refuse them.
 
     Raises:
-        DataError: lists all rejected files.
+        DataError: names the first rejected files.
     """
     if rejected and action == "refuse":
         count = f"1 {what}" if len(rejected) == 1 else f"{len(rejected)} {what}s"
-        raise DataError(f"{count} of {folder} cannot be used; {advice}:\n{listing(rejected)}")
+        raise DataError(f"{count} of {folder} cannot be used; {advice}:\n{listing(rejected, SHOWN)}")

@@ -60,6 +60,8 @@ class DataSpec:
     """Whether columns are measurements in units of their own (`shoal.data.table_coding`), and no embedding."""
     layer_widths: tuple[int, ...] = ()
     """Numbers of columns that come from one group of an encoder's layers, where there are several groups."""
+    column_widths: tuple[int, ...] = ()
+    """Numbers of columns that each measurement has, where some are of text: one for each of its values."""
 
     @property
     def sample_bytes(self) -> int:
@@ -88,6 +90,14 @@ class Manifest:
     """Further entries of this set: a vocabulary, natural client names, skipped files."""
     files: dict[str, str] = field(default_factory=dict)
     """sha256 of each other file of the set, by name."""
+
+
+def _column_widths(coding: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return `column_widths` from the coding of a table (`shoal.data.table_coding`); empty without columns of text."""
+    categories = coding.get("categories", {})
+    if not categories:
+        return ()
+    return tuple(len(categories[column]) if column in categories else 1 for column in coding["columns"])
 
 
 @dataclass(frozen=True)
@@ -120,6 +130,7 @@ class Prepared:
             len(vocabulary) if vocabulary else None,
             m.extra.get("columns") == "measurements",
             tuple(m.extra.get(EMBEDDED, {}).get("layer_widths", ())),
+            _column_widths(m.extra.get("coding", {})),
         )
 
     def owners(self, part: str) -> np.ndarray:

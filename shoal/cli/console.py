@@ -91,7 +91,7 @@ def execute(folder: Any) -> RunResult:
         try:
             return execute_run(folder, [observe])
         except KeyboardInterrupt:
-            err.print(f"interrupted; resume it with: shoal run --resume {folder.name}", highlight=False)
+            err.print(f"interrupted; resume it with: shoal run --resume {folder.name}", highlight=False, soft_wrap=True)
             raise
 
 

@@ -141,7 +141,7 @@ def encode(network: nn.Module, x: Tensor) -> Tensor:
 
 
 def column_spread(data: DeviceData, table: Partition, seed: int) -> float:
-    """Return the largest over the median standard deviation of the columns that vary, from sums over clients."""
+    """Return the largest over the median standard deviation of the measurements that vary, from sums over clients."""
     samples = draw_samples(data, table, seed, lambda x: x.flatten(1), limit=MAX_ROWS)
     total = {name: torch.zeros_like(t) for name, t in column_moments(samples.x[:1]).items()}
     for client in range(samples.clients):
@@ -149,7 +149,10 @@ def column_spread(data: DeviceData, table: Partition, seed: int) -> float:
             total[name] += own
     mean = total["total"] / total["samples"]
     variance = total["squares"] / total["samples"] - mean.square()
-    deviation = variance[variance > 1e-12 * mean.square()].sqrt()
+    variance = variance.masked_fill(variance <= 1e-12 * mean.square(), 0)
+    widths = data.spec.column_widths or (1,) * len(variance)
+    measured = torch.stack([group.sum() for group in variance.split(list(widths))])
+    deviation = measured[measured > 0].sqrt()
     if not len(deviation):
         return 1.0
     return float(deviation.max() / deviation.median())

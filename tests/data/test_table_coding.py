@@ -38,6 +38,7 @@ def test_a_column_of_text_is_a_column_of_0_and_1_for_each_value(tmp_path: Path, 
     assert said == {"city": "3 values: Oslo, Paris, Rome"}
     assert intake.noted["the only column of text: give it as --label-column if it is the label"] == {"city": ""}
     assert prepared.spec.measurements
+    assert prepared.spec.column_widths == (1, 3)
 
 
 def test_categories_of_pandas_and_other_spellings(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from shoal.engine.store.opened_run import OpenedRun
 from shoal.methods.auto import ENCODER, LAYERS
 from shoal.methods.contract.base import Clients, Evaluation, Method
 from shoal.methods.contract.prediction import Assignment
+from shoal.methods.features.space import group_variance
 from shoal.methods.scores.baselines import (
     CENTRED,
     MAX_SAMPLES,
@@ -198,7 +199,8 @@ def null_spaces(opened: OpenedRun, clients: Clients, evaluation: Evaluation, row
     x = samples_at(evaluation, rows)
     if opened.prepared.spec.kind != "image":
         columns = x.flatten(1).float().cpu().numpy()
-        spread = columns.std(0, dtype=np.float64)
+        variance = torch.from_numpy(columns.var(0, dtype=np.float64))
+        spread = group_variance(variance, opened.prepared.spec.column_widths).sqrt().numpy()
         standardised = (columns - columns.mean(0, dtype=np.float64)) / np.where(spread > 0, spread, 1)
         return {"columns": columns, "standardised": standardised.astype(np.float32)}
     spaces = {"pixels": pixels(x)}

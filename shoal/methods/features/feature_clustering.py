@@ -285,7 +285,8 @@ class FeatureClustering(Method):
         step = self.next_step(server)
         answers = (update.message.tensors for update in updates)
         if step == "measure":
-            return self.with_space(server, fitted_space(summed(answers), self.settings, self.source.layer_widths))
+            widths = (self.source.layer_widths, self.context.spec.column_widths)
+            return self.with_space(server, fitted_space(summed(answers), self.settings, *widths))
         if step == "project":
             return self.with_products(server, summed(answers))
         if step == "settle":

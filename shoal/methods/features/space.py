@@ -81,7 +81,21 @@ def column_moments(x: Tensor) -> Tensors:
     }
 
 
-def fitted_space(sums: Tensors, settings: SpaceSettings, layer_widths: Sequence[int] = ()) -> Tensors:
+def group_variance(variance: Tensor, widths: Sequence[int]) -> Tensor:
+    """Return for each column the variance that its group has in all, (d,).
+
+    Args:
+        variance: of each column, (d,).
+        widths: numbers of columns of the groups; none: each column is one.
+    """
+    if not widths:
+        return variance
+    return torch.cat([group.sum().expand(len(group)) for group in variance.split(list(widths))])
+
+
+def fitted_space(
+    sums: Tensors, settings: SpaceSettings, layer_widths: Sequence[int] = (), column_widths: Sequence[int] = ()
+) -> Tensors:
     """Return the tensors of the space from the sums of all clients' moments.
 
     Args:
@@ -89,6 +103,8 @@ def fitted_space(sums: Tensors, settings: SpaceSettings, layer_widths: Sequence[
         settings: what the space is; components follow later (`components`).
         layer_widths: numbers of columns from each group of an encoder's layers: each group gets the same variance in
             all. None: columns are all alike.
+        column_widths: numbers of columns of each measurement, which are standardised together: the values of a column
+            of text count as one measurement. None: each column is one.
 
     Raises:
         MethodError: no samples, or columns that are all constant.
@@ -103,18 +119,9 @@ def fitted_space(sums: Tensors, settings: SpaceSettings, layer_widths: Sequence[
         raise MethodError("every column is the same for all samples: there is nothing to cluster")
     space = {MEAN: mean}
     if settings.standardise or layer_widths:
-        space[SCALE] = _scale(variance, mean_square, settings, layer_widths)
+        widths = column_widths if settings.standardise else layer_widths
+        space[SCALE] = torch.where(varies, group_variance(variance.masked_fill(~varies, 0), widths).rsqrt(), 0.0)
     return space
-
-
-def _scale(variance: Tensor, mean_square: Tensor, settings: SpaceSettings, layer_widths: Sequence[int]) -> Tensor:
-    """Return what each column is multiplied by, (d,): one that is constant by 0, since it tells no samples apart."""
-    varies = variance > NO_SPREAD * mean_square
-    variance = variance.masked_fill(~varies, 0)
-    if not settings.standardise:
-        groups = variance.split(list(layer_widths))
-        variance = torch.cat([group.sum().expand(len(group)) for group in groups])
-    return torch.where(varies, variance.rsqrt(), 0.0)
 
 
 def projected(x: Tensor, space: Tensors, site_mean: Tensor | None = None) -> Tensor:

@@ -96,6 +96,16 @@ def test_a_table_is_compared_by_its_columns(home: Path, small: Make) -> None:
     assert found.baseline_acc["columns"] == 1
 
 
+def test_a_column_of_text_weighs_as_much_as_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.cat([torch.arange(6.0)[:, None], torch.eye(3).repeat(2, 1)], 1)
+    monkeypatch.setattr(null_baselines, "samples_at", lambda evaluation, rows: x)
+    spec = SimpleNamespace(kind="vector", column_widths=(1, 3))
+    opened = SimpleNamespace(prepared=SimpleNamespace(spec=spec))
+    nothing = cast(Any, None)
+    found = null_baselines.null_spaces(cast(Any, opened), nothing, nothing, torch.arange(6))
+    assert found["standardised"].var(0).tolist() == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3], rel=1e-5)
+
+
 def test_a_run_on_several_layers_lends_the_baseline_its_last_layer() -> None:
     features = torch.arange(3 * 1280.0).reshape(3, 1280)
     method = SimpleNamespace(frozen_features=lambda clients, evaluation: features)

@@ -109,6 +109,25 @@ def test_measurements_are_standardised_unless_the_settings_say_otherwise(tmp_pat
     assert rows.accuracy(k_means, rows.run(k_means)) < 0.75
 
 
+def test_a_column_of_text_counts_as_one_measurement(tmp_path: Path) -> None:
+    """Three kinds in three measurements, and a colour that tells nothing: its columns of 0 and 1 would be found."""
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 3
+    colour = rng.permutation(y)
+    measured = 4 * np.eye(3)[y] + rng.normal(size=(300, 3))
+    x = np.concatenate([measured, np.eye(3)[colour]], 1)
+    rows = Rows(tmp_path, x, y, np.arange(300) // 3 % 4)
+    rows.data.spec = replace(rows.data.spec, measurements=True)
+    alone = rows.method("fedkmeans")
+    assert rows.accuracy(alone, rows.run(alone)) < 0.6
+    rows.data.spec = replace(rows.data.spec, column_widths=(1, 1, 1, 3))
+    method = rows.method("fedkmeans")
+    server = rows.run(method)
+    assert rows.accuracy(method, server) > 0.9
+    z = in_space(torch.from_numpy(x), server.model, sphere=False)
+    assert z.var(0, correction=0).tolist() == pytest.approx([1, 1, 1, 1 / 3, 1 / 3, 1 / 3], rel=1e-4)
+
+
 @pytest.mark.parametrize("components", [0, 5])
 def test_each_group_of_layers_counts_equally(tmp_path: Path, components: int) -> None:
     """The groups that are sought lie in two small columns; three large ones of other layers hold noise."""
