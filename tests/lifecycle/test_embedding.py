@@ -242,7 +242,7 @@ def test_vectors_of_several_layers_are_clustered_as_the_images_are(images: Prepa
     """Each group of layers counts equally, whether a run encodes images itself or gets vectors."""
     encoder = "efficientnet-lite0-layers"
     made = embed("mine", encoder, "vectors").prepared
-    assert made.spec.layer_widths == (1280, 768)
+    assert made.spec.layer_widths == (1280, 768, 3072)
     found = []
     for name, own in (("mine", encoder), ("vectors", None)):
         settings = small(
@@ -250,11 +250,11 @@ def test_vectors_of_several_layers_are_clustered_as_the_images_are(images: Prepa
             method={"name": "fedkmeans", "components": 4},
             partition={"kind": "auto", "clients": None},
             model={"clusters": 3, "encoder": own},
-            rounds=4,
+            rounds=7,
         )
         run = new_run(settings)
         drive(run)
-        found.append(load_server(RoundPaths(run.path, 4).server).model)
+        found.append(load_server(RoundPaths(run.path, 7).server).model)
     assert found[0].keys() == found[1].keys()
     assert "space.projection" in found[0]
     for key, tensor in found[0].items():

@@ -130,7 +130,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "ifca_flows": {"method": {"name": "ifca_flows", "steps": 2}, "data": POINTS},
     "kfed": {"method": {"name": "kfed"}, "data": POINTS},
-    "fedkmeans": {"method": {"name": "fedkmeans", "components": 2}, "data": POINTS, "rounds": 4},
+    "fedkmeans": {"method": {"name": "fedkmeans", "components": 2}, "data": POINTS, "rounds": 7},
     "fedgmm": {"method": {"name": "fedgmm"}, "data": POINTS, "rounds": 8},
     "clustergan": {"method": {"name": "clustergan", "steps": 2, "critic_steps": 2, "width": 4}},
 }
