@@ -136,6 +136,7 @@ def quarters_of(maps: Tensor) -> Tensor:
     With an odd side they share the middle.
     """
     height, width = ((side + 1) // 2 for side in maps.shape[2:])
-    above, below = maps[:, :, :height], maps[:, :, -height:]
+    above = maps[:, :, :height]
+    below = maps[:, :, -height:]
     parts = [above[..., :width], above[..., -width:], below[..., :width], below[..., -width:]]
     return torch.stack(parts, 1).flatten(0, 1)

@@ -51,7 +51,8 @@ def test_features_of_middle_layers_follow_those_of_the_last() -> None:
 
 def quarter(maps: torch.Tensor, below: bool, right: bool) -> torch.Tensor:
     half = maps.shape[2] // 2
-    row, column = half * below, half * right
+    row = half * below
+    column = half * right
     return maps[:, :, row : row + half, column : column + half]
 
 

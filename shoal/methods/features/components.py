@@ -86,7 +86,8 @@ def next_block(state: Tensors, block: Tensor) -> Tensor | None:
         state: of `with_answer`.
         block: the newest one.
     """
-    asked, answered = state[ASKED], state[ANSWERED]
+    asked = state[ASKED]
+    answered = state[ANSWERED]
     width, known = asked.shape
     size = block.shape[1]
     if known in (width, BLOCKS * size):
@@ -106,7 +107,8 @@ def principal_components(state: Tensors, components: int, whitening: float) -> T
     Raises:
         MethodError: no direction has any variance.
     """
-    asked, answered = state[ASKED], state[ANSWERED]
+    asked = state[ASKED]
+    answered = state[ANSWERED]
     within = asked.mT @ answered
     variances, directions = torch.linalg.eigh((within + within.mT) / 2)
     variances = variances.flip(0)[:components]
