@@ -7,7 +7,7 @@ the client of each training sample (numbers into the manifest's `extra["clients"
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -167,12 +167,15 @@ def _usable(
     """Decode the images; return those to store, those to skip with reasons, and the size of all."""
     pictures, bad = read_images(files.paths(), folder, size, resize=on_odd == "resize")
     bad += files.rejected
-    refuse_or_skip(bad, on_bad, folder, "skip them with on_bad='skip' (--on-bad skip), or mend them")
+    target = size or (common_size(pictures) if pictures else (0, 0))
+    odd = [] if on_odd == "resize" else odd_sized(pictures, target)
+    advice = {
+        "skip them with on_bad='skip' (--on-bad skip), or mend them": bad if on_bad == "refuse" else [],
+        "use on_odd='resize' or 'skip' (--on-odd), or give another size": odd if on_odd == "refuse" else [],
+    }
+    refuse(advice, folder)
     if not pictures:
         raise DataError(f"{folder} has no readable image:\n{listing(bad)}")
-    target = size or common_size(pictures)
-    odd = [] if on_odd == "resize" else odd_sized(pictures, target)
-    refuse_or_skip(odd, on_odd, folder, "use on_odd='resize' or 'skip' (--on-odd), or give another size")
     left_out = {each.path for each in odd}
     return [picture for picture in pictures if picture.path not in left_out], [*bad, *odd], target
 
@@ -401,12 +404,21 @@ SHOWN = 10
 """So many refused files are named, so that what to do stays on the screen."""
 
 
-def refuse_or_skip(rejected: list[Rejected], action: str, folder: Path, advice: str, what: str = "image") -> None:
-    """Raise an error about rejected files if the action is to refuse them.
+def refuse(rejected: Mapping[str, list[Rejected]], folder: Path, what: str = "image") -> None:
+    """Raise one error about all rejected files, if there are any.
+
+    Args:
+        rejected: files, by what can be done about them.
+        folder: that they lie in.
+        what: one of them is called.
 
     Raises:
-        DataError: names the first rejected files.
+        DataError: names the first rejected files of each kind.
     """
-    if rejected and action == "refuse":
-        count = f"1 {what}" if len(rejected) == 1 else f"{len(rejected)} {what}s"
-        raise DataError(f"{count} of {folder} cannot be used; {advice}:\n{listing(rejected, SHOWN)}")
+    complaints = [
+        f"{len(files)} {what}{'s' * (len(files) > 1)} of {folder} cannot be used; {advice}:\n{listing(files, SHOWN)}"
+        for advice, files in rejected.items()
+        if files
+    ]
+    if complaints:
+        raise DataError("\n".join(complaints))

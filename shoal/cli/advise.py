@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import say
+from shoal.cli.console import say, shoal_command
 from shoal.cli.options import Json, Set
 from shoal.core.errors import ShoalError
 
@@ -48,7 +48,7 @@ def show(advice: Advice) -> None:
         if sentence.row:
             say(f"    {sentence.row}")
     say("")
-    say(f"run: {advice.command}")
+    say(f"run: {advice.command.replace('shoal', shoal_command(), 1)}")
     say("more: docs/which_method.md")
 
 

@@ -73,6 +73,17 @@ def cell(value: object) -> Text:
     return Text(escaped(value))
 
 
+def shoal_command() -> str:
+    """Return the command line as it was called: relative if it lies below the current folder."""
+    called = Path(sys.argv[0])
+    if called.name != "shoal":
+        return "shoal"
+    try:
+        return str(called.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return "shoal"
+
+
 def execute(folder: Any) -> RunResult:
     """Complete a run with progress on standard error, as a Prefect flow where the settings ask for one."""
     from shoal.flows.execute import execute as execute_run
@@ -91,17 +102,17 @@ def execute(folder: Any) -> RunResult:
         try:
             return execute_run(folder, [observe])
         except KeyboardInterrupt:
-            err.print(f"interrupted; resume it with: shoal run --resume {folder.name}", highlight=False, soft_wrap=True)
+            command = f"{shoal_command()} run --resume {folder.name}"
+            err.print(f"interrupted; resume it with: {command}", highlight=False, soft_wrap=True)
             raise
 
 
-def show_result(result: RunResult) -> None:
-    """Print a run's result as a table."""
+def show_result(result: RunResult, title: str) -> None:
+    """Print a run's result as a table, under a title that says how many of its rounds it has done."""
     from shoal.review.results.number_names import name_of, value_of
     from shoal.review.results.result import shown_metrics
-    from shoal.review.results.summary import counted
 
-    table = Table("number", "value", title=f"{result.status} after {counted(result.rounds, 'round')}")
+    table = Table("number", "value", title=title)
     for key, value in shown_metrics(result).items():
         table.add_row(name_of(key), value_of(key, value))
     for way, count in result.bytes.items():

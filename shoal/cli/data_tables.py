@@ -111,7 +111,7 @@ def print_manifest(prepared: Prepared) -> None:
         say(changed_images(prepared))
     for key in LISTS:
         if manifest.extra.get(key):
-            say(_listed(key, manifest.extra[key]))
+            say(_listed(key, manifest.extra[key], prepared.folder))
 
 
 def _extra_rows(prepared: Prepared) -> dict[str, str]:
@@ -166,13 +166,15 @@ def _clients_table(prepared: Prepared) -> Table:
     return _frame_table(frame.head(MAX_CLIENTS), {}, title)
 
 
-def _listed(key: str, entries: list[list[str]]) -> str:
-    """Return what was done with files: how many for each reason, then the names of the first."""
+def _listed(key: str, entries: list[list[str]], folder: Path) -> str:
+    """Return what was done with files: how many in each way, then the names of the first."""
     counts = Counter(reason for _, reason in entries)
     kinds = "; ".join(f"{count} {reason}" for reason, count in counts.most_common(MAX_FILES))
-    more = f"; and {len(counts) - MAX_FILES} other reasons" * (len(counts) > MAX_FILES)
+    more = f"; and {len(counts) - MAX_FILES} other kinds" * (len(counts) > MAX_FILES)
     lines = [f"  {path}: {reason}" for path, reason in entries[:MAX_FILES]]
-    lines += [f"  and {len(entries) - MAX_FILES} more, listed in manifest.json"] * (len(entries) > MAX_FILES)
+    lines += [f"  and {len(entries) - MAX_FILES} more, listed in {folder / 'manifest.json'}"] * (
+        len(entries) > MAX_FILES
+    )
     reasons = f" ({kinds}{more})" * (len(counts) < len(entries))
     return "\n".join([f"{key}: {counted(len(entries), 'image')}{reasons}", *lines])
 

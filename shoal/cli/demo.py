@@ -7,7 +7,6 @@ on the pooled pixels.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +17,13 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from shoal.cli.console import err, out
+from shoal.cli.console import err, out, shoal_command
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.progress import progress
-from shoal.lifecycle.starting import new_run
+from shoal.lifecycle.starting import find_like, new_run
 from shoal.review.pages.comparison_page import write_comparison
 from shoal.review.results.certain_images import certain_images, draw_rows
 from shoal.review.results.result import RunResult, run_result
@@ -116,13 +115,18 @@ def planned(seed: int = 0, changes: Mapping[str, Any] | None = None) -> dict[tup
 
 
 def run_planned(plan: Mapping[tuple[str, str], Settings], err: Console) -> list[DemoRun]:
-    """Execute the runs one after another on the same workers, with progress on `err`."""
+    """Return the runs, executed one after another on the same workers, with progress on `err`.
+
+    A run that is there with the same settings is taken, and completed where it was cut short.
+    """
     found = []
     with open_sweep(next(iter(plan.values()))) as sweep:
         for (clients, way), settings in plan.items():
             method = settings.method.name
             label = f"{CLIENT_WORDS[clients]}: {LABELS[method]}"
-            run = new_run(settings)
+            run = find_like(settings) or new_run(settings)
+            if run.is_finished():
+                err.print(f"{label}: finished before, as {run.name}", highlight=False, soft_wrap=True)
             with progress(err, label) as observe:
                 sweep.complete(run, label, [observe])
             found.append(DemoRun(clients, way, method, run_result(run)))
@@ -135,7 +139,11 @@ def run_planned(plan: Mapping[tuple[str, str], Settings], err: Console) -> list[
 @app.command()
 def demo() -> None:
     """Show what five clients find together in scikit-learn's digits, and what each finds alone."""
-    show_demo()
+    try:
+        show_demo()
+    except KeyboardInterrupt:
+        err.print("interrupted; the same command continues the demonstration", highlight=False)
+        raise
 
 
 def show_demo(*, seed: int = 0, changes: Mapping[str, Any] | None = None) -> Path:
@@ -227,17 +235,6 @@ def against_the_best_alone(found: list[DemoRun], clients: str) -> str:
         more = "more than any of them alone"
     words = CLIENT_WORDS[clients]
     return f"Clients whose images are {words} find {more}: {together:.3f} together, {best:.3f} the best alone."
-
-
-def shoal_command() -> str:
-    """Return the command line as it was called: relative if it lies below the current folder."""
-    called = Path(sys.argv[0])
-    if called.name != "shoal":
-        return "shoal"
-    try:
-        return str(called.absolute().relative_to(Path.cwd()))
-    except ValueError:
-        return "shoal"
 
 
 def draw(found: list[DemoRun], path: Path) -> Path:

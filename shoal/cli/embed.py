@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import say
+from shoal.cli.console import say, shoal_command
 
 if TYPE_CHECKING:
     from shoal.lifecycle.embedding import Embedded
@@ -49,4 +49,4 @@ def show_embedded(done: Embedded) -> None:
     if done.pointer is not None:
         say(f"tracked by DVC: commit {done.pointer} to git, and `dvc push` the data to your remote")
     clusters = "" if done.prepared.manifest.classes else " --set model.clusters=auto"
-    say(f"next: shoal run --set data.name={name}{clusters}")
+    say(f"next: {shoal_command()} run --set data.name={name}{clusters}")

@@ -48,7 +48,9 @@ def run(
     if as_json:
         print(json.dumps(result.to_json()))
     else:
-        show_result(result)
+        from shoal.review.results.summary import progress_in_words
+
+        show_result(result, progress_in_words(folder, result))
 
 
 def check_options(settings: Path | None, overrides: Set, resume: str | None, dry_run: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from shoal.cli.console import err, out, say, shown_number
+from shoal.cli.console import err, out, say, shoal_command, shown_number
 from shoal.cli.options import Json
 from shoal.core.errors import ShoalError
 
@@ -69,7 +69,7 @@ def search(
         raise ShoalError(f"search {result.search!r} has no finished trial")
     values = ", ".join(f"{path} {value_in_words(value)}" for path, value in best.values.items())
     say(f"best: trial {best.number}, {result.score} {best.score:.4f}: {values}")
-    say(f"repeat it: shoal run {result.folder}/{BEST}")
+    say(f"repeat it: {shoal_command()} run {result.folder}/{BEST}")
     say(f"page: {result.folder}/{FILE}")
 
 

@@ -18,7 +18,7 @@ from shoal.data.arrivals import NewFiles, arrivals
 from shoal.data.dropped_tables import dropped_tables, tables_in, takes_tables
 from shoal.data.images import Rejected, listing
 from shoal.data.intake import Intake, record
-from shoal.data.own import check_name, read_folder, refuse_or_skip, refuse_overlap
+from shoal.data.own import check_name, read_folder, refuse, refuse_overlap
 from shoal.data.own_images import WAITING, NothingNew, note_left_out
 from shoal.data.own_store import Batch, check_spelling, store_batch
 from shoal.data.prepare import is_built_in, own_folder, own_pointer, store_folder
@@ -161,7 +161,7 @@ def _take_in_tables(settings: Settings, night: NightSettings, folder: Path, onto
     found = dropped_tables(folder, onto)
     rejected = list(found.rejected)
     if night.on_bad == "refuse":
-        refuse_or_skip(rejected, "refuse", folder, "correct them, or set night.on_bad to skip", "table")
+        refuse({"correct them, or set night.on_bad to skip": rejected}, folder, "table")
     fresh = not_seen_before(rejected, folder, onto)
     advice = "correct or remove them, or raise night.bad"
     refuse_too_many(fresh, len(found.files), night.bad, folder, advice, "tables")
@@ -191,7 +191,7 @@ def _take_in_images(
     store = places.store()
     found = arrivals(folder, onto)
     if night.on_bad == "refuse":
-        refuse_or_skip(list(found.rejected), "refuse", folder, "correct them, or set night.on_bad to skip")
+        refuse({"correct them, or set night.on_bad to skip": list(found.rejected)}, folder)
     sifted = sift(folder, (*found.new, *found.touched), onto, night.on_bad, night.on_odd)
     left_out = [*found.rejected, *sifted.left_out]
     fresh = not_seen_before(left_out, folder, onto)

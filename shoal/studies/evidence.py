@@ -16,6 +16,7 @@ from typing import Any
 from shoal import studies
 from shoal.methods.auto import ENCODER, LAYERS, Facts, rule_for
 from shoal.models.encoders import PIXELS
+from shoal.studies.definition import load_study
 from shoal.studies.kept import load_kept
 from shoal.studies.unseen.page import NULLS
 
@@ -24,6 +25,18 @@ UNSEEN = "unseen"
 TUNING = "label_free.json"
 SPACES = {ENCODER: "encoder", LAYERS: "encoder", PIXELS: "pixels"}
 """The names of spaces among the figures, by the encoder that images are clustered by."""
+
+NULL_WORDS = {
+    "random": "random labels",
+    "raw": "K-means on raw values",
+    "raw columns": "K-means on raw columns",
+    "standardised": "K-means on standardised columns",
+    "pixels": "K-means on pixels",
+    "untrained": "K-means on an untrained encoder's features",
+    "encoder": "K-means on the frozen encoder's features",
+    "frozen": "K-means on the frozen encoder's features",
+}
+"""What null baselines are called in sentences."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +78,11 @@ class EvidenceRow:
         """Return the row in a sentence.
 
         >>> EvidenceRow("stars", "iid", "image", 90, 3, "fedkmeans", 0.9, {"pixels": 0.4}, "good").sentence()
-        'stars (90 samples, 3 classes, iid): fedkmeans has ACC 0.900, and the best null baseline, pixels, 0.400'
+        'stars (90 samples, 3 classes, iid): fedkmeans has ACC 0.900, and K-means on pixels 0.400'
         """
         name, acc = self.best
         about = f"{self.set} ({self.images:,} samples, {self.classes} classes, {self.partition})"
-        return f"{about}: {self.method} has ACC {self.acc:.3f}, and the best null baseline, {name}, {acc:.3f}"
+        return f"{about}: {self.method} has ACC {self.acc:.3f}, and {NULL_WORDS[name]} {acc:.3f}"
 
 
 def unseen_rows() -> list[EvidenceRow] | None:
@@ -81,6 +94,7 @@ def unseen_rows() -> list[EvidenceRow] | None:
     kept = load_kept(UNSEEN, "cpu")
     if kept is None:
         return None
+    study = load_study(UNSEEN)
     values: dict[tuple[str, str], dict[str, float]] = {}
     for each in kept.rows:
         values.setdefault((each.row, each.column), {})[each.metric] = each.values[0]
@@ -89,8 +103,8 @@ def unseen_rows() -> list[EvidenceRow] | None:
         own = values[run.row, run.column]
         found.append(
             EvidenceRow(
-                set=run.row,
-                partition=run.column,
+                set=study.rows[run.row].caption,
+                partition=study.columns[run.column].caption,
                 kind=run.words["kind"],
                 images=int(own["samples"]),
                 classes=int(own["classes"]),
@@ -170,9 +184,14 @@ def kept_sentence(study: str, column: str, rows: tuple[str, ...]) -> str:
     kept = load_kept(study, "cpu")
     if kept is None:
         return ""
+    definition = load_study(study)
     values = {row.row: row.values for row in kept.rows if row.column == column and row.metric == "acc"}
-    scores = [f"{name} {sum(values[name]) / len(values[name]):.1f}" for name in rows if values.get(name)]
-    return f"study {study}, {column}: ACC in percent, {', '.join(scores)}"
+    scores = [
+        f"{definition.rows[name].caption} {sum(values[name]) / len(values[name]) / 100:.3f}"
+        for name in rows
+        if values.get(name)
+    ]
+    return f"study {study}, ACC on {definition.columns[column].caption}: {'; '.join(scores)}"
 
 
 def nearest_row(rows: list[EvidenceRow], kind: str, samples: int, classes: int | None) -> EvidenceRow | None:

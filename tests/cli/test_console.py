@@ -43,7 +43,7 @@ RESULT = RunResult(
 
 
 def test_tables_have_names_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    show_result(RESULT)
+    show_result(RESULT, "finished after 1 round")
     shown = capsys.readouterr().out
     assert "finished after 1 round " in shown
     rows = {tuple(word.strip() for word in line.split("│")[1:3]) for line in shown.splitlines() if "│" in line}
@@ -57,7 +57,7 @@ def test_tables_have_names_for_people(capsys: pytest.CaptureFixture[str]) -> Non
         ("time of training", "3.1 s"),
     }
     sent = replace(RESULT, bytes={**RESULT.bytes, "d2d": 5})
-    show_result(sent)
+    show_result(sent, "finished")
     assert "sent between clients" in capsys.readouterr().out
     headings = list(results_rows([ComparedRun("fedcc", "digits", sent)])[0])
     assert headings[5:] == ["ACC", "MB to the server", "MB from the server", "MB between clients", "seconds"]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
 from benchmarks.demo import measure, table
 from shoal.cli import demo as demonstration
@@ -18,6 +19,7 @@ from shoal.cli.console import out
 from shoal.engine.settings.run_settings import load_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.certain_images import certain_images
+from shoal.sweeps.sweep import Sweep
 
 TINY = {
     "rounds": 1,
@@ -71,6 +73,29 @@ def test_it_ends_with_a_table_a_figure_and_commands(home: Path, monkeypatch: pyt
     assert [each.cluster for each in rows] == list(range(10))
     assert sum(each.size for each in rows) == 1437
     assert all(len(each.images) == min(4, each.size) for each in rows)
+
+
+def test_it_continues_where_it_was_interrupted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began: list[str] = []
+
+    def complete(self: Sweep, run: RunFolder, *given: Any) -> None:
+        began.append(run.name)
+        if len(began) == 2:
+            raise KeyboardInterrupt
+        original(self, run, *given)
+
+    original = Sweep.complete
+    monkeypatch.setattr(Sweep, "complete", complete)
+    plan = demonstration.planned(changes=TINY)
+    monkeypatch.setattr(demonstration, "planned", lambda *_: plan)
+    stopped = CliRunner().invoke(demonstration.app)
+    assert stopped.exit_code == 130
+    assert "the same command continues" in stopped.stderr
+    again = CliRunner().invoke(demonstration.app)
+    assert again.exit_code == 0, again.output
+    assert f"finished before, as {began[0]}" in again.stderr
+    assert began[2:4] == began[:2], "the finished run, and the one that was cut short"
+    assert len(set(began)) == 5
 
 
 def test_the_commands_to_repeat_it_are_the_settings_that_it_had() -> None:

@@ -88,6 +88,13 @@ def test_all_bad_images_are_listed_with_a_reason(folder, store):
     ]
 
 
+def test_everything_wrong_is_told_at_once(folder, store):
+    picture(folder / "clinic a" / "odd.png", (5, 9))
+    (folder / "clinic a" / "torn.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"(?s)1 image .*--on-bad skip.*torn\.png.*\n1 image .*--on-odd.*odd\.png"):
+        add_folder(folder, "photos", store)
+
+
 def test_odd_sized_images(folder, store):
     picture(folder / "clinic a" / "odd.png", (5, 9))
     with pytest.raises(DataError, match=r"clinic a/odd\.png: odd-sized: 5x9 \(height x width\), expected 6x6"):

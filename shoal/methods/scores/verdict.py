@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shoal.methods.scores.baselines import CENTRED, Comparison
+from shoal.methods.scores.neighbours import NEIGHBOURS
 from shoal.methods.scores.sites import SiteDependence
 
 CHANCE_FACTOR = 1.5
@@ -128,6 +129,12 @@ def _by_neighbours(comparison: Comparison) -> Verdict:
             "doubtful",
             "Without labels and without a pretrained encoder nothing tells whether clusters of images are good: run "
             "pip install 'shoal[encoders]', then run again.",
+        )
+    if comparison.samples <= 2 * NEIGHBOURS:
+        return Verdict(
+            "doubtful",
+            f"Without labels the {NEIGHBOURS} nearest neighbours of a sample tell whether clusters are good, and these "
+            f"are {comparison.samples} samples: too few.",
         )
     own = comparison.neighbours
     about = f"By {in_words(comparison.space)} the neighbour agreement is {own:.2f}"

@@ -87,12 +87,21 @@ def task_sentence(run: RunFolder) -> str:
     return f"{settings.method.name} learns from {settings.data.name} {labels} labels, {rounds}{samples_text}."
 
 
+def progress_in_words(run: RunFolder, result: RunResult) -> str:
+    """Return how many of its rounds a run has done, and why it needed no more."""
+    planned = run.settings().rounds
+    if result.rounds == planned:
+        return f"{result.status} after {counted(planned, 'round')}"
+    words = f"{result.status} after {result.rounds} of {counted(planned, 'round')}"
+    if result.status != FINISHED:
+        return words
+    spent = any(event.kind == "budget_spent" for event in run.events())
+    return f"{words}, {'where its privacy budget is spent' if spent else 'since more would change nothing'}"
+
+
 def outcome_sentence(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str:
     """Return the outcome in one sentence."""
-    if result.status == FINISHED:
-        state = f"It finished after {counted(result.rounds, 'round')}"
-    else:
-        state = f"It is {result.status} after {result.rounds} of {counted(run.settings().rounds, 'round')}"
+    state = f"It {'' if result.status == FINISHED else 'is '}{progress_in_words(run, result)}"
     parts = []
     for number in numbers:
         if number.name.startswith("cluster"):
