@@ -48,6 +48,7 @@ def check_method(settings: Settings, store: Path) -> None:
     method = METHODS[settings.method.name](settings.dataclass("method"), context)
     check_graphs(method)
     check_sums(settings, method)
+    check_rounds(settings, method)
 
 
 def check_all(settings: Settings, checks: Sequence[Callable[[Settings], None]]) -> None:
@@ -121,6 +122,20 @@ def check_sums(settings: Settings, method: Method) -> None:
         why = "participation.buffer weighs each message by its age"
     if why:
         raise SettingsError(f"workers.summed adds up messages in groups, and {why}: set workers.summed=1")
+
+
+def check_rounds(settings: Settings, method: Method) -> None:
+    """Refuse so few rounds that no sample would have a cluster.
+
+    Raises:
+        SettingsError: says how many are needed.
+    """
+    first = method.first_round_with_clusters
+    if settings.rounds < first:
+        raise SettingsError(
+            f"rounds is {settings.rounds}, and with these settings method {method.name!r} has its first clusters after "
+            f"round {first}: set rounds higher"
+        )
 
 
 def check_graphs(method: Method) -> None:

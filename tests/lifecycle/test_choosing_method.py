@@ -14,7 +14,7 @@ from shoal.core.errors import ShoalError
 from shoal.data.prepared import Prepared
 from shoal.data.remedy import EMBEDDED
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.settings.run_settings import Settings, SettingsError, make_settings
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle import choosing_method
 from shoal.lifecycle.choosing_method import facts_of
@@ -40,6 +40,13 @@ def unnamed(**changes: Any) -> Settings:
         "tracking": {"mlflow": False, "prefect": "off"},
     }
     return make_settings({**base, **changes})
+
+
+def test_rounds_that_end_before_there_are_clusters_are_refused(home: Path) -> None:
+    named = {"method": {"name": "fedkmeans", "standardise": True}}
+    with pytest.raises(SettingsError, match=r"rounds is 1, .* has its first clusters after round 2: set rounds higher"):
+        new_run(unnamed(**named, rounds=1))
+    new_run(unnamed(**named, rounds=2))
 
 
 def test_the_run_has_the_method_and_its_lineage_says_why(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

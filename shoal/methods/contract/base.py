@@ -316,6 +316,11 @@ class Method(ABC):
         """
         return ""
 
+    @property
+    def first_round_with_clusters(self) -> int:
+        """The first round after which samples have clusters, where the method finds any."""
+        return self.warmup_rounds + 1
+
     def __init__(self, settings: Any, context: Context) -> None:
         if context.spec.kind not in self.kinds:
             raise MethodError(

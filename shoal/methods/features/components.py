@@ -11,6 +11,7 @@ Symbols in shapes: n samples, d columns, b directions in a block, m directions i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -28,6 +29,15 @@ BLOCK = "components.block"
 ASKED = "components.asked"
 ANSWERED = "components.answered"
 """Among the server's state, float64 (d, m): all blocks so far, and the covariance times these."""
+
+
+def block_count(width: int, components: int) -> int:
+    """Return how many blocks are asked for among vectors of `width` numbers, at most.
+
+    >>> block_count(5120, 64), block_count(100, 64), block_count(20, 64)
+    (4, 2, 1)
+    """
+    return min(BLOCKS, math.ceil(width / (components + OVERSAMPLING)))
 
 
 def first_block(width: int, components: int, generator: torch.Generator) -> Tensor:

@@ -49,6 +49,7 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions
 from shoal.methods.features.components import (
     BLOCK,
+    block_count,
     block_products,
     first_block,
     next_block,
@@ -129,6 +130,15 @@ class FeatureClustering(Method):
     def init_server(self, federation: Federation) -> Server:
         """Return a server without a space and without centres."""
         return Server()
+
+    @property
+    def first_round_with_clusters(self) -> int:
+        """The round of the first centres: after those that find the space, components and landmarks."""
+        own = self.settings
+        space = int(own.measured or bool(self.source.layer_widths))
+        components = block_count(self.source.width, own.components) if own.components else 0
+        landmarks = 2 + SETTLING_ROUNDS if own.landmarks else 0
+        return space + components + landmarks + 1
 
     def next_step(self, server: Server) -> str:
         """Return what the round after a state does: measure, project, place, settle or tie landmarks, start or move."""

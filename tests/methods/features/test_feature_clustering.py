@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -154,6 +155,26 @@ def test_components_are_those_of_pooled_rows(tmp_path: Path) -> None:
     assert cosines == pytest.approx(np.ones(8), abs=1e-3)
     assert not server.state
     assert BLOCK not in server.model
+
+
+@pytest.mark.parametrize(
+    ("settings", "first"),
+    [
+        ({}, 1),
+        ({"standardise": True}, 2),
+        ({"components": 8}, 1 + 3 + 1),
+        ({"components": 60}, 1 + 1 + 1),
+        ({"landmarks": 100}, 4 + 1),
+        ({"components": 8, "landmarks": 100}, 1 + 3 + 4 + 1),
+    ],
+)
+def test_the_round_of_the_first_clusters_is_known(tmp_path: Path, settings: dict[str, Any], first: int) -> None:
+    x, y = load_digits(return_X_y=True)
+    rows = Rows(tmp_path, x, y, uneven_owners(y, 6, 0))
+    method = rows.method("fedkmeans", **settings)
+    assert method.first_round_with_clusters == first
+    assert CENTRES not in rows.run(method, rounds=first - 1).model
+    assert CENTRES in rows.run(method, rounds=first).model
 
 
 def test_few_columns_are_asked_for_all_at_once(tmp_path: Path) -> None:
