@@ -273,3 +273,12 @@ def test_a_claim_of_each_cell_names_metrics() -> None:
     raw["claims"][0]["each_cell"] = False
     with pytest.raises(StudyError, match=r"claims\.0"):
         make_study(raw, "toys", "toy.yaml")
+
+
+def test_the_lines_that_the_readme_quotes_are_those_of_a_kept_run() -> None:
+    result = load_kept("unseen", "cpu")
+    assert result is not None
+    (words,) = (each.words for each in result.words if (each.row, each.column) == ("scenes", "own"))
+    quoted = (Path(__file__).parents[2] / "README.md").read_text()
+    assert f"    {words['method reason']}\n" in quoted
+    assert f"    verdict: {words['verdict']}. {words['verdict reason']}\n" in quoted
