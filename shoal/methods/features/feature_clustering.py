@@ -60,6 +60,7 @@ from shoal.methods.features.space import (
     LANDMARKS,
     MEAN,
     PROJECTION,
+    SCALE,
     SPECTRAL,
     SpaceSettings,
     among_landmarks,
@@ -95,6 +96,10 @@ MAX_BETWEEN_ROUNDS = 50_000
 LARGEST = 1e30
 """Bound of sums over a client's vectors: columns may be in any unit."""
 LOCAL_STARTS = 3
+HOLDERS = "holders"
+"""Among the server's state, int64 (h,): the clients that keep their projected vectors in their memory."""
+OF_COLUMNS = (MEAN, SCALE, PROJECTION)
+"""What turns columns into projected vectors: megabytes for thousands of columns."""
 STILL = 1e-6
 """K-means is done when no centre moves by more than this share of the centres' spread."""
 
@@ -157,8 +162,11 @@ class FeatureClustering(Method):
         return self.next_step(server)
 
     def broadcast(self, server: Server, client: int) -> Message:
-        """Return the space and the centres."""
-        return Message(server.model, {"step": self.next_step(server)})
+        """Return the space and the centres; no projection to a client that keeps what it makes of its vectors."""
+        facts = {"step": self.next_step(server)}
+        if HOLDERS not in server.state or client not in server.state[HOLDERS]:
+            return Message(server.model, facts)
+        return Message({name: t for name, t in server.model.items() if name not in OF_COLUMNS}, facts)
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
         """Return the form of moments, of local centres, or of the sums of an iteration."""
@@ -292,8 +300,23 @@ class FeatureClustering(Method):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Return the space, the landmarks, what ties them, the starts, or the moved centres."""
+        heard: list[int] = []
+
+        def answers() -> Iterator[Tensors]:
+            for update in updates:
+                heard.append(update.client)
+                yield update.message.tensors
+
+        after = self.advanced(server, answers())
+        if self.source.encoder is None or PROJECTION not in server.model:
+            return after
+        known = server.state.get(HOLDERS, torch.empty(0, dtype=torch.int64))
+        holders = torch.cat([known, torch.tensor(heard, dtype=torch.int64)]).unique()
+        return replace(after, state={**after.state, HOLDERS: holders})
+
+    def advanced(self, server: Server, answers: Iterable[Tensors]) -> Server:
+        """Return the state after a round, by what the clients answered in it."""
         step = self.next_step(server)
-        answers = (update.message.tensors for update in updates)
         if step == "measure":
             widths = (self.source.layer_widths, self.context.spec.column_widths)
             return self.with_space(server, fitted_space(summed(answers), self.settings, *widths))

@@ -166,12 +166,13 @@ class VectorSource:
 
         Args:
             client: that holds them.
-            space: the server's tensors; without a projection vectors are only centred and scaled.
+            space: the server's tensors; without a projection vectors are only centred and scaled, unless the client
+                keeps projected ones.
 
         Raises:
             ClientError: as `own`.
         """
-        if PROJECTED in client.memory and PROJECTION in space:
+        if PROJECTED in client.memory:
             kept = client.memory[PROJECTED].to(self.context.device)
             return lambda positions: kept[positions], None
         vectors, memory = self.own(client)

@@ -12,7 +12,8 @@ import torch
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features.components import BLOCKS
-from shoal.methods.features.space import in_space
+from shoal.methods.features.feature_clustering import CENTRES
+from shoal.methods.features.space import LANDMARKS, MEAN, PROJECTION, SCALE, SPECTRAL, in_space
 from shoal.methods.features.vectors import FEATURES, PROJECTED
 from shoal.models.frozen import frozen_encoder
 
@@ -91,6 +92,18 @@ def test_a_client_that_comes_late_projects_its_images_at_once(world: Any) -> Non
     method = world.method("fedkmeans", encoder=LAYERS, components=3)
     server, memory = run(world, method, BLOCKS + 2)
     late = world.client(1, 9, {}, every=CLIENTS)
-    update = method.client_update(method.broadcast(server, 1), late)
+    update = method.client_update(method.broadcast(server, CLIENTS), late)
     assert update.memory.keys() == {FEATURES, PROJECTED}
     torch.testing.assert_close(update.memory[PROJECTED], memory[1][PROJECTED])
+
+
+def test_the_projection_is_sent_once_to_each_client(world: Any) -> None:
+    method = world.method("fedkmeans", encoder=LAYERS, components=3, landmarks=8)
+    before, _ = run(world, method, BLOCKS + 1)
+    assert {MEAN, SCALE, PROJECTION} <= method.broadcast(before, 0).tensors.keys()
+    server, memory = run(world, method, BLOCKS + 7)
+    assert method.broadcast(server, 0).tensors.keys() == {LANDMARKS, SPECTRAL, CENTRES}
+    assert {MEAN, SCALE, PROJECTION} <= method.broadcast(server, CLIENTS).tensors.keys(), "a client that comes late"
+    client = world.client(0, 9, memory[0], every=CLIENTS)
+    short, whole = (method.client_update(method.broadcast(server, to), client) for to in (0, CLIENTS))
+    assert all(torch.equal(short.message.tensors[name], whole.message.tensors[name]) for name in whole.message.tensors)
