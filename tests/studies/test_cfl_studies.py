@@ -59,10 +59,15 @@ def test_theorem_1_separates_below_its_noise_and_not_above(groups: int) -> None:
 
 @pytest.mark.parametrize(
     ("norms", "clusters", "rested"),
-    [([2.0, 0.39], [1, 1], 1.0), ([2.0, 0.41], [1, 1], 0.0), ([2.0, 0.41], [1, 2], 1.0)],
+    [
+        ([2.0, 0.39, float("nan")], [1, 1, 1], 1.0),
+        ([2.0, 0.41, float("nan")], [1, 1, 1], 0.0),
+        ([0.3, 0.8, float("nan")], [1, 1, 1], 0.0),
+        ([2.0, 0.41, float("nan")], [1, 2, 2], 1.0),
+    ],
 )
-def test_training_has_rested_once_the_mean_update_is_below_eps1_or_a_cluster_is_split(norms, clusters, rested):
-    table = pd.DataFrame({"round": [1, 2], "mean_norm/0": norms, "clusters": clusters})
+def test_training_has_rested_where_the_mean_update_ends_below_eps1_or_a_cluster_is_split(norms, clusters, rested):
+    table = pd.DataFrame({"round": [1, 2, 3], "mean_norm/0": norms, "clusters": clusters})
 
     def run_of(criterion: str) -> RunFolder:
         method = {"name": "cfl", "criterion": criterion, "eps1": 0.4, "schedule": [1]}

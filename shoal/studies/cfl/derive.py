@@ -118,14 +118,17 @@ def first_split(run: RunFolder) -> int | None:
 def has_rested(run: RunFolder) -> float | None:
     """Return 1 where training came to rest by the paper's eps1 before a split, else 0; None for other methods.
 
-    A split by eps1 and eps2 is due only there (equation 32): with less training the criteria say nothing.
+    A split by eps1 and eps2 is due only at rest (equation 32): with less training the criteria say nothing. A mean update
+    that is below eps1 in early rounds, when there is no common direction yet, and grows later is not at rest: the last
+    check counts.
     """
     method = run.settings().to_json()["method"]
     if method.get("criterion") != "absolute":
         return None
     table = run.table("rounds")
-    least = table["mean_norm/0"].min() if "mean_norm/0" in table else float("inf")
-    return float(first_split(run) is not None or least < method["eps1"])
+    norms = table["mean_norm/0"].dropna() if "mean_norm/0" in table else table["round"][:0]
+    is_at_rest = len(norms) > 0 and norms.iloc[-1] < method["eps1"]
+    return float(first_split(run) is not None or is_at_rest)
 
 
 def before_and_after(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
