@@ -118,9 +118,8 @@ def first_split(run: RunFolder) -> int | None:
 def has_rested(run: RunFolder) -> float | None:
     """Return 1 where training came to rest by the paper's eps1 before a split, else 0; None for other methods.
 
-    A split by eps1 and eps2 is due only at rest (equation 32): with less training the criteria say nothing. A mean update
-    that is below eps1 in early rounds, when there is no common direction yet, and grows later is not at rest: the last
-    check counts.
+    A split by eps1 and eps2 is due only at rest (equation 32): with less training the criteria say nothing. In early
+    rounds there is no common direction yet, and a mean update below eps1 grows later: the last check counts.
     """
     method = run.settings().to_json()["method"]
     if method.get("criterion") != "absolute":
