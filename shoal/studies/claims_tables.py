@@ -56,7 +56,7 @@ def claims_tables(found: Sequence[Entry], known: str = "") -> str:
     if len(seeds) == 1:
         words.append(plural(cells[0].seeds, "seed"))
     if len(looked_for) == 1:
-        words.append(f"looking for a difference of {next(iter(looked_for))}")
+        words.append(f"looking for {next(iter(looked_for))}")
     if len(cells) > 1 and (verdict := verdict_of_all(cells)):
         words.append(f"all {verdict}")
         cells = [replace(each, verdict="") for each in cells]

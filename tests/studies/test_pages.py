@@ -171,7 +171,7 @@ def test_a_kept_result_gives_the_verdicts_of_the_run(measured: Callable[..., Pat
     page = system_page("cfl", [study], docs)
     assert "Words on cfl." in page
     assert "| Apart | 0.500 (0.400) |" in page, "the same number on every seed has no deviation"
-    assert "Claims, 2 seeds, looking for a difference of 0.1, all **reproduced**:\n\n| claim | ours |" in page
+    assert "Claims, 2 seeds, looking for 0.1, all **reproduced**:\n\n| claim | ours |" in page
     assert "![What is seen.](../images/toy-cpu-seen.png)" in page
     assert "![A path.](../images/toy-cpu-apart-two-1-paths.png)" in page
     assert "- `shoal study toy --scale paper`: not run: about 1 core minutes, 2 seeds\n  - wide" in page
@@ -224,13 +224,13 @@ def test_seeds_are_part_of_the_rule(measured: Callable[..., Path], docs: Path) -
     study = toy()
     measured(study, seeds=3)
     page = system_page("cfl", [study], docs)
-    assert "Claims, 3, 2 planned seeds, looking for a difference of 0.1, all **reproduced**:\n" in page
+    assert "Claims, 3, 2 planned seeds, looking for 0.1, all **reproduced**:\n" in page
     scales = study.model_dump()["scales"]
     fewer = toy(scales={**scales, "cpu": {"about": "200 steps", "seeds": 1}})
     assert by_claim(fewer, docs)["apart pulls"].later
     more = toy(scales={**scales, "cpu": {"about": "200 steps", "seeds": 4}})
     page = system_page("cfl", [more], docs)
-    assert "Claims, 3 of 4 seeds, looking for a difference of 0.1, all **not measured**:\n" in page
+    assert "Claims, 3 of 4 seeds, looking for 0.1, all **not measured**:\n" in page
     assert "written after the run" not in page
 
 
