@@ -176,8 +176,11 @@ def tell_approval(settings: Settings, log: Any) -> None:
 def tell_left_out(settings: Settings, taken: TakenIn, log: Any) -> None:
     """Notify the user of new files that were left out."""
     if taken.left_out:
+        name = settings.data.name
         count = counted(len(taken.left_out), "new file")
-        tell(f"{settings.data.name}: {count} left out: {'; '.join(taken.left_out[:MAX_NAMED])}", LEFT_OUT, log)
+        others = len(taken.left_out) - MAX_NAMED
+        more = f"; and {others} more (`shoal data show {name}`)" * (others > 0)
+        tell(f"{name}: {count} left out: {'; '.join(taken.left_out[:MAX_NAMED])}{more}", LEFT_OUT, log)
 
 
 def tell_waiting(run: RunFolder, decision: Decision, log: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -73,15 +74,19 @@ def cell(value: object) -> Text:
     return Text(escaped(value))
 
 
-def shoal_command() -> str:
-    """Return the command line as it was called: relative if it lies below the current folder."""
-    called = Path(sys.argv[0])
+def shoal_command(name: str = "shoal", folder: Path | None = None) -> str:
+    """Return how a program of this installation is called in a folder, by default the current one.
+
+    By a relative path if it lies below the folder, by its name if the shell finds it, else by its whole path.
+    """
+    called = Path(sys.argv[0]).absolute()
     if called.name != "shoal":
-        return "shoal"
-    try:
-        return str(called.absolute().relative_to(Path.cwd()))
-    except ValueError:
-        return "shoal"
+        return name
+    program = called.with_name(name)
+    here = Path.cwd() if folder is None else folder.absolute()
+    if program.is_relative_to(here):
+        return str(program.relative_to(here))
+    return name if shutil.which(name) else str(program)
 
 
 def execute(folder: Any) -> RunResult:

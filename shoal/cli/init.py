@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import say
+from shoal.cli.console import say, shoal_command
 from shoal.core.errors import ShoalError, shown
 
 FILES = {
@@ -40,9 +40,14 @@ def init(
     """Make a project folder: settings, a DVC pipeline and Prefect deployments."""
     make_project(folder)
     say(f"made a project in {folder}. In that folder:")
-    say("    shoal run params.yaml    # one run")
-    say("    dvc repro                # the same run as a pipeline, from the data to the report")
-    say("    shoal serve              # Prefect's deployments and MLflow's page, until Ctrl-C")
+    commands = {
+        f"{shoal_command('shoal', folder)} run params.yaml": "one run",
+        f"{shoal_command('dvc', folder)} repro": "the same run as a pipeline, from the data to the report",
+        f"{shoal_command('shoal', folder)} serve": "Prefect's deployments and MLflow's page, until Ctrl-C",
+    }
+    width = max(map(len, commands))
+    for command, what in commands.items():
+        say(f"    {command:{width}}    # {what}")
 
 
 def make_project(folder: Path) -> None:

@@ -134,7 +134,7 @@ def check_rounds(settings: Settings, method: Method) -> None:
     if settings.rounds < first:
         raise SettingsError(
             f"rounds is {settings.rounds}, and with these settings method {method.name!r} has its first clusters after "
-            f"round {first}: set rounds higher"
+            f"round {first}: set rounds to {first} or more"
         )
 
 

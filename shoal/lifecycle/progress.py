@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
 from shoal.data.prepared import Prepared
@@ -19,8 +20,9 @@ from shoal.lifecycle.notebook_progress import KernelBar, in_kernel
 from shoal.methods.scores.metrics import shown_in
 
 COLUMNS = (
-    TextColumn("{task.description}"),
-    BarColumn(),
+    # On a narrow terminal the texts take several lines, and the numbers stay whole.
+    TextColumn("{task.description}", table_column=Column()),
+    BarColumn(bar_width=16),
     MofNCompleteColumn(),
     TimeElapsedColumn(),
     TimeRemainingColumn(),
@@ -104,7 +106,7 @@ def bars_of_a_run(console: Console, label: str, warned: list[Event]) -> Iterator
         label: what stands before them.
         warned: gets the events that are warnings.
     """
-    columns = (*COLUMNS, TextColumn("{task.fields[note]}"))
+    columns = (*COLUMNS, TextColumn("{task.fields[note]}", table_column=Column()))
     with Progress(*columns, console=console) as bars:
         rounds = bars.add_task(label or "rounds", total=None, note="")
         clients = bars.add_task("  clients", total=None, note="")

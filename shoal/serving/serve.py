@@ -27,6 +27,7 @@ from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
 from shoal.review.mlflow_log.run import experiment_tags, view_page
 from shoal.serving.data_events import FolderWatch
 from shoal.serving.deployments import POOL, make_pool, read_project, register
+from shoal.serving.left_over import WORKER, end_left_over
 from shoal.serving.pages.guard import AUTH_VARIABLE, HOSTS_VARIABLE, LOGIN_PATH, further_hosts
 from shoal.serving.prefect_profile import keep_login
 from shoal.serving.processes import Processes, ServeError, module, program, run, start, wait_for
@@ -150,7 +151,7 @@ def serve(
             tell(f"MLflow is up: {service.mlflow}")
         experiment = experiment_id(service)
         # Last: once the MLflow store and the experiment exist, two first runs cannot both create them.
-        worker = program("prefect", "worker", "start", "--pool", POOL)
+        worker = program("prefect", "worker", "start", "--pool", POOL, "--name", WORKER)
         parts.add("worker", start(logs / "worker.log", *worker, env={**jobs, RETRIES: retries}))
         tell(f"the worker is started: it runs deployments in {Path.cwd()} and writes to {places.home()}")
         watch = FolderWatch(service.api, logs / "watched.json", tell)
@@ -169,7 +170,10 @@ def last_word(tell: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        tell("all of it has ended; a run that was under way can be resumed (`shoal runs` shows it)")
+        tell(
+            "all of it has ended; a run that was under way goes on with its deployment's next run, or by "
+            "`shoal run --resume RUN` (`shoal runs` shows it)"
+        )
         raise
 
 
@@ -250,6 +254,8 @@ def register_deployments(
     # Prefect stores a pool's variables and shows them; a password only reaches jobs through the worker's environment.
     secret = masked(service.tracking) != service.tracking
     make_pool(service.api, {**jobs, "MLFLOW_TRACKING_URI": None} if secret else jobs, prefect)
+    for name in end_left_over(service.api):
+        tell(f"{name}: a run had ended together with the service; the next one with its settings goes on with it")
     differing = register(service.api, project, logs, prefect, reset=reset)
     names = ", ".join(entry["name"] for entry in project["deployments"])
     tell(f"deployments are registered: {names}")

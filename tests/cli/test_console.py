@@ -146,3 +146,15 @@ def test_lack_of_memory_is_told_in_a_sentence(error: Exception) -> None:
 def test_other_errors_are_no_lack_of_memory() -> None:
     for error in (ValueError("can't allocate memory"), RuntimeError("shapes differ"), OSError(2, "no such file")):
         assert not is_out_of_memory(error)
+
+
+def test_the_numbers_beside_a_bar_stay_whole_on_a_narrow_terminal() -> None:
+    console = NameSafeConsole(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    label = "unlike (Dirichlet 0.5): together: FedSimCLR, federated K-means"
+    with progress(console, label) as observe:
+        observe(Event("started", {"round": 0, "rounds": 40}))
+        observe(Event("round_finished", {"round": 33, "metrics": {"acc": 0.927, "nmi": 0.882, "ari": 0.861}}))
+    shown = console.file.getvalue()
+    assert "33/40" in shown
+    assert "acc 0.927" in shown
+    assert "…" not in shown

@@ -44,7 +44,9 @@ def unnamed(**changes: Any) -> Settings:
 
 def test_rounds_that_end_before_there_are_clusters_are_refused(home: Path) -> None:
     named = {"method": {"name": "fedkmeans", "standardise": True}}
-    with pytest.raises(SettingsError, match=r"rounds is 1, .* has its first clusters after round 2: set rounds higher"):
+    with pytest.raises(
+        SettingsError, match=r"rounds is 1, .* has its first clusters after round 2: set rounds to 2 or more"
+    ):
         new_run(unnamed(**named, rounds=1))
     new_run(unnamed(**named, rounds=2))
 

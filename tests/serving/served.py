@@ -79,6 +79,10 @@ class Served:
         self.api, self.page = f"http://127.0.0.1:{self.port}/api", f"http://127.0.0.1:{self.mlflow_port}"
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         self.env |= {"HOME": str(folder), "PATH": "/usr/local/bin:/usr/bin:/bin", "DO_NOT_TRACK": "1"}
+        self.start()
+
+    def start(self) -> None:
+        """Start `shoal serve`, for the first time or again."""
         ports = ("--port", str(self.port), "--mlflow-port", str(self.mlflow_port))
         self.process = subprocess.Popen(
             [BIN / "shoal", "serve", *ports],

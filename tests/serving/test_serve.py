@@ -230,6 +230,26 @@ def test_no_other_page_and_no_other_user_controls_a_server(served: Served, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_that_ends_with_the_service_goes_on_after_the_next_start(served: Served) -> None:
+    settings = json.dumps({**TINY, "rounds": 14})
+    begun = served.prefect("deployment", "run", "pipeline/on-demand", "--param", f"settings={settings}")
+    assert begun.returncode == 0, begun.stdout + begun.stderr
+    (run,) = eventually(lambda: served.runs(14), "a run", 0.1)
+    eventually(lambda: events(run).count("round_finished") >= 2, "two rounds", 0.05)
+    served.stop()
+    assert events(run).count("round_finished") < 14
+    served.start()
+    eventually(served.started, "shoal serve")
+    assert any("had ended together with the service" in line for line in served.lines), served.lines
+    assert not served.under_way()
+    again = served.prefect("deployment", "run", "pipeline/on-demand", "--param", f"settings={settings}")
+    assert again.returncode == 0, again.stdout + again.stderr
+    eventually(lambda: "pipeline_ended" in events(run), "the end of the run that was cut short")
+    assert events(run).count("resumed") == 1
+    states = Counter(each["state_type"] for each in served.find("flow_runs") if each["name"].startswith("fedpnp"))
+    assert "RUNNING" not in states, states
+
+
 def test_serve_says_first_what_is_missing(served: Served, tmp_path: Path) -> None:
     def serve(folder: Path) -> str:
         ports = ("--port", str(served.port), "--mlflow-port", str(free_port()))

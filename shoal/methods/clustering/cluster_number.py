@@ -384,7 +384,7 @@ def choose_number(tried: Sequence[Tried], tie: float) -> tuple[int, str]:
     loudest = max(tried, key=lambda each: each.silhouette)
     rule = f"most stable over halves of the clients' samples (adjusted Rand index {found.stability:.3f})"
     if others:
-        rule += f", and the greatest of those about as stable ({others})"
+        rule += f", about as stable as {others} clusters, and the greatest of these numbers"
     if loudest.clusters != found.clusters:
         rule += f"; the silhouette is largest at {loudest.clusters} ({loudest.silhouette:.3f})"
     return found.clusters, rule

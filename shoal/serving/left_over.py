@@ -1,0 +1,63 @@
+"""Flow runs that ended together with the service, and that Prefect still takes for running.
+
+Prefect hears of the end of a flow run's process from the worker. Where both were ended, by Ctrl-C or by a power cut,
+the flow run would be running for ever, and a deployment that runs once at a time would never run again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from datetime import datetime
+from typing import Any
+
+import psutil
+
+from shoal.serving.deployments import POOL, ask
+
+WORKER = f"shoal serve on {socket.gethostname()}"
+"""The name of the service's worker."""
+UNDER_WAY = ("PENDING", "RUNNING", "CANCELLING")
+MESSAGE = "It ended together with `shoal serve`. The deployment's next run with these settings goes on with it."
+
+
+def end_left_over(api: str) -> list[str]:
+    """Mark the flow runs as crashed whose process is gone, before the service's worker starts.
+
+    Where other workers are online none is marked: their processes may be on other machines.
+
+    Args:
+        api: address of the server's API.
+
+    Returns:
+        The names of the flow runs.
+
+    Raises:
+        DeploymentError: the server does not answer.
+    """
+    online = {"workers": {"status": {"any_": ["ONLINE"]}}}
+    workers = ask("POST", f"{api}/work_pools/{POOL}/workers/filter", json=online).json()
+    if any(worker["name"] != WORKER for worker in workers):
+        return []
+    wanted = {
+        "work_pools": {"name": {"any_": [POOL]}},
+        "flow_runs": {"state": {"type": {"any_": list(UNDER_WAY)}}},
+    }
+    gone = [run for run in ask("POST", f"{api}/flow_runs/filter", json=wanted).json() if not has_process(run)]
+    for run in gone:
+        state = {"type": "CRASHED", "name": "Crashed", "message": MESSAGE}
+        ask("POST", f"{api}/flow_runs/{run['id']}/set_state", json={"state": state})
+    return [run["name"] for run in gone]
+
+
+def has_process(run: dict[str, Any]) -> bool:
+    """Return whether the process of a flow run, as the API describes it, still works on this machine."""
+    number = run.get("infrastructure_pid")
+    if not number or not run["start_time"]:
+        return False
+    with contextlib.suppress(psutil.NoSuchProcess, ValueError):
+        process = psutil.Process(int(number))
+        # One that began after the flow run has only got the number.
+        begun = datetime.fromisoformat(run["start_time"]).timestamp()
+        return bool(process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= begun)
+    return False
