@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from shoal.methods.scores.baselines import CENTRED, Comparison
+from shoal.methods.scores.baselines import CENTRED, MAX_SAMPLES, Comparison
 from shoal.methods.scores.neighbours import NEIGHBOURS
 from shoal.methods.scores.sites import SiteDependence
 
@@ -91,34 +91,41 @@ def _best(scores: Mapping[str, float]) -> tuple[str, float]:
     return max(scores.items(), key=lambda item: item[1])
 
 
+def _among(comparison: Comparison) -> str:
+    """Return which samples the numbers of a comparison are of, where these are a draw and others have numbers too."""
+    return f" of {comparison.samples:,} samples" if comparison.samples >= MAX_SAMPLES else ""
+
+
 def _by_probe(comparison: Comparison, probe: float) -> Verdict:
     """Return the verdict on features that a method learns."""
     naive = comparison.largest_class or 0.0
+    judge = f"A linear probe{_among(comparison)}"
     if probe <= naive:
         return Verdict(
-            "chance", f"A linear probe on the features has {probe:.3f}, and the most frequent class alone {naive:.3f}."
+            "chance", f"{judge} has {probe:.3f} on the features, and the most frequent class alone {naive:.3f}."
         )
     name, best = _best(comparison.baseline_probes)
     if probe < best - MARGIN:
-        return Verdict("doubtful", f"A linear probe has {best:.3f} on {in_words(name)} and {probe:.3f} on the run's.")
-    return Verdict("good", f"A linear probe has {probe:.3f} on the features, and {best:.3f} on {in_words(name)}.")
+        return Verdict("doubtful", f"{judge} has {best:.3f} on {in_words(name)} and {probe:.3f} on the run's.")
+    return Verdict("good", f"{judge} has {probe:.3f} on the features, and {best:.3f} on {in_words(name)}.")
 
 
 def _by_labels(comparison: Comparison, acc: float) -> Verdict:
     """Return the verdict on clusters of samples that have labels."""
     chance = comparison.chance_acc or 0.0
+    about = f"ACC{_among(comparison)} is {acc:.3f}"
     if acc < CHANCE_FACTOR * chance:
-        return Verdict("chance", f"ACC {acc:.3f} is near the {chance:.3f} of random clusters of the same sizes.")
+        return Verdict("chance", f"{about}, near the {chance:.3f} of random clusters of the same sizes.")
     naive = comparison.largest_class or 0.0
     if acc < naive:
-        return Verdict("doubtful", f"ACC is {acc:.3f}, and a single cluster of all samples would have {naive:.3f}.")
+        return Verdict("doubtful", f"{about}, and a single cluster of all samples would have {naive:.3f}.")
     if not comparison.baseline_acc:
-        return Verdict("good", f"ACC is {acc:.3f}, and {chance:.3f} for random clusters.")
+        return Verdict("good", f"{about}, and {chance:.3f} for random clusters.")
     name, best = _best(comparison.baseline_acc)
     if acc < best - MARGIN:
-        return Verdict("doubtful", f"ACC is {acc:.3f}, and K-means on {in_words(name)} alone has {best:.3f}.")
+        return Verdict("doubtful", f"{about}, and K-means on {in_words(name)} alone has {best:.3f}.")
     return Verdict(
-        "good", f"ACC is {acc:.3f}, K-means on {in_words(name)} has {best:.3f}, and random clusters have {chance:.3f}."
+        "good", f"{about}, K-means on {in_words(name)} has {best:.3f}, and random clusters have {chance:.3f}."
     )
 
 

@@ -116,7 +116,7 @@ def outcome_sentence(run: RunFolder, result: RunResult, numbers: tuple[Number, .
 def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
     """Return how many clusters have samples, and how many; else what the method counted; empty where it has none."""
     facts = cluster_facts(run)
-    table = read_clusters(run, ["cluster"])
+    table = read_clusters(run, ["cluster", "part"])
     if facts is not None and table is not None:
         sizes = table["cluster"].value_counts()
         unused = facts.clusters - len(sizes)
@@ -125,6 +125,8 @@ def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
         sizes_in_words = f"of {counted(largest, 'sample')} each"
         if smallest < largest:
             sizes_in_words = f"of {smallest:,} to {largest:,} samples"
+        if (table["part"] != "train").any():
+            sizes_in_words += " with those of the test part"
         if unused:
             sizes_in_words += f"; {unused} of {facts.clusters} are empty"
         return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), sizes_in_words),)

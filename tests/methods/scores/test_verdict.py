@@ -26,7 +26,8 @@ SITES = SiteDependence(0.4, 0.02, 0.005, (0.5, 1.0, 0.4), (0.6, 0.6, 0.6), (0, 2
     ("changes", "word", "said"),
     [
         ({}, "good", "K-means on an untrained encoder's features has 0.700"),
-        ({"acc": 0.69}, "good", "0.690"),
+        ({"acc": 0.69}, "good", "ACC is 0.690"),
+        ({"samples": 2000}, "good", "ACC of 2,000 samples is 0.800"),
         ({"acc": 0.67}, "doubtful", "K-means on an untrained encoder's features alone has 0.700"),
         ({"acc": 0.44}, "chance", "random clusters"),
         ({"acc": 0.55, "largest_class": 0.6, "baseline_acc": {}}, "doubtful", "a single cluster of all samples"),
