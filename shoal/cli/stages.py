@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 from dvc.utils.serialize import parse_yaml
 
-from shoal.cli.console import execute
+from shoal.cli.console import execute, say
 from shoal.core.durable import new_version
 from shoal.core.errors import DataError, ShoalError
 from shoal.data.partition.make import make_partition
@@ -146,6 +146,10 @@ def report() -> None:
     with kept_run() as run:
         make_figures(run)
         shutil.copy(write_report(run, in_run_folder=False), RESULTS / "report.html")
+        verdict = run_result(run).verdict
+    if verdict is not None:
+        say(f"verdict: {verdict.word}. {verdict.reason}")
+    say(f"report: {RESULTS / 'report.html'}")
 
 
 def _settings(params: Path) -> Settings:
