@@ -149,6 +149,8 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         drawn = opened.method.sample_clients(start, opened.federation)[: settings.participation.buffer]
         judged = math.ceil(rounds / settings.evaluate.every)
         measured, why = measure(run)
+    if why and choice is not None:
+        why = f"one client alone cannot try {choice[1]} clusters, the most that the run tries together ({why})"
     seconds = None
     sent = None
     if measured is not None:
