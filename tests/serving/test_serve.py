@@ -22,6 +22,7 @@ from rich.console import Console
 
 from shoal.serving import serve as serving
 from shoal.serving.deployments import csrf_headers
+from shoal.serving.left_over import end_left_over
 from shoal.serving.serve import CLIENT_AUTH, JOB_RETRIES, RETRIES, SERVER_AUTH, exposure_warnings
 from tests.flows.test_prefect import free_port
 from tests.serving import attack
@@ -230,6 +231,24 @@ def test_no_other_page_and_no_other_user_controls_a_server(served: Served, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+def test_flow_runs_without_a_process_are_no_longer_running(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CLIENT_AUTH, ":".join(served.login))
+    deployment = served.deployment("on-demand")["id"]
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    runs = {}
+    for name, process in {"gone": ended.pid, "here": os.getpid()}.items():
+        body = {"name": name, "state": {"type": "RUNNING", "name": "Running"}}
+        runs[name] = served.ask("POST", f"deployments/{deployment}/create_flow_run", body).json()["id"]
+        served.ask("PATCH", f"flow_runs/{runs[name]}", {"infrastructure_pid": str(process)})
+    assert end_left_over(served.api) == ["gone"]
+    states = {each["name"]: each["state_type"] for each in served.find("flow_runs") if each["id"] in runs.values()}
+    assert states == {"gone": "CRASHED", "here": "RUNNING"}
+    for run in runs.values():
+        served.ask("DELETE", f"flow_runs/{run}", {})
+
+
+@pytest.mark.slow
 def test_a_run_that_ends_with_the_service_goes_on_after_the_next_start(served: Served) -> None:
     settings = json.dumps({**TINY, "rounds": 14})
     begun = served.prefect("deployment", "run", "pipeline/on-demand", "--param", f"settings={settings}")
@@ -354,6 +373,7 @@ def test_a_password_stays_out_of_the_pool_and_of_command_lines(tmp_path: Path, m
     monkeypatch.setattr(serving, "wait_for", lambda *_: None)
     monkeypatch.setattr(serving, "make_pool", lambda api, variables, prefect: pools.append(variables))
     monkeypatch.setattr(serving, "register", lambda *_, **__: [])
+    monkeypatch.setattr(serving, "end_left_over", lambda api: [])
     monkeypatch.setattr(serving, "experiment_id", lambda service: "1")
     for address in ("https://me:Tr0ub4dor@host", "postgresql://me:Tr0ub4dor@host/db"):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
