@@ -64,7 +64,7 @@ def test_unseen_sets_are_read_and_their_absence_is_told(monkeypatch: pytest.Monk
     found = unseen_rows()
     assert found is not None
     assert len(found) == 30
-    wine = next(row for row in found if (row.set, row.partition) == ("wine", "own"))
+    wine = next(row for row in found if (row.set, row.partition) == ("Wine", "own"))
     assert (wine.kind, wine.images, wine.classes, wine.method) == ("vector", 178, 3, "fedkmeans")
     assert wine.baselines.keys() == {"random", "raw", "standardised"}
     assert EvidenceRow(**ROW).behind  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ process = context.Process(target=print, args=("works",))
 process.start()
 process.join()
 os.kill(os.getpid(), signal.SIGINT)
+time.sleep(60)
 """
 
 
