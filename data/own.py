@@ -171,7 +171,7 @@ def _usable(
     odd = [] if on_odd == "resize" else odd_sized(pictures, target)
     advice = {
         "skip them with on_bad='skip' (--on-bad skip), or mend them": bad if on_bad == "refuse" else [],
-        "use on_odd='resize' or 'skip' (--on-odd), or give another size": odd if on_odd == "refuse" else [],
+        "use on_odd='resize' or 'skip' (--on-odd), or give another size (--size)": odd if on_odd == "refuse" else [],
     }
     refuse(advice, folder)
     if not pictures:

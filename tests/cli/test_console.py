@@ -6,13 +6,14 @@ import io
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.console import NameSafeConsole, cell, results_rows, results_table, show_result
+from shoal.cli.console import NameSafeConsole, cell, results_rows, results_table, shoal_command, show_result
 from shoal.cli.memory import is_out_of_memory, out_of_memory
 from shoal.core.errors import escaped
 from shoal.engine.store.run_events import Event
@@ -158,3 +159,10 @@ def test_the_numbers_beside_a_bar_stay_whole_on_a_narrow_terminal() -> None:
     assert "33/40" in shown
     assert "acc 0.927" in shown
     assert "…" not in shown
+
+
+def test_a_program_is_named_as_the_shell_of_a_folder_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "clone" / ".venv" / "bin" / "shoal")])
+    monkeypatch.setenv("PATH", "")
+    assert shoal_command("shoal", tmp_path / "clone") == ".venv/bin/shoal"
+    assert shoal_command("dvc", tmp_path / "other") == str(tmp_path / "clone" / ".venv" / "bin" / "dvc")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,8 @@ from shoal.lifecycle.starting import find_like, new_run
 from shoal.methods.auto import rule_for
 from shoal.methods.contract.context import MethodError
 from shoal.models.frozen import is_installed
+from shoal.review.results.result import run_result
+from shoal.review.results.summary import progress_in_words
 
 Make = Callable[..., Any]
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 80, "clusters": 3, "dimension": 8, "test": 20}}
@@ -63,6 +66,8 @@ def test_the_run_has_the_method_and_its_lineage_says_why(home: Path, capsys: pyt
     assert chosen is not None
     assert chosen.method == run.settings().method.name == "fedkmeans"
     assert run.settings().rounds == 60
+    ended = progress_in_words(run, run_result(run))
+    assert re.fullmatch(r"finished after \d+ of 60 rounds, since more would change nothing", ended)
     assert not run.settings().chooses_method
     first = run.events()[0]
     assert (first.kind, first.message) == ("method_chosen", chosen.reason)
