@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.sources import ROOT, copy_source
 
 GENERIC = (
@@ -17,6 +19,7 @@ GENERIC = (
 )
 
 
+@pytest.mark.slow
 def test_the_example_passes_every_test_of_methods(tmp_path: Path) -> None:
     clone = tmp_path / "shoal"
     copy_source(clone)

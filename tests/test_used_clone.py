@@ -46,6 +46,7 @@ def in_clone(clone: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.slow
 def test_no_test_takes_them_for_source(clone: Path) -> None:
     in_clone(
         clone, "pytest", "-p", "no:cacheprovider", "tests/test_rooms.py", "tests/methods/test_methods_stand_alone.py"

@@ -42,7 +42,7 @@ def compare(
     """Show runs side by side."""
     from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
-    from shoal.review.results.comparison import compared_run
+    from shoal.review.results.comparison import compared_run, why_not_comparable
 
     names = names or []
     if study is not None:
@@ -66,3 +66,6 @@ def compare(
         print(json.dumps([each.to_json() for each in results]))
         return
     out.print(results_table(results))
+    reason = why_not_comparable(found)
+    if reason is not None:
+        out.print(reason, highlight=False, soft_wrap=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.store.codec import write_atomic
 from shoal.serving.deployments import ask, known_deployments
@@ -147,23 +145,6 @@ class FolderWatch:
         self.memory = memory
         self.tell = tell
         self._last: dict[str, str] = {}
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch folders", daemon=True)
-
-    def start(self) -> None:
-        """Check every `CHECK_SECONDS`, on a thread of its own, until `stop`."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Check no more."""
-        self._stopped.set()
-
-    def _run(self) -> None:
-        while not self._stopped.wait(CHECK_SECONDS):
-            try:
-                self.check()
-            except (ShoalError, OSError):
-                continue  # the server is busy, or a disk is away: the next check comes soon
 
     def check(self) -> list[str]:
         """Announce every folder that differs from its announced state and has not changed since the last check.

@@ -9,7 +9,7 @@ import os
 import shlex
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,10 +25,12 @@ from shoal.engine.store.codec import private_folder, write_atomic
 from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, own_login
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
 from shoal.review.mlflow_log.run import experiment_tags, view_page
-from shoal.serving.data_events import FolderWatch
+from shoal.serving.data_events import CHECK_SECONDS, FolderWatch
 from shoal.serving.deployments import POOL, make_pool, read_project, register
+from shoal.serving.flow_run_news import NEWS_SECONDS, FlowRunNews
 from shoal.serving.left_over import WORKER, end_left_over
 from shoal.serving.pages.guard import AUTH_VARIABLE, HOSTS_VARIABLE, LOGIN_PATH, further_hosts
+from shoal.serving.periodic import PeriodicCheck
 from shoal.serving.prefect_profile import keep_login
 from shoal.serving.processes import Processes, ServeError, module, program, run, start, wait_for
 from shoal.tasks.prefect.environment import set_prefect_defaults
@@ -154,14 +156,20 @@ def serve(
         worker = program("prefect", "worker", "start", "--pool", POOL, "--name", WORKER)
         parts.add("worker", start(logs / "worker.log", *worker, env={**jobs, RETRIES: retries}))
         tell(f"the worker is started: it runs deployments in {Path.cwd()} and writes to {places.home()}")
+        news = FlowRunNews(service.api, service.prefect, tell)
         watch = FolderWatch(service.api, logs / "watched.json", tell)
-        watch.start()
+        checks = [
+            PeriodicCheck(news.check, NEWS_SECONDS, "flow runs"),
+            PeriodicCheck(watch.check, CHECK_SECONDS, "watched folders"),
+        ]
+        for check in checks:
+            check.start()
         for line in address_lines(service, experiment, logs / LINKS, terminal=out.is_terminal):
             tell(line)
         for line in exposure_warnings(host, port, service.mlflow_port):
             tell(line)
         tell("Ctrl-C ends all of it")
-        wait(parts, logs, watch)
+        wait(parts, logs, checks)
 
 
 @contextlib.contextmanager
@@ -177,7 +185,7 @@ def last_word(tell: Callable[[str], None]) -> Iterator[None]:
         raise
 
 
-def wait(parts: Processes, logs: Path, watch: FolderWatch) -> NoReturn:
+def wait(parts: Processes, logs: Path, checks: Iterable[PeriodicCheck]) -> NoReturn:
     """Wait until a part ends, or Ctrl-C.
 
     Raises:
@@ -188,7 +196,8 @@ def wait(parts: Processes, logs: Path, watch: FolderWatch) -> NoReturn:
             parts.check(logs)
             time.sleep(1)
     finally:
-        watch.stop()
+        for check in checks:
+            check.stop()
 
 
 def plan_service(host: str, port: int, mlflow_port: int) -> Service:

@@ -75,6 +75,7 @@ def test_it_ends_with_a_table_a_figure_and_commands(home: Path, monkeypatch: pyt
     assert all(len(each.images) == min(4, each.size) for each in rows)
 
 
+@pytest.mark.slow
 def test_it_continues_where_it_was_interrupted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     began: list[str] = []
 

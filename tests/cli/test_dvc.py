@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -181,6 +182,8 @@ def reproduce(clone: Clone) -> None:
     """Run the pipeline: once and not again, except after a change of code."""
     first = clone.dvc("repro")
     assert all(f"Running stage '{stage}'" in first for stage in STAGES)
+    # Last it says how good the result is, and where to read more.
+    assert re.search(r"verdict: (good|doubtful|chance)\. \S.+\nreport: results/report\.html\n", first), first[-600:]
     again = clone.dvc("repro")
     assert "Running stage" not in again
     assert "'data/store/own/photos.dvc' didn't change" in again

@@ -107,6 +107,8 @@ CASES: dict[str, dict[str, Any]] = {
     "fedgmm": {"method": {"name": "fedgmm"}, "data": POINTS, "rounds": 12},
     "clustergan": {"method": {"name": "clustergan", "steps": 2, "critic_steps": 2, "width": 4}},
 }  # fmt: skip
+LONG_CASES = ("uifca, images",)
+"""Cases that take some twenty seconds; UIFCA on vectors is among the others."""
 
 
 def case_settings(name: str) -> Any:
@@ -164,7 +166,9 @@ def two_slots() -> Iterator[WorkerProcesses]:
         yield slots
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG_CASES)) for name in CASES]
+)
 def test_the_numbers_are_those_recorded(home: Path, two_slots: WorkerProcesses, name: str) -> None:
     recorded = json.loads(RECORDING.read_text())
     write_colour_set()

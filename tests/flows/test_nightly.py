@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import subprocess
 import sys
 import time
@@ -13,9 +14,12 @@ from typing import Any
 
 import pytest
 
+from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.private_file import PrivateFileError
+from shoal.flows.nightly import tell_left_out
 from shoal.flows.tell import tell
 from shoal.lifecycle.notification import TellError, read_tell_settings
+from shoal.lifecycle.taking_in import MAX_NAMED, TakenIn
 from tests.flows.test_prefect import ROOT, Server, register, run_flow
 
 Line = dict[str, Any]
@@ -127,6 +131,16 @@ def test_a_failed_night_is_told_by_itself_and_by_an_automation(server: Server, h
     assert all("): the watched folder" in line for line in lines)
     assert "night of photos (" in failed
     assert not list((home / "runs").glob("*/settings.yaml"))
+
+
+def test_only_some_of_the_files_that_were_left_out_are_named(home: Path) -> None:
+    settings = Settings.model_validate({"data": {"name": "photos"}})
+    for count in (MAX_NAMED, MAX_NAMED + 3):
+        files = tuple(f"{number:02d}.png: unreadable" for number in range(count))
+        tell_left_out(settings, TakenIn("", "", 0, "", files), logging.getLogger())
+    first, second = (home / "runs" / "told.log").read_text().splitlines()
+    assert first.endswith("photos: 10 new files left out: " + "; ".join(files[:MAX_NAMED]))
+    assert second.endswith(f"13 new files left out: {'; '.join(files[:10])}; and 3 more (`shoal data show photos`)")
 
 
 def test_telling_writes_a_line_and_runs_the_command_of_the_users_file(home: Path) -> None:

@@ -230,6 +230,7 @@ def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory:
     assert done.stdout.split()[-1] == whole
 
 
+@pytest.mark.slow
 def test_shoal_run_is_one_flow_run_and_a_finished_run_keeps_its_report(server: Server, home: Path, small: Make) -> None:
     write_settings(home, small, rounds=1, tracking={"prefect": "auto"})
     code = (
@@ -376,6 +377,7 @@ def what_a_user_set_on_prefects_page_survives(server: Server, home: Path) -> Non
     assert pool["base_job_template"]["variables"]["properties"]["env"]["default"] == {"SHOAL_HOME": str(home)}
 
 
+@pytest.mark.slow
 def test_an_equal_run_is_used_again_and_said_to_be(server: Server, home: Path, small: Make) -> None:
     write_settings(home, small, rounds=1, data={"limit": 80})
     code = (

@@ -294,6 +294,7 @@ def test_a_study_of_runs_uses_finished_runs_again(home, known):
     assert first.provenance.versions["shoal"]
 
 
+@pytest.mark.slow
 def test_runs_side_by_side_are_the_same_runs(home, known, monkeypatch, capfd):
     changes = {"rounds": 1, "tracking": {"mlflow": False}, "data": {"name": "digits", "limit": 200}}
     small = {**changes, "local": {"epochs": 1}, "partition": {"clients": 2}, "model": {"encoder": "tiny-conv"}}

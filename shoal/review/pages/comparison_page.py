@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import string
 import tempfile
 from collections.abc import Sequence
@@ -15,12 +14,12 @@ from shoal.core.errors import ShoalError
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import flatten
 from shoal.engine.store.run_folder import RunFolder
-from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED, METRICS, shown_in
 from shoal.review.mlflow_log.distinctions import partition_title
 from shoal.review.pages.figures import compare_curves
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.pages.provenance import value_in_table
+from shoal.review.results.comparison import is_pooled, partition_of
 from shoal.review.results.number_names import name_of
 from shoal.review.results.result import WAYS, RunResult, run_result, shown_metrics
 from shoal.review.results.summary import duration, size
@@ -128,11 +127,11 @@ def groups_of(runs: Sequence[RunColumn]) -> list[Group]:
     """
     members: dict[tuple[str, str], list[RunColumn]] = {}
     for run in runs:
-        if not is_pooled(run):
-            members.setdefault(partition_of(run), []).append(run)
-    for run in filter(is_pooled, runs):
-        own = [key for key in members if key[0] == partition_of(run)[0]]
-        for key in own or [partition_of(run)]:
+        if not is_pooled(run.folder):
+            members.setdefault(partition_of(run.folder), []).append(run)
+    for run in (run for run in runs if is_pooled(run.folder)):
+        own = [key for key in members if key[0] == partition_of(run.folder)[0]]
+        for key in own or [partition_of(run.folder)]:
             members.setdefault(key, []).append(run)
     if len(members) < 2 or all(len(group) < 2 for group in members.values()):
         return [group_of("", runs, same_data=len({data for data, _ in members}) < 2)]
@@ -148,21 +147,9 @@ def group_of(title: str, runs: Sequence[RunColumn], same_data: bool = True) -> G
     return Group(title, tuple(runs), tuple(lines), tuple(curves_of(runs)), same_data)
 
 
-def is_pooled(run: RunColumn) -> bool:
-    """Return whether a run's method pools all data, so that the partition does not change it."""
-    return METHODS[run.folder.settings().method.name].pooled
-
-
-def partition_of(run: RunColumn) -> tuple[str, str]:
-    """Return the data of a run, and how they are divided, whatever the seed: equal words mean comparable runs."""
-    settings = run.folder.settings()
-    data = f"{run.folder.lineage().data.digest} {settings.data.limit}"
-    return data, json.dumps(settings.to_json()["partition"], sort_keys=True)
-
-
 def title_of(runs: Sequence[RunColumn]) -> str:
     """Return the data and the partition of a group in words."""
-    settings = next((run for run in runs if not is_pooled(run)), runs[0]).folder.settings()
+    settings = next((run for run in runs if not is_pooled(run.folder)), runs[0]).folder.settings()
     return f"{settings.data.name}, {partition_title(settings)}"
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.registry import METHODS
 from shoal.review.results.result import RunResult, run_result
 
 
@@ -44,6 +47,28 @@ def compared_run(run: RunFolder, rate: float | None) -> ComparedRun:
     result = run_result(run)
     delay = None if rate is None else delay_of(run, result, rate)
     return ComparedRun(settings.method.name, settings.data.name, result, delay)
+
+
+def is_pooled(run: RunFolder) -> bool:
+    """Return whether a run's method pools all data, so that the partition does not change it."""
+    return METHODS[run.settings().method.name].pooled
+
+
+def partition_of(run: RunFolder) -> tuple[str, str]:
+    """Return the data of a run, and how they are divided, whatever the seed: equal words mean comparable runs."""
+    settings = run.settings()
+    data = f"{run.lineage().data.digest} {settings.data.limit}"
+    return data, json.dumps(settings.to_json()["partition"], sort_keys=True)
+
+
+def why_not_comparable(runs: Sequence[RunFolder]) -> str | None:
+    """Return a sentence on why the numbers of runs do not tell which method is better; None where they do."""
+    origins = {run.path: partition_of(run) for run in runs}
+    if len({data for data, _ in origins.values()}) > 1:
+        return "the runs are on different data: their numbers do not tell which method is better"
+    if len({origins[run.path] for run in runs if not is_pooled(run)}) > 1:
+        return "the runs divide the data in different ways: their numbers do not tell which method is better"
+    return None
 
 
 def delay_of(run: RunFolder, result: RunResult, rate: float) -> float:

@@ -12,11 +12,8 @@ from tests.chaos.events import EVENTS
 from tests.chaos.tally import Outcome, markdown, write
 from tests.chaos.trial import chaos_in, methods, settings_of
 
-SHORT = (  # test_loop.py kills driver and workers, test_moved_home.py moves the home
-    ("driver killed, workers go on", "fedavg"),
-    ("worker killed", "cfcl"),
-    ("worker stopped", "fedavg"),
-    ("workers stopped, then SIGTERM", "fedavg"),
+SHORT = (  # test_loop.py kills driver and workers, test_deadlines.py stops workers, test_moved_home.py moves the home
+    ("driver killed, workers go on", "cfcl"),
     ("disk full", "fedavg"),
     ("two drivers on one run", "kfed"),
 )

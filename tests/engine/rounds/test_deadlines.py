@@ -202,7 +202,7 @@ def lost(run: Any) -> list[str]:
     return [e.message for e in run.events() if e.kind == "slot_lost"]
 
 
-@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("slots", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_stopped_worker_is_ended_and_its_clients_are_done(
     home: Path, small: Make, quick: None, orders: Path, slots: int
 ) -> None:

@@ -79,7 +79,7 @@ def test_interrupted_between_any_two_events_resumes_to_the_same_bits(home: Path,
         assert numbers(run) == numbers(whole), f"stopped at event {stop}"
 
 
-@pytest.mark.parametrize("delay", [0.0, pytest.param(0.7, marks=pytest.mark.slow), 1.6])
+@pytest.mark.parametrize("delay", [*(pytest.param(seconds, marks=pytest.mark.slow) for seconds in (0.0, 0.7)), 1.6])
 def test_killed_process_tree_resumes_to_the_same_bits(home: Path, small: Make, delay: float) -> None:
     settings = small(rounds=4)
     whole = straight(settings)

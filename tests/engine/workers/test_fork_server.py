@@ -14,6 +14,7 @@ from multiprocessing import forkserver
 
 from shoal.engine.workers import worker_processes
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background jobs ignore interrupts
 worker_processes.PRELOADED = ["tests.engine.workers.slow_import"]
 context = worker_processes.start_fork_server()
 time.sleep(1.0)

@@ -134,6 +134,7 @@ def test_a_repeated_sync_registers_nothing_and_a_new_run_is_the_newest(tracked: 
     assert aliases() == {"newest": "2", "champion": "2"}
 
 
+@pytest.mark.slow
 def test_aliases_that_a_kill_left_unmoved_are_moved_by_the_next_try(
     tracked: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log.champions import PROMOTED, history, make_champion
+from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
 from shoal.review.mlflow_log.model_registry import register
 from shoal.review.served.promotion import approve, roll_back
 from tests.conftest import SMALL
@@ -48,7 +49,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RunFolder]
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [str(Path(sys.executable).with_name("mlflow")), "server", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{home}/server.db", "--artifacts-destination", str(home / "kept")]
+    assert ready_store(home) is None  # a copy: the server would take ten seconds to make it
+    command += ["--backend-store-uri", store_uri(home), "--artifacts-destination", str(home / "kept")]
     quiet = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     with (home / "log").open("wb") as log, pytest.MonkeyPatch.context() as patch:
         server = subprocess.Popen(command, stdout=log, stderr=log, env=quiet, cwd=home, start_new_session=True)

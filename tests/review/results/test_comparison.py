@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from shoal.cli import compare
 from shoal.core.errors import ShoalError
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.pages.comparison_page import best_of, differences, write_comparison
 from shoal.review.pages.report import write_report
+from shoal.review.results.comparison import why_not_comparable
 from shoal.review.results.result import run_result
 from tests.runs import straight
 
@@ -59,6 +62,9 @@ def test_runs_are_compared_within_a_partition_only(home: Path, small: Make, tmp_
     for section, group in ((first, values[:3]), (second, values[2:])):
         best = re.findall(r'class="best">([\d.]+)<', row(section, "ACC"))
         assert set(best) == {max(group)}
+    assert why_not_comparable(runs[:3]) is None  # kmeans pools all data
+    assert why_not_comparable([runs[2], runs[4]]) is None
+    assert "divide the data in different ways" in (why_not_comparable([runs[0], runs[4]]) or "")
 
 
 def test_runs_on_different_data_have_no_best_value(home: Path, small: Make, tmp_path: Path) -> None:
@@ -68,6 +74,9 @@ def test_runs_on_different_data_have_no_best_value(home: Path, small: Make, tmp_
     assert 'class="best"' not in page
     assert "The runs are on different data sets" in page
     assert "A star marks" not in page
+    shown = CliRunner().invoke(compare.app, [str(run.path) for run in runs])
+    assert "the runs are on different data: their numbers do not tell which method is better" in shown.output
+    assert "different data" not in CliRunner().invoke(compare.app, [str(runs[0].path)]).output
 
 
 def test_it_says_what_differs_and_what_does_not(pair: list[RunFolder], tmp_path: Path) -> None:
