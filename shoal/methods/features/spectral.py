@@ -3,13 +3,15 @@
 A vector is described by its affinities to its nearest landmarks, which lie where the clients' vectors do. Two landmarks
 are tied by the vectors that are near both: the sum of the products of affinities is a matrix that adds up over clients.
 Its leading eigenvectors place landmarks that are tied, directly or through others, at one place, whatever the shape
-of the group that they lie in. K-means then works in that space.
+of the group that they lie in. Each counts by a power of its eigenvalue, as in diffusion maps (Coifman and Lafon 2006):
+the last ones, which may cut a large group as well as find a small one, count less. K-means then works in that space.
 
 Symbols in shapes: n samples, k dimensions, m landmarks, c clusters.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -35,6 +37,10 @@ EVEN_TIES = 0.001
 """So large a share of the mean sum of a landmark's ties is spread evenly over all pairs. Without it a landmark of a few
 samples that nothing else is near would take an eigenvector of its own, and two clusters would share one (Zhang and Rohe
 2018, *Understanding Regularized Spectral Clustering via Graph Conductance*)."""
+LAST_WEIGHT = 0.2
+"""The last eigenvector counts so much, and the first 1."""
+MAX_STEPS = 64.0
+"""The power is at most this: where groups are far apart, all eigenvalues are near 1, and all eigenvectors count."""
 SMALLEST = 1e-12
 
 
@@ -113,8 +119,23 @@ def spectral_projection(products: Tensor, clusters: int) -> Tensor:
     tied = scale[:, None] * products * scale
     values, vectors = torch.linalg.eigh((tied + tied.mT) / 2)
     values = values[-clusters:].clamp_min(SMALLEST)
-    projection: Tensor = scale[:, None] * vectors[:, -clusters:] * values.rsqrt()
+    weights = values ** walk_steps(float(values[0]))
+    projection: Tensor = scale[:, None] * vectors[:, -clusters:] * values.rsqrt() * weights
     return projection
+
+
+def walk_steps(last: float) -> float:
+    """Return the steps of a random walk among the landmarks after which the last eigenvector counts `LAST_WEIGHT`.
+
+    Args:
+        last: the last eigenvalue, above 0.
+
+    >>> round(walk_steps(0.5), 2), walk_steps(1.0)
+    (2.32, 64.0)
+    """
+    if last >= LAST_WEIGHT ** (1 / MAX_STEPS):
+        return MAX_STEPS
+    return math.log(LAST_WEIGHT) / math.log(last)
 
 
 def in_spectral_space(z: Tensor, landmarks: Tensor, projection: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Message
 from shoal.methods.features.space import LANDMARKS, SPECTRAL
 from shoal.methods.features.spectral import (
+    EVEN_TIES,
     NEIGHBOURS,
     affinities,
     affinity_sums,
@@ -124,6 +125,32 @@ def test_landmarks_that_are_tied_lie_at_one_place() -> None:
     cosines = places @ places.T
     assert torch.allclose(cosines[:50, :50], torch.ones(50, 50, dtype=torch.float64), atol=1e-3)
     assert (cosines[:50, 50:].abs() < 0.1).all()
+
+
+def test_the_last_eigenvector_counts_least() -> None:
+    """Against the same projection in which all count alike: a fifth of the first, and powers of eigenvalues between."""
+    ties = affinity_sums(
+        torch.randn(300, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
+        torch.randn(30, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)),
+        min_points=1,
+    )
+    ties += EVEN_TIES * ties.sum() / 30**2  # so that no row is 0, and what is added again changes little
+    scale = ties.sum(1).rsqrt()
+    values, vectors = torch.linalg.eigh(scale[:, None] * ties * scale)
+    values, vectors = values[-4:], vectors[:, -4:]
+    alike = scale[:, None] * vectors * values.rsqrt()
+    counts = (spectral_projection(ties, 4).norm(dim=0) / alike.norm(dim=0)).tolist()
+    steps = np.log(0.2) / np.log(float(values[0]))
+    assert counts == pytest.approx((values**steps).tolist(), abs=0.01)
+    assert counts[0] == pytest.approx(0.2, abs=0.01)
+    assert counts[-1] == pytest.approx(1, abs=0.01)
+
+
+def test_all_eigenvectors_count_where_groups_are_far_apart() -> None:
+    ties = torch.block_diag(*[torch.ones(5, 5)] * 3).double()
+    ties[4, 5] = ties[5, 4] = 1e-3
+    lengths = spectral_projection(ties, 3).norm(dim=0)
+    assert float(lengths.min() / lengths.max()) > 0.8
 
 
 def test_a_landmark_without_ties_says_nothing() -> None:
