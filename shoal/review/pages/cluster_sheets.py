@@ -161,7 +161,7 @@ def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Bl
             left = _GAP + place % COLUMNS * (width + _GAP)
             up = top + place // COLUMNS * (cell + _GAP)
             sheet.paste(thumb, (left + (width - thumb.width) // 2, up + (height - thumb.height) // 2))
-            below = f"{confidence:.2f}"
+            below = shown_confidence(confidence)
             if named:
                 write(draw, (left, up + height + 2), fit_text(name, 10, width), 10, _INK)
                 below = fit_text(f"{below}  {client}", 10, width, end=True)
@@ -170,6 +170,16 @@ def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Bl
     path.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(path, format="PNG", optimize=True)
     return path
+
+
+def shown_confidence(value: float) -> str:
+    """Return a confidence as it stands below an image: only a full one reads 1.00.
+
+    >>> shown_confidence(0.994), shown_confidence(0.9951), shown_confidence(1.0)
+    ('0.99', '>0.99', '1.00')
+    """
+    text = f"{value:.2f}"
+    return ">0.99" if text == "1.00" and value < 1 else text
 
 
 def draw_heading(draw: ImageDraw.ImageDraw, title: str, lines: Sequence[str], width: int) -> None:

@@ -21,7 +21,7 @@ from shoal.data.partition.table import load_partition
 from shoal.data.prepared import open_prepared
 from shoal.engine.store.embedded import DRAWABLE_KINDS, images_behind, why_no_images
 from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.review.pages.cluster_sheets import about, draw_heading, fit_text, images_of, thumbnail
+from shoal.review.pages.cluster_sheets import about, draw_heading, fit_text, images_of, shown_confidence, thumbnail
 from shoal.review.pages.pages import in_base64
 from shoal.review.results.clusters import cluster_facts, read_clusters
 from shoal.review.results.fonts import write
@@ -230,7 +230,7 @@ def caption(sample: dict[Any, Any]) -> tuple[str, str]:
     name = ""
     if isinstance(sample.get("file"), str):
         name = Path(sample["file"]).name
-    return name, f"{sample['confidence']:.2f}"
+    return name, shown_confidence(sample["confidence"])
 
 
 def words_on(row: dict[Any, Any]) -> list[str]:
