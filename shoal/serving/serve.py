@@ -156,20 +156,26 @@ def serve(
         worker = program("prefect", "worker", "start", "--pool", POOL, "--name", WORKER)
         parts.add("worker", start(logs / "worker.log", *worker, env={**jobs, RETRIES: retries}))
         tell(f"the worker is started: it runs deployments in {Path.cwd()} and writes to {places.home()}")
-        news = FlowRunNews(service.api, service.prefect, tell)
-        watch = FolderWatch(service.api, logs / "watched.json", tell)
-        checks = [
-            PeriodicCheck(news.check, NEWS_SECONDS, "flow runs"),
-            PeriodicCheck(watch.check, CHECK_SECONDS, "watched folders"),
-        ]
-        for check in checks:
-            check.start()
+        checks = start_checks(service, logs, tell)
         for line in address_lines(service, experiment, logs / LINKS, terminal=out.is_terminal):
             tell(line)
         for line in exposure_warnings(host, port, service.mlflow_port):
             tell(line)
         tell("Ctrl-C ends all of it")
         wait(parts, logs, checks)
+
+
+def start_checks(service: Service, logs: Path, tell: Callable[[str], None]) -> list[PeriodicCheck]:
+    """Tell of flow runs, and announce new files in watched folders, from now on."""
+    news = FlowRunNews(service.api, service.prefect, tell)
+    watch = FolderWatch(service.api, logs / "watched.json", tell)
+    checks = [
+        PeriodicCheck(news.check, NEWS_SECONDS, "flow runs"),
+        PeriodicCheck(watch.check, CHECK_SECONDS, "watched folders"),
+    ]
+    for check in checks:
+        check.start()
+    return checks
 
 
 @contextlib.contextmanager
