@@ -34,7 +34,7 @@ KMEANS_ROUNDS = 60
 """Rounds of a federated K-means at most: it ends once its centres stand still."""
 LANDMARK_SAMPLES = 300
 LANDMARK_SAMPLES_PER_CLUSTER = 30
-"""From so many samples of all clients on, and so many a cluster, these are clustered by landmarks. Of fewer samples
+"""From so many samples of all clients on, and so many a cluster, images are clustered by landmarks. Of fewer samples
 landmarks cut at random."""
 LANDMARK_CLIENT_SAMPLES = 20
 LANDMARK_CLIENT_SAMPLES_PER_CLUSTER = 2
@@ -110,12 +110,12 @@ class Rule:
 KMEANS: dict[str, Any] = {"method": {"name": "fedkmeans"}, "rounds": KMEANS_ROUNDS}
 
 
-OWN_SPACE: dict[str, Any] = {"method": {"landmarks": LANDMARKS}}
+PIXEL_SPACE: dict[str, Any] = {"method": {"landmarks": LANDMARKS}}
 FEATURE_SPACE: dict[str, Any] = {
     "method": {"landmarks": LANDMARKS, "components": COMPONENTS, "whitening": WHITENING, "sphere": True}
 }
 LAYER_SPACE: dict[str, Any] = {**FEATURE_SPACE, "model": {"encoder": LAYERS}}
-"""Settings by which pixels or columns, features of an encoder, and those of its layers are clustered by landmarks."""
+"""Settings by which pixels, features of an encoder, and those of several layers are clustered by landmarks."""
 
 
 def kmeans_in(encoder: str) -> dict[str, Any]:
@@ -134,7 +134,7 @@ RULES: tuple[Rule, ...] = (
         lambda facts: facts.kind == "image" and facts.encoder == PIXELS,
         "{samples:,} images a client: federated K-means on model.encoder {encoder}, as set",
         KMEANS,
-        OWN_SPACE,
+        PIXEL_SPACE,
     ),
     Rule(
         lambda facts: facts.kind == "image" and facts.encoder is not None,
@@ -147,14 +147,14 @@ RULES: tuple[Rule, ...] = (
         "{samples:,} images a client: federated K-means on pixels, because the frozen encoder is not installed; pip "
         "install 'shoal[encoders]' adds it, and most images are clustered far better with it",
         kmeans_in(PIXELS),
-        OWN_SPACE,
+        PIXEL_SPACE,
     ),
     Rule(
         lambda facts: (facts.pixels or 0.0) > (facts.features or 0.0) + PIXELS_AHEAD,
         "{samples:,} images a client: federated K-means on pixels, whose neighbours agree more ({pixels:.2f}) than "
         "those of the frozen encoder ({features:.2f})",
         kmeans_in(PIXELS),
-        OWN_SPACE,
+        PIXEL_SPACE,
     ),
     Rule(
         lambda facts: facts.kind == "image" and facts.samples < SCRATCH_IMAGES,
@@ -186,25 +186,20 @@ RULES: tuple[Rule, ...] = (
         "{samples:,} samples a client: federated K-means on standardised columns, because the largest standard "
         "deviation is {spread:,.0f} times the median one",
         {**KMEANS, "method": {"name": "fedkmeans", "standardise": True}},
-        OWN_SPACE,
     ),
     Rule(
         lambda _: True,
         "{samples:,} samples a client: federated K-means on columns as they are, because they are of one scale",
         {**KMEANS, "method": {"name": "fedkmeans", "standardise": False}},
-        OWN_SPACE,
     ),
 )
 """The first rule that holds decides."""
 
 
 def rule_for(facts: Facts) -> Rule:
-    """Return the first rule that holds, by landmarks where it has them and there are samples enough.
-
-    Windows of series stay in K-means' space: landmarks were not compared on them.
-    """
+    """Return the first rule that holds, by landmarks where it has them and there are samples enough."""
     rule = next(rule for rule in RULES if rule.holds(facts))
-    return rule.by_landmarks() if rule.space and facts.enough and facts.kind != "series" else rule
+    return rule.by_landmarks() if rule.space and facts.enough else rule
 
 
 def sentence(rule: Rule, facts: Facts) -> str:

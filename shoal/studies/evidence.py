@@ -139,15 +139,12 @@ def tuning_rows(folder: Path = RESULTS) -> list[EvidenceRow]:
             acc = figures["landmarks"][name]["spaces"][space]["landmarks"]
         found.append(_row(name, "image", each, method, acc, null))
     for name, each in figures["tables"].items():
-        settings = rule_for(facts_of_table(each)).settings["method"]
-        space = "standardised" if settings["standardise"] else "raw"
+        standardise = rule_for(Facts("vector", each["samples"], spread=each["spread"])).settings["method"][
+            "standardise"
+        ]
+        space = "standardised" if standardise else "raw"
         null = {"raw columns": each["spaces"]["raw"]["acc"]}
-        method = f"K-means on {space} columns"
-        acc = each["spaces"][space]["acc"]
-        if "landmarks" in settings:
-            method = f"K-means by landmarks on {space} columns"
-            acc = figures["landmarks"][name]["spaces"][space]["landmarks"]
-        found.append(_row(name, "vector", each, method, acc, null))
+        found.append(_row(name, "vector", each, f"K-means on {space} columns", each["spaces"][space]["acc"], null))
     return found
 
 
@@ -161,12 +158,6 @@ def facts_of_images(figures: Mapping[str, Any]) -> Facts:
         pixels=figures["pixels"],
         features=figures["features"],
     )
-
-
-def facts_of_table(figures: Mapping[str, Any]) -> Facts:
-    """Return what the rules know of a tuning table, dealt to six clients."""
-    rows = figures["samples"]
-    return Facts("vector", rows // 6, total=rows, clusters=figures["classes"], spread=figures["spread"])
 
 
 def _row(

@@ -77,15 +77,7 @@ def test_features_are_clustered_by_their_directions_and_all_images_by_landmarks(
     assert "model" not in rule_for(replace(IMAGES, encoder="timm:vit", total=720)).settings, "as the user set it"
     for facts in (replace(IMAGES, pixels=0.9), replace(IMAGES, encoder="pixels"), replace(IMAGES, installed=False)):
         assert rule_for(replace(facts, total=720)).settings["method"] == {"name": "fedkmeans", "landmarks": 100}
-
-
-def test_tables_are_clustered_by_landmarks_and_windows_are_not() -> None:
-    for spread, standardise in ((2.0, False), (70.0, True)):
-        found = rule_for(replace(TABLE, spread=spread, total=720))
-        assert found.settings["method"] == {"name": "fedkmeans", "standardise": standardise, "landmarks": 100}
-        assert "federated K-means by landmarks on" in found.reason
-        assert "landmarks" not in rule_for(replace(TABLE, spread=spread, total=299)).settings["method"]
-        assert "landmarks" not in rule_for(Facts("series", 30, 720, spread=spread)).settings["method"]
+    assert "landmarks" not in rule_for(replace(TABLE, total=720)).settings["method"]
 
 
 def test_landmarks_want_300_samples_and_30_a_cluster() -> None:
