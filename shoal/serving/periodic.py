@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ from shoal.core.errors import ShoalError
 
 
 class PeriodicCheck:
-    """Calls a function every so many seconds.
+    """Calls a function at once, and then every so many seconds.
 
     Args:
         check: may raise ShoalError or OSError where the server is busy or a disk is away: it is called again soon.
@@ -33,8 +34,7 @@ class PeriodicCheck:
         self._stopped.set()
 
     def _run(self) -> None:
-        while not self._stopped.wait(self.seconds):
-            try:
+        while not self._stopped.is_set():
+            with contextlib.suppress(ShoalError, OSError):
                 self.check()
-            except (ShoalError, OSError):
-                continue
+            self._stopped.wait(self.seconds)

@@ -156,13 +156,12 @@ def serve(
         worker = program("prefect", "worker", "start", "--pool", POOL, "--name", WORKER)
         parts.add("worker", start(logs / "worker.log", *worker, env={**jobs, RETRIES: retries}))
         tell(f"the worker is started: it runs deployments in {Path.cwd()} and writes to {places.home()}")
-        checks = start_checks(service, logs, tell)
         for line in address_lines(service, experiment, logs / LINKS, terminal=out.is_terminal):
             tell(line)
         for line in exposure_warnings(host, port, service.mlflow_port):
             tell(line)
         tell("Ctrl-C ends all of it")
-        wait(parts, logs, checks)
+        wait(parts, logs, start_checks(service, logs, tell))
 
 
 def start_checks(service: Service, logs: Path, tell: Callable[[str], None]) -> list[PeriodicCheck]:
