@@ -48,7 +48,9 @@ def module(path: Path) -> str:
 
 def copy_source(target: Path) -> None:
     """Copy the clone without what was made in it."""
-    anywhere = shutil.ignore_patterns(".venv", ".git", ".bench", "__pycache__", ".prefect", "*.egg-info", ".*_cache")
+    anywhere = shutil.ignore_patterns(
+        ".venv", ".git", ".bench", ".floor", "__pycache__", ".prefect", "*.egg-info", ".*_cache"
+    )
     in_place = {ROOT: {"runs", "results", "mlflow", "shared", "build", "dist"}, ROOT / "data": {"store"}}
 
     def made(folder: str, names: list[str]) -> set[str]:
