@@ -37,8 +37,14 @@ class FlowRunNews:
         Raises:
             DeploymentError: the server does not answer.
         """
-        wanted = {"work_pools": {"name": {"any_": [POOL]}}, "sort": "START_TIME_DESC", "limit": LATEST}
-        runs = [run for run in ask("POST", f"{self.api}/flow_runs/filter", json=wanted).json() if run["start_time"]]
+        wanted = {
+            "work_pools": {"name": {"any_": [POOL]}},
+            # Those that are only planned would come first.
+            "flow_runs": {"state": {"type": {"not_any_": ["SCHEDULED"]}}},
+            "sort": "START_TIME_DESC",
+            "limit": LATEST,
+        }
+        runs = ask("POST", f"{self.api}/flow_runs/filter", json=wanted).json()
         before = self._states
         self._states = {run["id"]: run["state_type"] for run in runs}
         changed = [run for run in runs if before is not None and before.get(run["id"]) != run["state_type"]]

@@ -21,6 +21,7 @@ import pytest
 import requests
 from rich.console import Console
 
+from shoal.serving import flow_run_news
 from shoal.serving import serve as serving
 from shoal.serving.deployments import csrf_headers
 from shoal.serving.flow_run_news import FlowRunNews
@@ -243,6 +244,8 @@ def test_flow_runs_without_a_process_are_no_longer_running(served: Served, monke
     monkeypatch.setenv(CLIENT_AUTH, ":".join(served.login))
     deployment = served.deployment("on-demand")["id"]
     told: list[str] = []
+    monkeypatch.setattr(flow_run_news, "LATEST", 3)  # as many nights are planned, and must not hide what has started
+    assert len(served.find("flow_runs", flow_runs={"state": {"type": {"any_": ["SCHEDULED"]}}})) >= 3
     news = FlowRunNews(served.api, "http://page", told.append)
     news.check()
     assert told == []  # what was before it began is no news
