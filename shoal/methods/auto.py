@@ -40,7 +40,7 @@ LANDMARK_CLIENT_SAMPLES = 20
 LANDMARK_CLIENT_SAMPLES_PER_CLUSTER = 2
 """The median client holds so many, and so many a cluster. Of fewer samples hardly two are near the same landmark, and
 no client tells what is near a single one (`method.min_points`)."""
-LANDMARKS = 100
+LANDMARKS = 120
 COMPONENTS = 64
 WHITENING = 0.5
 """Landmarks, and the principal components of an encoder's features among which they lie, with their whitening."""

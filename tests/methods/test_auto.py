@@ -72,11 +72,11 @@ def test_features_are_clustered_by_their_directions_and_all_images_by_landmarks(
     directions = {"components": 64, "whitening": 0.5, "sphere": True}
     for facts in (IMAGES, replace(IMAGES, encoder="timm:vit"), Facts("vector", 30, embedded=True)):
         found = rule_for(replace(facts, total=720)).settings["method"]
-        assert found == {"name": "fedkmeans", "landmarks": 100, **directions}
+        assert found == {"name": "fedkmeans", "landmarks": 120, **directions}
     assert rule_for(replace(IMAGES, total=720)).settings["model"] == {"encoder": LAYERS}
     assert "model" not in rule_for(replace(IMAGES, encoder="timm:vit", total=720)).settings, "as the user set it"
     for facts in (replace(IMAGES, pixels=0.9), replace(IMAGES, encoder="pixels"), replace(IMAGES, installed=False)):
-        assert rule_for(replace(facts, total=720)).settings["method"] == {"name": "fedkmeans", "landmarks": 100}
+        assert rule_for(replace(facts, total=720)).settings["method"] == {"name": "fedkmeans", "landmarks": 120}
     assert "landmarks" not in rule_for(replace(TABLE, total=720)).settings["method"]
 
 

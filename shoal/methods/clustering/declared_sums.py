@@ -49,20 +49,21 @@ def check_local_centres(message: Message, *, unit: bool) -> str | None:
     """Return the fault of local centres, else None: each has a count, and no mean of unit vectors is longer than 1."""
     centres = message.tensors["centres"]
     counts = message.tensors["counts"]
-    if len(centres) != len(counts):
-        return f"it holds {len(centres)} centres and {len(counts)} counts, expected as many"
-    if unit and bool((centres.norm(dim=1) > 1 + ROUNDING).any()):
+    if centres.shape[-2] != counts.shape[-1]:
+        return f"it holds {centres.shape[-2]} centres and {counts.shape[-1]} counts, expected as many"
+    if unit and bool((centres.norm(dim=-1) > 1 + ROUNDING).any()):
         return "tensor 'centres' holds a centre longer than 1, and the samples are of unit length"
     return None
 
 
 def check_affinities(message: Message, *, samples: int) -> str | None:
-    """Return the fault of sums of products of affinities, else None: symmetric, and at most 1 a sample in all."""
+    """Return the fault of sums of products of affinities, else None: symmetric, and at most 1 a sample in a set."""
     products = message.tensors["products"]
     if bool((products - products.mT).abs().max() > ROUNDING * (1 + samples)):
         return "tensor 'products' is not symmetric"
-    if float(products.sum()) > samples * (1 + ROUNDING):
-        return f"tensor 'products' sums to {float(products.sum()):g}, expected at most {samples}, one a sample"
+    most = float(products.sum((1, 2)).max())
+    if most > samples * (1 + ROUNDING):
+        return f"tensor 'products' sums to {most:g}, expected at most {samples}, one a sample"
     return None
 
 

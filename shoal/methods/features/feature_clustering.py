@@ -7,9 +7,9 @@ Then each round is one iteration of K-means over all clients,
 for which only sums and counts leave a client; after `RACE_ITERATIONS` the start of the least cost goes on alone. A
 subclass may refine what K-means has found.
 
-With `landmarks` other rounds come between: clients send local centres, among which the server places landmarks, then
-sums of the vectors near each landmark, which move there, and then sums of products of affinities to them. K-means works
-in the space that follows from these (see `spectral`).
+With `landmarks` other rounds come between: clients send local centres, among which the server places several sets of
+landmarks, then sums of the vectors near each landmark, which move there, and then sums of products of affinities to
+them. K-means works in the space that follows from these (see `spectral`).
 
 Symbols in shapes: n samples, d features, k dimensions of the space, c clusters, s starts.
 """
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -75,6 +76,7 @@ from shoal.methods.features.spectral import (
     affinity_sums,
     landmark_count,
     landmarks_among,
+    set_count,
     spectral_projection,
 )
 from shoal.methods.features.vectors import SITE_MEAN, ClientVectors, Rows, SpaceVectors, VectorSource, parts_of
@@ -185,15 +187,16 @@ class FeatureClustering(Method):
         width = self.space_width(server)
         clusters = self.context.clusters
         if step == "tie":
-            landmarks = len(server.model[LANDMARKS])
-            forms = {"products": replace(count((landmarks, landmarks)), measured=True)}
+            sets, landmarks, _ = server.model[LANDMARKS].shape
+            forms = {"products": replace(count((sets, landmarks, landmarks)), measured=True)}
             return MessageForm(forms, rule=partial(check_affinities, samples=samples))
         if step == "settle":
-            landmarks = len(server.model[LANDMARKS])
-            return MessageForm({"sums": total((1, landmarks, width)), "counts": count((1, landmarks))})
+            shape = server.model[LANDMARKS].shape
+            return MessageForm({"sums": total(shape), "counts": count(shape[:2])})
         if step in ("place", "start"):
-            sizes = range((self.landmark_count if step == "place" else clusters) + 1)
-            forms = {"centres": total((sizes, width)), "counts": count((sizes,))}
+            sets, most = (set_count(self.landmark_count), self.landmark_count) if step == "place" else (1, clusters)
+            sizes = range(most + 1)
+            forms = {"centres": total((sets, sizes, width)), "counts": count((sets, sizes))}
             unit = self.settings.sphere or SPECTRAL in server.model
             return MessageForm(forms, rule=partial(check_local_centres, unit=unit))
         starts = len(server.model[CENTRES])
@@ -204,14 +207,16 @@ class FeatureClustering(Method):
 
     def space_width(self, server: Server) -> int:
         """Dimensions of the space, k."""
-        for name in (SPECTRAL, PROJECTION):
-            if name in server.model:
-                return server.model[name].shape[1]
+        if SPECTRAL in server.model:
+            sets, _, clusters = server.model[SPECTRAL].shape
+            return sets * clusters
+        if PROJECTION in server.model:
+            return server.model[PROJECTION].shape[1]
         return self.source.width
 
     @property
     def landmark_count(self) -> int:
-        """Landmarks that are sought."""
+        """Landmarks that are sought in each set."""
         return landmark_count(self.settings.landmarks, self.context.clusters)
 
     def client_update(self, message: Message, client: Client) -> Update:
@@ -250,10 +255,10 @@ class FeatureClustering(Method):
     def work(self, message: Message, client: Client, z: ClientVectors) -> Tensors:
         """Return what a client sends of its vectors z (n, k) in the space."""
         if message.facts["step"] == "start":
-            return self.local_centres(z, client, self.context.clusters, LOCAL_STARTS)
+            return self.local_centres(z, client, self.context.clusters, starts=LOCAL_STARTS)
         if message.facts["step"] == "place":
             count = min(self.landmark_count, len(z) // SAMPLES_PER_CENTRE) if len(z) >= PLACING_SAMPLES else 0
-            return self.local_centres(z, client, count, 1)
+            return self.local_centres(z, client, count, sets=set_count(self.landmark_count))
         if message.facts["step"] in ("settle", "tie"):
             return self.of_landmarks(message, z)
         centres = message.tensors[CENTRES].to(self.context.device)
@@ -281,22 +286,36 @@ class FeatureClustering(Method):
         min_points = self.settings.min_points
         if message.facts["step"] == "tie":
             return {"products": affinity_sums(z.blocks(), landmarks, min_points=min_points)}
-        sums = cluster_sums(z.blocks(), landmarks[None], min_points=min_points)
+        sums = cluster_sums(z.blocks(), landmarks, min_points=min_points)
         return {"sums": sums.sums, "counts": sums.counts}
 
-    def local_centres(self, z: ClientVectors, client: Client, count: int, starts: int) -> Tensors:
-        """Return a client's own K-means: `centres` (at most `count`, k), and the samples behind each, `counts`."""
+    def local_centres(self, z: ClientVectors, client: Client, count: int, *, sets: int = 1, starts: int = 1) -> Tensors:
+        """Return what a client's own K-means finds, in several sets.
+
+        Args:
+            z: its vectors.
+            client: that holds them.
+            count: of centres in each set, at most; 0: the client sends none.
+            sets: K-means is run so often, each time from other starts.
+            starts: of each K-means, of which the best counts.
+
+        Returns:
+            `centres` (sets, l, k), and the samples behind each, `counts`: 0 for those of too few.
+        """
         order = torch.randperm(len(z), generator=client.streams.torch("local samples"))[:RACE_SAMPLES]
         drawn = z.at(order.to(z.device)).cpu().numpy()
         # Of more centres, most would have fewer samples behind them than `min_points`.
         count = min(count, len(drawn) // self.settings.min_points)
         if count == 0:
-            return {"centres": torch.from_numpy(drawn).double()[:0], "counts": torch.zeros(0, dtype=torch.float64)}
-        found = kmeans(drawn, count, client.streams.numpy("kmeans"), starts=starts)
-        sizes = torch.bincount(torch.from_numpy(found.cluster), minlength=len(found.centres)).double()
-        large = sizes >= self.settings.min_points
-        centres = torch.from_numpy(found.centres).double()[large]
-        return {"centres": centres, "counts": sizes[large] * (len(z) / len(drawn))}
+            none = torch.zeros(sets, 0, drawn.shape[1], dtype=torch.float64)
+            return {"centres": none, "counts": none[:, :, 0]}
+        rng = client.streams.numpy("kmeans")
+        found = [kmeans(drawn, count, rng, starts=starts) for _ in range(sets)]
+        centres = torch.stack([torch.from_numpy(each.centres).double() for each in found])
+        sizes = torch.stack([torch.from_numpy(np.bincount(each.cluster, minlength=count)).double() for each in found])
+        few = sizes < self.settings.min_points
+        counts = sizes.masked_fill(few, 0) * (len(z) / len(drawn))
+        return {"centres": centres.masked_fill(few[:, :, None], 0), "counts": counts}
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Return the space, the landmarks, what ties them, the starts, or the moved centres."""
@@ -324,21 +343,23 @@ class FeatureClustering(Method):
             return self.with_products(server, summed(answers))
         if step == "settle":
             sums = summed(answers)
-            moved = moved_centres(server.model[LANDMARKS][None], sums["sums"], sums["counts"])[0]
+            moved = moved_centres(server.model[LANDMARKS], sums["sums"], sums["counts"])
             facts = {**server.facts, "settled": int(server.facts.get("settled", 0)) + 1}
             return server.next({**server.model, LANDMARKS: moved}, facts=facts)
         if step == "tie":
-            projection = spectral_projection(summed(answers)["products"], self.context.clusters)
-            return server.next({**server.model, SPECTRAL: projection})
+            products = summed(answers)["products"]
+            projections = [spectral_projection(each, self.context.clusters) for each in products]
+            return server.next({**server.model, SPECTRAL: torch.stack(projections)})
         if step in ("place", "start"):
             found = [(each["centres"], each["counts"]) for each in answers]  # a few vectors each
-            local, counts = (torch.cat(parts) for parts in zip(*found, strict=True))
+            local, counts = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
         if step == "place":
             return server.next({**server.model, LANDMARKS: self.landmarks(local, counts)})
         if step == "start":
             rng = Streams(self.context.seed).numpy("kmeans server")
-            starts = min(STARTS, max(1, MAX_RACE_VALUES // (self.context.clusters * local.shape[1])))
-            centres = starting_centres(local, counts, self.context.clusters, starts, rng)
+            starts = min(STARTS, max(1, MAX_RACE_VALUES // (self.context.clusters * local.shape[2])))
+            sent = counts[0] > 0
+            centres = starting_centres(local[0, sent], counts[0, sent], self.context.clusters, starts, rng)
             return server.next({**server.model, CENTRES: centres})
         return self.moved(server, summed(answers))
 
@@ -361,18 +382,26 @@ class FeatureClustering(Method):
         return server.next({**space, PROJECTION: projection}, state={})
 
     def landmarks(self, local: Tensor, counts: Tensor) -> Tensor:
-        """Return the landmarks (m, k) among the clients' local centres (l, k).
+        """Return sets of landmarks (s, m, k) among the clients' local centres.
+
+        Args:
+            local: (s, l, k).
+            counts: of samples behind them, (s, l).
 
         Raises:
             MethodError: fewer local centres than clusters.
         """
         clusters = self.context.clusters
-        if len(local) < clusters:
+        fewest = int((counts > 0).sum(1).min())
+        if fewest < clusters:
             raise MethodError(
-                f"the clients sent {len(local)} local centres, too few landmarks for {clusters} clusters: set "
+                f"the clients sent {fewest} local centres, too few landmarks for {clusters} clusters: set "
                 "method.landmarks to 0, or model.clusters lower"
             )
-        return landmarks_among(local, counts, self.landmark_count, Streams(self.context.seed).numpy("landmarks"))
+        count = min(fewest, self.landmark_count)
+        rng = Streams(self.context.seed).numpy("landmarks")
+        pairs = zip(local, counts, strict=True)
+        return torch.stack([landmarks_among(own[sent > 0], sent[sent > 0], count, rng) for own, sent in pairs])
 
     def moved(self, server: Server, sums: Tensors) -> Server:
         """Return the state after one iteration of K-means."""

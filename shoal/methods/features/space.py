@@ -28,7 +28,8 @@ SCALE = "space.scale"
 """Among the server's tensors, float64: mean (d,), a scale for each column (d,), and a projection (d, k)."""
 LANDMARKS = "space.landmarks"
 SPECTRAL = "space.spectral"
-"""Among the server's tensors with landmarks, float64: these (m, k), and the projection of affinities to them (m, c)."""
+"""Among the server's tensors with landmarks, float64: s sets of them (s, m, k), and the projections of affinities to
+these, (s, m, c)."""
 NO_SPREAD = 1e-12
 """A column whose variance is below this share of its mean square counts as constant."""
 
@@ -54,8 +55,8 @@ class SpaceSettings:
     )
     landmarks: int = setting(
         0,
-        "spectral clustering by so many landmarks, ten a cluster at least and 1,000 at most: groups of any shape are "
-        "found, which K-means alone cuts (100, say); 0: distances in the space count as they are",
+        "spectral clustering by so many landmarks, twelve a cluster at least and 1,000 at most: groups of any shape "
+        "are found, which K-means alone cuts (120, say); 0: distances in the space count as they are",
         ge=0,
     )
 

@@ -4,9 +4,12 @@ A vector is described by its affinities to its nearest landmarks, which lie wher
 are tied by the vectors that are near both: the sum of the products of affinities is a matrix that adds up over clients.
 Its leading eigenvectors place landmarks that are tied, directly or through others, at one place, whatever the shape
 of the group that they lie in. Each counts by a power of its eigenvalue, as in diffusion maps (Coifman and Lafon 2006):
-the last ones, which may cut a large group as well as find a small one, count less. K-means then works in that space.
+the last ones, which may cut a large group as well as find a small one, count less.
 
-Symbols in shapes: n samples, k dimensions, m landmarks, c clusters.
+Where landmarks happen to lie moves the clusters. So there are several sets of them, each with its own eigenvectors, and
+K-means works in all of these spaces side by side.
+
+Symbols in shapes: n samples, k dimensions, s sets, m landmarks in each, c clusters.
 """
 
 from __future__ import annotations
@@ -24,9 +27,12 @@ from shoal.methods.clustering.k_means import kmeans
 
 NEIGHBOURS = 5
 """A vector has affinities to so many landmarks, the nearest."""
-LANDMARKS_PER_CLUSTER = 10
+LANDMARKS_PER_CLUSTER = 12
 MAX_LANDMARKS = 1_000
-"""Clients send a matrix of landmarks by landmarks: 8 MB at most."""
+SETS = 3
+"""Sets of landmarks; fewer where there are many landmarks."""
+MAX_PRODUCTS = MAX_LANDMARKS**2
+"""Clients send a matrix of landmarks by landmarks for each set: 8 MB at most in all."""
 SAMPLES_PER_CENTRE = 4
 """A client looks for one local centre among so many of its samples."""
 PLACING_SAMPLES = 12
@@ -48,9 +54,18 @@ def landmark_count(wished: int, clusters: int) -> int:
     """Return how many landmarks are sought: enough for each cluster to have some of its own.
 
     >>> landmark_count(100, 4), landmark_count(100, 30), landmark_count(100, 500)
-    (100, 300, 1000)
+    (100, 360, 1000)
     """
     return min(max(wished, LANDMARKS_PER_CLUSTER * clusters), MAX_LANDMARKS)
+
+
+def set_count(landmarks: int) -> int:
+    """Return how many sets of so many landmarks there are.
+
+    >>> set_count(120), set_count(600), set_count(1000)
+    (3, 2, 1)
+    """
+    return min(SETS, max(1, MAX_PRODUCTS // landmarks**2))
 
 
 def landmarks_among(local: Tensor, counts: Tensor, count: int, rng: np.random.Generator) -> Tensor:
@@ -87,29 +102,30 @@ def affinities(z: Tensor, landmarks: Tensor) -> Tensor:
 
 
 def affinity_sums(z: Tensor | Iterable[Tensor], landmarks: Tensor, *, min_points: int) -> Tensor:
-    """Return one client's sums of products of affinities, float64 (m, m).
+    """Return one client's sums of products of affinities, float64 (s, m, m).
 
     Args:
         z: (n, k), or blocks of it, float64.
-        landmarks: (m, k), float64.
+        landmarks: (s, m, k), float64.
         min_points: a landmark that is near to fewer of the client's vectors gets no sums.
     """
-    count = len(landmarks)
-    products = torch.zeros(count, count, dtype=torch.float64)
-    behind = torch.zeros(count, dtype=torch.float64)
+    sets, count, _ = landmarks.shape
+    products = torch.zeros(sets, count, count, dtype=torch.float64)
+    behind = torch.zeros(sets, count, dtype=torch.float64)
     for part in row_blocks(z):
-        each = affinities(part, landmarks)
-        products += (each.mT @ each).cpu()
-        behind += (each > 0).double().sum(0).cpu()
+        for own, own_products, own_behind in zip(landmarks, products, behind, strict=True):
+            each = affinities(part, own)
+            own_products += (each.mT @ each).cpu()
+            own_behind += (each > 0).double().sum(0).cpu()
     few = behind < min_points
-    return products.masked_fill(few[:, None] | few[None], 0)
+    return products.masked_fill(few[:, :, None] | few[:, None], 0)
 
 
 def spectral_projection(products: Tensor, clusters: int) -> Tensor:
     """Return the projection of affinities onto the leading eigenvectors, float64 (m, c).
 
     Args:
-        products: sums of all clients' `affinity_sums`, (m, m).
+        products: sums of all clients' `affinity_sums` for one set, (m, m).
         clusters: c; fewer columns where there are fewer landmarks.
     """
     any_tie = (products.sum(1) > SMALLEST).double()
@@ -138,6 +154,14 @@ def walk_steps(last: float) -> float:
     return math.log(LAST_WEIGHT) / math.log(last)
 
 
-def in_spectral_space(z: Tensor, landmarks: Tensor, projection: Tensor) -> Tensor:
-    """Return vectors z (n, k) by the groups of landmarks that they lie among, of unit length, float64 (n, c)."""
-    return F.normalize(affinities(z, landmarks) @ projection.to(z.device), dim=1)
+def in_spectral_space(z: Tensor, landmarks: Tensor, projections: Tensor) -> Tensor:
+    """Return vectors by the groups of landmarks that they lie among, of unit length, float64 (n, s * c).
+
+    Args:
+        z: (n, k), float64.
+        landmarks: (s, m, k), float64.
+        projections: of each set, (s, m, c).
+    """
+    pairs = zip(landmarks, projections, strict=True)
+    places = [F.normalize(affinities(z, own) @ projection.to(z.device), dim=1) for own, projection in pairs]
+    return torch.cat(places, 1) / math.sqrt(len(places))

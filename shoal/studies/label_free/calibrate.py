@@ -21,7 +21,13 @@ from shoal.methods.auto import LANDMARKS, LAYERS, WHITENING
 from shoal.methods.clustering.cluster_number import ClientSamples
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.clustering.own_neighbours import space_agreement
-from shoal.methods.features.spectral import affinity_sums, in_spectral_space, landmark_count, spectral_projection
+from shoal.methods.features.spectral import (
+    affinity_sums,
+    in_spectral_space,
+    landmark_count,
+    set_count,
+    spectral_projection,
+)
 from shoal.methods.scores.clustering import accuracy
 from shoal.models.efficientnet_lite import FEATURES
 from shoal.models.encoders import SmallConv
@@ -218,10 +224,12 @@ def table_record(make: Any) -> dict[str, Any]:
 def by_landmarks(x: np.ndarray, clusters: int, rng: np.random.Generator) -> np.ndarray:
     """Return the clusters of K-means by landmarks among pooled samples x (n, d), int (n,)."""
     count = min(landmark_count(LANDMARKS, clusters), len(x) // SAMPLES_PER_LANDMARK)
-    landmarks = torch.from_numpy(kmeans(x, count, rng, starts=1).centres)
+    sets = [torch.from_numpy(kmeans(x, count, rng, starts=1).centres) for _ in range(set_count(count))]
+    landmarks = torch.stack(sets)
     z = torch.from_numpy(x)
-    projection = spectral_projection(affinity_sums(z, landmarks, min_points=1), clusters)
-    return kmeans(in_spectral_space(z, landmarks, projection).numpy(), clusters, rng, starts=STATE_STARTS).cluster
+    ties = affinity_sums(z, landmarks, min_points=1)
+    projections = torch.stack([spectral_projection(each, clusters) for each in ties])
+    return kmeans(in_spectral_space(z, landmarks, projections).numpy(), clusters, rng, starts=STATE_STARTS).cluster
 
 
 def landmark_scores(samples: np.ndarray, space: np.ndarray, y: np.ndarray) -> dict[str, float]:

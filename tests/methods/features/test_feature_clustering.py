@@ -269,7 +269,7 @@ def test_sites_of_three_rows_send_centres_of_two_and_more(tmp_path: Path) -> Non
     method = rows.method("fedkmeans")
     server = rows.run(method, rounds=0)
     sent = method.client_update(method.broadcast(server, 0), rows[0]).message.tensors
-    assert sent["counts"].tolist() == [3.0]
+    assert sent["counts"].tolist() == [[3.0]]
     assert rows.accuracy(method, rows.run(method)) > 0.95
 
 

@@ -16,6 +16,7 @@ from shoal.methods.features.space import LANDMARKS, SPECTRAL
 from shoal.methods.features.spectral import (
     EVEN_TIES,
     NEIGHBOURS,
+    SETS,
     affinities,
     affinity_sums,
     in_spectral_space,
@@ -58,9 +59,10 @@ def test_a_run_measures_places_and_ties_before_it_starts(tmp_path: Path) -> None
         server = rows.run(method, rounds)
         steps.append(method.next_step(server))
     assert steps == ["measure", "place", "settle", "settle", "tie", "start", "move"]
-    assert server.model[LANDMARKS].shape == (50, 2)
-    assert server.model[SPECTRAL].shape == (50, 3)
-    assert method.space_width(server) == 3
+    assert server.model[LANDMARKS].shape == (SETS, 50, 2)
+    assert server.model[SPECTRAL].shape == (SETS, 50, 3)
+    assert method.space_width(server) == SETS * 3
+    assert len({float(each.sum()) for each in server.model[LANDMARKS]}) == SETS
 
 
 def test_small_sites_place_no_landmarks(tmp_path: Path) -> None:
@@ -74,7 +76,7 @@ def test_small_sites_place_no_landmarks(tmp_path: Path) -> None:
     server = rows.run(method, rounds=0)
     assert method.next_step(server) == "place"
     sent = [method.client_update(method.broadcast(server, k), rows[k]).message.tensors for k in range(6)]
-    assert [len(each["centres"]) for each in sent[4:]] == [0, 3]
+    assert [each["centres"].shape for each in sent[4:]] == [(SETS, 0, 2), (SETS, 3, 2)]
     assert rows.accuracy(method, rows.run(method)) > 0.95
 
 
@@ -92,36 +94,38 @@ def test_new_samples_are_assigned_as_those_of_the_clients(tmp_path: Path) -> Non
 
 def test_sums_of_clients_are_those_of_all_vectors() -> None:
     z = torch.randn(200, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    landmarks = z[:20] + 0.1
+    landmarks = torch.stack([z[:20], z[20:40]]) + 0.1
     parts = [affinity_sums(part, landmarks, min_points=1) for part in z.split(70)]
     whole = affinity_sums(z, landmarks, min_points=1)
     assert torch.allclose(sum(parts), whole)
-    assert float(whole.sum()) == pytest.approx(200)
+    assert whole.sum((1, 2)).tolist() == pytest.approx([200, 200])
+    assert torch.equal(affinity_sums(z, landmarks[1:], min_points=1)[0], whole[1])
 
 
 def test_affinities_fall_with_the_distance_to_the_nearest_landmarks() -> None:
     landmarks = torch.tensor([[1.0], [2.0], [3.0], [4.0], [5.0], [100.0]], dtype=torch.float64)
     found = affinities(torch.zeros(1, 1, dtype=torch.float64), landmarks)[0]
-    squares = torch.tensor([1.0, 4.0, 9.0, 16.0, 25.0], dtype=torch.float64)
-    assert torch.allclose(found[:NEIGHBOURS], (-squares / 11).softmax(0))
+    squares = torch.arange(1, NEIGHBOURS + 1, dtype=torch.float64).square()
+    assert torch.allclose(found[:NEIGHBOURS], (-squares / squares.mean()).softmax(0))
     assert found[NEIGHBOURS] == 0
 
 
 def test_a_landmark_near_to_few_vectors_of_a_client_gets_no_sums() -> None:
-    landmarks = torch.arange(12, dtype=torch.float64)[:, None]
+    landmarks = torch.arange(12, dtype=torch.float64)[None, :, None]
     z = torch.tensor([[0.0], [0.1], [11.0]], dtype=torch.float64)
-    products = affinity_sums(z, landmarks, min_points=2)
-    assert (products[:5, :5] > 0).all()
-    assert not products[5:].any()
-    assert not products[:, 5:].any()
+    (products,) = affinity_sums(z, landmarks, min_points=2)
+    assert (products[:NEIGHBOURS, :NEIGHBOURS] > 0).all()
+    assert not products[NEIGHBOURS:].any()
+    assert not products[:, NEIGHBOURS:].any()
 
 
 def test_landmarks_that_are_tied_lie_at_one_place() -> None:
     """Two groups of landmarks without ties between them: each becomes a point, far from the other."""
     z = torch.cat([torch.linspace(0, 1, 50), torch.linspace(9, 10, 50)]).double()[:, None]
-    landmarks = z[::5]
-    projection = spectral_projection(affinity_sums(z, landmarks, min_points=1), 2)
-    places = in_spectral_space(z, landmarks, projection)
+    landmarks = torch.stack([z[::5], z[1::5]])
+    projections = [spectral_projection(each, 2) for each in affinity_sums(z, landmarks, min_points=1)]
+    places = in_spectral_space(z, landmarks, torch.stack(projections))
+    assert torch.allclose(places.norm(dim=1), torch.ones(100, dtype=torch.float64))
     cosines = places @ places.T
     assert torch.allclose(cosines[:50, :50], torch.ones(50, 50, dtype=torch.float64), atol=1e-3)
     assert (cosines[:50, 50:].abs() < 0.1).all()
@@ -129,9 +133,9 @@ def test_landmarks_that_are_tied_lie_at_one_place() -> None:
 
 def test_the_last_eigenvector_counts_least() -> None:
     """Against the same projection in which all count alike: a fifth of the first, and powers of eigenvalues between."""
-    ties = affinity_sums(
+    (ties,) = affinity_sums(
         torch.randn(300, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
-        torch.randn(30, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)),
+        torch.randn(1, 30, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)),
         min_points=1,
     )
     ties += EVEN_TIES * ties.sum() / 30**2  # so that no row is 0, and what is added again changes little
@@ -180,9 +184,9 @@ def test_too_few_local_centres_are_refused(tmp_path: Path) -> None:
     [([[1.0, 2.0], [0.0, 1.0]], "not symmetric"), ([[9.0, 0.0], [0.0, 9.0]], "expected at most 4, one a sample")],
 )
 def test_products_that_no_samples_give_are_refused(products: list[list[float]], words: str) -> None:
-    message = Message({"products": torch.tensor(products, dtype=torch.float64)})
-    assert words in str(check_affinities(message, samples=4))
-    assert check_affinities(Message({"products": torch.eye(2, dtype=torch.float64)}), samples=4) is None
+    sets = torch.stack([torch.eye(2), torch.tensor(products)]).double()
+    assert words in str(check_affinities(Message({"products": sets}), samples=4))
+    assert check_affinities(Message({"products": sets[:1]}), samples=4) is None
 
 
 def test_a_lonely_landmark_takes_no_cluster_of_its_own() -> None:
