@@ -80,6 +80,18 @@ def test_small_sites_place_no_landmarks(tmp_path: Path) -> None:
     assert rows.accuracy(method, rows.run(method)) > 0.95
 
 
+def test_a_group_of_one_sample_becomes_no_landmark(tmp_path: Path) -> None:
+    """A client sends zeros for it, with the count 0."""
+    x, y = rings(0)
+    rows = Rows(tmp_path, x[:80] + 100, y[:80], np.arange(80) % 2)
+    method = rows.method("fedkmeans", landmarks=100)
+    sent = method.client_update(method.broadcast(rows.run(method, 0), 0), rows[0]).message.tensors
+    none = sent["counts"] == 0
+    assert none.any()
+    assert torch.equal(none, (sent["centres"] == 0).all(2))
+    assert float(rows.run(method, 1).model[LANDMARKS].min()) > 50
+
+
 def test_new_samples_are_assigned_as_those_of_the_clients(tmp_path: Path) -> None:
     x, y = rings(1)
     rows = Rows(tmp_path, x, y, np.arange(900) // 3 % 4)
