@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def test_the_study_names_every_set_with_its_number_of_classes() -> None:
     assert list(study.rows) == list(SETS)
     for key, row in study.rows.items():
         assert row.settings == {"data": {"name": set_name(key)}, "model": {"clusters": SETS[key].classes}}
-    assert len(study.claims) == 3 * 3 * len(SETS)
+    assert len(study.claims) == 4 * 3 * len(SETS)
     assert "method" not in study.settings
 
 
@@ -185,6 +186,9 @@ def test_one_set_runs_resumes_and_makes_the_table(
     assert found["best_null"] == max(found[name] for name in (RAW, STANDARDISED, RANDOM))
     assert found["best_null_mean"] == max(found[name] for name in (RAW + MEAN, STANDARDISED + MEAN, RANDOM))
     assert found["chance"] == found[RANDOM]
+    (run,) = (path for path in places.runs().iterdir() if not path.name.startswith("."))
+    shown = json.loads((run / "clusters.json").read_text())["comparison"]
+    assert found["own_null"] == max(shown["chance_acc"], *shown["baseline_acc"].values())
     (words,) = result.words
     said = words.words["verdict"] in ("doubtful", "chance")
     assert found["told"] == float(said or found["acc"] >= 1.5 * found["chance"])
@@ -198,6 +202,9 @@ def test_one_set_runs_resumes_and_makes_the_table(
     on_average = found["acc"] >= found["best_null_mean"] - 0.02
     wanted = "ACC is at or above the mean of every null baseline over 15 other random states, less 0.02"
     assert verdicts[f"Mixed scales, own: {wanted}"] == ("reproduced" if on_average else "opposite")
+    by_itself = found["acc"] >= found["own_null"] - 0.02
+    shows = "ACC is at or above every null baseline that the run itself shows, less 0.02"
+    assert verdicts[f"Mixed scales, own: {shows}"] == ("reproduced" if by_itself else "opposite")
     assert run_tiny().runs == result.runs, "a finished run is used again"
     assert len(list(places.runs().iterdir())) - len(list(places.runs().glob(".*"))) == 1
     study = load_study("unseen")
@@ -212,7 +219,7 @@ def test_one_set_runs_resumes_and_makes_the_table(
     assert f"1.5 times chance: **{int(found['told'])} of 30 runs**" in page
     assert f"{wanted}: **{int(on_average)} of 30 runs**" in page
     scores = f"{found['acc']:.3f} | {found['nmi']:.3f}"
-    marks = ["yes" if each else "**no**" for each in (reached, on_average)]
+    marks = ["yes" if each else "**no**" for each in (reached, on_average, by_itself)]
     assert f"| Mixed scales, own | {scores} | {' | '.join(marks)} | {words.words['verdict']} |" in page
     draws = [f"{found[n]:.3f} ({found[n + MEAN]:.3f} ± {found[n + STD]:.3f})" for n in K_MEANS[:2]]
     assert f"| Mixed scales | {found[RANDOM]:.3f} | {' | '.join(draws)} |" in page
@@ -234,10 +241,10 @@ def test_a_warning_excuses_a_run_at_chance(
 
 def test_a_run_at_chance_that_is_not_told_is_marked() -> None:
     own = {"acc": 0.2, "nmi": 0.1, "seconds": 3.4}
-    assert page_cells(own, {"verdict": "good"}, [False, True, False]) == [
-        *("0.200", "0.100", "**no**", "yes", "good, **not told**", "3")
+    assert page_cells(own, {"verdict": "good"}, [False, True, True, False]) == [
+        *("0.200", "0.100", "**no**", "yes", "yes", "good, **not told**", "3")
     ]
-    assert page_cells(own, {"verdict": "chance"}, [True, True, True])[-2] == "chance"
+    assert page_cells(own, {"verdict": "chance"}, [True, True, True, True])[-2] == "chance"
 
 
 def test_reasons_that_differ_in_numbers_are_one_line() -> None:

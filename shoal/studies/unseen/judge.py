@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,9 @@ def run_facts(run: RunFolder, folder: Path) -> dict[str, float]:
     """Return the numbers of a run that its own metrics do not have.
 
     `best_null` is the highest null baseline, with a single draw of K-means; `best_null_mean` and `best_null_std` are of
-    the baseline with the highest mean over repeats. `chance` is the ACC of random labels, and `told` is 1 where the
-    ACC is at least `CHANCE_FACTOR` times chance or the run's verdict warns the user, else 0.
+    the baseline with the highest mean over repeats, and `own_null` is the highest that the run shows. `chance` is the
+    ACC of random labels, and `told` is 1 where the ACC is at least `CHANCE_FACTOR` times chance or the run's verdict
+    warns the user, else 0.
 
     Args:
         run: a finished one.
@@ -68,6 +69,7 @@ def run_facts(run: RunFolder, folder: Path) -> dict[str, float]:
         "best_null": best_null(nulls),
         "best_null_mean": mean,
         "best_null_std": deviation,
+        **own_null(facts_of(run)),
         "chance": nulls[RANDOM],
         "warned": float(warned),
         "told": float(clear or warned),
@@ -114,11 +116,29 @@ def words_on(group: Group, run: RunFolder, seed: int) -> RunWords:
 
 def verdict_of(run: RunFolder) -> tuple[str, str]:
     """Return a run's verdict on its own clusters and the reason; `none` where the run has no verdict."""
+    return word_and_reason(facts_of(run).get("verdict"))
+
+
+def facts_of(run: RunFolder) -> Mapping[str, Any]:
+    """Return what a run says of its own clusters; nothing where it says nothing."""
     try:
-        facts = read_sealed(run.path / FACTS)
+        return read_sealed(run.path / FACTS)
     except ShoalError:
-        return NO_VERDICT, ""
-    return word_and_reason(facts.get("verdict"))
+        return {}
+
+
+def own_null(facts: Mapping[str, Any]) -> dict[str, float]:
+    """Return `own_null`, the highest ACC of the null baselines in clusters.json; nothing where it has none.
+
+    >>> own_null({"comparison": {"chance_acc": 0.2, "baseline_acc": {"pixels": 0.4, "frozen": 0.7}}})
+    {'own_null': 0.7}
+    >>> own_null({})
+    {}
+    """
+    comparison = facts.get("comparison")
+    if not comparison:
+        return {}
+    return {"own_null": max(comparison["chance_acc"], *comparison["baseline_acc"].values())}
 
 
 def word_and_reason(verdict: Any) -> tuple[str, str]:

@@ -25,8 +25,8 @@ def runs_table(study: Study, scale: str, one: Kept) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-HEAD = ["set, sites", "ACC", "NMI", "nulls reached", "means reached", "verdict", "s"]
-SIDES = "lrrlllr"
+HEAD = ["set, sites", "ACC", "NMI", "nulls reached", "means reached", "own nulls reached", "verdict", "s"]
+SIDES = "lrrllllr"
 
 
 def counts(study: Study, scale: str, one: Kept) -> str:
@@ -76,13 +76,14 @@ def cells(own: dict[str, float], about: dict[str, str], marks: Sequence[bool]) -
     Args:
         own: its numbers by metric.
         about: its words.
-        marks: whether it meets each of the three rules.
+        marks: whether it meets each of the four rules.
     """
     scores = [share(own.get(name)) for name in ("acc", "nmi")]
     verdict = about.get("verdict", "none")
-    if not marks[2]:
+    *reached, told = marks
+    if not told:
         verdict += ", **not told**"
-    return [*scores, *map(yes_or_no, marks[:2]), verdict, f"{own['seconds']:.0f}"]
+    return [*scores, *map(yes_or_no, reached), verdict, f"{own['seconds']:.0f}"]
 
 
 def baselines(study: Study, one: Kept) -> str:
