@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,9 +45,14 @@ ENCODED_ROWS = 64
 
 
 def known_method(settings: Settings) -> MethodChoice | None:
-    """Return the choice that was made for these settings before, with the encoders that are installed now, or None."""
+    """Return the choice that was made for these settings before, or None where today's would be another one.
+
+    It is, where other encoders are installed now, or the rules have changed since.
+    """
     found = known_choice(MethodChoice, settings)
-    return found if found is not None and found.facts.installed == is_installed(ENCODER) else None
+    if found is None or found.facts.installed != is_installed(ENCODER):
+        return None
+    return found if (found.reason, found.settings) == decided(found.facts) else None
 
 
 def choose_method(settings: Settings, prepared: Prepared, table: Partition) -> MethodChoice:
@@ -60,20 +66,17 @@ def choose_method(settings: Settings, prepared: Prepared, table: Partition) -> M
     if earlier is not None and earlier.partition_digest == table.digest:
         return earlier
     facts = facts_of(settings, prepared, table)
-    rule = rule_for(facts)
-    chosen = dict(rule.settings)
+    reason, chosen = decided(facts)
     method = METHODS[chosen["method"]["name"]]
     unused = ""
-    if method.trains:
-        chosen["local"] = budget(facts.samples)
-    elif local := sorted(drop_unset(settings.to_json()["local"])):
+    if not method.trains and (local := sorted(drop_unset(settings.to_json()["local"]))):
         unused = (
             f"{', '.join(f'local.{key}' for key in local)} without effect: method auto chose {method.name}, which "
             "trains nothing; set method.name to a method that trains"
         )
     choice = MethodChoice(
         method=method.name,
-        reason=sentence(rule, facts),
+        reason=reason,
         settings=chosen,
         facts=facts,
         unused=unused,
@@ -83,6 +86,15 @@ def choose_method(settings: Settings, prepared: Prepared, table: Partition) -> M
     )
     write_choice(settings, choice)
     return choice
+
+
+def decided(facts: Facts) -> tuple[str, dict[str, Any]]:
+    """Return the reason and the settings that the rules give for a data set."""
+    rule = rule_for(facts)
+    chosen = dict(rule.settings)
+    if METHODS[chosen["method"]["name"]].trains:
+        chosen["local"] = budget(facts.samples)
+    return sentence(rule, facts), chosen
 
 
 def facts_of(settings: Settings, prepared: Prepared, table: Partition) -> Facts:

@@ -23,7 +23,7 @@ from shoal.lifecycle.kept_choices import choice_file
 from shoal.lifecycle.preflight import check_method
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_known_choices, with_scheme
 from shoal.lifecycle.starting import find_like, new_run
-from shoal.methods.auto import rule_for
+from shoal.methods.auto import Rule, rule_for
 from shoal.methods.contract.context import MethodError
 from shoal.models.frozen import is_installed
 from shoal.review.results.result import run_result
@@ -88,6 +88,19 @@ def test_the_same_settings_choose_once(home: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(choosing_method, "is_installed", lambda _: not is_installed("efficientnet-lite0"))
     with pytest.raises(BaseException, match="chosen before"):
         new_run(settings)  # an encoder that was installed since may change the choice
+
+
+def test_other_rules_than_those_of_the_choice_choose_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an update of Shoal: what was chosen by yesterday's rules is not today's default."""
+    settings = unnamed()
+    before = new_run(settings)
+    rule = Rule(lambda facts: True, "yesterday's rule", {"method": {"name": "fedgmm"}})
+    with monkeypatch.context() as patched:
+        patched.setattr(choosing_method, "rule_for", lambda facts: rule)
+        after = new_run(settings)
+        assert after.settings().method.name == "fedgmm"
+        assert after.events()[0].message == "yesterday's rule"
+    assert new_run(settings).settings().digest() == before.settings().digest()
 
 
 def test_images_are_compared_in_both_spaces(home: Path) -> None:
