@@ -75,6 +75,13 @@ def test_a_number_at_the_edge_or_unstable_is_not_to_be_trusted(
     assert (said or "") in (choice.doubt or "")
 
 
+def test_where_the_silhouette_wants_more_than_the_smallest_number_it_is_named() -> None:
+    curve = tuple(Tried(k, 0.9, 0.3 if k == 5 else 0.2, 0.0, 0.0) for k in range(2, 7))
+    choice = Choice(2, "", 2, 6, 5, 0, "samples", None, 100, 0, 0, curve, "", "", "")
+    assert choice.doubt is not None
+    assert choice.doubt.endswith("the silhouette is largest at 5: try model.clusters=5, too")
+
+
 def test_a_number_at_the_edge_makes_the_verdict_doubtful(home: Path, small: Make) -> None:
     worker = Worker()
     run = straight(on_points(small, choose={"max_clusters": 3}), worker.handle)

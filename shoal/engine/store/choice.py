@@ -55,6 +55,12 @@ class Choice:
             )
         if self.clusters == self.max_clusters:
             return f"{self.clusters} is the largest that was tried: set choose.max_clusters higher"
+        loudest = max(self.curve, key=lambda each: each.silhouette, default=None)
+        if self.clusters == self.min_clusters and loudest is not None and loudest.clusters > self.clusters:
+            return (
+                f"{self.clusters} is the smallest that was tried, and the silhouette is largest at {loudest.clusters}: "
+                f"try model.clusters={loudest.clusters}, too"
+            )
         if self.clusters == self.min_clusters and self.min_clusters > 2:
             return f"{self.clusters} is the smallest that was tried: set choose.min_clusters lower"
         if self.clusters == self.min_clusters:

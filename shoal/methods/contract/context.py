@@ -155,7 +155,7 @@ class Context:
         if self.known_clusters is None:
             raise MethodError(
                 f"data set {self.spec.name!r} has no labels to count clusters by: set "
-                "model.clusters to the number of clusters to find"
+                "model.clusters to the number of clusters to find, or to auto"
             )
         return self.known_clusters
 

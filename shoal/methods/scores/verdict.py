@@ -150,7 +150,7 @@ def _by_neighbours(comparison: Comparison) -> Verdict:
     if own < best - CHANCE_GAP:
         return Verdict("chance", f"{about}, {beside}: the clusters are probably hardly better than random ones.")
     if own < best - DOUBTFUL_GAP:
-        return Verdict("doubtful", f"{about}, {beside}: K-means alone probably finds better clusters.")
+        return Verdict("doubtful", f"{about}, {beside}: K-means alone may find better clusters.")
     if own < GOOD_NEIGHBOURS:
         return Verdict("doubtful", f"{about}, and below {GOOD_NEIGHBOURS} clusters are often not those you want.")
     return Verdict("good", f"{about} ({GOOD_NEIGHBOURS} or more is good), {beside}.")

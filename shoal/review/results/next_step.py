@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from shoal.data.remedy import EMBEDDED
@@ -62,7 +63,7 @@ def next_step(run: RunFolder, result: RunResult) -> NextStep:
         return NextStep("Compare it with another run.", f"shoal compare {run.name} OTHER-RUN --html both.html")
     if result.verdict.word == "good":
         return after_good(run, settings)
-    return after_doubt(settings, facts)
+    return after_doubt(run, settings, facts)
 
 
 def after_night(run: RunFolder, decision: Mapping[str, Any]) -> NextStep:
@@ -107,29 +108,46 @@ def source_word(run: RunFolder) -> str:
     return "FOLDER"
 
 
-def after_doubt(settings: Settings, facts: ClusterFacts | None) -> NextStep:
+def after_doubt(run: RunFolder, settings: Settings, facts: ClusterFacts | None) -> NextStep:
     """Return what may help where the verdict is doubtful or chance."""
-    lead = None
-    if facts is not None and facts.comparison is not None:
-        lead = leading_baseline(facts.comparison)
-    if lead is not None:
-        return after_baseline(settings, lead)
+    comparison = None if facts is None else facts.comparison
+    lead = None if comparison is None else leading_baseline(comparison)
+    if comparison is not None and lead is not None:
+        if comparison.acc is None and comparison.probe is None:
+            return after_neighbours(settings, lead)
+        return after_baseline(run, settings, lead)
     if facts is not None and facts.sites is not None and facts.sites.closed_sites and has_sites_to_centre(settings):
         return NextStep(
             "Subtract the mean of each site, and see whether the clusters stay.",
-            command_of(settings, ["method.centre_sites=true"]),
+            same_but(run, "method.centre_sites=true"),
         )
     return NextStep(
         "Look at the samples of each cluster below. Another number of clusters may suit the data better: auto tries "
         "several, without labels.",
-        command_of(settings, ["model.clusters=auto"]),
+        same_but(run, "model.clusters=auto"),
     )
 
 
-def after_baseline(settings: Settings, lead: str) -> NextStep:
+def after_neighbours(settings: Settings, lead: str) -> NextStep:
+    """Return what may help where, without labels, neighbours speak for K-means on some space.
+
+    They are no proof: groups of one colour or one place are near each other, whatever else is in the images.
+    """
+    simpler = simple_settings(lead)
+    words = f"By neighbours K-means on {in_words(lead)} may do better than this run: only the samples can tell."
+    if simpler is None:
+        return NextStep(f"{words} Another method may suit the data.", f"shoal advise {settings.data.name}")
+    return NextStep(
+        f"{words} Run it over the clients, and look at the samples of its clusters beside these.",
+        simple_command(settings, simpler),
+    )
+
+
+def after_baseline(run: RunFolder, settings: Settings, lead: str) -> NextStep:
     """Return what may help where K-means on some space does better than the run.
 
     Args:
+        run: its folder.
         settings: of the run.
         lead: the space.
     """
@@ -140,12 +158,12 @@ def after_baseline(settings: Settings, lead: str) -> NextStep:
     longer = f"rounds={MORE_ROUNDS * settings.rounds}"
     if simpler is None:
         if trains:
-            return NextStep(f"{better}, so training has not helped yet. Train longer.", command_of(settings, [longer]))
+            return NextStep(f"{better}, so training has not helped yet. Train longer.", same_but(run, longer))
         return NextStep(f"{better}. Another method may suit the data.", f"shoal advise {settings.data.name}")
     words = f"{better}, and is quick. Use it over the clients."
     if trains:
         words += f" Or train longer: this run had {counted(settings.rounds, 'round')}; try {longer}."
-    return NextStep(words, command_of(settings, [f"method.name={SIMPLE_METHOD}", *simpler], own=False))
+    return NextStep(words, simple_command(settings, simpler))
 
 
 def has_sites_to_centre(settings: Settings) -> bool:
@@ -184,19 +202,25 @@ def simple_settings(space: str) -> list[str] | None:
     return [f"model.encoder={space}", *centred]
 
 
-def command_of(settings: Settings, changes: list[str], *, own: bool = True) -> str:
-    """Return the command of a run on the same data.
+def same_but(run: RunFolder, change: str) -> str:
+    """Return the command of a run with the settings of another one, but for one `key=value`."""
+    file = run.path / "settings.yaml"
+    if file.is_relative_to(Path.cwd()):
+        file = file.relative_to(Path.cwd())
+    return f"shoal run {shlex.quote(str(file))} --set {shlex.quote(change)}"
+
+
+def simple_command(settings: Settings, changes: list[str]) -> str:
+    """Return the command of a run of `SIMPLE_METHOD` on the data of another run.
 
     Args:
-        settings: of this run.
-        changes: settings of the other run, `key=value`.
-        own: whether it keeps this run's method.
+        settings: of that run.
+        changes: settings of the method and the model, `key=value`.
     """
     values = [f"data.name={settings.data.name}"]
     if settings.data.limit is not None:
         values.append(f"data.limit={settings.data.limit}")
-    if own:
-        values.append(f"method.name={settings.method.name}")
-    if settings.model.clusters and not any(change.startswith("model.clusters=") for change in changes):
+    if settings.model.clusters:
         values.append(f"model.clusters={settings.model.clusters}")
-    return "shoal run " + " ".join(f"--set {shlex.quote(value)}" for value in (*values, *changes))
+    values += [f"method.name={SIMPLE_METHOD}", *changes]
+    return "shoal run " + " ".join(f"--set {shlex.quote(value)}" for value in values)

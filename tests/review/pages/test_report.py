@@ -38,6 +38,7 @@ from shoal.review.pages.embedding_figure import DOT_SHARE, draw_embedding, plane
 from shoal.review.pages.figures import draw_figures, draw_spread
 from shoal.review.pages.provenance import changed_rows, repeat_command
 from shoal.review.pages.report import write_report
+from shoal.review.results import next_step as next_steps
 from shoal.review.results.clusters import FEATURES, TABLE, cluster_facts, keep_clusters
 from shoal.review.results.cross_tables import (
     MAX_CROSSED,
@@ -127,6 +128,32 @@ def test_it_says_what_to_do_next_before_anything_else(digits_run: RunFolder) -> 
     assert unfinished.command == f"shoal run --resume {digits_run.name}"
     good = next_step(digits_run, replace(result, verdict=Verdict("good", "")))
     assert good.command == f"shoal predict {digits_run.name} FOLDER --out found.csv"
+
+
+def test_without_labels_neighbours_are_a_hint_and_no_proof(
+    digits_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = cluster_facts(digits_run)
+    seen = replace(facts.comparison, acc=None, probe=None, neighbours=0.5, baseline_neighbours={"pixels": 0.9})
+    monkeypatch.setattr(next_steps, "cluster_facts", lambda run: replace(facts, comparison=seen))
+    found = next_step(digits_run, replace(run_result(digits_run), verdict=Verdict("doubtful", "")))
+    assert found.words.startswith("By neighbours K-means on pixels may do better than this run: only the samples can")
+    assert found.command.endswith("--set method.name=fedkmeans --set model.encoder=pixels")
+
+
+def test_the_same_run_but_for_the_number_of_clusters_is_advised(
+    digits_run: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(next_steps, "cluster_facts", lambda run: None)
+    result = replace(run_result(digits_run), verdict=Verdict("doubtful", ""))
+    monkeypatch.chdir(digits_run.path.parent.parent)
+    words = next_step(digits_run, result).command.split()
+    assert words == ["shoal", "run", f"runs/{digits_run.name}/settings.yaml", "--set", "model.clusters=auto"]
+    own = digits_run.settings().to_json()
+    own["model"]["clusters"] = "auto"
+    assert load_settings(Path(words[2]), words[4:]).to_json() == own
+    monkeypatch.chdir(tmp_path)
+    assert next_step(digits_run, result).command.split()[2] == str(digits_run.path / "settings.yaml")
 
 
 def test_tables_have_names_and_units_for_people(digits_run: RunFolder) -> None:
