@@ -152,7 +152,8 @@ def test_the_same_run_but_for_the_number_of_clusters_is_advised(
     own = digits_run.settings().to_json()
     own["model"]["clusters"] = "auto"
     assert load_settings(Path(words[2]), words[4:]).to_json() == own
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
     assert next_step(digits_run, result).command.split()[2] == str(digits_run.path / "settings.yaml")
 
 
