@@ -22,18 +22,24 @@ from shoal.methods.training import two_views
 
 @contextlib.contextmanager
 def timed(parts: list[tuple[Any, str, str]]) -> Iterator[dict[str, float]]:
-    """Count the seconds spent in functions, given as (owner, attribute, name of the part)."""
+    """Count the seconds spent in functions, given as (owner, attribute, name of the part); none counts twice."""
     spent: dict[str, float] = defaultdict(float)
+    of_inner: list[float] = []
+    """For each part that is under way, the seconds of the parts within it."""
     with contextlib.ExitStack() as stack:
         for owner, attribute, name in parts:
             inner = getattr(owner, attribute)
 
             def outer(*args: Any, inner: Any = inner, name: str = name, **kwargs: Any) -> Any:
+                of_inner.append(0.0)
                 began = time.perf_counter()
                 try:
                     return inner(*args, **kwargs)
                 finally:
-                    spent[name] += time.perf_counter() - began
+                    took = time.perf_counter() - began
+                    spent[name] += took - of_inner.pop()
+                    if of_inner:
+                        of_inner[-1] += took
 
             stack.enter_context(mock.patch.object(owner, attribute, outer))
         yield spent
