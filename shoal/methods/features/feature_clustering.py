@@ -16,6 +16,7 @@ Symbols in shapes: n samples, d features, k dimensions of the space, c clusters,
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -208,8 +209,8 @@ class FeatureClustering(Method):
     def space_width(self, server: Server) -> int:
         """Dimensions of the space, k."""
         if SPECTRAL in server.model:
-            sets, _, clusters = server.model[SPECTRAL].shape
-            return sets * clusters
+            *sets, _, clusters = server.model[SPECTRAL].shape
+            return math.prod(sets) * clusters
         if PROJECTION in server.model:
             return server.model[PROJECTION].shape[1]
         return self.source.width
