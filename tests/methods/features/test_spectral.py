@@ -87,6 +87,7 @@ def test_a_group_of_one_sample_becomes_no_landmark(tmp_path: Path) -> None:
     rows = Rows(tmp_path, x[:80] + 100, y[:80], np.arange(80) % 2)
     method = rows.method("fedkmeans", landmarks=100)
     sent = method.client_update(method.broadcast(rows.run(method, 0), 0), rows[0]).message.tensors
+    assert len({float(each.sum()) for each in sent["centres"]}) == SETS, "each set is found from other starts"
     none = sent["counts"] == 0
     assert none.any()
     assert torch.equal(none, (sent["centres"] == 0).all(2))
