@@ -163,7 +163,8 @@ def in_spectral_space(z: Tensor, landmarks: Tensor, projections: Tensor) -> Tens
         projections: of each set, (s, m, c). Models from before there were sets have one, without the dimension s.
     """
     if landmarks.dim() == 2:
-        landmarks, projections = landmarks[None], projections[None]
+        landmarks = landmarks[None]
+        projections = projections[None]
     pairs = zip(landmarks, projections, strict=True)
     places = [F.normalize(affinities(z, own) @ projection.to(z.device), dim=1) for own, projection in pairs]
     return torch.cat(places, 1) / math.sqrt(len(places))

@@ -10,7 +10,7 @@ from typing import Any
 
 from shoal.data.remedy import EMBEDDED
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.run_folder import SETTINGS, RunFolder
 from shoal.engine.store.status import FINISHED
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.baselines import CENTRED, Comparison
@@ -204,7 +204,7 @@ def simple_settings(space: str) -> list[str] | None:
 
 def same_but(run: RunFolder, change: str) -> str:
     """Return the command of a run with the settings of another one, but for one `key=value`."""
-    file = run.path / "settings.yaml"
+    file = run.path / SETTINGS
     if file.is_relative_to(Path.cwd()):
         file = file.relative_to(Path.cwd())
     return f"shoal run {shlex.quote(str(file))} --set {shlex.quote(change)}"

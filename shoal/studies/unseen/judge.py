@@ -138,7 +138,7 @@ def own_null(facts: Mapping[str, Any]) -> dict[str, float]:
     comparison = facts.get("comparison")
     if not comparison:
         return {}
-    return {"own_null": max(comparison["chance_acc"], *comparison["baseline_acc"].values())}
+    return {"own_null": max([comparison["chance_acc"], *comparison["baseline_acc"].values()])}
 
 
 def word_and_reason(verdict: Any) -> tuple[str, str]:
