@@ -195,8 +195,9 @@ class FeatureClustering(Method):
             shape = server.model[LANDMARKS].shape
             return MessageForm({"sums": total(shape), "counts": count(shape[:2])})
         if step in ("place", "start"):
-            sets, most = (set_count(self.landmark_count), self.landmark_count) if step == "place" else (1, clusters)
-            sizes = range(most + 1)
+            placing = step == "place"
+            sets = set_count(self.landmark_count) if placing else 1
+            sizes = range((self.landmark_count if placing else clusters) + 1)
             forms = {"centres": total((sets, sizes, width)), "counts": count((sets, sizes))}
             unit = self.settings.sphere or SPECTRAL in server.model
             return MessageForm(forms, rule=partial(check_local_centres, unit=unit))
