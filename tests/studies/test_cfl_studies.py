@@ -9,6 +9,7 @@ import pytest
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.studies.cells import cells
+from shoal.studies.cfl import derive
 from shoal.studies.cfl.derive import has_rested
 from shoal.studies.cfl.simulate import noise_bound, noisy_gradients
 from shoal.studies.definition import load_study
@@ -23,6 +24,18 @@ def test_a_positive_gap_is_rarer_than_a_correct_bipartition(tmp_path):
     assert noisy["correct_bipartition"] > 0.9
     drowned = noisy_gradients({**few, "groups": 10, "noise": 10.0}, 0, tmp_path)
     assert drowned["gap_positive"] == 0
+
+
+def test_norms_are_drawn_where_only_some_rounds_are_evaluated(tmp_path, monkeypatch):
+    some = [math.nan, 2.0, math.nan, 1.0]
+    table = pd.DataFrame({"round": [1, 2, 3, 4], "mean_norm/0": some, "max_norm/0": some})
+    group = Mock(column=Mock(key="never_split"), row=Mock(caption="congruent"), runs=[Mock(table=lambda _: table)])
+    drawn = []
+    monkeypatch.setattr(derive, "save", lambda figure, _: drawn.append(figure))
+    monkeypatch.setattr(derive, "each_run", lambda *_: [])
+    derive.norms_over_rounds(Mock(), [group], tmp_path)
+    for line in drawn[0].axes[0].get_lines():
+        assert line.get_xydata().tolist() == [[2, 2.0], [4, 1.0]]
 
 
 @pytest.mark.parametrize("name", ["cfl-gap-points", "cfl-gap-rounds"])

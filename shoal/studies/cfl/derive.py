@@ -90,6 +90,7 @@ def norms_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> li
     panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
     for axes, group in zip(panels, shown, strict=True):
         table = pd.concat([run.table("rounds") for run in group.runs]).groupby("round").mean(numeric_only=True)
+        table = table.dropna(subset=["mean_norm/0"])  # rounds that were not evaluated would leave no line
         axes.plot(table.index, table["mean_norm/0"], label="norm of the mean update")
         axes.plot(table.index, table["max_norm/0"], label="largest client norm")
         label_panel(axes, "communication round", "", title=group.row.caption)
