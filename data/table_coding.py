@@ -148,7 +148,7 @@ def encode(table: pd.DataFrame, coding: TableCoding, path: Path, intake: Intake)
             intake.adapt("missing values as the mean of their column", column, _values(count))
     for row in np.flatnonzero(~kept):
         names = [column for column, missing in lacking.items() if missing[row]]
-        intake.leave_out("row with missing values", f"{path.name}:{row}", first_of(names))
+        intake.leave_out("row with missing values (rows count from 0)", f"{path.name}:{row}", first_of(names))
     if not kept.any():
         raise DataError(f"{path}: every row has a missing value: give --missing mean, or leave columns out")
     x = np.concatenate([parts[column] for column in coding.columns], axis=1)
@@ -185,7 +185,8 @@ def _coded(table: pd.DataFrame, coding: TableCoding, path: Path, intake: Intake)
         problems[MAX_PROBLEMS:] = [f"  and {len(problems) - MAX_PROBLEMS} more columns"]
     wrong = "features must be finite numbers or known texts; drop or mend (rows count from 0):\n" + "\n".join(problems)
     if lacking:
-        said = f"missing values in {first_of(lacking)}: fill them, or add the set with --missing mean or drop-rows"
+        remedy = "fill them, or add the set with --missing mean or drop-rows (rows count from 0)"
+        said = f"missing values in {first_of(lacking)}: {remedy}"
         raise DataError(f"{path}: {said}" + (f"; and {wrong}" if problems else ""))
     if problems:
         raise DataError(f"{path}: {wrong}")

@@ -67,10 +67,14 @@ def news_line(run: dict[str, Any], deployment: str, page: str) -> str:
     """
     who = f"{deployment} ({run['name']})"
     state = run["state_type"]
+    address = f"{page}/runs/flow-run/{run['id']}"
     if state == "RUNNING":
-        return f"{who} has started: {page}/runs/flow-run/{run['id']}"
+        return f"{who} has started: {address}"
     if state not in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED"):
         return ""
     line = f"{who} {state.lower()} after {timedelta(seconds=round(run['total_run_time']))}"
-    reason = " ".join(str(run["state"].get("message") or "").split())[:MAX_REASON]
-    return line if state == "COMPLETED" or not reason else f"{line}: {reason}"
+    if state == "COMPLETED":
+        return line
+    reason = " ".join(str(run["state"].get("message") or "no reason is known").split())[:MAX_REASON]
+    # One that failed at once was never seen to run, so that its address was not told.
+    return f"{line}: {reason} ({address})"

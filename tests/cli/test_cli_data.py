@@ -194,7 +194,7 @@ def test_missing_values_and_texts_follow_the_options(home):
     assert "city=x, city=y, city=z" in output
     output = shoal("add", home / "patients.csv", "--name", "few", "--missing", "drop-rows", "--max-categories", 2)
     assert re.search(r"more than 2 different values \(--max-categories\) +│ +1 │ city", output)
-    assert re.search(r"row with missing values +│ +1 │ patients.csv:1", output)
+    assert re.search(r"row with missing values \(rows count from 0\) +│ +1 │ patients.csv:1", output)
 
 
 def test_a_table_ends_with_what_was_left_out(home, monkeypatch):

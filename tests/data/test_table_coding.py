@@ -92,7 +92,7 @@ def test_rows_with_missing_values_are_left_out_and_named(tmp_path: Path) -> None
     assert prepared.train_y is not None
     assert prepared.train_y.tolist() == [0, 0, 1, 0, 1]
     assert prepared.column("client").tolist() == [0, 0, 1, 0, 1]
-    assert intake.left_out == {"row with missing values": {"t.csv:1": "age"}}
+    assert intake.left_out == {"row with missing values (rows count from 0)": {"t.csv:1": "age"}}
     assert (intake.seen["rows"], intake.taken["rows"]) == (6, 5)
     with pytest.raises(DataError, match="every row of these clients has a missing value: b"):
         add(tmp_path, {**FRAME, "age": [1, None] * 3}, missing="drop-rows", force=True)

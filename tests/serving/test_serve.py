@@ -265,6 +265,7 @@ def test_flow_runs_without_a_process_are_no_longer_running(served: Served, monke
     news.check()
     (line,) = [line for line in told if "gone" in line]
     assert re.fullmatch(r"on-demand \(gone\) crashed after 0:\d\d:\d\d: It ended together with `shoal serve`.+", line)
+    assert line.endswith(f" (http://page/runs/flow-run/{runs['gone']})")
     assert "gone" in ended_now
     assert "here" not in ended_now
     states = {each["name"]: each["state_type"] for each in served.find("flow_runs") if each["id"] in runs.values()}
