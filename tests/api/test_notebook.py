@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+
+from shoal.api.settings_source import settings_of
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebooks" / "first-hour.ipynb"
 
@@ -16,6 +19,19 @@ def test_it_is_kept_without_outputs() -> None:
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     assert all(not cell["outputs"] and cell["execution_count"] is None for cell in cells if cell["cell_type"] == "code")
     assert NOTEBOOK.stat().st_size < 100_000
+
+
+def test_its_settings_are_settings() -> None:
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    nodes = list(ast.walk(ast.parse(code)))
+    named = [
+        node.value for node in nodes if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "settings"
+    ]
+    calls = [node.keywords for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "shoal.run"]
+    found = [ast.literal_eval(node) for node in named]
+    found += [{each.arg: ast.literal_eval(each.value) for each in keywords} for keywords in calls if keywords]
+    assert [settings_of(each, {}).method.name for each in found] == ["fedsimclr_kmeans", "kfed"]
 
 
 @pytest.mark.slow
@@ -35,7 +51,7 @@ def test_every_cell_runs_and_shows_what_its_text_says(tmp_path: Path, monkeypatc
     assert any("<progress value='18'" in page for page in pages), "the bar of the rounds stands at its end"
     assert any("most certain" in page or "data:image/png;base64" in page for page in pages), "a cluster is explained"
     said = "".join(output.get("text", "") for outputs in shown for output in outputs)
-    assert "most stable over halves of the clients' samples" in said
+    assert "the most that halves of the clients' samples agree on" in said
     assert "Warning" not in said
     assert sorted(path.suffix for path in tmp_path.glob("*.png")) == [".png"]
     assert len([path for path in (tmp_path / "runs").iterdir() if not path.name.startswith(".")]) == 2
