@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import queue
+import signal
 import sys
 from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from shoal.engine.store.run_folder import RunFolder
@@ -38,7 +40,11 @@ def complete_side_by_side(runs: Sequence[tuple[str, RunFolder]], processes: int)
             started[-1].start()
         for process in started:
             process.join()
-    finally:  # after an interrupt nobody takes another run; those in hand end, or have had the interrupt too
+    except KeyboardInterrupt:
+        for process in started:
+            process.terminate()  # a terminal interrupts all of them, but `kill` this process alone
+        raise
+    finally:  # after an interrupt nobody takes another run
         while take(waiting, seconds=0.1) is not None:
             pass
         for process in started:
@@ -46,9 +52,18 @@ def complete_side_by_side(runs: Sequence[tuple[str, RunFolder]], processes: int)
 
 
 def complete_waiting(waiting: Any) -> None:
-    """Complete runs from a queue of labels and folders until it is empty."""
+    """Complete runs from a queue of labels and folders until it is empty, or until this process is interrupted."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt_once)
     with contextlib.suppress(KeyboardInterrupt):
         complete_all(waiting)
+
+
+def interrupt_once(_number: int, _frame: FrameType | None) -> None:
+    """Interrupt the run in hand; a second signal does not disturb its end."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def complete_all(waiting: Any) -> None:

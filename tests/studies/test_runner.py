@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from shoal.cli.console import show_study
 from shoal.data.prepared import open_prepared
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
+from shoal.lifecycle.starting import new_run
 from shoal.studies import kept, runner, simulation
 from shoal.studies.cells import cells
 from shoal.studies.definition import StudyError, function, load_study, make_study, study_names
@@ -18,6 +21,7 @@ from shoal.studies.pages import study_parts
 from shoal.studies.result import rule_of, study_folder
 from shoal.studies.runner import run_study
 from shoal.sweeps.sweep import Sweep
+from tests.team import eventually
 
 TOY = {
     "name": "toy",
@@ -321,6 +325,33 @@ def test_runs_side_by_side_are_the_same_runs(home, known, monkeypatch, capfd):
     ended = [row.values for row in together.rows if row.row == "FedCC"]
     assert ended == [row.values for row in one_row.rows]
     assert len(ended[0]) == 2
+
+
+SIDE_BY_SIDE = """
+import signal, sys
+from pathlib import Path
+from shoal.engine.store.run_folder import RunFolder
+from shoal.studies.side_by_side import complete_side_by_side
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    complete_side_by_side([(folder, RunFolder(Path(folder))) for folder in sys.argv[1:]], 2)
+"""
+
+
+def test_runs_side_by_side_end_resumable_where_only_the_first_process_is_told(home, small):
+    runs = [new_run(small(rounds=2_000, seed=seed)) for seed in range(2)]
+    script = home / "script.py"
+    script.write_text(SIDE_BY_SIDE)
+    process = subprocess.Popen([sys.executable, script, *(run.path for run in runs)], stderr=subprocess.PIPE)
+    try:
+        eventually(lambda: all(run.status().round for run in runs), "a round of each")
+        process.terminate()
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert [run.status().state for run in runs] == ["interrupted", "interrupted"]
+    assert all(0 < run.status().round < 2_000 for run in runs)
 
 
 def test_rows_that_a_scale_skips_are_refused_by_themselves():
