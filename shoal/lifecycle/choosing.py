@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,13 @@ from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle.kept_choices import known_choice, write_choice
 from shoal.lifecycle.progress import step_bar
-from shoal.methods.clustering.cluster_number import ClientSamples, Search, Traffic, find_cluster_number, project
+from shoal.methods.clustering.client_samples import ClientSamples, Search, Traffic, project
+from shoal.methods.clustering.cluster_number import CollectHalf, choose_number, find_cluster_number
 from shoal.methods.contract.context import Context
 from shoal.methods.features.feature_clustering import FeatureClustering
+from shoal.methods.features.landmark_number import LandmarkHalves
+from shoal.methods.features.sampled_space import method_space
+from shoal.methods.features.spectral import PLACING_SAMPLES
 from shoal.methods.features.vectors import ENCODED_ROWS
 from shoal.methods.registry import METHODS
 from shoal.methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
@@ -40,8 +45,9 @@ from shoal.models.encoders import PIXELS
 
 MAX_SAMPLES = 20_000
 """The largest number of samples that are clustered, about: each client draws its share."""
-MAX_ENCODED = 2_000
-"""The largest number of images that a frozen encoder encodes, about."""
+MAX_FEATURES = 2_000
+MAX_CLIENTS = 50
+"""The largest number of samples that are encoded or clustered by landmarks, about, and of clients that hold them."""
 ENCODER_COMPONENTS = 32
 ENCODER_WHITENING = 0.5
 """Principal components of a frozen encoder's features, in which clusters are sought, and how far they are whitened."""
@@ -64,6 +70,14 @@ def trains_encoder(settings: Settings, prepared: Prepared) -> bool:
     return bool(settings.choose.features == "fedsimclr")
 
 
+def known_number(settings: Settings) -> Choice | None:
+    """Return the choice that was made for these settings before, or None where today's rule would choose another."""
+    found = known_choice(Choice, settings)
+    if found is None:
+        return None
+    return found if (found.clusters, found.rule) == choose_number(found.curve) else None
+
+
 def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, table: Partition, train: Train) -> Choice:
     """Return the number of clusters for settings that leave it open, and how it was chosen.
 
@@ -76,7 +90,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
         MethodError: too few samples for `choose.max_clusters`, or features that are all the same.
         ShoalError: the encoder could not be trained.
     """
-    earlier = known_choice(Choice, settings)
+    earlier = known_number(settings)
     if earlier is not None and earlier.partition_digest == table.digest:
         return earlier
     choose = settings.choose
@@ -86,21 +100,15 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
         run = train(encoder_settings(settings), partition)
     search = Search(choose.min_clusters, choose.max_clusters)
     with one_thread(), step_bar("number of clusters") as watch:
-        components = SAMPLE_COMPONENTS
-        power = 0.0
+        collect: CollectHalf | None = None
+        projected = partial(project, least_points=search.least_points, traffic=traffic)
         if run is not None:
-            features = encoder_features(run, table, settings.seed)
-            components, power = components_of(settings)
-        elif clusters_features(settings, prepared):
-            features = method_features(settings, prepared, table)
-            components = ENCODER_COMPONENTS
-            power = ENCODER_WHITENING
+            samples = projected(encoder_features(run, table, settings.seed), *components_of(settings), unit=True)
+        elif clusters_features(settings):
+            samples, collect = features_to_cluster(settings, prepared, table, traffic)
         else:
-            features = raw_samples(prepared, table, settings.seed)
-        samples = project(
-            features, components, power, unit=run is not None, least_points=search.least_points, traffic=traffic
-        )
-        found = find_cluster_number(samples, search, settings.seed, traffic, watch)
+            samples = projected(raw_samples(prepared, table, settings.seed), SAMPLE_COMPONENTS, 0.0, unit=False)
+        found = find_cluster_number(samples, search, settings.seed, traffic, watch, collect)
     choice = Choice(
         clusters=found.clusters,
         rule=found.rule,
@@ -122,37 +130,62 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
     return choice
 
 
-def clusters_features(settings: Settings, prepared: Prepared) -> bool:
-    """Return whether the method clusters what an encoder that nobody trains makes of images."""
-    kind = METHODS[settings.method.name]
-    fits = issubclass(kind, FeatureClustering) and prepared.manifest.kind == "image"
-    return fits and settings.choose.features == "auto" and settings.model.encoder != PIXELS
+def clusters_features(settings: Settings) -> bool:
+    """Return whether the number is sought where the method itself clusters: it clusters features and trains nothing."""
+    return issubclass(METHODS[settings.method.name], FeatureClustering) and settings.choose.features == "auto"
+
+
+def is_encoded(settings: Settings, prepared: Prepared) -> bool:
+    """Return whether samples are images that a method makes features of."""
+    return prepared.manifest.kind == "image" and settings.model.encoder != PIXELS
 
 
 def name_of_features(settings: Settings, prepared: Prepared, run: RunFolder | None) -> str:
     """Return what was clustered, in a word."""
     if run is not None:
         return FedSimCLR.name
-    if clusters_features(settings, prepared):
+    if clusters_features(settings) and is_encoded(settings, prepared):
         return str(settings.model.encoder)
     return "samples"
 
 
-def method_features(settings: Settings, prepared: Prepared, table: Partition) -> ClientSamples:
-    """Return what the encoder's last layer makes of training samples, of at most about `MAX_ENCODED` in all."""
+def features_to_cluster(
+    settings: Settings, prepared: Prepared, table: Partition, traffic: Traffic
+) -> tuple[ClientSamples, CollectHalf | None]:
+    """Return features in the space in which the method clusters them, and how clusters are sought in a half of them.
+
+    That is by landmarks, where the method has them and most samples are of clients with enough to place some; else by
+    K-means, for images among the features of the encoder's last layer.
+    """
     device = torch.device(device_here(resolve_device(settings.workers)))
-    context = Context(prepared.spec, settings.dataclass("model"), seed=settings.seed, device=device)
+    seed = settings.seed
+    context = Context(prepared.spec, settings.dataclass("model"), seed=seed, device=device)
     method = METHODS[settings.method.name](settings.dataclass("method"), context)
     assert isinstance(method, FeatureClustering)
-    return draw_samples(
-        DeviceData(prepared), table, settings.seed, lambda x: encoded_in_parts(method, x), limit=MAX_ENCODED
-    )
+    draw = partial(draw_samples, DeviceData(prepared), table, seed, partial(encoded_in_parts, method))
+    landmarks = method.settings.landmarks
+    encoded = method.source.encoder is not None
+    features = draw(some_clients(table, seed), MAX_FEATURES) if landmarks or encoded else draw()
+    counts = torch.bincount(features.client, minlength=features.clients)
+    placing = counts[counts >= 2 * PLACING_SAMPLES].sum()
+    if landmarks and 2 * placing > len(features.x):
+        return method_space(method, features, traffic), LandmarkHalves(landmarks)
+    projected = partial(project, unit=False, least_points=method.settings.min_points, traffic=traffic)
+    if encoded:
+        last = features._replace(x=features.x[:, : method.source.first_layers])
+        return projected(last, ENCODER_COMPONENTS, ENCODER_WHITENING), None
+    return projected(method_space(method, features, traffic), SAMPLE_COMPONENTS, 0.0), None
+
+
+def some_clients(table: Partition, seed: int) -> Sequence[int]:
+    """Return at most `MAX_CLIENTS` clients, drawn at random."""
+    order = Streams(seed).numpy("clients for the method").permutation(table.clients)
+    return sorted(int(client) for client in order[:MAX_CLIENTS])
 
 
 def encoded_in_parts(method: FeatureClustering, x: Tensor) -> Tensor:
-    """Return the features of the encoder's last layer, some samples at a time."""
-    width = method.source.first_layers
-    return torch.cat([method.source.of(part)[:, :width].cpu() for part in x.split(ENCODED_ROWS)])
+    """Return what the method clusters, made of samples some at a time."""
+    return torch.cat([method.source.of(part).cpu() for part in x.split(ENCODED_ROWS)])
 
 
 def encoder_settings(settings: Settings) -> Settings:

@@ -5,7 +5,6 @@ What the rules want to know is measured on a draw of samples, client by client, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition
 from shoal.data.prepared import Prepared
 from shoal.data.remedy import EMBEDDED
@@ -23,7 +21,7 @@ from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, drop_unset
 from shoal.engine.store.method_choice import MethodChoice
-from shoal.lifecycle.choosing import draw_samples
+from shoal.lifecycle.choosing import draw_samples, some_clients
 from shoal.lifecycle.kept_choices import known_choice, write_choice
 from shoal.methods.auto import ENCODER, Facts, budget, rule_for, sentence
 from shoal.methods.clustering.own_neighbours import space_agreement
@@ -33,8 +31,7 @@ from shoal.models.encoders import ENCODERS
 from shoal.models.frozen import frozen_encoder, is_installed
 
 MAX_IMAGES = 1_000
-"""Images that are encoded and clustered to compare spaces, of at most `MAX_CLIENTS` clients."""
-MAX_CLIENTS = 50
+"""Images that are encoded and clustered to compare spaces."""
 MAX_ROWS = 20_000
 """Rows from which the spread of columns is measured."""
 MIN_CLUSTERS = 10
@@ -131,12 +128,6 @@ def facts_of(settings: Settings, prepared: Prepared, table: Partition) -> Facts:
             pixels=space_agreement(pixels, clusters, settings.seed),
             features=space_agreement(features, clusters, settings.seed),
         )
-
-
-def some_clients(table: Partition, seed: int) -> Sequence[int]:
-    """Return at most `MAX_CLIENTS` clients, drawn at random."""
-    order = Streams(seed).numpy("clients for the method").permutation(table.clients)
-    return sorted(int(client) for client in order[:MAX_CLIENTS])
 
 
 def small_pixels(x: Tensor) -> Tensor:

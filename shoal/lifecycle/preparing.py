@@ -10,10 +10,9 @@ from shoal.data.prepare import is_built_in, kind_of, store_folder
 from shoal.data.prepared import Prepared, read_manifest
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX, Settings, make_settings
-from shoal.engine.store.choice import Choice
 from shoal.engine.store.represent import has_clients
+from shoal.lifecycle.choosing import known_number
 from shoal.lifecycle.choosing_method import known_method
-from shoal.lifecycle.kept_choices import known_choice
 from shoal.lifecycle.preflight import check_method, check_validation
 from shoal.lifecycle.progress import prepare_with_bar
 from shoal.methods.registry import METHODS
@@ -40,7 +39,7 @@ def with_known_choices(settings: Settings) -> Settings:
     settings = with_encoder(settings)
     if not settings.chooses_clusters:
         return settings
-    choice = known_choice(Choice, settings)
+    choice = known_number(settings)
     if choice is None:
         return settings
     return settings.with_clusters(choice.clusters)

@@ -10,7 +10,7 @@ import torch
 
 from shoal.engine.settings.run_settings import SettingsError, make_settings
 from shoal.methods.auto import LAYERS, PASSES, RULES, Facts, budget, rule_for, sentence
-from shoal.methods.clustering.cluster_number import ClientSamples
+from shoal.methods.clustering.client_samples import ClientSamples
 from shoal.methods.clustering.own_neighbours import own_agreement, space_agreement
 from shoal.methods.registry import METHODS
 

@@ -10,7 +10,7 @@ from shoal.studies.evidence import EvidenceRow, nearest_row, tuning_figures, tun
 from shoal.studies.kept import DOCS
 from shoal.studies.label_free.calibrate import agreement, neighbours_of, scored
 from shoal.studies.label_free.drawn_images import colours, patterns, places
-from shoal.studies.label_free.tables import area, page_with_tables
+from shoal.studies.label_free.tables import PAGES, area, page_with_tables
 
 ROW = {
     "set": "stars", "partition": "iid", "kind": "image", "images": 90, "classes": 3, "method": "fedkmeans",
@@ -18,9 +18,10 @@ ROW = {
 }  # fmt: skip
 
 
-def test_the_page_is_made_from_the_figures() -> None:
-    page = (DOCS / "which_method.md").read_text()
-    assert page_with_tables(page, tuning_figures()) == page
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_are_made_from_the_figures(name: str) -> None:
+    page = DOCS / name
+    assert page_with_tables(page, tuning_figures()) == page.read_text()
 
 
 def test_the_rules_hold_on_nearly_all_sets_that_they_were_chosen_on() -> None:

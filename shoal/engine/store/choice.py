@@ -20,7 +20,8 @@ class Choice:
         min_clusters, max_clusters: smallest and largest number that was tried.
         repeats: number of random divisions of the samples into halves.
         seed: seed of all draws.
-        features: what was clustered: `fedsimclr` (features of an encoder) or `samples`.
+        features: what was clustered: `fedsimclr` (features of an encoder that was trained for it), the name of a frozen
+            encoder, or `samples`.
         features_run: name of the run that trained the encoder; None: no encoder was trained.
         samples: number of samples that were clustered.
         bytes_up, bytes_down: bytes that clients and server would have sent each other for the choice.

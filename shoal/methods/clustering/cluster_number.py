@@ -14,66 +14,29 @@ Symbols in shapes: n samples of all clients, d features, k clusters, s starts si
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.core.streams import Streams
-from shoal.methods.clustering.federated_k_means import (
-    Moments,
-    moments,
-    moved_centres,
-    nearest,
-    starting_centres,
-    whitening,
+from shoal.methods.clustering.client_samples import (
+    ROWS,
+    ClientSamples,
+    Search,
+    Traffic,
+    federated_kmeans,
+    local_starts,
 )
-from shoal.methods.clustering.k_means import kmeans
+from shoal.methods.clustering.federated_k_means import starting_centres
 from shoal.methods.contract.context import MethodError
 
-ROWS = 8192
-"""Samples in one pass when distances are taken."""
-MAX_SHIFT = 1e-9
-"""K-means has converged when no coordinate of a centre of any start has moved by more than this."""
-SAMPLES_PER_CENTRE = 4
-"""A client's own K-means, from which the server starts, has at least this many samples of a half for each centre."""
-
-
-class ClientSamples(NamedTuple):
-    """Samples of all clients: x float64 (n, d); the client of each, int64 (n,), ascending; the number of clients, m."""
-
-    x: Tensor
-    client: Tensor
-    clients: int
-
-    def samples_of(self, client: int) -> Tensor:
-        """Return one client's samples (n_i, d)."""
-        return self.x[self.client == client]
-
-
-@dataclass(frozen=True)
-class Search:
-    """Settings of the search for the number of clusters.
-
-    Attributes:
-        min_clusters, max_clusters: smallest and largest k that is tried.
-        repeats: number of pairs of halves.
-        starts: starts of K-means, of which the one with the lowest sum of squared distances counts.
-        iterations: most iterations of K-means.
-        least_points: a client leaves clusters of fewer samples out of its messages.
-        tie: stabilities that differ by at most this count as equal.
-    """
-
-    min_clusters: int = 2
-    max_clusters: int = 15
-    repeats: int = 5
-    starts: int = 5
-    iterations: int = 30
-    least_points: int = 2
-    tie: float = 0.02
+POWER = 3
+"""The stability counts to this power: with 1, groups that touch each other are cut without end."""
 
 
 @dataclass(frozen=True)
@@ -112,47 +75,6 @@ class ClusterNumber:
     bytes_down: int
 
 
-class Traffic:
-    """A counter of the bytes that are sent, 8 for each float64 number."""
-
-    def __init__(self) -> None:
-        self.up = 0
-        self.down = 0
-
-    def exchange(self, clients: int, *, up: int = 0, down: int = 0) -> None:
-        """Count that every client receives `down` numbers and sends `up`."""
-        self.up += 8 * up * clients
-        self.down += 8 * down * clients
-
-
-def project(
-    features: ClientSamples, components: int, power: float, *, unit: bool, least_points: int, traffic: Traffic
-) -> ClientSamples:
-    """Return the samples to cluster: features projected on their principal components, by the clients' moments.
-
-    Args:
-        features: of all clients.
-        components: number of components, at most as many as features.
-        power: how far their variances are made equal, from 0 to 1.
-        unit: whether to scale every sample to unit length.
-        least_points: a client with fewer samples sends no moments.
-        traffic: counts the messages.
-
-    Raises:
-        MethodError: see `whitening`.
-    """
-    width = features.x.shape[1]
-    total = moments(features.x[:0])
-    for client in range(features.clients):
-        own = features.samples_of(client)
-        if len(own) >= least_points:
-            total = Moments(*(a + b for a, b in zip(total, moments(own), strict=True)))
-    mean, projection = whitening(total, min(components, width), power)
-    traffic.exchange(features.clients, up=1 + width + width * width, down=width + projection.numel())
-    x = (features.x - mean) @ projection
-    return features._replace(x=torch.nn.functional.normalize(x, dim=1) if unit else x)
-
-
 def draw_half(samples: ClientSamples, seed: int, repeat: int) -> Tensor:
     """Draw half of each client's samples; return which samples are in it, bool (n,)."""
     first = torch.zeros(len(samples.x), dtype=torch.bool)
@@ -161,71 +83,6 @@ def draw_half(samples: ClientSamples, seed: int, repeat: int) -> Tensor:
         rng = Streams(seed, repeat, client).numpy("half for the number of clusters")
         first[rng.permutation(rows)[: -(-len(rows) // 2)]] = True
     return first
-
-
-def local_starts(samples: ClientSamples, search: Search, seed: int, purpose: str) -> tuple[Tensor, Tensor]:
-    """Return the centres that all clients find among their own samples, and how many samples each has."""
-    centres = [samples.x[:0]]
-    counts = [samples.x.new_zeros(0)]
-    for client in range(samples.clients):
-        own = samples.samples_of(client)
-        if len(own) < search.least_points:
-            continue
-        wanted = max(1, min(search.max_clusters, len(own) // SAMPLES_PER_CENTRE))
-        rng = Streams(seed, client=client).numpy(purpose)
-        found = kmeans(own.numpy(), wanted, rng, starts=1)
-        sizes = torch.bincount(torch.from_numpy(found.cluster), minlength=wanted).double()
-        large = sizes >= search.least_points
-        centres.append(torch.from_numpy(found.centres).double()[large])
-        counts.append(sizes[large])
-    return torch.cat(centres), torch.cat(counts)
-
-
-def sums_by_client(samples: ClientSamples, centres: Tensor, min_points: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return each client's part of an iteration: sums (m, s, k, d), counts (m, s, k), inertia (m, s), float64.
-
-    The same as `federated_k_means.cluster_sums` of each client's samples, for all clients in one computation.
-    """
-    starts, clusters, width = centres.shape
-    number = samples.clients
-    sums = centres.new_zeros(number * starts * clusters, width)
-    counts = centres.new_zeros(number * starts * clusters)
-    inertia = centres.new_zeros(number * starts)
-    start = torch.arange(starts)[:, None]
-    for x, client in zip(samples.x.split(ROWS), samples.client.split(ROWS), strict=True):
-        cluster, squared = nearest(x, centres)
-        row = client[None] * starts + start  # (s, n)
-        place = (row * clusters + cluster).flatten()
-        sums.index_add_(0, place, x.repeat(starts, 1))
-        counts.index_add_(0, place, torch.ones_like(place, dtype=torch.float64))
-        inertia.index_add_(0, row.flatten(), squared.flatten())
-    few = counts < min_points
-    sums = sums.masked_fill(few[:, None], 0)
-    counts = counts.masked_fill(few, 0)
-    shape = (number, starts, clusters)
-    return sums.view(*shape, width), counts.view(shape), inertia.view(number, starts)
-
-
-def federated_kmeans(samples: ClientSamples, centres: Tensor, search: Search, traffic: Traffic) -> Tensor:
-    """Return the centres (k, d) of the best start, after K-means for which clients send sums and counts.
-
-    Args:
-        samples: of all clients.
-        centres: (s, k, d), to start from.
-        search: bounds the iterations, and the size of the clusters that clients send.
-        traffic: counts the messages.
-    """
-    inertia = centres.new_zeros(len(centres))
-    for _ in range(search.iterations):
-        sums, counts, squares = sums_by_client(samples, centres, search.least_points)
-        traffic.exchange(samples.clients, up=sums[0].numel() + counts[0].numel() + len(centres), down=centres.numel())
-        inertia = squares.sum(0)
-        moved = moved_centres(centres, sums.sum(0), counts.sum(0))
-        converged = bool((moved - centres).abs().max() <= MAX_SHIFT)
-        centres = moved
-        if converged:
-            break
-    return centres[int(inertia.argmin())]
 
 
 def simplified_silhouette(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
@@ -261,19 +118,54 @@ def rand_index(table: Tensor) -> float:
     return 1.0 if largest == expected else (both - expected) / (largest - expected)
 
 
-def compare_centres(samples: ClientSamples, first: Tensor, second: Tensor, traffic: Traffic) -> tuple[float, float]:
-    """Return stability and silhouette of two sets of centres (k, d), from counts and sums that clients send."""
-    clusters = len(first)
+class Clustering(NamedTuple):
+    """All samples, in the space in which clusters were sought, and the centres of those, (k, d)."""
+
+    samples: ClientSamples
+    centres: Tensor
+
+
+def compare_clusterings(first: Clustering, second: Clustering, traffic: Traffic) -> tuple[float, float]:
+    """Return stability and silhouette of two clusterings of the same samples, from what clients send: counts and sums.
+
+    Each may be of a space of its own.
+    """
+    clusters = len(first.centres)
+    samples = first.samples
     table = samples.x.new_zeros(samples.clients, clusters * clusters)
     silhouettes = samples.x.new_zeros(samples.clients, 2)
-    for x, client in zip(samples.x.split(ROWS), samples.client.split(ROWS), strict=True):
-        a, score_a = simplified_silhouette(x, first)
-        b, score_b = simplified_silhouette(x, second)
+    parts = (first.samples.x.split(ROWS), second.samples.x.split(ROWS), samples.client.split(ROWS))
+    for x_first, x_second, client in zip(*parts, strict=True):
+        a, score_a = simplified_silhouette(x_first, first.centres)
+        b, score_b = simplified_silhouette(x_second, second.centres)
         table.view(-1).index_add_(0, client * clusters**2 + a * clusters + b, torch.ones_like(score_a))
         silhouettes.index_add_(0, client, torch.stack([score_a, score_b], 1))
-    traffic.exchange(samples.clients, up=clusters * clusters + 2, down=first.numel() + second.numel())
+    down = first.centres.numel() + second.centres.numel()
+    traffic.exchange(samples.clients, up=clusters * clusters + 2, down=down)
     stability = rand_index(table.sum(0).view(clusters, clusters))
     return stability, float(silhouettes.sum() / (2 * table.sum()))
+
+
+class Half(Protocol):
+    """What is known of one half of all clients' samples, in which clusters are sought."""
+
+    def clustering(self, clusters: int, traffic: Traffic) -> Clustering:
+        """Return the clustering into so many clusters that this half leads to."""
+        ...
+
+
+class CollectHalf(Protocol):
+    """Has clients send what is asked of one half of their samples, which is true in `rows` (n,).
+
+    The first half of each pair has an even number, the second the next one. Raises a `MethodError` where these are too
+    few samples for the largest number of clusters.
+    """
+
+    def __call__(
+        self, samples: ClientSamples, rows: Tensor, search: Search, seed: int, number: int, traffic: Traffic
+    ) -> Half:
+        """Return what is known of the half."""
+        ...
 
 
 def find_cluster_number(
@@ -282,6 +174,7 @@ def find_cluster_number(
     seed: int,
     traffic: Traffic,
     watch: Callable[[int, int], None] | None = None,
+    collect: CollectHalf | None = None,
 ) -> ClusterNumber:
     """Find the number of clusters of samples that stay with their clients.
 
@@ -290,24 +183,24 @@ def find_cluster_number(
         search: the numbers to try, and how often.
         seed: seed of every draw.
         traffic: counts the messages; it may have counted earlier ones.
-        watch: called with the number of K-means done and their total.
+        watch: called with the number of comparisons done and their total.
+        collect: how clusters are sought in a half of the samples; None: by federated K-means among these as they are.
 
     Raises:
         MethodError: too few samples for the largest number.
     """
+    collect = collect or KMeansHalf.collect
     stabilities: dict[int, list[float]] = {k: [] for k in range(search.min_clusters, search.max_clusters + 1)}
     silhouettes: dict[int, list[float]] = {k: [] for k in stabilities}
     total = search.repeats * len(stabilities)
     done = 0
     for repeat in range(search.repeats):
-        first_half = draw_half(samples, seed, repeat)
-        halves = [
-            _Half.collect(samples, rows, search, seed, 2 * repeat + number, traffic)
-            for number, rows in enumerate((first_half, ~first_half))
-        ]
+        rows = draw_half(samples, seed, repeat)
+        first = collect(samples, rows, search, seed, 2 * repeat, traffic)
+        second = collect(samples, ~rows, search, seed, 2 * repeat + 1, traffic)
         for k in stabilities:
-            first, second = (half.centres(k, search, seed, repeat, traffic) for half in halves)
-            stability, silhouette = compare_centres(samples, first, second, traffic)
+            both = (first.clustering(k, traffic), second.clustering(k, traffic))
+            stability, silhouette = compare_clusterings(*both, traffic)
             stabilities[k].append(stability)
             silhouettes[k].append(silhouette)
             done += 1
@@ -323,68 +216,76 @@ def find_cluster_number(
         )
         for k in stabilities
     )
-    clusters, rule = choose_number(tried, search.tie)
+    clusters, rule = choose_number(tried)
     return ClusterNumber(clusters, rule, tried, traffic.up, traffic.down)
 
 
-class _Half(NamedTuple):
-    """One half of all clients' samples, its number over all repeats, and the local centres in it with their sizes."""
+def too_few(local: int, search: Search) -> MethodError:
+    """Return the error of a half in which clients found fewer local centres than clusters are to be tried."""
+    return MethodError(
+        f"half of the clients' samples gave {local} local centres, which is too few to try {search.max_clusters} "
+        f"clusters: set choose.max_clusters to {max(2, local)} or less, or give model.clusters a number"
+    )
 
-    samples: ClientSamples
-    number: int
+
+class KMeansHalf(NamedTuple):
+    """One half of all clients' samples, and the local centres in it with their sizes.
+
+    Attributes:
+        whole: the samples of both halves.
+        part: those of this half.
+        local, counts: what clients found in it, (l, d), and the samples behind each, (l,).
+        search, seed: see `find_cluster_number`.
+        number: over all halves.
+    """
+
+    whole: ClientSamples
+    part: ClientSamples
     local: Tensor
     counts: Tensor
+    search: Search
+    seed: int
+    number: int
 
     @classmethod
     def collect(
         cls, samples: ClientSamples, rows: Tensor, search: Search, seed: int, number: int, traffic: Traffic
-    ) -> _Half:
-        """Let the clients send their local centres in a half of their samples, which is true in `rows` (n,).
-
-        Raises:
-            MethodError: too few local centres for the largest number of clusters.
-        """
-        part = ClientSamples(samples.x[rows], samples.client[rows], samples.clients)
+    ) -> KMeansHalf:
+        """Have the clients send their local centres in a half of their samples (see `CollectHalf`)."""
+        part = samples.some(rows)
         local, counts = local_starts(part, search, seed, f"number of clusters, half {number}")
         traffic.exchange(1, up=local.numel() + counts.numel())
         if len(local) < search.max_clusters:
-            raise MethodError(
-                f"half of the clients' samples gave {len(local)} local centres, which is too few to try "
-                f"{search.max_clusters} clusters: set choose.max_clusters to {max(2, len(local))} or less, or give "
-                "model.clusters a number"
-            )
-        return cls(part, number, local, counts)
+            raise too_few(len(local), search)
+        return cls(samples, part, local, counts, search, seed, number)
 
-    def centres(self, clusters: int, search: Search, seed: int, repeat: int, traffic: Traffic) -> Tensor:
-        """Return the centres (k, d) that federated K-means finds in this half."""
-        rng = Streams(seed, repeat).numpy(f"number of clusters, {clusters}, half {self.number % 2}")
-        start = starting_centres(self.local, self.counts, clusters, search.starts, rng)
-        return federated_kmeans(self.samples, start, search, traffic)
+    def clustering(self, clusters: int, traffic: Traffic) -> Clustering:
+        """Return the centres that federated K-means finds in this half."""
+        rng = Streams(self.seed, self.number // 2).numpy(f"number of clusters, {clusters}, half {self.number % 2}")
+        start = starting_centres(self.local, self.counts, clusters, self.search.starts, rng)
+        return Clustering(self.whole, federated_kmeans(self.part, start, self.search, traffic))
 
 
-def choose_number(tried: Sequence[Tried], tie: float) -> tuple[int, str]:
-    """Return the most stable number, the greatest of those about as stable, and the reason in a sentence.
+def choose_number(tried: Sequence[Tried]) -> tuple[int, str]:
+    """Return the number whose clusters tell most about a sample and can be found again, and the reason in a sentence.
 
-    Clusters that lie far apart are also stable where fewer are sought, so that the nearest of them are joined: of all
-    these numbers the greatest says most. The silhouette does not decide: it rises with the number where groups touch
-    each other, as those of learnt features do (docs/number-of-clusters.md has both, measured).
+    Membership in one of k even clusters tells log k of a sample, of which only so much counts as two halves agree on:
+    the number of the largest stability^3 log k. Stability alone wants few clusters where groups touch each other, and
+    the silhouette few or many, by the space (docs/number-of-clusters.md).
 
     Args:
         tried: every number with its criteria.
-        tie: a stability that is lower than the largest by at most this counts as equal.
 
     >>> flat = dict(silhouette=0.5, stability_std=0.0, silhouette_std=0.0)
-    >>> choose_number([Tried(2, 1.0, **flat), Tried(3, 0.99, **flat), Tried(4, 0.8, **flat)], 0.02)[0]
+    >>> choose_number([Tried(2, 1.0, **flat), Tried(3, 0.95, **flat), Tried(4, 0.8, **flat)])[0]
     3
     """
-    best = max(each.stability for each in tried)
-    tied = [each for each in tried if each.stability >= best - tie]
-    found = max(tied, key=lambda each: each.clusters)
-    others = ", ".join(str(each.clusters) for each in tied if each is not found)
+    found = max(tried, key=lambda each: max(each.stability, 0) ** POWER * math.log(each.clusters))
+    stablest = max(tried, key=lambda each: each.stability)
     loudest = max(tried, key=lambda each: each.silhouette)
-    rule = f"most stable over halves of the clients' samples (adjusted Rand index {found.stability:.3f})"
-    if others:
-        rule += f", about as stable as {others} clusters, and the greatest of these numbers"
+    rule = f"the most that halves of the clients' samples agree on (adjusted Rand index {found.stability:.3f})"
+    if stablest.clusters != found.clusters:
+        rule += f"; they agree better on {stablest.clusters} ({stablest.stability:.3f})"
     if loudest.clusters != found.clusters:
         rule += f"; the silhouette is largest at {loudest.clusters} ({loudest.silhouette:.3f})"
     return found.clusters, rule

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from shoal.core.streams import Streams
-from shoal.methods.clustering.cluster_number import ClientSamples, Search, Traffic, federated_kmeans, local_starts
+from shoal.methods.clustering.client_samples import ClientSamples, Search, Traffic, federated_kmeans, local_starts
 from shoal.methods.clustering.federated_k_means import nearest, starting_centres
 
 NEIGHBOURS = 10

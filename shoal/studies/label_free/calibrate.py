@@ -16,11 +16,14 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from shoal import studies
+from shoal.lifecycle.choosing import ENCODER_COMPONENTS, ENCODER_WHITENING
 from shoal.methods.auto import COMPONENTS as LANDMARK_COMPONENTS
 from shoal.methods.auto import LANDMARKS, LAYERS, WHITENING
-from shoal.methods.clustering.cluster_number import ClientSamples
+from shoal.methods.clustering.client_samples import ClientSamples, Search, Traffic, project
+from shoal.methods.clustering.cluster_number import find_cluster_number
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.clustering.own_neighbours import space_agreement
+from shoal.methods.features.landmark_number import LandmarkHalves
 from shoal.methods.features.spectral import (
     affinity_sums,
     in_spectral_space,
@@ -41,6 +44,8 @@ STARTS = 5
 STATES = 8
 STATE_STARTS = 10
 """K-means by landmarks is compared over so many random states, with K-means of so many starts each."""
+NUMBER_STATES = 3
+"""The number of clusters is sought among so many draws."""
 SAMPLES_PER_LANDMARK = 3
 NEIGHBOURS = 10
 RANDOM_ORDERS = 20
@@ -249,6 +254,13 @@ def landmark_scores(samples: np.ndarray, space: np.ndarray, y: np.ndarray) -> di
     return {name: round(float(np.mean(values)), DIGITS) for name, values in found.items()}
 
 
+def directions_of(layers: np.ndarray) -> np.ndarray:
+    """Return features of the encoder's layers (n, d) in the space in which landmarks are placed, (n, k)."""
+    groups = np.split(layers, np.cumsum(layer_widths_of(LAYERS))[:-1], 1)
+    balanced = np.hstack([even_variance(group) for group in groups])
+    return unit(components(balanced, LANDMARK_COMPONENTS, WHITENING))
+
+
 def landmark_record(make: Any) -> dict[str, Any]:
     """Return what landmarks change, on images in pixels and among features, and on a table."""
     x, y = make()
@@ -259,24 +271,51 @@ def landmark_record(make: Any) -> dict[str, Any]:
         spaces = {"raw": (raw, raw), "standardised": (even, even)}
     else:
         pixels, layers, _ = encodings(x)
-        last = layers[:, :FEATURES]
-        groups = np.split(layers, np.cumsum(layer_widths_of(LAYERS))[:-1], 1)
-        balanced = np.hstack([even_variance(group) for group in groups])
-        directions = unit(components(balanced, LANDMARK_COMPONENTS, WHITENING))
         pixels = components(pixels)
-        spaces = {"pixels": (pixels, pixels), "encoder": (components(last), directions)}
+        encoded = (components(layers[:, :FEATURES]), directions_of(layers))
+        spaces = {"pixels": (pixels, pixels), "encoder": encoded}
     return {**size_of(y), "spaces": {name: landmark_scores(*both, y) for name, both in spaces.items()}}
+
+
+def number_record(make: Any) -> dict[str, Any]:
+    """Return the numbers of clusters that are found where clients are uneven, by landmarks and by K-means."""
+    x, y = make()
+    layers = encodings(x)[1]
+    spaces = {"landmarks": directions_of(layers), "kmeans": layers[:, :FEATURES]}
+    found: dict[str, list[int]] = {name: [] for name in spaces}
+    for state in range(NUMBER_STATES):
+        rng = np.random.default_rng(state)
+        drawn = rng.permutation(len(x))[:MAX_COMPARED]
+        client = shared_out(y[drawn], rng)
+        order = np.argsort(client, kind="stable")
+        for name, space in spaces.items():
+            held = ClientSamples(
+                torch.from_numpy(space[drawn[order]]).double(), torch.from_numpy(client[order]), CLIENTS
+            )
+            found[name].append(number_of(held, state, by_landmarks=name == "landmarks"))
+    return {**size_of(y), **found}
+
+
+def number_of(samples: ClientSamples, seed: int, *, by_landmarks: bool) -> int:
+    """Return the number of clusters that `model.clusters: auto` finds."""
+    traffic = Traffic()
+    if by_landmarks:
+        halves = LandmarkHalves(LANDMARKS)
+        return find_cluster_number(samples, Search(), seed, traffic, collect=halves).clusters
+    space = project(samples, ENCODER_COMPONENTS, ENCODER_WHITENING, unit=False, least_points=2, traffic=traffic)
+    return find_cluster_number(space, Search(), seed, traffic).clusters
 
 
 def measure_all(file: Path = FILE) -> None:
     """Measure every set that the file does not hold, and write the file after each."""
-    kept: dict[str, Any] = {"images": {}, "tables": {}, "landmarks": {}}
+    kept: dict[str, Any] = {"images": {}, "tables": {}, "landmarks": {}, "numbers": {}}
     if file.exists():
         kept |= json.loads(file.read_text())
     kinds: tuple[tuple[str, Mapping[str, Any], Any], ...] = (
         ("images", IMAGES, image_record),
         ("tables", TABLES, table_record),
         ("landmarks", {**IMAGES, **TABLES}, landmark_record),
+        ("numbers", IMAGES, number_record),
     )
     for kind, sets, record in kinds:
         for name, make in sets.items():

@@ -1,4 +1,4 @@
-"""The tables of docs/which_method.md, made from the kept figures."""
+"""The tables of docs/which_method.md and docs/number-of-clusters.md, made from the kept figures."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ DOUBTFUL_SCORE = 0.70
 """Bounds of the words that a clustering is called by without labels."""
 CHANCE = 1.5
 """ACC below so many times that of the same clusters in random order is chance."""
+FIFTH = 0.2
+"""A number of clusters is close if it is off by at most this share of the classes."""
 
 
 def clusterings(figures: Mapping[str, Any]) -> list[dict[str, float]]:
@@ -147,24 +149,45 @@ def landmarks_table(figures: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def numbers_table(figures: Mapping[str, Any]) -> str:
+    """Return how often the number of clusters is that of the classes, and by how much it is off."""
+    lines = [
+        f"| {len(figures['numbers'])} image sets | number of classes found | within a fifth | too few | too many | "
+        "off by a factor of |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for key, name in {"landmarks": "by landmarks", "kmeans": "K-means among features"}.items():
+        found = [(number, each["classes"]) for each in figures["numbers"].values() for number in each[key]]
+        ratio = np.array([number / classes for number, classes in found])
+        shares = (ratio == 1, np.abs(ratio - 1) <= FIFTH, ratio < 1, ratio > 1)
+        cells = " | ".join(f"{100 * share.mean():.0f} %" for share in shares)
+        lines.append(f"| {name} | {cells} | {np.exp(np.abs(np.log(ratio)).mean()):.2f} |")
+    return "\n".join(lines)
+
+
 def count(kind: str) -> str:
     """Return on how many of the sets of a kind the chosen method is not behind, as `9 of 10`."""
     rows = [row for row in tuning_rows() if row.kind == kind]
     return f"{sum(not row.behind for row in rows)} of {len(rows)}"
 
 
-TABLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "ranking": ranking_table,
-    "words": words_table,
-    "images": images_count,
-    "tables": tables_count,
-    "landmarks": landmarks_table,
+PAGES: Mapping[str, Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "which_method.md": {
+        "ranking": ranking_table,
+        "words": words_table,
+        "images": images_count,
+        "tables": tables_count,
+        "landmarks": landmarks_table,
+    },
+    "number-of-clusters.md": {"numbers": numbers_table},
 }
+"""The tables of each page, by name."""
 
 
-def page_with_tables(text: str, figures: Mapping[str, Any]) -> str:
-    """Return a page whose tables between the marks are made again."""
-    for name, make in TABLES.items():
+def page_with_tables(page: Path, figures: Mapping[str, Any]) -> str:
+    """Return the text of a page whose tables between the marks are made again."""
+    text = page.read_text()
+    for name, make in PAGES[page.name].items():
         begin = BEGIN.format(name)
         before, _, rest = text.partition(begin)
         _, _, after = rest.partition(END)
@@ -172,6 +195,7 @@ def page_with_tables(text: str, figures: Mapping[str, Any]) -> str:
     return text
 
 
-def write_page(page: Path, figures: Mapping[str, Any]) -> None:
-    """Write the tables into a page."""
-    page.write_text(page_with_tables(page.read_text(), figures))
+def write_pages(docs: Path, figures: Mapping[str, Any]) -> None:
+    """Write the tables into their pages."""
+    for name in PAGES:
+        (docs / name).write_text(page_with_tables(docs / name, figures))

@@ -8,19 +8,16 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from shoal.data.synthetic import gaussian
+from shoal.methods.clustering.client_samples import ClientSamples, Search, Traffic, project, sums_by_client
 from shoal.methods.clustering.cluster_number import (
-    ClientSamples,
-    Search,
-    Traffic,
+    Clustering,
     Tried,
     choose_number,
-    compare_centres,
+    compare_clusterings,
     draw_half,
     find_cluster_number,
-    project,
     rand_index,
     simplified_silhouette,
-    sums_by_client,
 )
 from shoal.methods.clustering.federated_k_means import cluster_sums
 from shoal.methods.contract.base import MethodError
@@ -71,7 +68,7 @@ def test_the_index_from_added_up_tables_is_that_of_pooled_samples() -> None:
     x = cluster_samples(4)
     rng = np.random.default_rng(1)
     first, second = (x.x[torch.from_numpy(rng.permutation(len(x.x))[:5])] for _ in range(2))
-    stability, silhouette = compare_centres(x, first, second, Traffic())
+    stability, silhouette = compare_clusterings(Clustering(x, first), Clustering(x, second), Traffic())
     labels = [torch.cdist(x.x, centres).argmin(1).numpy() for centres in (first, second)]
     assert stability == pytest.approx(adjusted_rand_score(*labels))
     pooled = [simplified_silhouette(x.x, centres)[1].mean() for centres in (first, second)]
@@ -120,12 +117,19 @@ def tried(*stability: float) -> list[Tried]:
     return [Tried(k, value, 0.1 * k, 0.0, 0.0) for k, value in enumerate(stability, 2)]
 
 
-def test_the_most_stable_number_and_of_ties_the_greatest() -> None:
-    assert choose_number(tried(0.5, 0.9, 0.7), 0.02)[0] == 3
-    assert choose_number(tried(1.0, 0.99, 0.985, 0.6), 0.02)[0] == 4
-    number, rule = choose_number(tried(0.9, 0.5, 0.4), 0.02)
+def test_the_number_that_tells_most_and_is_found_again() -> None:
+    assert choose_number(tried(0.5, 0.9, 0.7))[0] == 3
+    assert choose_number(tried(1.0, 0.99, 0.985, 0.6))[0] == 4
+    assert choose_number(tried(0.95, 0.7, 0.6, 0.78, 0.9, 0.85))[0] == 6, "more than the most stable number"
+    assert choose_number(tried(-0.1, -0.2))[0] == 2, "worse than by chance"
+    number, rule = choose_number(tried(0.9, 0.5, 0.4))
     assert number == 2
     assert "silhouette is largest at 4" in rule
+
+
+def test_splits_of_touching_groups_are_not_counted_however_many() -> None:
+    """The stability of four blobs in which ever more clusters are sought."""
+    assert choose_number(tried(0.79, 1.0, 0.99, 0.90, 0.80, 0.72, 0.66, 0.62, 0.60, 0.59))[0] == 4
 
 
 def test_too_few_samples_for_so_many_clusters_are_told() -> None:

@@ -34,6 +34,15 @@ def uneven_owners(y: np.ndarray, clients: int, seed: int, beta: float = 0.1) -> 
     return owner
 
 
+def rings(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Three rings around one point: K-means cuts them like a cake."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(900) % 3
+    angle = rng.uniform(0, 2 * np.pi, 900)
+    radius = 1 + 3 * y + rng.normal(0, 0.15, 900)
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).astype(np.float32), y
+
+
 @dataclass
 class Rows(Clients):
     """Clients that hold rows of one table."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from table_federation import Rows, uneven_owners
+from table_federation import Rows, rings, uneven_owners
 
 from shoal.methods.clustering.declared_sums import check_affinities
 from shoal.methods.contract.context import MethodError
@@ -27,15 +27,6 @@ from shoal.methods.features.spectral import (
 from shoal.methods.scores.clustering import accuracy
 
 SEEDS = range(5)
-
-
-def rings(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Three rings around one point: K-means cuts them like a cake."""
-    rng = np.random.default_rng(seed)
-    y = np.arange(900) % 3
-    angle = rng.uniform(0, 2 * np.pi, 900)
-    radius = 1 + 3 * y + rng.normal(0, 0.15, 900)
-    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).astype(np.float32), y
 
 
 @pytest.mark.parametrize("seed", SEEDS)
