@@ -52,7 +52,7 @@ def test_the_run_has_the_number_and_its_lineage_says_how_it_was_chosen(home: Pat
     assert [each.clusters for each in told.curve] == [2, 3, 4, 5, 6]
     first = run.events()[0]
     assert first.kind == "clusters_chosen"
-    assert "3 clusters, of 2 to 6: the most that halves" in first.message
+    assert "3 clusters, of 2 to 6: the most detail that halves" in first.message
     assert run.figures / "cluster-number.png" in draw_figures(run)
     expected_settings = on_points(small, model={"clusters": 3})
     assert run.settings().digest() == expected_settings.digest(), "as if it had been set"
@@ -101,7 +101,7 @@ def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: 
     from shoal.cli.console import execute
 
     execute(new_run(on_points(small)))
-    assert "3 clusters: the most that halves" in capsys.readouterr().err
+    assert "3 clusters: the most detail that halves" in capsys.readouterr().err
 
 
 def test_the_same_settings_choose_once_and_other_data_choose_again(home: Path, small: Make, monkeypatch: Any) -> None:

@@ -283,9 +283,10 @@ def choose_number(tried: Sequence[Tried]) -> tuple[int, str]:
     found = max(tried, key=lambda each: max(each.stability, 0) ** POWER * math.log(each.clusters))
     stablest = max(tried, key=lambda each: each.stability)
     loudest = max(tried, key=lambda each: each.silhouette)
-    rule = f"the most that halves of the clients' samples agree on (adjusted Rand index {found.stability:.3f})"
+    agreement = f"adjusted Rand index {found.stability:.3f}"
     if stablest.clusters != found.clusters:
-        rule += f"; they agree better on {stablest.clusters} ({stablest.stability:.3f})"
+        agreement += f", of {stablest.clusters} clusters {stablest.stability:.3f}"
+    rule = f"the most detail that halves of the clients' samples agree on ({agreement})"
     if loudest.clusters != found.clusters:
         rule += f"; the silhouette is largest at {loudest.clusters} ({loudest.silhouette:.3f})"
     return found.clusters, rule
