@@ -28,7 +28,7 @@ from shoal.lifecycle.starting import find_like, new_run
 from shoal.methods.clustering.cluster_number import Tried
 from shoal.methods.contract.base import MethodError
 from shoal.methods.features.landmark_number import LandmarkHalves
-from shoal.review.pages.figures import draw_figures
+from shoal.review.pages.figures import draw_figures, number_figure
 from shoal.review.results.clusters import keep_clusters
 from shoal.review.results.result import run_result
 from tests.runs import go_on, straight
@@ -54,6 +54,11 @@ def test_the_run_has_the_number_and_its_lineage_says_how_it_was_chosen(home: Pat
     assert first.kind == "clusters_chosen"
     assert "3 clusters, of 2 to 6: the most detail that halves" in first.message
     assert run.figures / "cluster-number.png" in draw_figures(run)
+    lines = {str(line.get_label()): line.get_xydata() for line in number_figure(told).axes[0].get_lines()}
+    (decides,) = [points for label, points in lines.items() if label.startswith("what decides")]
+    assert max(decides, key=lambda point: point[1]).tolist() == [3, 1]
+    by_stability = number_figure(replace(told, clusters=2))
+    assert not [line for line in by_stability.axes[0].get_lines() if str(line.get_label()).startswith("what decides")]
     expected_settings = on_points(small, model={"clusters": 3})
     assert run.settings().digest() == expected_settings.digest(), "as if it had been set"
     for asked in (expected_settings, settings):

@@ -266,12 +266,16 @@ class KMeansHalf(NamedTuple):
         return Clustering(self.whole, federated_kmeans(self.part, start, self.search, traffic))
 
 
-def choose_number(tried: Sequence[Tried]) -> tuple[int, str]:
-    """Return the number whose clusters tell most about a sample and can be found again, and the reason in a sentence.
+def detail(tried: Tried) -> float:
+    """Return what so many clusters tell of a sample, as far as halves agree: stability^3 log k."""
+    return max(tried.stability, 0) ** POWER * math.log(tried.clusters)
 
-    Membership in one of k even clusters tells log k of a sample, of which only so much counts as two halves agree on:
-    the number of the largest stability^3 log k. Stability alone wants few clusters where groups touch each other, and
-    the silhouette few or many, by the space (docs/number-of-clusters.md).
+
+def choose_number(tried: Sequence[Tried]) -> tuple[int, str]:
+    """Return the number of the most `detail`, and the reason in a sentence.
+
+    Membership in one of k even clusters tells log k of a sample. Stability alone wants few clusters where groups touch
+    each other, and the silhouette few or many, by the space (docs/number-of-clusters.md).
 
     Args:
         tried: every number with its criteria.
@@ -280,7 +284,7 @@ def choose_number(tried: Sequence[Tried]) -> tuple[int, str]:
     >>> choose_number([Tried(2, 1.0, **flat), Tried(3, 0.95, **flat), Tried(4, 0.8, **flat)])[0]
     3
     """
-    found = max(tried, key=lambda each: max(each.stability, 0) ** POWER * math.log(each.clusters))
+    found = max(tried, key=detail)
     stablest = max(tried, key=lambda each: each.stability)
     loudest = max(tried, key=lambda each: each.silhouette)
     agreement = f"adjusted Rand index {found.stability:.3f}"

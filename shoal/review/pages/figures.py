@@ -15,6 +15,7 @@ from shoal.core.records import record_to_json
 from shoal.engine.store.choice import Choice
 from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.clustering.cluster_number import detail
 from shoal.methods.scores.metrics import DESCRIBED, shown_in
 from shoal.review.pages.method_views import draw_method_views
 from shoal.review.results.fonts import make_drawable
@@ -65,7 +66,7 @@ def draw_figures(run: RunFolder) -> list[Path]:
 
 
 def number_figure(chosen: Choice) -> Figure:
-    """Return a figure of stability and silhouette over the number of clusters, with the chosen number.
+    """Return a figure of stability, silhouette and what decides over the number of clusters, with the chosen number.
 
     Args:
         chosen: the choice.
@@ -85,6 +86,15 @@ def number_figure(chosen: Choice) -> Figure:
             linewidth=0,
         )
         axes.plot(curve["clusters"], curve[name], label=label, **line)
+    most = max(chosen.curve, key=detail)
+    if most.clusters == chosen.clusters and detail(most) > 0:  # earlier versions chose by stability alone
+        shares = [detail(each) / detail(most) for each in chosen.curve]
+        axes.plot(
+            curve["clusters"],
+            shares,
+            label="what decides: stability³ log k over its largest",
+            **line_style(len(spread)),
+        )
     axes.axvline(chosen.clusters, color="black", linestyle=":", label=f"chosen: {chosen.clusters}")
     axes.set(title="how many clusters", xlabel="number of clusters", ylabel="mean over pairs of halves (1 is best)")
     axes.set_ylim(top=1.02)
