@@ -1,4 +1,4 @@
-"""The number of clusters among landmarks: the space in which a clustering of features works, and what a half leads to.
+"""The number of clusters among landmarks: what one half of the clients' samples leads to.
 
 Clients would send what they send in the rounds of a `FeatureClustering` with landmarks (see there and `spectral`), of
 half of their samples. The landmarks and the sums of ties do not depend on the number of clusters; each number takes as
