@@ -10,7 +10,7 @@ from typing import IO
 
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.run_folder import LOCK_SECONDS, RunError, RunFolder, lock_file
 from shoal.engine.store.warm_start import WarmStart
 from shoal.lifecycle.starting import new_run, runs_like
 
@@ -61,7 +61,7 @@ def claimed(run: RunFolder) -> Iterator[None]:
     Raises:
         RunError: another process works on it.
     """
-    claim_file = _claim(run.path)
+    claim_file = _claim(run.path, LOCK_SECONDS)
     if claim_file is None:
         raise RunError(f"run {run.name} is in use by another process: wait for it")
     with claim_file:
@@ -108,7 +108,7 @@ def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) 
         if claim is None:
             continue
         try:
-            with run.locked():  # `shoal run` locks a run without a claim
+            with run.locked(patience=0):  # `shoal run` locks a run without a claim
                 pass
         except RunError:
             claim.close()
@@ -126,12 +126,15 @@ def is_done(run: RunFolder) -> bool:
     return run.is_finished() and last != [BEGAN]
 
 
-def _claim(run: Path) -> IO[str] | None:
-    """Return an open file that claims the run until it is closed; None where another process has a claim."""
+def _claim(run: Path, patience: float = 0) -> IO[str] | None:
+    """Return an open file that claims the run until it is closed; None where another process has a claim.
+
+    Args:
+        run: the run's folder.
+        patience: seconds for which a claimed run is tried again.
+    """
     file = (run / "claim").open("a")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    return file
+    if lock_file(file, patience):
+        return file
+    file.close()
+    return None

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pandas as pd
 import yaml
@@ -59,6 +59,10 @@ TABLES = ("rounds", "clients", "links")
 """The tables of a run, with a row for each round, each client in a round, and each message between clients."""
 STATUS = "status.json"
 EVENTS = "events.jsonl"
+LOCK_SECONDS = 3.0
+"""So long a run in use is tried again: one that only looks whether it is in use has it for a moment, and so does a
+process that another thread is just starting."""
+RETRY_SECONDS = 0.05
 
 
 class RunError(ShoalError):
@@ -403,8 +407,11 @@ class RunFolder:
         return rows
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, *, patience: float = LOCK_SECONDS) -> Iterator[None]:
         """Lock the run for this process within this context; a lock inside another one has no effect.
+
+        Args:
+            patience: seconds for which a run in use is tried again; 0 to look whether it is in use.
 
         Raises:
             RunError: another process has locked it.
@@ -413,14 +420,12 @@ class RunFolder:
             yield
             return
         with (self.path / "lock").open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not lock_file(file, patience):
                 file.seek(0)
                 owner = file.read().strip() or "unknown"
                 raise RunError(
                     f"run {self.name} is in use by another process (pid {owner}): wait for that process, or stop it"
-                ) from None
+                )
             file.seek(0)
             file.truncate()
             file.write(str(os.getpid()))
@@ -430,6 +435,20 @@ class RunFolder:
                 yield
             finally:
                 self._locked = False
+
+
+def lock_file(file: IO[str], patience: float) -> bool:
+    """Lock an open file for as long as it is open; return whether that was possible within some seconds."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(RETRY_SECONDS)
+        else:
+            return True
 
 
 def read_lineage(path: Path) -> Lineage:

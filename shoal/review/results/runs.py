@@ -90,7 +90,7 @@ def at_work(run: RunFolder) -> bool:
     if not (run.path / "lock").exists():
         return False
     try:
-        with run.locked():
+        with run.locked(patience=0):
             return False
     except RunError:
         return True

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,24 @@ def test_who_holds_a_run_goes_on_holding_it(home: Path, small: Make) -> None:
         with pytest.raises(RunError, match="in use by another process"), RunFolder(run.path).locked():
             pass
     assert subprocess.run(take, capture_output=True).returncode == 0
+
+
+def test_a_run_that_another_process_only_looked_at_is_locked(home: Path, small: Make) -> None:
+    run = new_run(small())
+    held = threading.Event()
+
+    def look() -> None:
+        with RunFolder(run.path).locked():
+            held.set()
+            time.sleep(0.5)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    held.wait()
+    with pytest.raises(RunError, match="in use by another process"), RunFolder(run.path).locked(patience=0):
+        pass
+    with run.locked():
+        looking.join()
 
 
 def test_a_status_that_is_none_is_named(home: Path, small: Make) -> None:
