@@ -36,8 +36,9 @@ def complete_side_by_side(runs: Sequence[tuple[str, RunFolder]], processes: int)
     started: list[BaseProcess] = []
     try:
         for _ in range(min(processes, len(runs))):
-            started.append(context.Process(target=complete_waiting, args=(waiting,)))
-            started[-1].start()
+            new = context.Process(target=complete_waiting, args=(waiting,))
+            new.start()
+            started.append(new)
         for process in started:
             process.join()
     except KeyboardInterrupt:
