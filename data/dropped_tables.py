@@ -6,7 +6,7 @@ was written to since the set was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,13 +21,13 @@ from shoal.data.intake import Intake
 from shoal.data.own_images import NothingNew
 from shoal.data.own_rows import read_rows
 from shoal.data.own_store import Batch, known_files
-from shoal.data.own_windows import read_windows
+from shoal.data.own_windows import read_windows, rule_of
 from shoal.data.prepared import Prepared
 from shoal.data.table_coding import CODING
 from shoal.data.table_options import TableOptions
 from shoal.data.table_origin import ROLES, TABLES, TableRoles, known_tables
 from shoal.data.tables import SUFFIXES
-from shoal.data.windows import WINDOWS
+from shoal.data.windows import WINDOWS, WindowRule
 
 CHANGED = "has changed since its rows were taken: put new rows, and only those, into a file of another name"
 SAME = "has the same bytes as {other}, which the set has"
@@ -93,14 +93,14 @@ def dropped_tables(folder: Path, onto: Prepared) -> DroppedTables:
 def _read(paths: Sequence[Path], onto: Prepared, notes: Intake, rejected: list[Rejected]) -> dict[str, Batch]:
     """Return what the set lacks of each table, by the name of the table; reject tables that cannot be appended."""
     options = _options(onto)
-    read: Callable[..., Batch] = read_rows
-    if WINDOWS in onto.manifest.extra:
-        read = read_windows
+    rule = rule_of(onto) if WINDOWS in onto.manifest.extra else None
     batches: dict[str, Batch] = {}
     for path in paths:
         own = Intake()
         try:
-            batch = read(path, onto, options, own)
+            batch = (
+                read_rows(path, onto, options, own) if rule is None else read_windows(path, onto, options, own, rule)
+            )
             _refuse_shared(path, batch, batches)
         except NothingNew:
             notes.know("files")
@@ -110,6 +110,8 @@ def _read(paths: Sequence[Path], onto: Prepared, notes: Intake, rejected: list[R
             notes.add(own)
             notes.take("files")
             batches[path.name] = batch
+            if rule is not None:  # the next table goes on from the times of this one
+                rule = record_from_json(WindowRule, batch.extra[WINDOWS])
     return batches
 
 
@@ -179,6 +181,9 @@ def _joined(batches: Sequence[Batch], folder: Path, onto: Prepared, notes: Intak
     x = np.concatenate([batch.x for batch in batches])
     tables = [batch.extra[TABLES][-1] for batch in batches]
     what = "windows" if first.kind == "series" else "rows"
+    extra = {TABLES: [*onto.manifest.extra.get(TABLES, []), *tables]}
+    if WINDOWS in batches[-1].extra:
+        extra[WINDOWS] = batches[-1].extra[WINDOWS]
     return Batch(
         first.kind,
         x,
@@ -188,6 +193,6 @@ def _joined(batches: Sequence[Batch], folder: Path, onto: Prepared, notes: Intak
         [name for batch in batches for name in batch.file],
         source=f"folder {folder.name}, {len(x)} {what} of {len(set(client))} clients",
         licence=first.licence,
-        extra={TABLES: [*onto.manifest.extra.get(TABLES, []), *tables]},
+        extra=extra,
         intake=notes,
     )

@@ -362,9 +362,9 @@ def refuse_overlap(batch: Batch, onto: Prepared | None, test: float) -> None:
         DataError: says how the windows overlap.
     """
     rule = record_from_json(WindowRule, batch.extra[WINDOWS]) if onto is None else window_rule(onto.manifest)
-    if test and rule.step < rule.length:
+    if test and rule.stride < rule.length:
         raise DataError(
-            f"windows of {rule.length} samples begin every {rule.step}, so that those of the test part would share "
+            f"windows of {rule.length} samples begin every {rule.stride}, so that those of the test part would share "
             "samples with those to train on: give --step as long as --window, or leave --test out"
         )
 

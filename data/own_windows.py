@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,17 @@ from shoal.data.table_coding import COLUMNS, MEASUREMENTS, missing_rows
 from shoal.data.table_options import TableOptions
 from shoal.data.table_origin import table_origin
 from shoal.data.tables import client_numbers, find_column, names_of, numbers_of, read_table
+from shoal.data.times import Times, times_of
 from shoal.data.windows import (
     LONGER,
     MIXED,
     SHORTER,
     WINDOWS,
-    Series,
     WindowRule,
     Windows,
     cut,
     make_rule,
     split_series,
-    times_of,
     window_rule,
 )
 from shoal.data.wording import first_of
@@ -48,7 +48,13 @@ def rule_of(prepared: Prepared) -> WindowRule:
     return window_rule(prepared.manifest)
 
 
-def read_windows(path: Path, onto: Prepared | None, options: TableOptions, intake: Intake | None = None) -> Batch:
+def read_windows(
+    path: Path,
+    onto: Prepared | None,
+    options: TableOptions,
+    intake: Intake | None = None,
+    rule: WindowRule | None = None,
+) -> Batch:
     """Return the windows of a table as they would be stored; nothing is written.
 
     Args:
@@ -56,19 +62,20 @@ def read_windows(path: Path, onto: Prepared | None, options: TableOptions, intak
         onto: the set to append to, whose windows are cut as before; windows that it has are left out.
         options: of the user; `windows` of a new set.
         intake: notes of what is taken, adapted and left out.
+        rule: of the set, with the clocks of tables that were read before this one; None: as the set has it.
 
     Raises:
         DataError: see `shoal.data.own.add_table` and `shoal.data.windows`.
     """
     notes = intake or Intake()
-    label_column = options.label_column
-    rule = None if onto is None else rule_of(onto)
+    if rule is None and onto is not None:
+        rule = rule_of(onto)
     if rule is not None and options.windows.given:
         raise DataError("the set knows how its windows are cut: leave --window out with --append")
     columns = _columns(options) if rule is None else (rule.client, rule.time, rule.series)
-    text = [column for column in (columns[0], columns[2], label_column or "") if column]
-    table = read_table(path, text, notes)
-    table, columns = _found(table, columns, path)
+    label_column = options.label_column
+    table = read_table(path, [column for column in (*columns, label_column or "") if column], notes)
+    columns = _found(table, columns, path)
     known = [] if onto is None else list(onto.manifest.extra["clients"])
     client, names = client_numbers(table[columns[0]], path, known, notes)
     keys = _keys(table, columns, np.array(names)[client], path, notes)
@@ -77,90 +84,97 @@ def read_windows(path: Path, onto: Prepared | None, options: TableOptions, intak
         label_column = find_column(table, label_column, path, "--label-column")
         classes = () if onto is None else onto.manifest.class_names
         label = names_of(table[label_column], path, "label", classes, notes)
-    times, dated = times_of(table[columns[1]], columns[1])
-    series = split_series(keys, times)
+    series = split_series(keys, _times(table, columns[1], rule, path, notes))
     table = table.drop(columns=[name for name in (*columns, label_column) if name])
+    advice = SHORTER if rule is None else LONGER
     if rule is None:
-        channels = _channels(table, path, options.features, notes)
-        rule = make_rule(options.windows, series, columns, channels, dated=dated)
-    _check_times(rule, dated, path)
-    advice = SHORTER
-    if onto is not None:
-        advice = LONGER
-    found = cut(*_values(table, rule, path, notes), series, rule, notes, advice)
-    kept = _kept(found, series, label, onto, notes)
-    first = [found.rows[k][0] for k in kept]
+        rule = make_rule(options.windows, series, columns, _channels(table, path, options.features, notes))
+    windows = cut(*_values(table, rule, path, notes), series, rule, notes, advice)
+    kept = _kept(windows, label, onto, notes)
+    first = [windows.rows[k][0] for k in kept]
     owner = [names[client[row]] for row in first]
-    clients = [name for name in names if name in set(owner)]
-    for name in names:
-        if name not in set(owner):
-            notes.leave_out("client without a new complete window", name)
+    for name in sorted(set(names) - set(owner)):
+        notes.leave_out("client without a new complete window", name)
     notes.take("windows", len(owner))
     return Batch(
         "series",
-        found.x[kept],
+        windows.x[kept],
         None if label is None else [str(label[row]) for row in first],
         owner,
-        clients,
-        [window_name(found, series, k) for k in kept],
-        source=f"series of table {path.name}, {len(owner)} windows of {len(clients)} clients",
+        [name for name in names if name in set(owner)],
+        [windows.names[k] for k in kept],
+        source=f"series of table {path.name}, {len(owner)} windows of {len(set(owner))} clients",
         licence=options.licence,
-        extra=table_origin(path, onto, columns[0], label_column) | (_extra(rule) if onto is None else {}),
+        extra=table_origin(path, onto, columns[0], label_column) | _extra(windows.rule, new=onto is None),
         intake=notes,
     )
 
 
-def _extra(rule: WindowRule) -> dict[str, Any]:
-    """Return the further entries of the manifest of a new set."""
-    extra: dict[str, Any] = {"features": list(rule.channels), WINDOWS: record_to_json(rule)}
-    if len(rule.channels) > 1:
-        extra[COLUMNS] = MEASUREMENTS
+def _extra(rule: WindowRule, *, new: bool) -> dict[str, Any]:
+    """Return the entries of the manifest about windows: of a new set also those about its columns."""
+    extra: dict[str, Any] = {WINDOWS: record_to_json(rule)}
+    if new:
+        extra["features"] = list(rule.channels)
+        if len(rule.channels) > 1:
+            extra[COLUMNS] = MEASUREMENTS
     return extra
 
 
-def new_windows(table: pd.DataFrame, rule: WindowRule, path: Path, intake: Intake) -> tuple[np.ndarray, list[str]]:
+def new_windows(path: Path, rule: WindowRule, intake: Intake) -> tuple[np.ndarray, list[str]]:
     """Return the windows of a table for a model of a set of windows, (n, channels, length), and their names.
 
     Args:
-        table: of new samples; the column of clients may be missing where there is one of series.
+        path: a table of new samples; the column of clients may be missing where there is one of series.
         rule: of the set.
-        path: the file, for errors.
         intake: notes of what is left out.
 
     Raises:
         DataError: a column is missing, times of another kind, irregular series, or no complete window.
     """
+    table = read_table(path, [column for column in (rule.client, rule.time, rule.series) if column], intake)
     needed = (rule.time, rule.series or rule.client, *rule.channels)
     lacking = [name for name in needed if name not in table.columns]
     if lacking:
         raise DataError(f"{path} lacks columns of the set's windows: {first_of([shown(name) for name in lacking])}")
-    parts = [name for name in (rule.client, rule.series) if name in table.columns]
-    keys = ["/".join(str(table[name].iloc[row]) for name in parts) for row in range(len(table))]
-    times, dated = times_of(table[rule.time], rule.time)
-    _check_times(rule, dated, path)
-    series = split_series(keys, times)
-    found = cut(*_values(table, rule, path, intake), series, rule, intake)
-    intake.take("windows", len(found.x))
-    return found.x, [window_name(found, series, k) for k in range(len(found.x))]
+    owner = rule.client if rule.client in table.columns else rule.series
+    what = "client" if owner == rule.client else "series"
+    keys = _keys(table, (owner, rule.time, rule.series), names_of(table[owner], path, what, (), intake), path, intake)
+    series = split_series(keys, _times(table, rule.time, rule, path, intake))
+    windows = cut(*_values(table, rule, path, intake), series, rule, intake)
+    intake.take("windows", len(windows.x))
+    return windows.x, windows.names
 
 
-def window_name(found: Windows, series: Series, number: int) -> str:
-    """Return the name of a window: its series and the time at which it begins."""
-    return f"{series.name[found.series[number]]}@{found.begin[number]}"
+def _times(table: pd.DataFrame, column: str, rule: WindowRule | None, path: Path, intake: Intake) -> Times:
+    """Return the times of a table's rows, which are of the same kind as those of the set."""
+    times = times_of(table[column], column)
+    if times.remark:
+        intake.note(times.remark, column)
+    if rule is None:
+        return times
+    if times.dated != rule.dated:
+        kinds = ("numbers", "dates")
+        raise DataError(
+            f"{path}: the times in {shown(column)} are {kinds[times.dated]}, and those of the set {kinds[rule.dated]}"
+        )
+    if bool(times.zone) != bool(rule.zone):
+        has, needs = ("a", "none") if times.zone else ("no", rule.zone)
+        raise DataError(f"{path}: the times in {shown(column)} have {has} time zone, and those of the set have {needs}")
+    return replace(times, zone=rule.zone)
 
 
 def _columns(options: TableOptions) -> tuple[str, str, str]:
     return options.client_column, options.windows.time_column, options.windows.series_column or ""
 
 
-def _found(table: pd.DataFrame, columns: tuple[str, str, str], path: Path) -> tuple[pd.DataFrame, tuple[str, str, str]]:
-    """Return the table and the names of its columns of clients, times and series as the table spells them."""
+def _found(table: pd.DataFrame, columns: tuple[str, str, str], path: Path) -> tuple[str, str, str]:
+    """Return the names of the columns of clients, times and series as the table spells them."""
     client, time, series = columns
     client = find_column(table, client, path, "--client-column")
     time = find_column(table, time, path, "--time-column")
     if series:
         series = find_column(table, series, path, "--series-column")
-    return table, (client, time, series)
+    return client, time, series
 
 
 def _keys(
@@ -201,25 +215,14 @@ def _values(table: pd.DataFrame, rule: WindowRule, path: Path, intake: Intake) -
     return np.stack(parts, axis=1), missing
 
 
-def _check_times(rule: WindowRule, dated: bool, path: Path) -> None:
-    if dated != rule.dated:
-        kinds = ("numbers", "dates")
-        raise DataError(
-            f"{path}: the times in {shown(rule.time)} are {kinds[dated]}, and those of the set {kinds[rule.dated]}"
-        )
-
-
-def _kept(
-    found: Windows, series: Series, label: np.ndarray | None, onto: Prepared | None, intake: Intake
-) -> np.ndarray:
+def _kept(windows: Windows, label: np.ndarray | None, onto: Prepared | None, intake: Intake) -> np.ndarray:
     """Return the numbers of the windows that are taken: those that the set lacks, with one label each."""
     known = {} if onto is None else known_files(onto)
     kept = []
-    for number in range(len(found.x)):
-        name = window_name(found, series, number)
+    for number, name in enumerate(windows.names):
         if name in known:
             intake.know("windows")
-        elif label is not None and len(set(label[found.rows[number]].tolist())) > 1:
+        elif label is not None and len(set(label[windows.rows[number]].tolist())) > 1:
             intake.leave_out(MIXED, name)
         else:
             kept.append(number)

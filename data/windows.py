@@ -1,35 +1,34 @@
 """Windows of time series: a table with a time and the name of a series in each row becomes arrays of equal length.
 
-A window is (channels, length): `length` samples at equal distances, of every column that is a measurement. Windows
-begin at whole steps from one origin, midnight before the first sample, so that those of a day begin at midnight. A
-window that lacks a sample is left out; none is filled.
+A window is (channels, length): `length` samples of a regular series (`shoal.data.clocks`), of every column that is a
+measurement. Windows begin at whole steps from midnight in the time zone of the times, or from 0 where times are
+numbers. A window that lacks a sample is left out; none is filled, and nothing is averaged.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 
-from shoal.core.errors import DataError, short_text, shown
-from shoal.core.records import record_from_json
+from shoal.core.errors import DataError, shown
+from shoal.core.records import BadRecord, record_from_json
+from shoal.data.clocks import RESAMPLE, Clock, length_text, read_clock
 from shoal.data.intake import Intake
 from shoal.data.prepared import Manifest
-from shoal.data.tables import some_rows
+from shoal.data.times import Times, time_text
 
 WINDOWS = "windows"
 """Entry of a manifest's `extra` with the rule by which windows were cut."""
-TOLERANCE = 0.01
-"""Distances between samples are equal up to this share of a distance."""
-DAY = 86_400.0
 MIN_LENGTH = 2
 GAP = "window with a gap"
 EDGE = "window that its series does not fill"
+CHANGE = "window in which the clocks change, such as a day of 23 or 25 hours"
 MIXED = "window with more than one label"
-SHORTER = "give a shorter --window, or --every to average samples over a longer time"
+SHORTER = "give a shorter --window"
 """Advice for a new set without a complete window: its rule can still be chosen."""
 LONGER = "give longer series, without gaps"
 """Advice where the rule is that of a set or of a model."""
@@ -42,14 +41,12 @@ class WindowOptions:
     Attributes:
         window: the length of a window.
         step: the time between the beginnings of two windows; None: as long as a window.
-        every: the time between two samples, over which samples are averaged; None: series are regular already.
         time_column: the time of a row.
         series_column: the series of a row; None: each client has one series.
     """
 
     window: str | None = None
     step: str | None = None
-    every: str | None = None
     time_column: str = "time"
     series_column: str | None = None
 
@@ -60,8 +57,8 @@ class WindowOptions:
         Raises:
             DataError: other options of windows are given without their length.
         """
-        if self.window is None and (self.step or self.every or self.series_column):
-            raise DataError("--step, --every and --series-column are for windows: give --window, too")
+        if self.window is None and (self.step or self.series_column):
+            raise DataError("--step and --series-column are for windows: give --window, too")
         return self.window is not None
 
 
@@ -69,16 +66,19 @@ class WindowOptions:
 class WindowRule:
     """How the windows of a set were cut, so that later rows are cut in the same way.
 
+    Times are nanoseconds since 1970, or the numbers of the column, as fractions.
+
     Attributes:
         client, time: columns.
         series: a column; empty where each client has one series.
         channels: the columns that are measured, in the order of the channels.
-        dated: whether times are dates, in seconds since 1970 (UTC); else they are numbers.
-        every: seconds, or units of a time that is a number, between two samples.
+        dated: whether times are dates.
+        zone: the time zone whose days count; empty: no zone is stated, so that days are those of UTC.
+        window, step: the time that a window lasts, and that between the beginnings of two windows.
         length: samples in a window.
-        step: samples between the beginnings of two windows.
-        origin: a time at which a window begins.
-        averaged: whether samples are averaged over `every`.
+        stride: samples between the beginnings of two windows.
+        origin: a time at which a window begins: a midnight as the clocks of `zone` show it, or 0.
+        clocks: for each series the line on which its times lie.
     """
 
     client: str
@@ -86,31 +86,34 @@ class WindowRule:
     series: str
     channels: tuple[str, ...]
     dated: bool
-    every: float
+    zone: str
+    window: str
+    step: str
     length: int
-    step: int
-    origin: float
-    averaged: bool
+    stride: int
+    origin: str
+    clocks: Mapping[str, Clock] = field(default_factory=dict)
 
     def words(self) -> str:
         """Return the rule in words."""
-        averaged = ", each the mean of its samples" if self.averaged else ""
-        return (
-            f"{self.length} times of {self.every:g} {_unit(self.dated)}{averaged}; one begins every {self.step} times"
-        )
-
-    def named(self, position: int) -> str:
-        """Return the time of a sample's place in words."""
-        time = self.origin + position * self.every
-        if not self.dated:
-            return f"{time:g}"
-        moment = pd.Timestamp(time, unit="s").round("ms")
-        return str(moment.isoformat(timespec="minutes" if moment.floor("min") == moment else "milliseconds"))
+        distance = length_text(Fraction(self.window) / self.length, dated=self.dated)
+        zone = f", in the time zone {self.zone or 'UTC'}" if self.dated else ""
+        return f"{self.length} samples {distance} apart; one begins every {self.stride} samples{zone}"
 
 
 def window_rule(manifest: Manifest) -> WindowRule:
-    """Return how the windows of a set were cut."""
-    return record_from_json(WindowRule, manifest.extra[WINDOWS])
+    """Return how the windows of a set were cut.
+
+    Raises:
+        DataError: an earlier version of Shoal cut them in another way.
+    """
+    try:
+        return record_from_json(WindowRule, manifest.extra[WINDOWS])
+    except BadRecord as error:
+        raise DataError(
+            f"the windows of {manifest.name!r} were cut by an earlier version of Shoal ({error}): add its tables again "
+            "with --force"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -120,12 +123,12 @@ class Series:
     Attributes:
         name: of each series.
         row: for each series the rows of the table.
-        time: for each series the time of these rows, float64, ascending.
+        times: for each series the times of these rows, ascending.
     """
 
     name: list[str]
     row: list[np.ndarray]
-    time: list[np.ndarray]
+    times: list[Times]
 
 
 @dataclass(frozen=True)
@@ -134,119 +137,98 @@ class Windows:
 
     Attributes:
         x: float32 (n, channels, length).
-        series: the number of each window's series, int64 (n,).
-        rows: the rows of the table in each window, int64 (rows,) each.
-        begin: the time at which each window begins, in words.
+        rows: the rows of the table in each window, int64 (length,) each.
+        names: the series, the position and the time at which each window begins, such as a/m1@18@2024-03-02T00:00.
+        rule: the rule of the set, with the clocks of these series.
     """
 
     x: np.ndarray
-    series: np.ndarray
     rows: list[np.ndarray]
-    begin: list[str]
+    names: list[str]
+    rule: WindowRule
 
 
-def times_of(values: pd.Series, column: str) -> tuple[np.ndarray, bool]:
-    """Return a column of times as float64 (rows,), and whether they are dates.
-
-    Raises:
-        DataError: values that are missing, or neither numbers nor dates in ISO form.
-    """
-    if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
-        times = values.to_numpy(np.float64, na_value=np.nan)
-        dated = False
-    else:
-        try:
-            parsed = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
-        except (TypeError, ValueError) as error:
-            raise DataError(f"column {shown(column)} holds no times ({short_text(error)})") from None
-        times = ((parsed - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)).to_numpy(np.float64)
-        dated = True
-    bad = np.flatnonzero(~np.isfinite(times))
-    if len(bad):
-        raise DataError(
-            f"column {shown(column)}: {ascii(values.iloc[bad[0]])[:60]} in {some_rows(bad)} is no time: expected "
-            "numbers, or dates such as 2024-01-31 13:30"
-        )
-    return times, dated
-
-
-def duration(text: str, option: str, *, dated: bool) -> float:
-    """Return a duration in seconds, or a plain number where times are numbers.
+def duration(text: str, option: str, *, dated: bool) -> Fraction:
+    """Return a duration in nanoseconds, or a plain number where times are numbers.
 
     Raises:
         DataError: another text, or a duration that is not above 0.
     """
+    value = Fraction(0)
     try:
-        value = pd.Timedelta(text).total_seconds() if dated else float(text)
-    except ValueError:
-        value = float("nan")
-    if dated and text.strip().replace(".", "", 1).isdigit():
-        value = float("nan")  # pandas would take it for nanoseconds
-    if not 0 < value < float("inf"):
+        if not dated:
+            value = Fraction(text)
+        elif not text.strip().replace(".", "", 1).isdigit():  # pandas would take it for nanoseconds
+            value = Fraction(pd.Timedelta(text).as_unit("ns").value)
+    except (ValueError, ZeroDivisionError):
+        pass
+    if value <= 0:
         expected = "a duration such as 24h, 15min or 7d" if dated else "a number, as the times are numbers"
         raise DataError(f"{option} {text!r}: expected {expected}")
     return value
 
 
-def split_series(keys: Sequence[str], times: np.ndarray) -> Series:
+def split_series(keys: Sequence[str], times: Times) -> Series:
     """Return the rows of each series by time; `keys` names the series of each row."""
     names, number = np.unique(np.asarray(keys, dtype=str), return_inverse=True)
-    order = np.lexsort((times, number))
+    order = np.lexsort((times.ticks, number))
     parts = np.split(order, np.flatnonzero(np.diff(number[order])) + 1)
-    return Series([str(name) for name in names], parts, [times[part] for part in parts])
+    return Series([str(name) for name in names], parts, [times.rows(part) for part in parts])
 
 
 def make_rule(
-    options: WindowOptions,
-    series: Series,
-    columns: tuple[str, str, str],
-    channels: tuple[str, ...],
-    *,
-    dated: bool,
+    options: WindowOptions, series: Series, columns: tuple[str, str, str], channels: tuple[str, ...]
 ) -> WindowRule:
-    """Return the rule of a new set.
+    """Return the rule of a new set, without clocks.
 
     Args:
         options: of the user.
         series: all samples.
         columns: of clients, of times and of series; the last is empty where each client has one series.
         channels: the measured columns.
-        dated: whether times are dates.
 
     Raises:
-        DataError: durations that do not divide one another.
+        DataError: series are irregular, or --window or --step is not a whole number of samples.
     """
     assert options.window is not None
-    every = usual_distance(series) if options.every is None else duration(options.every, "--every", dated=dated)
+    dated, zone = series.times[0].dated, series.times[0].zone
     window = duration(options.window, "--window", dated=dated)
     step = window if options.step is None else duration(options.step, "--step", dated=dated)
-    length = _whole(window / every, "--window", options.window, every)
-    steps = _whole(step / every, "--step", options.step or options.window, every)
+    clocks = [read_clock(name, times)[0] for name, times in zip(series.name, series.times, strict=True)]
+    clocks = sorted((clock for clock in clocks if clock.position), key=lambda clock: clock.distance)
+    if not clocks:
+        raise DataError("no series has two samples at different times: name the series of a row with --series-column")
+    usual = clocks[len(clocks) // 2]
+    length = _samples(usual, window, "--window", options.window, dated)
+    stride = _samples(usual, step, "--step", options.step or options.window, dated)
     if length < MIN_LENGTH:
         raise DataError(
-            f"--window {options.window}: samples are {every:g} {_unit(dated)} apart, so that a window would hold "
-            f"{length}: give a longer one"
+            f"--window {options.window}: samples are {length_text(usual.distance, dated=dated)} apart, so that a "
+            f"window would hold {length}: give a longer one"
         )
-    first = min(float(times[0]) for times in series.time)
-    unit = DAY if dated else step
-    origin = float(np.floor(first / unit) * unit)
+    origin = "0"
+    if dated:
+        first = min(int(times.ticks[0]) for times in series.times)
+        origin = str(pd.Timestamp(first, unit="ns", tz=zone or "UTC").tz_localize(None).normalize().as_unit("ns").value)
     client, time, name = columns
-    return WindowRule(client, time, name, channels, dated, every, length, steps, origin, options.every is not None)
+    return WindowRule(client, time, name, channels, dated, zone, str(window), str(step), length, stride, origin)
 
 
-def usual_distance(series: Series) -> float:
-    """Return the most frequent distance between two samples of a series.
+def _samples(clock: Clock, wanted: Fraction, option: str, text: str, dated: bool) -> int:
+    """Return how many samples a duration has.
 
     Raises:
-        DataError: no series has two samples at different times.
+        DataError: no whole number.
     """
-    distances: Counter[float] = Counter()
-    for times in series.time:
-        between = np.diff(times)
-        distances.update(np.round(between[between > 0], 6).tolist())
-    if not distances:
-        raise DataError("no series has two samples at different times: name the series of a row with --series-column")
-    return distances.most_common(1)[0][0]
+    count = max(1, round(wanted / clock.distance))
+    if not clock.holds(wanted, count):
+        distance = length_text(clock.distance, dated=dated)
+        near = sorted({max(1, int(wanted / clock.distance)), int(wanted / clock.distance) + 1})
+        lengths = " or ".join(length_text(n * clock.distance, dated=dated) for n in near)
+        raise DataError(
+            f"{option} {text}: expected a multiple of the distance between samples, {distance}, such as {lengths}"
+        )
+    return count
 
 
 def cut(
@@ -259,93 +241,105 @@ def cut(
         missing: rows that lack a value, bool (rows,): they are gaps.
         series: the rows of each series.
         rule: of the set.
-        intake: notes of windows that were left out, and of averaged samples.
+        intake: notes of windows that were left out.
         advice: what to do where no window is complete, for the error.
 
     Raises:
-        DataError: no window is complete; or samples at irregular distances or twice at one time, without averaging.
+        DataError: no window is complete, a series is irregular, or its samples are at other distances than the set's.
     """
     parts: list[np.ndarray] = []
-    numbers: list[int] = []
     rows: list[np.ndarray] = []
-    begin: list[str] = []
-    for number, (name, own, times) in enumerate(zip(series.name, series.row, series.time, strict=True)):
-        places = _places(name, times, rule, intake)
-        present = ~missing[own]
-        places = places[present]
-        own = own[present]
-        distinct, values = _averaged(places, x[own])
-        for start, first in _complete(name, distinct, rule, intake):
-            low, high = np.searchsorted(places, (start, start + rule.length)).tolist()
-            parts.append(values[first : first + rule.length].T)
-            numbers.append(number)
-            rows.append(own[low:high])
-            begin.append(rule.named(start))
+    names: list[str] = []
+    clocks = dict(rule.clocks)
+    for name, row, times in zip(series.name, series.row, series.times, strict=True):
+        clock, positions = read_clock(name, times, clocks.get(name))
+        _check_rate(name, clock, rule)
+        clocks[name] = clock
+        present = ~missing[row]
+        row, positions = row[present], positions[present]
+        ticks = times.ticks[present]
+        for low in _complete(name, clock, positions, times.rows(present), rule, intake):
+            window = slice(low, low + rule.length)
+            parts.append(x[row[window]].T)
+            rows.append(row[window])
+            names.append(_name(name, int(positions[low]), int(ticks[low]) * times.tick, rule))
     if not parts:
         raise DataError(f"no window of {rule.length} samples is complete in any of {len(series.name)} series: {advice}")
     stacked = np.ascontiguousarray(np.stack(parts), dtype=np.float32)
-    return Windows(stacked, np.array(numbers), rows, begin)
+    return Windows(stacked, rows, names, replace(rule, clocks=clocks))
 
 
-def _places(name: str, times: np.ndarray, rule: WindowRule, intake: Intake) -> np.ndarray:
-    """Return the place of each sample, whole numbers of `every` from the origin, int64 (samples,)."""
-    places = (times - rule.origin) / rule.every
-    if rule.averaged:
-        whole = np.floor(places + 1e-6).astype(np.int64)
-        repeated = len(whole) - len(np.unique(whole))
-        if repeated:
-            intake.adapt("samples averaged over --every", name, f"{len(whole)} samples to {len(whole) - repeated}")
-        return whole
-    distances = np.diff(places)
-    if (distances <= TOLERANCE).any():
-        at = int(np.argmax(distances <= TOLERANCE))
+def _check_rate(name: str, clock: Clock, rule: WindowRule) -> None:
+    if clock.position and not clock.holds(Fraction(rule.window), rule.length):
+        distance = length_text(clock.distance, dated=rule.dated)
+        usual = length_text(Fraction(rule.window) / rule.length, dated=rule.dated)
         raise DataError(
-            f"series {shown(name)} has two samples at {rule.named(round(places[at]))}: name the series of a row with "
-            "--series-column, or average samples with --every"
+            f"series {shown(name)} has samples {distance} apart, and windows need samples {usual} apart: leave it out, "
+            f"or {RESAMPLE}"
         )
-    if (np.abs(distances - np.round(distances)) > TOLERANCE).any():
-        low, high = distances.min() * rule.every, distances.max() * rule.every
-        unit = _unit(rule.dated)
-        raise DataError(
-            f"series {shown(name)} is irregular: its samples are {low:g} to {high:g} {unit} apart, and most are "
-            f"{rule.every:g} {unit} apart: average them with --every"
-        )
-    return np.floor(places + TOLERANCE).astype(np.int64)
 
 
-def _averaged(places: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each place once, with the mean of its samples."""
-    distinct, first, counts = np.unique(places, return_index=True, return_counts=True)
-    if len(distinct) == len(places):
-        return places, values
-    sums = np.add.reduceat(values.astype(np.float64), first, axis=0)
-    return distinct, (sums / counts[:, None]).astype(np.float32)
-
-
-def _complete(name: str, places: np.ndarray, rule: WindowRule, intake: Intake) -> list[tuple[int, int]]:
-    """Return the place at which each complete window begins, and the number of its first sample."""
-    if not len(places):
+def _complete(
+    name: str, clock: Clock, positions: np.ndarray, times: Times, rule: WindowRule, intake: Intake
+) -> list[int]:
+    """Return the number of the first sample of each complete window."""
+    if not len(positions) or not clock.position:
         return []
-    first = -(-(int(places[0]) - rule.length + 1) // rule.step)
-    last = int(places[-1]) // rule.step
-    found: list[tuple[int, int]] = []
-    for start in range(first * rule.step, last * rule.step + 1, rule.step):
-        low, high = np.searchsorted(places, (start, start + rule.length)).tolist()
+    whole: list[int] = []
+    starts, changed, moments, parts = _beginnings(clock, times, rule)
+    ends = starts + rule.length
+    low = np.searchsorted(positions, starts.astype(np.int64))
+    high = np.searchsorted(positions, ends.astype(np.int64))
+    for k in np.flatnonzero(high > low).tolist():
         intake.see("windows")
-        if high - low == rule.length:
-            found.append((start, low))
-            continue
-        inside = start >= places[0] and start + rule.length - 1 <= places[-1]
-        detail = f"{high - low} of {rule.length} samples"
-        intake.leave_out(GAP if inside else EDGE, f"{name}@{rule.named(start)}", detail)
-    return found
+        count = int(high[k] - low[k])
+        title = _name(name, int(starts[k]), Fraction(int(moments[k]), parts), rule)
+        if changed[k]:
+            intake.leave_out(CHANGE, title)
+        elif count == rule.length:
+            whole.append(int(low[k]))
+        else:
+            inside = starts[k] >= positions[0] and ends[k] - 1 <= positions[-1]
+            intake.leave_out(GAP if inside else EDGE, title, f"{count} of {rule.length} samples")
+    return whole
 
 
-def _whole(number: float, option: str, text: str, every: float) -> int:
-    if abs(number - round(number)) > 1e-6 * max(number, 1) or round(number) < 1:
-        raise DataError(f"{option} {text}: expected a multiple of the distance between samples, {every:g}")
-    return round(number)
+def _beginnings(clock: Clock, times: Times, rule: WindowRule) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Return the windows that may have samples at these times.
+
+    Returns:
+        The position at which each begins, object (n,); whether clocks change in it, bool (n,); the time at which it
+        begins, object (n,), and in how many parts a nanosecond or the unit of a number is divided there.
+    """
+    window, step, origin = (Fraction(text) for text in (rule.window, rule.step, rule.origin))
+    first, last = (int(times.ticks[place]) * times.tick for place in (0, -1))
+    slack = clock.distance
+    if rule.dated:
+        slack += 86_400 * 10**9  # clocks of no zone are further from UTC, or change by more
+    steps = range(int((first - origin - window - slack) // step), int((last - origin + slack) // step) + 1)
+    parts = int(np.lcm(step.denominator, origin.denominator))
+    begin = int(origin * parts) + int(step * parts) * np.array(steps, dtype=object)
+    changed = np.zeros(len(steps), dtype=bool)
+    if rule.dated:
+        utc, there = _utc(begin, rule.zone)
+        end, there_too = _utc(begin + int(window), rule.zone)
+        changed = ~there | ~there_too | (end - utc != int(window))
+        begin = utc.astype(object)
+    return clock.positions_from(begin, parts), changed, begin, parts
 
 
-def _unit(dated: bool) -> str:
-    return "seconds" if dated else "units"
+def _utc(shown_time: np.ndarray, zone: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return times as clocks show them in UTC, int64 nanoseconds (n,), and whether clocks ever show them, bool (n,).
+
+    Of a time that clocks show twice the first one counts; one that they skip is the moment at which they do.
+    """
+    local = pd.DatetimeIndex(shown_time.astype(np.int64).astype("datetime64[ns]"))
+    twice = np.ones(len(local), dtype=bool)
+    moved = local.tz_localize(zone or "UTC", ambiguous=twice, nonexistent="shift_forward")
+    there = np.asarray(moved.tz_localize(None) == local)
+    utc: np.ndarray = moved.tz_convert("UTC").tz_localize(None).to_numpy().astype("datetime64[ns]").astype(np.int64)
+    return utc, there
+
+
+def _name(series: str, position: int, time: Fraction, rule: WindowRule) -> str:
+    return f"{series}@{position}@{time_text(time, dated=rule.dated, zone=rule.zone)}"

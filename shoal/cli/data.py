@@ -246,10 +246,6 @@ Window = Annotated[
 Step = Annotated[
     str | None, typer.Option(help="windows: time between the beginnings of two windows (default: as --window)")
 ]
-Every = Annotated[
-    str | None,
-    typer.Option(help="windows: average samples over this time, such as 15min (default: series are regular)"),
-]
 TimeColumn = Annotated[str, typer.Option(help="windows: column of the time of a row")]
 SeriesColumn = Annotated[
     str | None,
@@ -285,7 +281,6 @@ def add(
     max_categories: MaxCategories = 20,
     window: Window = None,
     step: Step = None,
-    every: Every = None,
     time_column: TimeColumn = "time",
     series_column: SeriesColumn = None,
     test: Annotated[float, typer.Option(help="share of each client's samples that becomes the test part")] = 0.0,
@@ -320,7 +315,7 @@ def add(
         features=features or None,
         missing=missing,
         max_categories=max_categories,
-        windows=WindowOptions(window, step, every, time_column, series_column),
+        windows=WindowOptions(window, step, time_column, series_column),
         test=test,
         seed=seed,
         licence=licence,

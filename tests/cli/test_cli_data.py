@@ -174,7 +174,7 @@ def test_series_become_windows_that_can_be_shown(home):
         if line.startswith("    shoal data add loads.csv --name loads ")
     ]
     output = shoal("add", home / "loads.csv", *command[1:])
-    assert "24 times of 3600 seconds; one begins every 24 times" in output
+    assert "24 samples 3600 seconds apart; one begins every 24 samples" in output
     assert re.search(r"windows seen +│ +9", output)
     assert re.search(r"windows taken +│ +6", output)
     assert re.search(r"left out: window that its series does not fill +│ +3", output)

@@ -361,12 +361,12 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
             f"or CSV file with its {expected} features (of windows: its channels), or a file with an array of vectors"
         )
     intake = Intake()
-    table = read_table(source, intake=intake)
     if predictor.windows is not None:
-        windows, names = new_windows(table, predictor.windows, source, intake)
+        windows, names = new_windows(source, predictor.windows, intake)
         found = predictor.assign_array(windows, embedding)
         found.insert(1, "window", names)
         return Predicted(found, [], intake=intake)
+    table = read_table(source, intake=intake)
     intake.see("columns", len(table.columns))
     coding = predictor.coding
     names = list(coding.columns)
