@@ -15,6 +15,8 @@ from tests.sources import ROOT, copy_source
 GENERIC = (
     "tests/methods/test_every_method.py",
     "tests/methods/contract/test_declared.py",
+    "tests/methods/test_index.py",
+    "tests/test_privacy.py",
     "tests/test_rooms.py",
 )
 
@@ -34,9 +36,29 @@ def test_the_example_passes_every_test_of_methods(tmp_path: Path) -> None:
     place = "from shoal.methods.ssd.fedsimclr import FedSimCLR\n"
     assert place in text
     registry.write_text(text.replace(place, f"from shoal.methods.ssd.fedproxsimclr import FedProxSimCLR\n{place}"))
+    index = clone / "docs" / "methods.md"
+    row = "| FedSimCLR | `fedsimclr` |"
+    about = "FedSimCLR whose clients are held near the broadcast weights."
+    new = f"| FedSimCLR with a proximal term | `fedproxsimclr` | {about} |"
+    text = index.read_text()
+    assert text.count(row) == 1
+    line = next(line for line in text.splitlines() if line.startswith(row))
+    index.write_text(text.replace(line, f"{line}\n{new}"))
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "SHOAL"))}
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.messages"], cwd=clone, env=env | {"PYTHONPATH": str(clone)}, check=True
+    )
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *GENERIC, "-k", "fedproxsimclr or test_rooms"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            *GENERIC,
+            "-k",
+            "fedproxsimclr or test_rooms or test_index or on_the_page",
+        ],
         cwd=clone,
         env=env | {"PYTHONPATH": str(clone)},
         capture_output=True,

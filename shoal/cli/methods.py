@@ -6,7 +6,7 @@ import typer
 from rich.table import Table
 
 from shoal.cli.console import out
-from shoal.methods.index import QUESTIONS
+from shoal.methods.index import methods_by_question
 
 app = typer.Typer(add_completion=False)
 
@@ -14,9 +14,9 @@ app = typer.Typer(add_completion=False)
 @app.command(epilog="Example: shoal methods")
 def methods() -> None:
     """List the methods by the question that each answers. `shoal advise SET` says which one fits a data set."""
-    for question in QUESTIONS:
-        out.print(f"[bold]{question.text}[/]", highlight=False)
+    for question, kinds in methods_by_question().items():
+        out.print(f"[bold]{question}[/]", highlight=False)
         table = Table("method.name", "method", "what it does", show_header=False, box=None, padding=(0, 2))
-        for entry in question.entries:
-            table.add_row(entry.key, entry.name, entry.about)
+        for kind in kinds:
+            table.add_row(kind.name, kind.title, kind.about)
         out.print(table, highlight=False)

@@ -1,36 +1,34 @@
-"""The index of methods: every method stands under one question, and the page has the same rows."""
+"""The index of methods: every method says which question it answers, and the page has the same rows."""
 
 from __future__ import annotations
 
 from typer.testing import CliRunner
 
 from shoal.cli.methods import app
-from shoal.methods.index import QUESTIONS, name_of_method
+from shoal.methods.index import methods_by_question, title_of_method
 from shoal.methods.registry import METHODS
 from tests.sources import ROOT
 
 
-def test_every_method_stands_under_one_question() -> None:
-    keys = [entry.key for question in QUESTIONS for entry in question.entries]
-    assert sorted(keys) == sorted(METHODS)
-    for question in QUESTIONS:
-        assert question.text.endswith("?")
-        assert all(entry.about.endswith(".") and entry.name for entry in question.entries)
-    assert name_of_method("cfl") == "clustered federated learning (CFL)"
+def test_every_method_says_what_it_is() -> None:
+    assert sorted(kind.name for kinds in methods_by_question().values() for kind in kinds) == sorted(METHODS)
+    assert len({kind.title for kind in METHODS.values()}) == len(METHODS), "a method has its base class's title"
+    assert all(kind.about.endswith(".") for kind in METHODS.values())
+    assert title_of_method("cfl") == "clustered federated learning (CFL)"
 
 
 def index_lines() -> list[str]:
     """Return the index as lines of Markdown: a table with a row for each method, below its question."""
     lines = ["| method | `method.name` | what it does |", "|---|---|---|"]
-    for question in QUESTIONS:
-        lines.append(f"| **{question.text}** | | |")
-        lines += [f"| {entry.name} | `{entry.key}` | {entry.about} |" for entry in question.entries]
+    for question, kinds in methods_by_question().items():
+        lines.append(f"| **{question}** | | |")
+        lines += [f"| {kind.title} | `{kind.name}` | {kind.about} |" for kind in kinds]
     return lines
 
 
 def test_the_page_and_the_command_have_the_index() -> None:
     assert "\n".join(index_lines()) in (ROOT / "docs" / "methods.md").read_text()
     said = CliRunner().invoke(app, [], env={"COLUMNS": "200"}).output
-    for question in QUESTIONS:
-        assert question.text in said
-        assert all(entry.key in said and entry.name in said for entry in question.entries)
+    for question, kinds in methods_by_question().items():
+        assert question in said
+        assert all(kind.name in said and kind.title in said for kind in kinds)

@@ -47,6 +47,7 @@ from shoal.methods.contract.base import Client, Clients, Evaluation, Federation,
 from shoal.methods.contract.context import LocalSettings, MethodError, ModelSettings
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Prediction
+from shoal.methods.contract.questions import Question
 from shoal.methods.scores.evaluation import embed_with, evaluate_features, features_only, quick_probe
 from shoal.methods.scores.recalibration import recalibrate
 from shoal.methods.training.local import as_input, seeded, view_recipe
@@ -65,6 +66,9 @@ class CFCL(DeclaredExchange):
     """CF-CL as a method: server state is the last average, `weights` (p,), and `CFCLState`."""
 
     name = "cfcl"
+    title = "CF-CL"
+    question = Question.FEATURES
+    about = "Devices exchange a few samples with their neighbours, and contrast with them."
     kinds = ("image", "vector", "series")
     builds_encoder = True
     proximal = False  # between two averagings a device trains on from its own model

@@ -43,6 +43,7 @@ from shoal.methods.cfl.tree import Node, Tree, branch_similarities, nearest_chil
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, RunHistory, Server, Update
 from shoal.methods.contract.declared import FactForm, MessageForm, TensorForm, exactly
 from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.questions import Question
 from shoal.methods.training.local import batches
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 
@@ -54,6 +55,9 @@ class CFL(Supervised):
     """CFL as a method: the server state is the parameter tree (`shoal.methods.cfl.tree`) and `CFLState`."""
 
     name = "cfl"
+    title = "clustered federated learning (CFL)"
+    question = Question.CLIENTS
+    about = "Splits clients whose updates disagree."
     Settings = CFLSettings
     settings: CFLSettings
     averages_parts = True

@@ -16,6 +16,7 @@ from shoal.methods.contract.base import Client, Clients, Evaluation, Federation,
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Message
 from shoal.methods.contract.prediction import Prediction
+from shoal.methods.contract.questions import Question
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 
 
@@ -27,6 +28,9 @@ class FedAvg(Supervised):
     """FedAvg as a method: the server state is one vector of weights."""
 
     name = "fedavg"
+    title = "federated averaging (FedAvg)"
+    question = Question.CLIENTS
+    about = "One model for all clients."
     Settings = FedAvgSettings
     settings: FedAvgSettings
     averages = True

@@ -17,6 +17,7 @@ from shoal.methods.cfl.supervised import Score, Supervised, judge
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message
+from shoal.methods.contract.questions import Question
 from shoal.methods.scores.clustering import ari
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 
@@ -58,6 +59,9 @@ class IFCA(Supervised):
     """IFCA as a method: the server state is K vectors (K, p) and `IFCAState`."""
 
     name = "ifca"
+    title = "IFCA"
+    question = Question.CLIENTS
+    about = "Several models; each client trains the one that fits it best."
     Settings = IFCASettings
     settings: IFCASettings
     averages_parts = True

@@ -10,6 +10,7 @@ from shoal.methods.cfl.supervised import Supervised, judge
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message
+from shoal.methods.contract.questions import Question
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 
 
@@ -22,6 +23,9 @@ class LocalOnly(Supervised):
     """Local training as a method: each client's weights are its private memory; all start from the same."""
 
     name = "local_only"
+    title = "local training"
+    question = Question.CLIENTS
+    about = "Each client trains alone: what federation must beat."
     proximal = False  # nothing is sent that a client could stay near
     Settings = LocalOnlySettings
 

@@ -44,6 +44,7 @@ from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, fo
 from shoal.methods.contract.initial_encoder import initial_encoder
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions, Shared
+from shoal.methods.contract.questions import Question
 from shoal.models.encoders import OF_KIND, encoders_for
 
 if TYPE_CHECKING:  # only figures and tables need them: training runs without
@@ -237,12 +238,15 @@ class RunHistory:
 class Method(ABC):
     """A federated system.
 
-    A subclass sets `name` and `Settings`, implements `init_server`, `broadcast`, `client_update`, `aggregate` and
-    `evaluate`, and overrides `predictor` where its server holds one model. It is added to
-    `shoal.methods.registry.METHODS`.
+    A subclass sets `name`, `title`, `question`, `about` and `Settings`, implements `init_server`, `broadcast`,
+    `client_update`, `aggregate` and `evaluate`, and overrides `predictor` where its server holds one model. It is added
+    to `shoal.methods.registry.METHODS`.
 
     Class attributes that identify the method:
         name: its name in `method.name` of the settings.
+        title: what people call it.
+        question: what it answers; it stands there in `shoal methods`.
+        about: what it does, in a sentence.
         Settings: its frozen dataclass of hyper-parameters.
         counts_steps: whether `local.steps` can say how long a client trains.
         local_defaults, model_defaults: the sections `local` and `model` where the settings leave them out.
@@ -281,6 +285,9 @@ class Method(ABC):
     """
 
     name: ClassVar[str]
+    title: ClassVar[str]
+    question: ClassVar[Question]
+    about: ClassVar[str]
     Settings: ClassVar[type]
     pooled: ClassVar[bool] = False
     counts_steps: ClassVar[bool] = False

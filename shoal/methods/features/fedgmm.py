@@ -17,6 +17,7 @@ from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Prediction
+from shoal.methods.contract.questions import Question
 from shoal.methods.features.feature_clustering import (
     CENTRES,
     LARGEST,
@@ -60,6 +61,9 @@ class FedGMM(FeatureClustering):
     """
 
     name = "fedgmm"
+    title = "federated mixture of Gaussians"
+    question = Question.VECTORS
+    about = "Clusters of different shapes and sizes, by EM."
     Settings = FedGMMSettings
     settings: FedGMMSettings
 

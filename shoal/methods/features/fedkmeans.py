@@ -24,6 +24,7 @@ from shoal.methods.contract.base import Client, Clients, Evaluation, Server
 from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction
+from shoal.methods.contract.questions import Question
 from shoal.methods.features.feature_clustering import (
     CENTRES,
     LARGEST,
@@ -60,6 +61,9 @@ class FedKMeans(FeatureClustering):
     """
 
     name = "fedkmeans"
+    title = "federated K-means"
+    question = Question.VECTORS
+    about = "K-means over all clients, from sums and counts; takes seconds."
     Settings = FedKMeansSettings
     settings: FedKMeansSettings
 

@@ -13,6 +13,7 @@ from typing import cast
 from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.questions import Question
 from shoal.methods.fedpnp.cluster_method import ClusterMethod
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
 from shoal.methods.losses.contrastive import cluster_contrastive
@@ -37,6 +38,9 @@ class FedBYOLCC(ClusterMethod):
     """FedBYOLCC as a method: server state is one `ByolClusterNet`; clients keep nothing."""
 
     name = "fedbyolcc"
+    title = "FedBYOLCC"
+    question = Question.IMAGES
+    about = "A cluster head on BYOL, which needs no negatives."
     Settings = FedBYOLCCSettings
     settings: FedBYOLCCSettings
 

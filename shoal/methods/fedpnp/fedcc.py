@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.questions import Question
 from shoal.methods.fedpnp.cluster_method import ClusterMethod, ContrastiveClusteringSettings
 from shoal.methods.losses.contrastive import view_contrast
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
@@ -29,6 +30,9 @@ class FedCC(ClusterMethod):
     """FedCC as a method: server state is one `ClusterNet`; clients keep nothing."""
 
     name = "fedcc"
+    title = "federated contrastive clustering (FedCC)"
+    question = Question.IMAGES
+    about = "Trains an encoder and a cluster head at once."
     Settings = FedCCSettings
     settings: FedCCSettings
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.questions import Question
 from shoal.methods.fedpnp.cluster_method import ClusterMethod, ContrastiveClusteringSettings
 from shoal.methods.fedpnp.pool import check_threshold, past_look_alikes, past_negatives
 from shoal.methods.losses.contrastive import contrastive, view_contrast
@@ -54,6 +55,9 @@ class FedPNP(ClusterMethod):
     """FedPNP as a method: server state is one `ClusterNet`, private memory the client's own past weights."""
 
     name = "fedpnp"
+    title = "FedPNP"
+    question = Question.IMAGES
+    about = "FedCC that leaves likely members of the same cluster out of the negatives."
     Settings = FedPNPSettings
     settings: FedPNPSettings
     loss_falls = False  # alpha and the pools change from round to round

@@ -27,6 +27,7 @@ from shoal.methods.contract.context import Context, LocalSettings, MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Prediction
+from shoal.methods.contract.questions import Question
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
 from shoal.methods.scores.evaluation import evaluate_predictor
 from shoal.methods.training.local import as_input, batches, build_optimiser, load, seeded, view_recipe, views, weights
@@ -110,6 +111,9 @@ class NCC(Method):
     """
 
     name = "ncc"
+    title = "NCC, centralised"
+    question = Question.REFERENCES
+    about = "A strong clustering method with all data in one place."
     Settings = NCCSettings
     starts_pretrained = True
     settings: NCCSettings

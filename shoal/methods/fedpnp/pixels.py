@@ -16,6 +16,7 @@ from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly
 from shoal.methods.contract.message import Message
 from shoal.methods.contract.prediction import Assignment, Prediction
+from shoal.methods.contract.questions import Question
 from shoal.methods.scores.assignment import assign_samples
 from shoal.methods.scores.evaluation import evaluate_predictor
 
@@ -29,6 +30,9 @@ class KMeansPixels(Method):
     """K-means as a method: one client holds all data, and one round gives the centres."""
 
     name = "kmeans"
+    title = "K-means on pooled samples"
+    question = Question.REFERENCES
+    about = "All data in one place, no training."
     Settings = KMeansSettings
     settings: KMeansSettings
     pooled = True

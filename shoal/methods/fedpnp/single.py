@@ -18,6 +18,7 @@ from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.declared import MessageForm, forms_like
 from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.questions import Question
 from shoal.methods.losses.contrastive import view_contrast
 from shoal.methods.scores.evaluation import evaluate_features
 from shoal.methods.training.local import as_input, load, seeded, weights
@@ -41,6 +42,9 @@ class Single(TwoViewMethod):
     """Single-training as a method: the server holds nothing; a client remembers network and optimiser."""
 
     name = "single"
+    title = "Single-training"
+    question = Question.REFERENCES
+    about = "SimCLR on each client alone."
     proximal = False  # the server sends no model that a client could stay near
     Settings = SingleSettings
     starts_pretrained = True

@@ -13,6 +13,7 @@ import torch
 from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.questions import Question
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
 from shoal.methods.ssd.self_supervised import HIDDEN_FACTOR, SelfSupervised
 from shoal.methods.training.local import load, weights
@@ -36,6 +37,9 @@ class FedBYOL(SelfSupervised):
     """FedBYOL as a method: server state is encoder, projector and predictor."""
 
     name = "fedbyol"
+    title = "FedBYOL"
+    question = Question.FEATURES
+    about = "Two views and a momentum target, without negatives."
     Settings = FedBYOLSettings
     settings: FedBYOLSettings
 

@@ -14,6 +14,7 @@ from torch import nn
 from shoal.core.setting import setting
 from shoal.methods.contract.base import Client
 from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.questions import Question
 from shoal.methods.ssd.fedbyol import FedBYOL, FedBYOLSettings
 from shoal.methods.training.local import load, weights
 from shoal.models.heads import ByolNet
@@ -72,6 +73,9 @@ class FedEMA(FedBYOL):
     """FedEMA as a method: a client remembers its online network, its target, and its lambda."""
 
     name = "fedema"
+    title = "FedEMA"
+    question = Question.FEATURES
+    about = "FedBYOL whose clients keep a part of their own model."
     Settings = FedEMASettings
     settings: FedEMASettings
 

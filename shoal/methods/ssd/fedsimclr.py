@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from shoal.core.setting import setting
 from shoal.methods.contract.message import Tensors
+from shoal.methods.contract.questions import Question
 from shoal.methods.losses.contrastive import view_contrast
 from shoal.methods.ssd.self_supervised import SelfSupervised
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
@@ -22,6 +23,9 @@ class FedSimCLR(SelfSupervised):
     """FedSimCLR as a method."""
 
     name = "fedsimclr"
+    title = "FedSimCLR"
+    question = Question.FEATURES
+    about = "Contrast of two views, averaged over clients; the first to try."
     Settings = FedSimCLRSettings
     settings: FedSimCLRSettings
 

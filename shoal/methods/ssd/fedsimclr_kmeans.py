@@ -58,6 +58,7 @@ from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction
+from shoal.methods.contract.questions import Question
 from shoal.methods.scores.assignment import assign_samples
 from shoal.methods.scores.evaluation import evaluate_predictor
 from shoal.methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
@@ -161,6 +162,9 @@ class FedSimCLRKMeans(FedSimCLR):
     """
 
     name = "fedsimclr_kmeans"
+    title = "FedSimCLR, then federated K-means"
+    question = Question.IMAGES
+    about = "Trains an encoder, then clusters its features over all clients."
     Settings = FedSimCLRKMeansSettings
     shared_in_evaluation = "nothing"  # its last evaluation asks for the features of two models
     settings: FedSimCLRKMeansSettings

@@ -18,6 +18,7 @@ from shoal.methods.averaging.unified import unified_step
 from shoal.methods.contract.base import Client, Server, Update
 from shoal.methods.contract.declared import MessageForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.questions import Question
 from shoal.methods.losses.contrastive import contrastive
 from shoal.methods.losses.tangent_spread import SphereDraws, sphere_draws, tangent_spread
 from shoal.methods.ssd.self_supervised import SelfSupervised
@@ -38,6 +39,9 @@ class FedU2(SelfSupervised):
     """FedU2 as a method: server state, views and scores are those of FedSimCLR."""
 
     name = "fedu2"
+    title = "FedU2"
+    question = Question.FEATURES
+    about = "FedSimCLR with features spread over the sphere, and a step towards all clients."
     Settings = FedU2Settings
     settings: FedU2Settings
     averages = False  # the server needs each client's model

@@ -16,6 +16,7 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.questions import Question
 from shoal.methods.losses.byol import make_target
 from shoal.methods.losses.contrastive import contrastive
 from shoal.methods.losses.relational import relational
@@ -43,6 +44,9 @@ class FedX(SelfSupervised):
     """FedX as a method: server state is encoder, projector and predictor."""
 
     name = "fedx"
+    title = "FedX"
+    question = Question.FEATURES
+    about = "Contrast and relations of views, learned from the global model too."
     Settings = FedXSettings
     settings: FedXSettings
 

@@ -21,6 +21,7 @@ from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Federation, Server
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.questions import Question
 from shoal.methods.losses.align_uniform import align_loss, uniform_loss_of_views
 from shoal.methods.losses.unit_rows import unit_rows
 from shoal.methods.ssd.gradients import gradient_share
@@ -81,6 +82,9 @@ class SSD(SelfSupervised):
     """SSD as a method: server state is encoder and projector; S_k follows from seed and client id."""
 
     name = "ssd"
+    title = "SSD"
+    question = Question.FEATURES
+    about = "Alignment and uniformity, with parts of the features for each client."
     Settings = SSDSettings
     settings: SSDSettings
 

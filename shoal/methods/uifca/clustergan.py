@@ -22,6 +22,7 @@ from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation
 from shoal.methods.contract.context import LocalSettings
 from shoal.methods.contract.message import Message
 from shoal.methods.contract.prediction import Prediction
+from shoal.methods.contract.questions import Question
 from shoal.methods.scores.assignment import assignment_metrics, assignment_of
 from shoal.methods.training.local import build_optimiser, load, seeded, weights
 from shoal.models.gan import ClusterGANNetwork
@@ -49,6 +50,9 @@ class ClusterGAN(Method):
     """ClusterGAN as a method: the server state is the three networks."""
 
     name = "clustergan"
+    title = "federated ClusterGAN"
+    question = Question.GENERATORS
+    about = "A generator and an encoder of clusters that play a game."
     Settings = ClusterGANSettings
     settings: ClusterGANSettings
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="sgd", lr=5e-3)

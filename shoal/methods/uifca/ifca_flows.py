@@ -15,6 +15,7 @@ from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message
 from shoal.methods.contract.prediction import Assignment
+from shoal.methods.contract.questions import Question
 from shoal.methods.scores.assignment import assign_samples, assignment_metrics
 from shoal.methods.uifca.flow_method import FlowMethod, FlowSettings
 
@@ -31,6 +32,9 @@ class IFCAFlows(FlowMethod):
     """
 
     name = "ifca_flows"
+    title = "IFCA with flows"
+    question = Question.GENERATORS
+    about = "A flow for each cluster of clients, instead of samples."
     Settings = IFCAFlowsSettings
     settings: IFCAFlowsSettings
     averages_parts = True

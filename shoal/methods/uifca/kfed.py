@@ -24,6 +24,7 @@ from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction
+from shoal.methods.contract.questions import Question
 from shoal.methods.scores.assignment import assign_samples, assignment_metrics, nearest_centres
 from shoal.methods.uifca.declared import beyond_centres, centres_form, memory_form
 
@@ -82,6 +83,9 @@ class KFed(Method):
     """k-FED as a method: one round; the local cluster of each point stays in the client's memory."""
 
     name = "kfed"
+    title = "k-FED"
+    question = Question.VECTORS
+    about = "Clusters in one round, from the local centres of the clients."
     Settings = KFedSettings
     kinds = ("vector", "image", "series")
     trains = False

@@ -35,6 +35,7 @@ from shoal.methods.contract.context import LocalSettings, MethodError
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction
+from shoal.methods.contract.questions import Question
 from shoal.methods.scores.assignment import assign_samples, assignment_metrics
 from shoal.methods.training.local import build_optimiser, load, seeded, view_recipe, weights
 from shoal.methods.training.steps import run_steps
@@ -94,6 +95,9 @@ class SharedUIFCA(Method):
     """UIFCA with one trunk as a method: the server state is a `LatentMixture`, the offsets, and `State`."""
 
     name = "uifca_shared"
+    title = "UIFCA with one trunk"
+    question = Question.GENERATORS
+    about = "The clusters share one flow and differ in its latent space."
     Settings = SharedUIFCASettings
     settings: SharedUIFCASettings
     kinds = ("vector", "image")

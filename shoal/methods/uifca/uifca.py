@@ -25,6 +25,7 @@ from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment
+from shoal.methods.contract.questions import Question
 from shoal.methods.scores.assignment import assign_samples, assignment_metrics
 from shoal.methods.uifca import kfed_start, stopping, tries
 from shoal.methods.uifca.averaged import Averaged, average
@@ -103,6 +104,9 @@ class UIFCA(FlowMethod):
     """UIFCA as a method: the server state is K flows, rows of `flows` (K, p), and `UIFCAState`."""
 
     name = "uifca"
+    title = "UIFCA"
+    question = Question.GENERATORS
+    about = "A normalising flow for each cluster; a sample belongs to the likeliest."
     Settings = UIFCASettings
     settings: UIFCASettings
     averages_parts = True

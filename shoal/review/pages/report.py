@@ -20,7 +20,7 @@ from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
-from shoal.methods.index import name_of_method
+from shoal.methods.index import title_of_method
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.methods.scores.verdict import in_words, site_sentence
@@ -123,7 +123,7 @@ def words_for(settings: Settings) -> dict[str, Any]:
     method = METHODS[settings.method.name]
     note = method.loss_note(settings.dataclass("method"), settings.rounds)
     all_settings = masked(yaml.safe_dump(settings.to_json(), sort_keys=False))
-    heading = f"{name_of_method(settings.method.name)}: {settings.data.name}"
+    heading = f"{title_of_method(settings.method.name)}: {settings.data.name}"
     return {"heading": heading, "name_of": name_of, "value_of": value_of, "loss_note": note, "settings": all_settings}
 
 
