@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TOOLS := $(VENV)/.tools
 # Which build of torch: auto, cpu (without CUDA's gigabytes, where an index offers it) or cuda.
 TORCH ?= auto
 # Several small processes of one thread are faster than one of many.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-slow fuzz chaos chaos-clusters hostile check format types serve results docs bench gpu-day clean test-floor
+.PHONY: setup tools demo test test-slow fuzz chaos chaos-clusters hostile check format types serve results docs bench gpu-day clean test-floor
 
 setup: $(STAMP)
 
@@ -17,10 +18,17 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python .ci/install.py --torch $(TORCH)
 	touch $@
 
+# What tests, checks and pages need besides the product.
+tools: $(TOOLS)
+
+$(TOOLS): $(STAMP)
+	$(BIN)/python .ci/install.py --tools
+	touch $@
+
 demo: setup
 	$(BIN)/shoal demo
 
-test: setup
+test: tools
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The oldest versions of torch, Prefect, MLflow and DVC that pyproject.toml allows, in an environment of their own (7 GB).
@@ -36,34 +44,34 @@ $(FLOOR)/.installed: pyproject.toml constraints.txt .ci/floor.txt
 test-floor: $(FLOOR)/.installed
 	$(FLOOR)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
 
-test-slow: setup
+test-slow: tools
 	$(BIN)/python -m pytest -m slow
 
 # Broken inputs for every reader of outside bytes; ends with a table.
-fuzz: setup
+fuzz: tools
 	$(BIN)/python -m tests.fuzz.run --count $(or $(COUNT),100000)
 
 # Runs that are killed, moved, stopped and starved, over every method; sets of the user's own that are killed while they
 # are replaced (a third as many); whole nights that are killed (a seventh); and damaged files of finished runs for every
 # reader. The tables go to results/chaos.
-chaos: setup
+chaos: tools
 	$(BIN)/python -m tests.chaos --count $(or $(COUNT),300)
 	$(BIN)/python -m tests.chaos --damage --count $(or $(COUNT),300)
 
 # Runs on Dask clusters whose parts are killed and stopped: their table goes to results/chaos.
-chaos-clusters: setup
+chaos-clusters: tools
 	$(BIN)/python -m tests.chaos --clusters --count $(or $(COUNT),20)
 
-check: setup
+check: tools
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-format: setup
+format: tools
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-types: setup
+types: tools
 	$(BIN)/mypy
 
 serve: setup
@@ -74,7 +82,7 @@ results: setup
 	$(BIN)/shoal claims --write > /dev/null
 
 # The documentation as a site, in docs/_build; any warning is an error.
-docs: setup
+docs: tools
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
 	@echo "docs/_build/index.html"
 
@@ -85,7 +93,7 @@ $(PEERS)/.installed:
 	$(PEERS)/bin/python -m pip install --quiet "torch==$$($(BIN)/python -c 'import torch; print(torch.__version__.split("+")[0])')" "flwr[simulation]" pfl
 	touch $@
 
-bench: setup
+bench: tools
 	$(MAKE) $(PEERS)/.installed || echo "without Flower and pfl: they could not be installed"
 	mkdir -p results/bench
 	env -u OMP_NUM_THREADS $(BIN)/python -m benchmarks.peers --json results/bench/peers.json \
@@ -99,12 +107,12 @@ bench: setup
 	cat results/bench/*.md
 
 # What needs a GPU, MINUTES at a time: goes on where it was stopped, and fails while anything is left.
-gpu-day: setup
+gpu-day: tools
 	$(BIN)/python -m benchmarks.gpu_day --minutes $(or $(MINUTES),9)
 
 # One hostile client in every method, in every way: fails where one ends a run. Before that, what pages of another origin
 # and another user of the machine try; two users are tried as root.
-hostile: setup
+hostile: tools
 	mkdir -p results/hostile
 	$(BIN)/python -m tests.outsiders --out results/hostile
 	$(BIN)/python -m benchmarks.hostile --json results/hostile/outcomes.json > results/hostile/outcomes.md

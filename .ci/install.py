@@ -23,6 +23,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
 PAIR = ("torch", "torchvision")
+PRODUCT = "encoders,fonts,hdf5,search,timm"
+"""The extras of `make setup`: what the README's commands need."""
+TOOLS = "dev"
+"""The extra of `make test` and `make check`, which also holds what only some people use: Dask, privacy, databases."""
 SIGNS = ("/dev/nvidiactl", "/dev/nvidia0", "/proc/driver/nvidia", "/dev/dxg")
 """Where Linux shows that there is an NVIDIA GPU (the last under Windows)."""
 HOW = (
@@ -107,9 +111,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Install everything, a line a stage."""
     parser = argparse.ArgumentParser(description="Install Shoal and what it needs.")
     parser.add_argument("--torch", choices=("auto", "cpu", "cuda"), default="auto", help="which build of torch")
-    wanted = parser.parse_args(arguments).torch
+    parser.add_argument("--tools", action="store_true", help="add the tools of developers to an installation")
+    given = parser.parse_args(arguments)
+    wanted = given.torch
     if sys.version_info < (3, 11):  # noqa: UP036 (the user may have any version)
         raise SystemExit(f"Python {platform.python_version()} is too old: run `make clean setup PYTHON=python3.11`")
+    pins_file = Path(sys.prefix) / "torch-constraints.txt"
+    if given.tools:
+        say("the tools of developers: some 100 packages")
+        pip("--quiet", "-c", str(CONSTRAINTS), "-c", str(pins_file), "-e", f"{ROOT}[{TOOLS}]")
+        return
     say(f"1/4 pip itself, in {sys.prefix}")
     pip("--quiet", "--upgrade", "pip")
     say("2/4 which build of torch")
@@ -120,10 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(plan.why, flush=True)
     if plan.first:
         pip("-c", str(CONSTRAINTS), *plan.first)
-    pins_file = Path(sys.prefix) / "torch-constraints.txt"
     pins_file.write_text("\n".join(plan.pinned) + "\n")
-    say("3/4 Shoal and what it needs: some 250 packages, a few minutes")
-    pip("-c", str(CONSTRAINTS), "-c", str(pins_file), "-e", f"{ROOT}[dev]")
+    say("3/4 Shoal and what it needs: some 240 packages, a few minutes")
+    pip("-c", str(CONSTRAINTS), "-c", str(pins_file), "-e", f"{ROOT}[{PRODUCT}]")
     say("4/4 does it start?")
     subprocess.run([str(Path(sys.executable).with_name("shoal")), "--version"], check=True)
 

@@ -146,7 +146,7 @@ def _said(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
     except ModuleNotFoundError as error:
-        raise DataError(f"{path} needs {error.name}: pip install 'shoal[hdf5]'") from None
+        raise DataError(f"{path} needs the package {error.name}: pip install {error.name}") from None
     except Exception as error:  # numpy, pyarrow and h5py raise nearly anything on broken files
         raise DataError(f"{path} cannot be read as arrays ({short_text(error)})") from error
 

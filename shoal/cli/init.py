@@ -24,7 +24,7 @@ FILES = {
     "dvcignore": ".dvcignore",
 }
 """The files of a project by their names in the package, which differ where DVC would take them for its own."""
-REQUIREMENTS = "requirements.txt"
+VERSION = "shoal-version.txt"
 app = typer.Typer(add_completion=False)
 QUIET_DVC = "    analytics = false\n    check_update = false\n"
 
@@ -59,7 +59,7 @@ def make_project(folder: Path) -> None:
     Raises:
         ProjectError: the folder holds a file of a project already, or DVC or git cannot be initialised.
     """
-    wanted = (*FILES.values(), REQUIREMENTS, ".dvc")
+    wanted = (*FILES.values(), VERSION, ".dvc")
     existing = [name for name in wanted if (folder / name).exists()]
     if existing:
         raise ProjectError(
@@ -69,7 +69,7 @@ def make_project(folder: Path) -> None:
     templates = resources.files("shoal.cli") / "project"
     for source, target in FILES.items():
         (folder / target).write_text((templates / source).read_text(encoding="utf-8"), encoding="utf-8")
-    (folder / REQUIREMENTS).write_text(f"shoal=={metadata.version('shoal')}\n")
+    (folder / VERSION).write_text(f"{metadata.version('shoal')}\n")
     own = folder / "data" / "store" / "own"
     own.mkdir(parents=True, exist_ok=True)
     (own / ".gitkeep").touch()

@@ -165,10 +165,7 @@ def check_privacy(settings: Settings) -> None:
     """
     kind = METHODS[settings.method.name]
     if settings.privacy.clip is not None and find_spec("opacus") is None:
-        raise MethodError(
-            "privacy.clip needs the package opacus, which accounts epsilon: install it with "
-            'pip install -c constraints.txt -e ".[privacy]"'
-        )
+        raise MethodError("privacy.clip needs the package opacus, which accounts epsilon: pip install opacus")
     if settings.privacy.clip is not None and (not kind.averages or kind.exchange_metric):
         fit = sorted(name for name, method in METHODS.items() if method.averages and not method.exchange_metric)
         raise MethodError(

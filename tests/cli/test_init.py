@@ -47,7 +47,7 @@ def test_a_project_has_the_files_of_the_clone(tmp_path: Path, monkeypatch: pytes
             key: own[key] for key in own if key not in ("cmd", "deps")
         }
         made = {each for each in own["deps"] if each.startswith(("data/store", "results/"))}
-        assert set(stage["deps"]) == made | {"requirements.txt"}
+        assert set(stage["deps"]) == made | {"shoal-version.txt"}
     assert (folder / ".dvc" / "config").read_text().count("analytics = false") == 1
     assert (folder / ".git").is_dir()
     with pytest.raises(ProjectError, match=r"already holds params\.yaml, .*name a new folder"):
@@ -95,5 +95,5 @@ def test_a_project_repeats_its_pipeline(tmp_path: Path, monkeypatch: pytest.Monk
     assert repro().count("Running stage") == 5
     assert (folder / "results" / "report.html").is_file()
     assert "Running stage" not in repro()
-    (folder / "requirements.txt").write_text("shoal==9\n")
+    (folder / "shoal-version.txt").write_text("9\n")
     assert repro().count("Running stage") == 5

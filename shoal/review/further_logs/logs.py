@@ -70,7 +70,7 @@ class FurtherLog:
             try:
                 self._log = module.open_log(run, settings)
             except ImportError as error:
-                raise ShoalError(f"the package {name} is not installed: pip install 'shoal[{name}]'") from error
+                raise ShoalError(f"the package {name} is not installed: pip install {name}") from error
             self._last = self._log.last
             self._log_up_to(last_round(run))
 

@@ -22,7 +22,7 @@ from shoal.core.errors import escaped
 
 PACKAGED = ("paperang_p2_fonts_cjk", "fonts/wqy-microhei.ttc")
 """The package of the extra `fonts`, and its font: WenQuanYi Micro Hei, under the Apache licence."""
-INSTALL = "pip install 'shoal[fonts]'"
+INSTALL = "pip install paperang-p2-fonts-cjk"
 BROAD = ("CJK", "Unicode", "Fallback", "PingFang", "Gothic", "msyh", "YuGoth", "malgun", "wqy", "Noto")
 """Parts of the names of system fonts that have many letters."""
 MAX_SYSTEM_FONTS = 100

