@@ -13,13 +13,15 @@ from shoal.core.errors import DataError, shown
 from shoal.core.records import record_to_json
 from shoal.data.columns import category_values, feature_columns
 from shoal.data.intake import Intake
+from shoal.data.names import client_numbers, names_of
 from shoal.data.own_images import NothingNew
 from shoal.data.own_store import Batch, known_files
+from shoal.data.possible_labels import possible_labels
 from shoal.data.prepared import Prepared
 from shoal.data.table_coding import COLUMNS, MEASUREMENTS, missing_rows
 from shoal.data.table_options import TableOptions
 from shoal.data.table_origin import table_origin
-from shoal.data.tables import client_numbers, find_column, names_of, numbers_of, read_table
+from shoal.data.tables import find_column, numbers_of, read_table
 from shoal.data.windows import (
     LONGER,
     MIXED,
@@ -105,17 +107,17 @@ def read_windows(path: Path, onto: Prepared | None, options: TableOptions, intak
         [window_name(found, series, k) for k in kept],
         source=f"series of table {path.name}, {len(owner)} windows of {len(clients)} clients",
         licence=options.licence,
-        extra=table_origin(path, onto, columns[0], label_column) | (_extra(rule) if onto is None else {}),
+        extra=table_origin(path, onto, columns[0], label_column) | (_extra(rule, table, options, notes) if onto is None else {}),
         intake=notes,
     )
 
 
-def _extra(rule: WindowRule) -> dict[str, Any]:
+def _extra(rule: WindowRule, table: pd.DataFrame, options: TableOptions, intake: Intake) -> dict[str, Any]:
     """Return the further entries of the manifest of a new set."""
     extra: dict[str, Any] = {"features": list(rule.channels), WINDOWS: record_to_json(rule)}
     if len(rule.channels) > 1:
         extra[COLUMNS] = MEASUREMENTS
-    return extra
+    return extra | possible_labels(table, rule.channels, options, intake)
 
 
 def new_windows(table: pd.DataFrame, rule: WindowRule, path: Path, intake: Intake) -> tuple[np.ndarray, list[str]]:
@@ -135,7 +137,7 @@ def new_windows(table: pd.DataFrame, rule: WindowRule, path: Path, intake: Intak
     if lacking:
         raise DataError(f"{path} lacks columns of the set's windows: {first_of([shown(name) for name in lacking])}")
     parts = [name for name in (rule.client, rule.series) if name in table.columns]
-    keys = ["/".join(str(table[name].iloc[row]) for name in parts) for row in range(len(table))]
+    keys = ["/".join(names) for names in zip(*(names_of(table[name], path, "series") for name in parts), strict=True)]
     times, dated = times_of(table[rule.time], rule.time)
     _check_times(rule, dated, path)
     series = split_series(keys, times)

@@ -16,6 +16,7 @@ from shoal.data.by_client import ClientArray
 from shoal.data.own_store import LISTS
 from shoal.data.partition.summary import summary
 from shoal.data.partition.table import Partition
+from shoal.data.possible_labels import POSSIBLE
 from shoal.data.prepare import is_built_in, own_sets, prepared_sets, resolve
 from shoal.data.prepared import Prepared
 from shoal.data.remedy import EMBEDDED
@@ -128,7 +129,9 @@ def _extra_rows(prepared: Prepared) -> dict[str, str]:
         elif key == WINDOWS:
             rows[key] = window_rule(manifest).words()
         elif key == TABLES:
-            rows[key] = _first_names(tuple(known_tables(manifest.extra)))
+            rows["made of"] = _first_names(tuple(known_tables(manifest.extra)))
+        elif key == POSSIBLE:
+            rows["possible labels"] = "; ".join(f"{column}: {', '.join(names)}" for column, names in value)
         elif key not in ("files", *LISTS):
             rows[key.replace("_", " ")] = _value_words(value)
     return rows

@@ -13,6 +13,7 @@ import yaml
 from PIL import Image
 
 from shoal.core.records import record_to_json
+from shoal.data.possible_labels import possible_label_words
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.checkpoint import manifests
@@ -95,6 +96,7 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         metrics=shown_metrics(result),
         described=DESCRIBED,
         clusters=part("the table of clusters", lambda: cluster_rows(run)),
+        possible_labels=part("features that may be labels", lambda: possible_labels_of(run)),
         dealt=part("labels by clients", lambda: labels_by_clients(run)),
         sheets=sheets,
         sheets_left=left,
@@ -251,6 +253,12 @@ def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
                 row["most frequent label"] = f"{label} ({share:.0%})"
         rows.append(row)
     return rows
+
+
+def possible_labels_of(run: RunFolder) -> str:
+    """Return what to do about features of the data that may be the label; empty where there are none."""
+    data = run_data(run)
+    return "" if data is None else possible_label_words(data[0].manifest.extra)
 
 
 @dataclass(frozen=True)

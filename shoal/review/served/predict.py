@@ -361,9 +361,11 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
             f"or CSV file with its {expected} features (of windows: its channels), or a file with an array of vectors"
         )
     intake = Intake()
-    table = read_table(source, intake=intake)
-    if predictor.windows is not None:
-        windows, names = new_windows(table, predictor.windows, source, intake)
+    rule = predictor.windows
+    text = () if rule is None else (rule.client, rule.series)
+    table = read_table(source, text, intake)
+    if rule is not None:
+        windows, names = new_windows(table, rule, source, intake)
         found = predictor.assign_array(windows, embedding)
         found.insert(1, "window", names)
         return Predicted(found, [], intake=intake)
