@@ -6,6 +6,7 @@ whole numbers, of floats and of decimals. A text keeps its spelling, unless the 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
@@ -144,10 +145,10 @@ def _decoded(value: bytes) -> str:
 
 
 def _number_name(value: Any) -> str:
-    if not np.isfinite(value):
+    if not math.isfinite(value):
         raise DataError(f"holds {value}, which is no name")
     if value != int(value):
-        return str(value)
+        return f"{value.normalize():f}" if isinstance(value, Decimal) else str(value)
     if not isinstance(value, Decimal) and abs(value) >= 2.0 ** (np.finfo(type(value)).nmant + 1):
         raise DataError(
             f"holds {value:.0f} as a float, which does not hold every whole number of this size: store whole numbers "

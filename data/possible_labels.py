@@ -20,7 +20,7 @@ POSSIBLE = "possible_labels"
 """Entry of a manifest's `extra`: name and values of each feature that may be the label."""
 MAX_VALUES = 20
 """A label has at most so many values."""
-MIN_ROWS = 3
+MIN_ROWS = 2
 """Rows for each value of a label, on average."""
 MAX_COLUMNS = 3
 """A sentence names at most so many features."""

@@ -139,7 +139,7 @@ def test_bad_tables_are_left_out_and_told(readings: Place) -> None:
     taken = readings.night(bad=0.7)
     assert taken.new == 20
     reasons = dict(each.split(": ", 1) for each in taken.left_out)
-    assert reasons["good.csv"] == "has the same bytes as again.csv, which the set has"
+    assert reasons["good.csv"] == "has the same bytes as again.csv, which is taken already: leave one of them out"
     assert reasons["narrow.csv"].startswith("cannot be appended to 'mine'")
     assert "1 not a table (.csv, .csv.gz, .parquet)" in taken.message
     for path in readings.incoming.iterdir():
