@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -83,8 +84,7 @@ def read_vectors(
     files = _folder(path, wanted, owners, notes) if path.is_dir() else [_file(path, wanted, owners, notes)]
     _check_widths(files)
     names = _row_names(files, path)
-    refuse_known_rows(names, path, onto)
-    origin = file_origin({_file_name(file, path): file.path for file in files}, onto)
+    origin = _origin(files, names, path, onto)
     client, clients = client_numbers(
         pd.concat([_required(file) for file in files], ignore_index=True),
         path,
@@ -209,6 +209,12 @@ def _row_names(files: list[VectorFile], path: Path) -> list[str]:
         name = _file_name(file, path)
         names += [f"{name}:{row}" for row in range(file.rows)]
     return names
+
+
+def _origin(files: Sequence[VectorFile], names: Sequence[str], path: Path, onto: Prepared | None) -> dict[str, Any]:
+    """Return the entry of a manifest about the files; refuse rows and files that are taken already."""
+    refuse_known_rows(names, path, onto)
+    return file_origin({_file_name(file, path): file.path for file in files}, onto)
 
 
 def _file_name(file: VectorFile, path: Path) -> str:

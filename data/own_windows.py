@@ -107,13 +107,17 @@ def read_windows(path: Path, onto: Prepared | None, options: TableOptions, intak
         [window_name(found, series, k) for k in kept],
         source=f"series of table {path.name}, {len(owner)} windows of {len(clients)} clients",
         licence=options.licence,
-        extra=table_origin(path, onto, columns[0], label_column) | (_extra(rule, table, options, notes) if onto is None else {}),
+        extra=table_origin(path, onto, columns[0], label_column) | _extra(rule, onto, table, options, notes),
         intake=notes,
     )
 
 
-def _extra(rule: WindowRule, table: pd.DataFrame, options: TableOptions, intake: Intake) -> dict[str, Any]:
-    """Return the further entries of the manifest of a new set."""
+def _extra(
+    rule: WindowRule, onto: Prepared | None, table: pd.DataFrame, options: TableOptions, intake: Intake
+) -> dict[str, Any]:
+    """Return the further entries of the manifest of a new set; none for one that is appended to."""
+    if onto is not None:
+        return {}
     extra: dict[str, Any] = {"features": list(rule.channels), WINDOWS: record_to_json(rule)}
     if len(rule.channels) > 1:
         extra[COLUMNS] = MEASUREMENTS
