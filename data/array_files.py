@@ -177,7 +177,7 @@ def _names(values: np.ndarray, path: Path, name: str) -> pd.Series:
     """Return names of clients or labels as a column."""
     if values.ndim != 1:
         raise DataError(f"{path}: {name} has the shape {values.shape}: expected one name or number a vector")
-    return pd.Series(values.astype(values.dtype.newbyteorder("=")), name=name)
+    return pd.Series(values, name=name)
 
 
 def _open_npy(path: Path, wanted: Wanted) -> VectorFile:
