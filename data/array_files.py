@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -174,13 +174,9 @@ def _blocks_of(array: Any) -> Iterator[np.ndarray]:
 
 
 def _names(values: np.ndarray, path: Path, name: str) -> pd.Series:
-    """Return names of clients or labels as a column; whole numbers are written without a point."""
+    """Return names of clients or labels as a column."""
     if values.ndim != 1:
         raise DataError(f"{path}: {name} has the shape {values.shape}: expected one name or number a vector")
-    if values.dtype.kind == "S":
-        values = np.char.decode(values, "utf-8")
-    if values.dtype.kind == "f" and np.isfinite(values).all() and (values == np.round(values)).all():
-        values = values.astype(np.int64)
     return pd.Series(values, name=name)
 
 
@@ -367,18 +363,33 @@ def _values(item: Any) -> np.ndarray:
     import h5py
 
     if isinstance(item, h5py.Dataset):
-        text = h5py.check_string_dtype(item.dtype) is not None
-        values: np.ndarray = item.asstr()[:] if text else item[:]
-        return values
+        return _dataset_values(item)
     if "categories" in item:
-        codes = item["codes"][:]
-        names = _values(item["categories"]).astype(object)
-        found = np.full(len(codes), None, dtype=object)
-        found[codes >= 0] = names[codes[codes >= 0]]
-        return found
-    found = _values(item["values"]).astype(object)
-    found[item["mask"][:]] = None
-    return found
+        return _of_codes(item["codes"][:], dict(enumerate(_values(item["categories"]))))
+    values = _values(item["values"]).astype(object)
+    values[item["mask"][:]] = None
+    return values
+
+
+def _dataset_values(item: Any) -> np.ndarray:
+    """Return a data set of names, or of codes for names: an enumeration, or categories as AnnData 0.7 kept them."""
+    import h5py
+
+    values: np.ndarray
+    if h5py.check_string_dtype(item.dtype) is not None:
+        values = item.asstr()[:]
+        return values
+    values = item[:]
+    if (codes := h5py.check_enum_dtype(item.dtype)) is not None:
+        return _of_codes(values, {code: name for name, code in codes.items()})
+    if "categories" in item.attrs:
+        return _of_codes(values, dict(enumerate(_values(item.file[item.attrs["categories"]]))))
+    return values
+
+
+def _of_codes(codes: np.ndarray, names: Mapping[int, Any]) -> np.ndarray:
+    """Return the name of each code; None for a code that has none, as -1 for a missing value."""
+    return np.array([names.get(code) for code in codes.tolist()], dtype=object)
 
 
 def _hdf5_blocks(path: Path, name: str) -> Iterator[np.ndarray]:

@@ -14,6 +14,7 @@ from shoal.data.intake import Intake
 from shoal.data.own_images import NO_CLIENT, WAITING
 from shoal.data.own_store import known_files
 from shoal.data.prepared import Prepared
+from shoal.data.spelling import value_key
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def arrivals(folder: Path, onto: Prepared | None = None) -> NewFiles:
     written = 0.0
     if onto is not None:
         known = known_files(onto)
-        clients = set(onto.manifest.extra["clients"])
+        clients = set(map(value_key, onto.manifest.extra["clients"]))
         written = (onto.folder / "manifest.json").stat().st_mtime
     new: list[str] = []
     touched: list[str] = []
@@ -74,7 +75,7 @@ def arrivals(folder: Path, onto: Prepared | None = None) -> NewFiles:
         elif path.stat().st_mtime > written:
             touched.append(name)
     count = Counter(_client(name) for name in new)
-    few = {client for client, images in count.items() if client not in clients and images < MIN_TRAIN}
+    few = {client for client, images in count.items() if value_key(client) not in clients and images < MIN_TRAIN}
     waiting = tuple(name for name in new if _client(name) in few)
     for name in waiting:
         intake.leave_out(WAITING, name)

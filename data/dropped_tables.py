@@ -6,6 +6,7 @@ was written to since the set was.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from shoal.data.by_client import file_sha256
 from shoal.data.folder_files import is_system
 from shoal.data.images import Rejected
 from shoal.data.intake import Intake
+from shoal.data.names import one_spelling_each
 from shoal.data.own_images import NothingNew
 from shoal.data.own_rows import read_rows
 from shoal.data.own_store import Batch, known_files
@@ -25,12 +27,11 @@ from shoal.data.own_windows import read_windows, rule_of
 from shoal.data.prepared import Prepared
 from shoal.data.table_coding import CODING
 from shoal.data.table_options import TableOptions
-from shoal.data.table_origin import ROLES, TABLES, TableRoles, known_tables
+from shoal.data.table_origin import ROLES, TABLES, TableRoles, known_tables, refuse_copy
 from shoal.data.tables import SUFFIXES
 from shoal.data.windows import WINDOWS, WindowRule
 
 CHANGED = "has changed since its rows were taken: put new rows, and only those, into a file of another name"
-SAME = "has the same bytes as {other}, which the set has"
 NO_TABLE = "not a table (.csv, .csv.gz, .parquet)"
 
 
@@ -105,7 +106,7 @@ def _read(paths: Sequence[Path], onto: Prepared, notes: Intake, rejected: list[R
         except NothingNew:
             notes.know("files")
         except DataError as error:
-            rejected.append(Rejected(path.name, str(error).removeprefix(str(path)).lstrip(": ")))
+            rejected.append(_rejected(path, error))
         else:
             notes.add(own)
             notes.take("files")
@@ -138,7 +139,7 @@ def _new(paths: Sequence[Path], onto: Prepared, notes: Intake, rejected: list[Re
     """Return the tables to read; note those that the set has, and reject those that cannot be told apart from them."""
     extra = onto.manifest.extra
     known = known_tables(extra)
-    by_digest = {digest: name for name, digest in known.items()}
+    name_of = {digest: name for name, digest in extra.get(TABLES, [])}
     rows_of = {file.rpartition(":")[0] for file in known_files(onto)}
     written = (onto.folder / "manifest.json").stat().st_mtime
     found = []
@@ -150,16 +151,23 @@ def _new(paths: Sequence[Path], onto: Prepared, notes: Intake, rejected: list[Re
             notes.know("files")
             continue
         digest = file_sha256(path)
+        try:
+            refuse_copy(path, name, digest, name_of)
+        except DataError as error:
+            rejected.append(_rejected(path, error))
+            continue
         if known.get(name) == digest:
             notes.know("files")
-        elif digest in by_digest:
-            rejected.append(Rejected(name, SAME.format(other=by_digest[digest])))
         elif there and WINDOWS not in extra:
             rejected.append(Rejected(name, CHANGED))
         else:  # a table of a time series may grow: windows that the set has are skipped
-            by_digest[digest] = name
+            name_of[digest] = name
             found.append(path)
     return found
+
+
+def _rejected(path: Path, error: DataError) -> Rejected:
+    return Rejected(path.name, str(error).removeprefix(str(path)).lstrip(": "))
 
 
 def _refuse_shared(path: Path, batch: Batch, others: dict[str, Batch]) -> None:
@@ -174,10 +182,15 @@ def _refuse_shared(path: Path, batch: Batch, others: dict[str, Batch]) -> None:
 def _joined(batches: Sequence[Batch], folder: Path, onto: Prepared, notes: Intake) -> Batch:
     """Return several tables as one batch."""
     first = batches[0]
+    about = onto.manifest
     label: list[str] | None = None
     if first.label is not None:
         label = [name for batch in batches for name in batch.label or ()]
+        kind_of = one_spelling_each(Counter(label), "labels", folder, about.class_names, notes)
+        label = [kind_of[name] for name in label]
     client = [name for batch in batches for name in batch.client]
+    client_of = one_spelling_each(Counter(client), "clients", folder, about.extra["clients"], notes)
+    client = [client_of[name] for name in client]
     x = np.concatenate([batch.x for batch in batches])
     tables = [batch.extra[TABLES][-1] for batch in batches]
     what = "windows" if first.kind == "series" else "rows"
@@ -189,7 +202,7 @@ def _joined(batches: Sequence[Batch], folder: Path, onto: Prepared, notes: Intak
         x,
         label,
         client,
-        list(dict.fromkeys(name for batch in batches for name in batch.clients)),
+        list(dict.fromkeys(client_of[name] for batch in batches for name in batch.clients)),
         [name for batch in batches for name in batch.file],
         source=f"folder {folder.name}, {len(x)} {what} of {len(set(client))} clients",
         licence=first.licence,

@@ -10,9 +10,10 @@ import pandas as pd
 
 from shoal.core.errors import DataError, shown
 from shoal.data.intake import Intake
+from shoal.data.names import names_of
 from shoal.data.prepared import Prepared
 from shoal.data.spelling import note_spellings, spelling_key
-from shoal.data.tables import find_column, names_of, read_table
+from shoal.data.tables import find_column, read_table
 from shoal.data.wording import first_of
 
 

@@ -30,6 +30,7 @@ from shoal.data.images import (
 )
 from shoal.data.intake import Intake
 from shoal.data.label_file import read_labels
+from shoal.data.names import one_spelling_each
 from shoal.data.own_images import (
     ClientFiles,
     check_colours,
@@ -46,7 +47,6 @@ from shoal.data.own_windows import read_windows
 from shoal.data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
 from shoal.data.prepared import Prepared, read_manifest
 from shoal.data.remedy import EMBEDDED
-from shoal.data.spelling import choose_spellings, note_spellings
 from shoal.data.table_options import TableOptions
 from shoal.data.windows import WINDOWS, WindowOptions, WindowRule, window_rule
 
@@ -207,8 +207,7 @@ def _batch(
     owner = [_client(picture) for picture in pictures]
     count = Counter(owner)
     known = onto.manifest.extra["clients"] if onto else ()
-    spelled = choose_spellings({client: count[client] for client in clients}, known)
-    note_spellings(spelled, "clients", notes)
+    spelled = one_spelling_each({client: count[client] for client in clients}, "clients", folder, known, notes)
     owner = [spelled[client] for client in owner]
     clients = list(dict.fromkeys(spelled[client] for client in clients))
     return Batch(

@@ -13,7 +13,9 @@ from shoal.core.errors import DataError, shown
 from shoal.core.records import record_to_json
 from shoal.data.columns import feature_columns
 from shoal.data.intake import Intake
+from shoal.data.names import client_numbers, names_of
 from shoal.data.own_store import Batch, known_files
+from shoal.data.possible_labels import possible_labels
 from shoal.data.prepared import Prepared
 from shoal.data.spelling import tidy
 from shoal.data.table_coding import (
@@ -29,7 +31,7 @@ from shoal.data.table_coding import (
 )
 from shoal.data.table_options import TableOptions
 from shoal.data.table_origin import table_origin
-from shoal.data.tables import client_numbers, find_column, names_of, read_table
+from shoal.data.tables import find_column, read_table
 from shoal.data.wording import first_of
 
 LEFT_OUT = "columns_left_out"
@@ -78,8 +80,8 @@ def read_rows(
     extra = table_origin(path, onto, client_column, label_column)
     if onto is None:
         kind = kind_of_columns(coding, x)
-        note_kind(kind, coding, notes, labelled=label is not None)
-        extra |= _extra(table, coding, kind)
+        note_kind(kind, coding, notes)
+        extra |= _extra(table, coding, kind) | possible_labels(table, coding.columns, options, notes)
     files = [f"{path.name}:{row}" for row in np.flatnonzero(kept)]
     refuse_known_rows(files, path, onto)
     notes.see("rows", len(kept))

@@ -126,6 +126,9 @@ def store_batch(
     class_names = onto.manifest.class_names if onto else batch.class_names
     if batch.label is not None:
         y, class_names = number_labels(batch.label, class_names)
+    if onto is not None:
+        note_new_names(batch.intake, "client", clients, onto.manifest.extra["clients"])
+        note_new_names(batch.intake, "label", class_names, onto.manifest.class_names)
     parts = {"train": _part(batch, y, owner, ~in_test), "test": _part(batch, y, owner, in_test)}
     content = _Content(parts, batch.source, batch.licence, {**batch.extra, "clients": clients})
     if onto is not None:
@@ -134,6 +137,12 @@ def store_batch(
     write_by_client(folder, content.manifest(name, batch, class_names), content.parts)
     record(folder, batch.intake, append=onto is not None)
     return open_prepared(folder)
+
+
+def note_new_names(intake: Intake, what: str, names: Sequence[str], known: Sequence[str]) -> None:
+    """Note the clients or labels that a set did not have: one of them may be another spelling of an old one."""
+    for name in names[len(known) :]:
+        intake.note(f"new {what}", name)
 
 
 def _part(batch: Batch, y: np.ndarray | None, owner: np.ndarray, chosen: np.ndarray) -> Part:

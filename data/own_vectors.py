@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -17,10 +18,11 @@ from shoal.data.array_files import VectorFile, Wanted, is_array_file, open_array
 from shoal.data.folder_files import is_system
 from shoal.data.image_kind import SUFFIXES as IMAGE_SUFFIXES
 from shoal.data.intake import Intake
+from shoal.data.names import client_numbers, names_of
 from shoal.data.own_rows import refuse_known_rows
 from shoal.data.own_store import Batch
 from shoal.data.prepared import Prepared
-from shoal.data.tables import client_numbers, names_of
+from shoal.data.table_origin import file_origin
 from shoal.data.vector_values import vectors_of
 from shoal.data.wording import first_of
 
@@ -82,7 +84,7 @@ def read_vectors(
     files = _folder(path, wanted, owners, notes) if path.is_dir() else [_file(path, wanted, owners, notes)]
     _check_widths(files)
     names = _row_names(files, path)
-    refuse_known_rows(names, path, onto)
+    origin = _origin(files, names, path, onto)
     client, clients = client_numbers(
         pd.concat([_required(file) for file in files], ignore_index=True),
         path,
@@ -107,7 +109,7 @@ def read_vectors(
         names,
         source=f"{'folder' if path.is_dir() else 'array'} {path.name}, {len(x)} vectors of {len(clients)} clients",
         licence=licence,
-        extra={"features": list(columns)} if onto is None else {},
+        extra=origin | ({"features": list(columns)} if onto is None else {}),
         intake=notes,
     )
 
@@ -204,9 +206,19 @@ def _arrays_below(place: Path, folder: Path, notes: Intake) -> list[Path]:
 def _row_names(files: list[VectorFile], path: Path) -> list[str]:
     names = []
     for file in files:
-        name = file.path.relative_to(path).as_posix() if path.is_dir() else path.name
+        name = _file_name(file, path)
         names += [f"{name}:{row}" for row in range(file.rows)]
     return names
+
+
+def _origin(files: Sequence[VectorFile], names: Sequence[str], path: Path, onto: Prepared | None) -> dict[str, Any]:
+    """Return the entry of a manifest about the files; refuse rows and files that are taken already."""
+    refuse_known_rows(names, path, onto)
+    return file_origin({_file_name(file, path): file.path for file in files}, onto)
+
+
+def _file_name(file: VectorFile, path: Path) -> str:
+    return file.path.relative_to(path).as_posix() if path.is_dir() else path.name
 
 
 def _labels(files: list[VectorFile], path: Path, onto: Prepared | None, notes: Intake) -> list[str] | None:

@@ -14,13 +14,15 @@ from shoal.core.errors import DataError, shown
 from shoal.core.records import record_to_json
 from shoal.data.columns import category_values, feature_columns
 from shoal.data.intake import Intake
+from shoal.data.names import client_numbers, names_of
 from shoal.data.own_images import NothingNew
 from shoal.data.own_store import Batch, known_files
+from shoal.data.possible_labels import possible_labels
 from shoal.data.prepared import Prepared
 from shoal.data.table_coding import COLUMNS, MEASUREMENTS, missing_rows
 from shoal.data.table_options import TableOptions
 from shoal.data.table_origin import table_origin
-from shoal.data.tables import client_numbers, find_column, names_of, numbers_of, read_table
+from shoal.data.tables import find_column, numbers_of, read_table
 from shoal.data.times import Times, times_of
 from shoal.data.windows import (
     LONGER,
@@ -105,19 +107,19 @@ def read_windows(
         [windows.names[k] for k in kept],
         source=f"series of table {path.name}, {len(owner)} windows of {len(set(owner))} clients",
         licence=options.licence,
-        extra=table_origin(path, onto, columns[0], label_column) | _extra(windows.rule, new=onto is None),
+        extra=table_origin(path, onto, columns[0], label_column)
+        | {WINDOWS: record_to_json(windows.rule)}
+        | ({} if onto else _new_extra(windows.rule, table, options, notes)),
         intake=notes,
     )
 
 
-def _extra(rule: WindowRule, *, new: bool) -> dict[str, Any]:
-    """Return the entries of the manifest about windows: of a new set also those about its columns."""
-    extra: dict[str, Any] = {WINDOWS: record_to_json(rule)}
-    if new:
-        extra["features"] = list(rule.channels)
-        if len(rule.channels) > 1:
-            extra[COLUMNS] = MEASUREMENTS
-    return extra
+def _new_extra(rule: WindowRule, table: pd.DataFrame, options: TableOptions, intake: Intake) -> dict[str, Any]:
+    """Return the entries of the manifest of a new set about its columns."""
+    extra: dict[str, Any] = {"features": list(rule.channels)}
+    if len(rule.channels) > 1:
+        extra[COLUMNS] = MEASUREMENTS
+    return extra | possible_labels(table, rule.channels, options, intake)
 
 
 def new_windows(path: Path, rule: WindowRule, intake: Intake) -> tuple[np.ndarray, list[str]]:

@@ -14,6 +14,7 @@ from shoal.data.images import Picture, Rejected, common_size, listing, odd_sized
 from shoal.data.intake import left_out_before, names_file
 from shoal.data.own_images import coloured_pictures, compared_with_set, wanted_size
 from shoal.data.prepared import Prepared
+from shoal.data.spelling import value_key
 
 SKIPPED = "skipped"
 """Entry of a manifest's `extra`: paths and reasons of the files that additions left out."""
@@ -81,9 +82,9 @@ def _waiting(usable: Sequence[str], onto: Prepared | None) -> tuple[str, ...]:
     """Return the files of new clients that have too few images to be trained on."""
     known: set[str] = set()
     if onto is not None:
-        known = set(onto.manifest.extra["clients"])
+        known = set(map(value_key, onto.manifest.extra["clients"]))
     count = Counter(name.split("/")[0] for name in usable)
-    few = {client for client, images in count.items() if client not in known and images < MIN_TRAIN}
+    few = {client for client, images in count.items() if value_key(client) not in known and images < MIN_TRAIN}
     return tuple(name for name in usable if name.split("/")[0] in few)
 
 

@@ -244,13 +244,10 @@ def kind_of_columns(coding: TableCoding, x: np.ndarray) -> str:
     return EMBEDDING
 
 
-def note_kind(kind: str, coding: TableCoding, intake: Intake, *, labelled: bool) -> None:
-    """Note how the columns will be scaled; without labels also a single column of text, which may be the label."""
+def note_kind(kind: str, coding: TableCoding, intake: Intake) -> None:
+    """Note how the columns will be scaled."""
     for column in coding.columns:
         if kind == MEASUREMENTS:
             intake.note("measurement: federated K-means and mixtures standardise it (method.standardise)", column)
         else:
             intake.note("column of one embedding: it is not standardised (method.standardise)", column)
-    if len(coding.categories) == 1 and not labelled:
-        column = next(iter(coding.categories))
-        intake.note("the only column of text: give it as --label-column if it is the label", column)

@@ -1,4 +1,4 @@
-"""Reading of a user's table: clients, labels, and columns of finite numbers."""
+"""Reading of a user's table, and its columns of finite numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pandas as pd
 from shoal.core.errors import DataError, short_text, shown
 from shoal.data.intake import Intake
 from shoal.data.readers import gunzip
-from shoal.data.spelling import choose_spellings, note_spellings, refuse_alike, tidy
+from shoal.data.spelling import note_spellings, refuse_alike, tidy
 from shoal.data.wording import first_of
 
 MAX_VALUES = 1 << 30
@@ -27,7 +27,6 @@ ALWAYS_UNPACKED_BYTES = 64 << 20
 MAX_PROBLEMS = 20
 """Largest number of columns that an error lists."""
 _SHOWN = 5
-_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _SEPARATED = re.compile(r"[-+]?\d[\d.,'\s]*")
 _EXACT = 2.0**53
 """From this number on float64 does not hold every whole number."""
@@ -46,8 +45,8 @@ def read_table(path: Path, text: Sequence[str] = (), intake: Intake | None = Non
 
     Args:
         path: the file.
-        text: columns of a CSV file whose values are kept as text, so that 1, 01 and 1.0 stay three names; only empty
-            values are missing. Capitals do not count.
+        text: columns of a CSV file whose values are kept as text, so that 01 stays 01; only empty values are missing.
+            Capitals do not count.
         intake: notes of columns with names in another spelling.
 
     Returns:
@@ -191,65 +190,6 @@ def _check_columns(names: list[str], path: Path) -> None:
             f"{path}: column {names.index('') + 1} has no name: give it one, or leave it out if it only counts the rows"
         )
     refuse_alike(names, "columns", path, "rename or leave out one of each")
-
-
-def client_numbers(
-    column: pd.Series, path: Path, known: Sequence[str] = (), intake: Intake | None = None
-) -> tuple[np.ndarray, list[str]]:
-    """Return the client of each row as a number into the sorted names, int64 (rows,), and the names.
-
-    Names that differ in spaces, Unicode form or letters without width are one client.
-
-    Args:
-        column: the column of clients.
-        path: the file, for errors.
-        known: existing clients; new names may be other spellings of them.
-        intake: notes of names in another spelling.
-
-    Raises:
-        DataError: a row has no client.
-    """
-    values = names_of(column, path, "client", known, intake)
-    distinct, numbers = np.unique(values, return_inverse=True)
-    names = [str(name) for name in distinct]
-    if all(_WHOLE.fullmatch(name) for name in names):  # also numbers that were read as text: 2 before 10
-        order = np.argsort([int(name) for name in names], kind="stable")
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        return rank[numbers].astype(np.int64), [names[k] for k in order]
-    return numbers.astype(np.int64), names
-
-
-def names_of(
-    column: pd.Series, path: Path, what: str, known: Sequence[str] = (), intake: Intake | None = None
-) -> np.ndarray:
-    """Return the names in a column, str (rows,), each in one spelling.
-
-    Args:
-        column: of clients or labels.
-        path: the file, for errors.
-        what: client or label.
-        known, intake: see `client_numbers`.
-
-    Raises:
-        DataError: a row has no name.
-    """
-    values = column.astype(str).to_numpy(dtype=object, copy=True)
-    missing = column.isna().to_numpy(copy=True)
-    distinct, numbers, counts = np.unique(values[~missing].astype(str), return_inverse=True, return_counts=True)
-    count_of = {str(name): int(count) for name, count in zip(distinct, counts, strict=True)}
-    chosen = choose_spellings(count_of, known)
-    names = np.array([chosen[str(name)] for name in distinct], dtype=object)
-    if len(names):
-        values[~missing] = names[numbers]
-        missing |= values == ""
-    rows = np.flatnonzero(missing)
-    if len(rows):
-        raise DataError(f"{path}: {len(rows)} rows have no {what} in {column.name!r}: {some_rows(rows)}")
-    if intake is not None:
-        note_spellings(chosen, f"{what}s", intake)
-    result: np.ndarray = values.astype(str)
-    return result
 
 
 def numbers_of(values: pd.Series, name: str, intake: Intake, missing: np.ndarray | None = None) -> np.ndarray:

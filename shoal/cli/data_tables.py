@@ -16,6 +16,7 @@ from shoal.data.by_client import ClientArray
 from shoal.data.own_store import LISTS
 from shoal.data.partition.summary import summary
 from shoal.data.partition.table import Partition
+from shoal.data.possible_labels import POSSIBLE
 from shoal.data.prepare import is_built_in, own_sets, prepared_sets, resolve
 from shoal.data.prepared import Prepared
 from shoal.data.remedy import EMBEDDED
@@ -123,12 +124,12 @@ def _extra_rows(prepared: Prepared) -> dict[str, str]:
             rows[key] = _first_names(tuple(map(str, value)))
         elif key == EMBEDDED:
             rows |= _embedded_rows(prepared)
-        elif key in (CODING, ROLES):
+        elif key in (CODING, ROLES, POSSIBLE):
             rows |= _table_rows(key, value)
         elif key == WINDOWS:
             rows[key] = window_rule(manifest).words()
         elif key == TABLES:
-            rows[key] = _first_names(tuple(known_tables(manifest.extra)))
+            rows["made of"] = _first_names(tuple(known_tables(manifest.extra)))
         elif key not in ("files", *LISTS):
             rows[key.replace("_", " ")] = _value_words(value)
     return rows
@@ -144,14 +145,16 @@ def _embedded_rows(prepared: Prepared) -> dict[str, str]:
     }
 
 
-def _table_rows(key: str, coding: dict[str, Any]) -> dict[str, str]:
-    """Return rows about the columns of a table with a role, or about columns of text and missing values."""
+def _table_rows(key: str, entry: Any) -> dict[str, str]:
+    """Return rows about the columns of a table with a role, or that may have one; or about texts and missing values."""
     if key == ROLES:
-        return {f"{role} column": column for role, column in coding.items() if column}
-    rows = {"missing values": coding["missing"]}
-    if coding["categories"]:
+        return {f"{role} column": column for role, column in entry.items() if column}
+    if key == POSSIBLE:
+        return {"possible labels": "; ".join(f"{column}: {', '.join(values)}" for column, values in entry)}
+    rows = {"missing values": entry["missing"]}
+    if entry["categories"]:
         rows["columns of text"] = "; ".join(
-            f"{column}: {', '.join(values)}" for column, values in coding["categories"].items()
+            f"{column}: {', '.join(values)}" for column, values in entry["categories"].items()
         )
     return rows
 

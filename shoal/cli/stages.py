@@ -29,6 +29,7 @@ from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX, Settings, 
 from shoal.engine.store.codec import StoreError, check_digest, file_digest, read_sealed, write_json, write_sealed
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.relocation import stored_path
+from shoal.engine.store.represent import parse
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder, write_lineage
 from shoal.lifecycle.embedding import embed as embed_images
@@ -61,10 +62,14 @@ def _here() -> None:
 
 
 @app.command()
-def prepare(params: Params = Path("params.yaml")) -> None:
+def prepare(
+    own: Annotated[str | None, typer.Argument(help="the set in data/store/own that the stage depends on")] = None,
+    params: Params = Path("params.yaml"),
+) -> None:
     """Prepare the data set again, or copy a set of the user's own to where the other stages look for it."""
     data = _settings(params).data
     check_name(params, data.name)
+    check_dependency(params, data.name, own)
     if not is_built_in(data.name) and not data.name.startswith(REPRESENTATION_PREFIX):
         print(stage_own(places.store(), data.name))
         return
@@ -96,6 +101,27 @@ def check_name(params: Path, name: str) -> None:
         read = read.lower()
     if read != name:
         raise DataError(f"{params}: DVC reads data.name as {read} and not as {name}: write it in quotes, '{name}'")
+
+
+def check_dependency(params: Path, name: str, own: str | None) -> None:
+    """Refuse a set of the user's own that the stage does not depend on: its changes would not repeat the pipeline.
+
+    Args:
+        params: the settings file, for the error.
+        name: of the data set.
+        own: what dvc.yaml names; None in a dvc.yaml that depends on all sets of the user's own.
+
+    Raises:
+        DataError: says what to write in dvc.yaml.
+    """
+    source = name
+    if name.startswith(REPRESENTATION_PREFIX):
+        source = parse(name, {})[0]
+    if own not in (None, source) and not is_built_in(source):
+        raise DataError(
+            f"{params} names your set {source!r}, and dvc.yaml depends on another one: write own: {source} in the vars "
+            "of dvc.yaml"
+        )
 
 
 @app.command()

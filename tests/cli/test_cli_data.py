@@ -208,5 +208,8 @@ def test_a_table_ends_with_what_was_left_out(home, monkeypatch):
     assert "all names: " in said
     names = json.loads((places.store() / "own" / "t.intake.json").read_text())["additions"][0]
     assert names["left_out"]["column named like a label"] == {"label": ""}
+    pd.DataFrame({"client": ["a", "b"] * 20, **numbers, "kind": np.arange(40) % 3}).to_csv("k.csv", index=False)
+    intake = shoal("add", "k.csv", "--name", "k").partition("tracked by DVC")[0].splitlines()
+    assert intake[-1].startswith("kind (0, 1, 2) is a feature; if it is the label, add the set again with --label-colu")
     options = ("--features", "height,label", "--features", "weight")
     assert "3: height, weight, label" in shoal("add", "t.csv", "--name", "t", "--force", *options)

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from shoal.cli.stages import check_name
+from shoal.cli.stages import check_dependency, check_name
 from shoal.core.errors import DataError
 from shoal.data.prepare import prepare
 from shoal.data.prepared import open_prepared
@@ -47,6 +47,7 @@ NOT_OF_THE_PIPELINE = {
     "image_kind.py",
     "intake.py",
     "label_file.py",
+    "names.py",
     "own.py",
     "own_images.py",
     "own_rows.py",
@@ -55,6 +56,7 @@ NOT_OF_THE_PIPELINE = {
     "own_windows.py",
     "own_writing.py",
     "png_text.py",
+    "possible_labels.py",
     "remedy.py",
     "repair.py",
     "sifting.py",
@@ -174,6 +176,10 @@ def add_photos(clone: Clone, source: Path) -> None:
     ):
         assert words in added
     clone.params(data={"name": "photos"}, model={"encoder": "tiny-conv", "clusters": 2})
+    said = clone.run("sh", "shoal/cli/stage.sh", "prepare", ".gitkeep", code=1)
+    assert "write own: photos in the vars of dvc.yaml" in " ".join(said.split())
+    pipeline = clone.path / "dvc.yaml"
+    pipeline.write_text(pipeline.read_text().replace("own: .gitkeep", "own: photos"))
     clone.commit()
     assert f"{OWN_SET}.dvc" in clone.run("git", "ls-files", "data/store")
 
@@ -225,6 +231,9 @@ def colleague_of(clone: Clone, folder: Path) -> Clone:
     other.dvc("pull")
     assert "Running stage" not in other.dvc("repro")
     assert other.run("git", "status", "--porcelain") == ""
+    (folder / "rows.csv").write_text("client,v\n" + "a,1.5\nb,2.5\n" * 4)
+    other.shoal("data", "add", folder / "rows.csv", "--name", "rows")
+    assert "up to date" in other.dvc("status"), "a set that params.yaml does not name repeats nothing"
     return other
 
 
@@ -319,6 +328,16 @@ def test_every_dependency_of_a_stage_is_there() -> None:
         for dependency in stage["deps"]:
             if not dependency.startswith(("results/", "data/store/")):
                 assert (ROOT / dependency).exists(), (name, dependency)
+
+
+def test_the_pipeline_depends_on_the_set_that_it_names() -> None:
+    for name in ("digits", "gaussian-clusters3", "rotnet-digits"):
+        check_dependency(Path("params.yaml"), name, ".gitkeep")
+    for name in ("mine", "rotnet-mine"):
+        check_dependency(Path("params.yaml"), name, "mine")
+        check_dependency(Path("params.yaml"), name, None)
+        with pytest.raises(DataError, match=r"params\.yaml names your set 'mine', .* write own: mine in the vars"):
+            check_dependency(Path("params.yaml"), name, "other")
 
 
 def test_a_name_that_dvc_reads_otherwise_is_refused(tmp_path: Path) -> None:

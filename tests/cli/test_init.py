@@ -40,6 +40,7 @@ def test_a_project_has_the_files_of_the_clone(tmp_path: Path, monkeypatch: pytes
     ours = yaml.safe_load((ROOT / "dvc.yaml").read_text())
     theirs = yaml.safe_load((folder / "dvc.yaml").read_text())
     assert theirs["plots"] == ours["plots"]
+    assert theirs["vars"] == ours["vars"]
     assert list(theirs["stages"]) == list(ours["stages"])
     for name, stage in theirs["stages"].items():
         own = ours["stages"][name]

@@ -150,11 +150,11 @@ def test_of_two_that_append_at_once_neither_loses_what_the_other_brought(store: 
         "import sys; from pathlib import Path; from shoal.data.own import add_table\n"
         "add_table(Path(sys.argv[2]), 'mine', Path(sys.argv[1]), append=True)\n"
     )
-    tables = [table(tmp_path / f"new{k}.csv", 4) for k in range(3)]
+    tables = [table(tmp_path / f"new{k}.csv", 4 + k) for k in range(3)]
     running = [subprocess.Popen([sys.executable, "-c", code, str(store), str(each)]) for each in tables]
     assert [each.wait() for each in running] == [0, 0, 0]
     prepared = open_prepared(own_folder(store, "mine"), verify=True)
-    assert prepared.manifest.train == 8 + 3 * 4
+    assert prepared.manifest.train == 8 + 4 + 5 + 6
 
 
 def test_of_many_first_uses_of_a_built_in_set_at_once_none_dies(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Appending to a set of one's own: what it has keeps its order, its part and its numbers."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,10 @@ def test_rows_of_another_table(tmp_path: Path) -> None:
     assert files["file"].tolist()[5:8] == ["may.csv:5", "june.csv:0", "june.csv:1"]
     with pytest.raises(DataError, match=r"has rows of may\.csv already"):
         add_table(tmp_path / "may.csv", "rows", store, append=True)
+    shutil.copy(tmp_path / "june.csv", tmp_path / "june (1).csv")
+    with pytest.raises(DataError, match=r"june \(1\)\.csv has the same bytes as june\.csv, which is taken already"):
+        add_table(tmp_path / "june (1).csv", "rows", store, append=True)
+    assert open_prepared(more.folder).manifest == more.manifest
     pd.DataFrame({"client": ["x"], "v": [1], "u": [2]}).to_csv(tmp_path / "july.csv", index=False)
     with pytest.raises(DataError, match=r"it lacks w, and also has u"):
         add_table(tmp_path / "july.csv", "rows", store, append=True)

@@ -229,6 +229,14 @@ def test_vectors_are_appended_and_known_ones_refused(tmp_path, store):
     assert np.array_equal(np.asarray(more.train_x), np.concatenate([X, X + 3]))
     with pytest.raises(DataError, match=r"has rows of two\.npz already"):
         add_vectors(tmp_path / "two.npz", "mine", store, append=True)
+    (tmp_path / "copy.npz").write_bytes((tmp_path / "one.npz").read_bytes())
+    with pytest.raises(DataError, match=r"copy\.npz has the same bytes as one\.npz, which is taken already"):
+        add_vectors(tmp_path / "copy.npz", "mine", store, append=True)
+    (tmp_path / "sites").mkdir()
+    for site in ("oslo", "bergen"):
+        np.save(tmp_path / "sites" / f"{site}.npy", X)
+    with pytest.raises(DataError, match=r"oslo\.npy has the same bytes as bergen\.npy"):
+        add_vectors(tmp_path / "sites", "other", store)
     npz(tmp_path / "three.npz", X[:, :3])
     with pytest.raises(DataError, match="holds vectors of shape 4, and these are vectors of shape 3"):
         add_vectors(tmp_path / "three.npz", "mine", store, append=True)

@@ -124,6 +124,16 @@ def test_the_rows_of_new_tables_are_appended(readings: Place) -> None:
     assert readings.night().new == 0
 
 
+def test_two_new_tables_name_one_client(readings: Place) -> None:
+    readings.put(rows(20, 1, ("3",)), "monday.csv")
+    readings.put(rows(20, 2, ("3.0",)), "tuesday.csv")
+    assert "1 clients in another spelling" in readings.night().message
+    assert readings.set().manifest.extra["clients"] == ["bergen", "oslo", "3"]
+    readings.put(rows(20, 3, ("03",)), "wednesday.csv")
+    (reason,) = readings.night().left_out
+    assert reason.startswith("wednesday.csv: clients that may be one value in two spellings: '3' and '03'")
+
+
 def test_bad_tables_are_left_out_and_told(readings: Place) -> None:
     before = readings.set().manifest.digest
     readings.put(rows(20, 1), "good.csv")
@@ -139,7 +149,7 @@ def test_bad_tables_are_left_out_and_told(readings: Place) -> None:
     taken = readings.night(bad=0.7)
     assert taken.new == 20
     reasons = dict(each.split(": ", 1) for each in taken.left_out)
-    assert reasons["good.csv"] == "has the same bytes as again.csv, which the set has"
+    assert reasons["good.csv"] == "has the same bytes as again.csv, which is taken already: leave one of them out"
     assert reasons["narrow.csv"].startswith("cannot be appended to 'mine'")
     assert "1 not a table (.csv, .csv.gz, .parquet)" in taken.message
     for path in readings.incoming.iterdir():

@@ -13,6 +13,7 @@ import yaml
 from PIL import Image
 
 from shoal.core.records import record_to_json
+from shoal.data.possible_labels import possible_label_words
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.checkpoint import manifests
@@ -110,7 +111,7 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         embedding=part("the figure of features", lambda: embedded_if_there(run.figures / EMBEDDING)),
         events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
         **about_clusters,
-        **words_for(settings),
+        **words_for(run, settings),
         **about_files(run, in_run_folder),
     )
     if in_run_folder:
@@ -118,13 +119,25 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
     return page
 
 
-def words_for(settings: Settings) -> dict[str, Any]:
-    """Return the heading, functions that name numbers, why the loss jumps by design, and all settings as YAML."""
+def words_for(run: RunFolder, settings: Settings) -> dict[str, Any]:
+    """Return the heading, functions that name numbers, why the loss jumps by design, and all settings as YAML.
+
+    Also what to do about features of the data that may be the label, where there are some.
+    """
+    data = run_data(run)
+    possible = "" if data is None else possible_label_words(data[0].manifest.extra)
     method = METHODS[settings.method.name]
     note = method.loss_note(settings.dataclass("method"), settings.rounds)
     all_settings = masked(yaml.safe_dump(settings.to_json(), sort_keys=False))
     heading = f"{title_of_method(settings.method.name)}: {settings.data.name}"
-    return {"heading": heading, "name_of": name_of, "value_of": value_of, "loss_note": note, "settings": all_settings}
+    return {
+        "heading": heading,
+        "name_of": name_of,
+        "value_of": value_of,
+        "loss_note": note,
+        "settings": all_settings,
+        "possible_labels": possible,
+    }
 
 
 def about_files(run: RunFolder, in_run_folder: bool) -> dict[str, Any]:

@@ -1,0 +1,136 @@
+"""One value is one client or label, whatever type or spelling a file gives it; else it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+
+from shoal.core.errors import DataError
+from shoal.data.intake import Intake
+from shoal.data.names import client_numbers, names_of
+from shoal.data.own import add_table, add_vectors
+
+WHERE = Path("file")
+X = np.arange(12, dtype=np.float32).reshape(6, 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        (np.array([10, 2]), ["10", "2"]),
+        (np.array([10, 2], np.float32), ["10", "2"]),
+        (np.array([1.5, -0.0]), ["1.5", "0"]),
+        (np.array([0.1, 2], np.float32), ["0.1", "2"]),
+        (pd.array([10, 2], "Int64"), ["10", "2"]),
+        (pd.Categorical([10.0, 2.0]), ["10", "2"]),
+        ([Decimal("10.00"), Decimal("1.50")], ["10", "1.5"]),
+        (np.array([b"Mia", b"No\xc3\xa9"]), ["Mia", "Noé"]),
+        (np.array(["2024-01-31", "2024-01-31 13:30"], "datetime64[s]"), ["2024-01-31", "2024-01-31 13:30:00"]),
+    ],
+)
+def test_a_value_has_one_name(values: Any, names: list[str]) -> None:
+    assert names_of(pd.Series(values), WHERE, "client").tolist() == names
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([1.0, np.nan], r"file: 1 rows have no client in 'site': row 1"),
+        (pd.array([None, True], "boolean"), r"have no client in 'site': row 0"),
+        ([float(2**53), 1.0], r"client column site holds 9007199254740992 as a float, which does not hold every whole"),
+        (np.array([2**24, 1], np.float32), r"holds 16777216 as a float"),
+        ([np.inf, 1.0], r"holds inf, which is no name"),
+        ([b"\xff", b"a"], r"holds bytes that are not text in UTF-8 \(b'\\xff'\)"),
+        ([[1], [2]], r"holds list: expected text or whole numbers"),
+        ([True, 1.0], r"file: clients that may be one value in two spellings: 'True' and '1': write each"),
+        (["07", "7"], r"may be one value in two spellings: '07' and '7'"),
+    ],
+)
+def test_a_value_without_a_name_is_refused(values: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        names_of(pd.Series(values, name="site"), WHERE, "client")
+
+
+def test_names_of_a_set_keep_their_spelling() -> None:
+    intake = Intake()
+    column = pd.Series(["1.0", "2", "TRUE"])
+    assert names_of(column, WHERE, "label", ["1", "2.0", "true"], intake).tolist() == ["1", "2.0", "true"]
+    assert set(intake.adapted["labels in another spelling"]) == {"'1.0'", "'2'", "'TRUE'"}
+    with pytest.raises(DataError, match="'0' and 'False'"):
+        names_of(pd.Series([False]), WHERE, "label", ["0"])
+    older = names_of(pd.Series(["1", "01"]), WHERE, "label", ["1", "01"])
+    assert older.tolist() == ["1", "01"], "a set that has both goes on with both"
+    assert client_numbers(pd.Series([10.0, 2.0]), WHERE)[1] == ["2", "10"]
+
+
+def test_one_client_in_tables_of_several_types(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"client": [1, 2] * 3, "v": np.arange(6) * 1.5, "kind": [0, 1, 2] * 2})
+    rows.to_parquet(tmp_path / "whole.parquet")
+    rows.assign(v=rows.v + 1, client=rows.client.astype(float)).to_csv(tmp_path / "floats.csv", index=False)
+    rows.assign(v=rows.v + 2, client=["1", "2", "3"] * 2).to_csv(tmp_path / "more.csv", index=False)
+    add_table(tmp_path / "whole.parquet", "mine", tmp_path / "s", label_column="kind")
+    add_table(tmp_path / "floats.csv", "mine", tmp_path / "s", label_column="kind", append=True)
+    intake = Intake()
+    grown = add_table(
+        tmp_path / "more.csv", "mine", tmp_path / "s", label_column="kind", append=True, intake=intake
+    ).manifest
+    assert grown.extra["clients"] == ["1", "2", "3"]
+    assert grown.class_names == ("0", "1", "2")
+    assert intake.noted["new client"] == {"3": ""}, "a client that nobody expected is told"
+
+
+def enumeration(file: h5py.File) -> None:
+    kind = h5py.enum_dtype({"Mia": 0, "Noor": 1}, basetype="i1")
+    file.create_dataset("client", data=np.arange(6) % 2, dtype=kind)
+
+
+def truth(file: h5py.File) -> None:
+    file["client"] = np.arange(6) % 2 == 0
+
+
+def bytes_of_fixed_length(file: h5py.File) -> None:
+    file["client"] = np.array([b"Mia", b"Noor"] * 3)
+
+
+@pytest.mark.parametrize(
+    ("write", "clients"),
+    [(enumeration, ["Mia", "Noor"]), (truth, ["False", "True"]), (bytes_of_fixed_length, ["Mia", "Noor"])],
+)
+def test_codes_and_bytes_of_hdf5(tmp_path: Path, write: Callable[[h5py.File], None], clients: list[str]) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = X
+        write(file)
+    assert add_vectors(tmp_path / "x.h5", "mine", tmp_path / "s").manifest.extra["clients"] == clients
+
+
+def test_numbers_of_another_machine(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=X, client=np.array([10, 2] * 3, ">i4"), label=np.array([1, 0] * 3, ">f8"))
+    added = add_vectors(tmp_path / "x.npz", "mine", tmp_path / "s").manifest
+    assert (added.extra["clients"], added.class_names) == (["2", "10"], ("0", "1"))
+
+
+@pytest.mark.parametrize("lost", [-1, 2])
+def test_categories_of_older_anndata(tmp_path: Path, lost: int) -> None:
+    """Codes, whose names lie in obs/__categories."""
+
+    def write(codes: np.ndarray) -> Path:
+        with h5py.File(tmp_path / "x.h5ad", "w") as file:
+            file["X"] = X
+            file["obs/__categories/donor"] = ["Mia", "Noor"]
+            column = file.create_dataset("obs/donor", data=codes.astype("i1"))
+            column.attrs["categories"] = file["obs/__categories/donor"].ref
+        return tmp_path / "x.h5ad"
+
+    codes = np.arange(6) % 2
+    added = add_vectors(write(codes), "mine", tmp_path / "s", client_column="donor")
+    assert added.manifest.extra["clients"] == ["Mia", "Noor"]
+    codes[3] = lost
+    with pytest.raises(DataError, match="1 rows have no client in 'donor': row 3"):
+        add_vectors(write(codes), "other", tmp_path / "s", client_column="donor")
