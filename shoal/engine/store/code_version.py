@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 PACKAGE = Path(__file__).resolve().parents[2]
 """The folder of the package `shoal`."""
-PROJECT = (".", ":!dvc.lock", ":!results", ":!data/store", ":!*.dvc")
+PROJECT = (".", ":!dvc.lock", ":!*.dvc", ":!data/store", ":!runs", ":!results", ":!mlflow")
 """What of a project counts, as git's pathspecs: not what runs and DVC write, whose digests stand in the lineage."""
 PROJECT_CODE = ("*.py", *PROJECT[1:])
 """Which files that git does not know count as changes of a project, as git's pathspecs."""

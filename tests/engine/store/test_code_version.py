@@ -177,7 +177,8 @@ def test_what_runs_and_dvc_write_is_no_change_of_a_project(home: Path) -> None:
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("1")
     commit(home)
-    for name in (*written, "table.csv", "data/store/own/b.dvc"):
+    for name in (*written, "table.csv", "data/store/own/b.dvc", "mlflow/model/code/a.py"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("2")
         assert project_state(home).dirty is False, name
     for name in ("params.yaml", "prefect.yaml", "new.py", "below/new.py"):
