@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 from shoal.engine.settings.private_home import make_cache, user_umask
+from shoal.engine.store.shared_temp import name_user
 
 RWLOCK = Path(".dvc", "tmp", "rwlock")
 CLOCK_SECONDS = 60.0
@@ -39,6 +40,7 @@ def dvc(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def _run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     make_cache(root)
+    name_user()
     command = [sys.executable, "-m", "dvc", *words]
     return subprocess.run(command, cwd=root, umask=user_umask(), capture_output=True, text=True)
 

@@ -67,7 +67,7 @@ def tell_closed() -> None:
         closed = close_folders(places.home())
     if closed:
         print(
-            f"closed to other users of this machine: {', '.join(closed)} (to let your group in: chmod 750)",
+            f"closed to other users of this machine: {', '.join(closed)} (`umask 027` lets a group in)",
             file=sys.stderr,
         )
 
