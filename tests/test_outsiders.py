@@ -1,8 +1,11 @@
-"""The short version of what outsiders try: it finds a careless folder, and nothing in Shoal's own."""
+"""The short version of what outsiders try: it finds a careless folder, and nothing in Shoal's own or in a home."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,6 +43,45 @@ def test_a_careless_place_is_found(temp: Path) -> None:
     assert said is not None
     assert "a folder of the user's home was removed" in said
     assert "another user made" in said
+
+
+def shoal(home: Path, *words: str) -> str:
+    """What a command says to a user with the umask of most."""
+    gone = ("SHOAL", "PREFECT", "MLFLOW")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(gone)}
+    command = [sys.executable, "-m", "shoal.cli.main", *words]
+    done = subprocess.run(command, cwd=home, env=environment, umask=0o022, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stderr
+
+
+def readable(home: Path) -> set[str]:
+    """What another user can read below a home: files, and folders that can be listed."""
+    command = f"find {home} -readable -not -path '*/.git/*' -not -path '*/.dvc/tmp*' -printf '%P\\n'"
+    done = subprocess.run(["su", "-s", "/bin/sh", "nobody", "-c", command], capture_output=True, text=True, check=False)
+    return set(done.stdout.split("\n")) - {""}
+
+
+@pytest.mark.skipif(shutil.which("su") is None, reason="there is no su, which makes the second user")
+def test_another_user_reads_the_files_of_a_project_and_nothing_else(temp: Path) -> None:
+    shoal(temp, "init", "project")
+    home = temp / "project"
+    project = {".git", ".gitignore", ".dvcignore", "data", "dvc.yaml", "params.yaml", "prefect.yaml", "stage.sh"}
+    project |= {"requirements.txt", ".dvc", ".dvc/config", ".dvc/.gitignore"}
+    assert readable(home) == project
+    (home / "table.csv").write_text("client,a,b\n" + "".join(f"{n % 2},{n},{n * n}\n" for n in range(40)))
+    (home / "table.csv").chmod(0o600)
+    shoal(home, "data", "add", "table.csv", "--name", "mine", "--client-column", "client")
+    wanted = ("method.name=kmeans", "data.name=mine", "model.clusters=2", "tracking.prefect=off")
+    shoal(home, "run", *(word for setting in wanted for word in ("--set", setting)))
+    made = ("data/store/own/mine/manifest.json", "data/store/own/mine.dvc", "mlflow/mlflow.db", "runs/.order")
+    assert all((home / name).is_file() for name in made)
+    assert readable(home) == project
+    for name in ("data/store", "runs", "mlflow", ".dvc/cache"):
+        subprocess.run(["chmod", "-R", "a+rX", home / name], check=True)  # as versions before wrote them
+    assert set(made) < readable(home)
+    assert "closed to other users of this machine: data/store, .dvc/cache, runs, mlflow" in shoal(home, "runs")
+    assert readable(home) == project
 
 
 def test_what_got_through_is_named() -> None:

@@ -12,6 +12,7 @@ from shoal.data.choices import Missing, OnBad, OnOdd
 from shoal.data.intake import Intake
 from shoal.data.prepared import Prepared
 from shoal.data.windows import WindowOptions
+from shoal.engine.settings.private_home import private_files
 from shoal.lifecycle.adding import add_own
 from shoal.lifecycle.embedding import check_encoder
 from shoal.lifecycle.embedding import embed as embed_images
@@ -79,6 +80,7 @@ class AddOptions(TypedDict, total=False):
     force: bool
 
 
+@private_files()
 def add_data(path: str | Path, name: str, *, encoder: str | None = None, **options: Unpack[AddOptions]) -> AddedData:
     """Add images in one sub-folder per client, a table (Parquet, CSV) with a client column, or vectors in arrays.
 
@@ -105,6 +107,7 @@ def add_data(path: str | Path, name: str, *, encoder: str | None = None, **optio
     return replace(embed(name, encoder), skipped=made.skipped, intake=made.intake)
 
 
+@private_files()
 def embed(name: str, encoder: str, target: str | None = None, *, force: bool = False) -> AddedData:
     """Make vectors of the images of a set with a pretrained encoder: a set of their own, with the same samples.
 

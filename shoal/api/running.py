@@ -12,12 +12,14 @@ from shoal.api.bars import bars
 from shoal.api.opened import Run
 from shoal.api.settings_source import SettingsSource, settings_of
 from shoal.engine.settings import places
+from shoal.engine.settings.private_home import private_files
 from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker_processes import start_fork_server
 from shoal.lifecycle.rehearsal import Plan, rehearse
 
 
+@private_files()
 def run(
     settings: SettingsSource = None,
     *,
@@ -53,6 +55,7 @@ def run(
     return _to_its_end(new_run(checked, _folder(stored_partition)), progress, observers)
 
 
+@private_files()
 def resume(name: str | Path | Run = "latest", *, progress: bool = True, observers: Sequence[Observer] = ()) -> Run:
     """Resume a run where it stopped, with the settings that it was started with.
 
@@ -68,6 +71,7 @@ def resume(name: str | Path | Run = "latest", *, progress: bool = True, observer
     return _to_its_end(RunFolder.find(str(name), places.runs()), progress, observers)
 
 
+@private_files()
 def plan(settings: SettingsSource = None, *, stored_partition: str | Path | None = None, **changes: Any) -> Plan:
     """Estimate what a run would do, how many bytes it would send and how long it would take; nothing of it is kept.
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from shoal.api.bars import bars
 from shoal.core.errors import ShoalError
+from shoal.engine.settings.private_home import private_files
 from shoal.engine.store.run_events import Observer
 from shoal.engine.store.run_folder import RunFolder
 
@@ -65,6 +66,7 @@ class FoundSettings:
         )
 
 
+@private_files()
 def search(
     definition: str | Path | Mapping[str, Any], *, trials: int | None = None, progress: bool = True
 ) -> FoundSettings:

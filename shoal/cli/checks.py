@@ -22,7 +22,8 @@ from shoal.data.repair import damaged_sets
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.hardware import describe
-from shoal.engine.store.lineage import git_state
+from shoal.engine.settings.private_home import close_folders, open_folders
+from shoal.engine.store.code_version import project_state, shoal_version
 from shoal.review.mlflow_log.embedded_store import FILE, damage_of, newest_revision, store_uri
 from shoal.review.mlflow_log.moved_store import follow_move
 from shoal.review.mlflow_log.tracking import artifact_folder
@@ -68,6 +69,8 @@ def packages() -> Iterator[Check]:
     yield Check(
         "python", version >= (3, 11), f"{version.major}.{version.minor}.{version.micro}", "install 3.11 or newer"
     )
+    shoal = shoal_version()
+    yield Check("shoal", True, f"{shoal.in_words()}; sha256 {shoal.sha256}")
     for name in REQUIRED_PACKAGES:
         yield _installed(name)
     for name, (cap, why) in UNSUPPORTED.items():
@@ -92,8 +95,21 @@ def machine() -> Iterator[Check]:
     yield Check("devices", True, f"{hardware.cores} cores; GPUs: {gpus}; torch {torch.__version__}")
     free = shutil.disk_usage(places.home()).free / 1e9
     yield Check("disk", free > 1, f"{free:.1f} GB free in {places.home()}", "free some space, or set SHOAL_HOME")
+    yield _other_users(places.home())
     writable = os.access(places.home(), os.W_OK)
     yield Check("home", writable, str(places.home()), "set SHOAL_HOME to a folder that you may write to")
+
+
+def _other_users(home: Path) -> Check:
+    """Close the folders of the home that other users of the machine can open."""
+    closed = close_folders(home)
+    if left := open_folders(home):
+        repair = f"have their owner run `chmod o-rwx {' '.join(left)}` in {home}"
+        return Check("other users", False, f"other users of this machine can open {', '.join(left)}", repair)
+    detail = "other users of this machine can open no folder of data or runs"
+    if closed:
+        detail += f"; closed just now: {', '.join(closed)}"
+    return Check("other users", True, detail)
 
 
 def stores() -> Iterator[Check]:
@@ -104,11 +120,10 @@ def stores() -> Iterator[Check]:
     except ShoalError as error:
         mirror = Check("data mirror", False, str(error), "see the message")
     yield mirror
-    git = git_state(places.home())
-    state = "not a git repository"
-    if git.commit is not None:
-        state = f"{git.commit[:12]}, changed" if git.dirty else git.commit[:12]
-    yield Check("git", git.commit is not None, state, "git init, for lineage to name a commit", optional=True)
+    git = project_state(places.home())
+    state = git.in_words() or "no commit of this project is known to git"
+    repair = "`git init` and a first commit, for lineage to name it; where there is one, `git log` says what is wrong"
+    yield Check("git", git.commit is not None, state, repair, optional=True)
     dvc = (places.home() / ".dvc").is_dir()
     yield Check("dvc", dvc, "repository found" if dvc else "no .dvc here", "dvc init", optional=True)
 

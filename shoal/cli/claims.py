@@ -11,6 +11,7 @@ import typer
 from shoal.cli.console import COLOURS, err, out
 from shoal.cli.options import Json, Scale
 from shoal.core.errors import ShoalError
+from shoal.engine.settings.private_home import project_files
 
 if TYPE_CHECKING:
     from shoal.studies.verdicts import Entry
@@ -39,11 +40,12 @@ def claims(
     from shoal.studies.verdicts import entries
 
     docs = folder_of(docs, made=bool(kept))
-    if kept:
-        err.print(f"kept: {keep(load_study(kept), scale, docs)}", highlight=False, soft_wrap=True)
-    if write:
-        for path in write_pages(docs):
-            err.print(f"written: {path.relative_to(docs.parent)}", highlight=False, soft_wrap=True)
+    with project_files():
+        if kept:
+            err.print(f"kept: {keep(load_study(kept), scale, docs)}", highlight=False, soft_wrap=True)
+        if write:
+            for path in write_pages(docs):
+                err.print(f"written: {path.relative_to(docs.parent)}", highlight=False, soft_wrap=True)
     chosen = names or ([kept] if kept else study_names())
     found = [entry for name in chosen for entry in entries(load_study(name), docs)]
     if as_json:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from shoal.cli.console import out
 from shoal.cli.options import Json
@@ -23,7 +23,7 @@ def doctor(as_json: Json = False) -> None:
     if as_json:
         print(json.dumps([asdict(check) for check in found]))
     else:
-        table = Table("check", "", "detail", "how to repair")
+        table = Table("check", "", Column("detail", overflow="fold"), "how to repair")
         for check in found:
             failure = "[red]wrong[/]"
             if check.optional:

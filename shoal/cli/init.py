@@ -14,6 +14,7 @@ import typer
 
 from shoal.cli.console import say, shoal_command
 from shoal.core.errors import ShoalError, shown
+from shoal.engine.settings.private_home import close_folders, project_files
 
 FILES = {
     "params.yaml": "params.yaml",
@@ -59,6 +60,11 @@ def make_project(folder: Path) -> None:
     Raises:
         ProjectError: the folder holds a file of a project already, or DVC or git cannot be initialised.
     """
+    with project_files():
+        _make_project(folder)
+
+
+def _make_project(folder: Path) -> None:
     wanted = (*FILES.values(), VERSION, ".dvc")
     existing = [name for name in wanted if (folder / name).exists()]
     if existing:
@@ -74,6 +80,7 @@ def make_project(folder: Path) -> None:
     own.mkdir(parents=True, exist_ok=True)
     (own / ".gitkeep").touch()
     _initialise_dvc(folder)
+    close_folders(folder)
 
 
 def _initialise_dvc(folder: Path) -> None:

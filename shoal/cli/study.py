@@ -56,7 +56,7 @@ def study(
             err.print(label, highlight=False)
             return observe
 
-        if current_environment().git.dirty and not gather:
+        if current_environment().shoal_git.dirty and not gather:
             err.print("the work tree differs from its commit: this result cannot be kept (shoal claims --keep)")
         changes = parse_overrides(overrides or ())
         chosen = {"rows": row or (), "columns": column or ()}

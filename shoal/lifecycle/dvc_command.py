@@ -17,6 +17,9 @@ from typing import Any
 
 import psutil
 
+from shoal.engine.settings.private_home import make_cache, user_umask
+from shoal.engine.store.shared_temp import name_user
+
 RWLOCK = Path(".dvc", "tmp", "rwlock")
 CLOCK_SECONDS = 60.0
 """The greatest error of a clock: a process that began later than this after the list was written is not in it."""
@@ -36,7 +39,10 @@ def dvc(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def _run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "dvc", *words], cwd=root, capture_output=True, text=True)
+    make_cache(root)
+    name_user()
+    command = [sys.executable, "-m", "dvc", *words]
+    return subprocess.run(command, cwd=root, umask=user_umask(), capture_output=True, text=True)
 
 
 def refusal(done: subprocess.CompletedProcess[str]) -> str:

@@ -27,12 +27,12 @@ from shoal.core.records import record_to_json
 from shoal.data.own import check_name
 from shoal.data.own_store import VERSIONS, Batch, store_batch
 from shoal.data.prepare import own_folder, store_folder
-from shoal.data.prepared import Manifest, Prepared, open_prepared, read_manifest, write_prepared
+from shoal.data.prepared import Manifest, Prepared, open_prepared, write_prepared
 from shoal.data.remedy import EMBEDDED
 from shoal.data.sample_files import sample_files
 from shoal.data.writing import writing
 from shoal.engine.settings import places
-from shoal.engine.store.embedded import COLUMN_PREFIX, EmbeddedFrom, embedded_from
+from shoal.engine.store.embedded import COLUMN_PREFIX, EmbeddedFrom, embedded_from, embedded_set
 from shoal.engine.store.verified import open_verified
 from shoal.lifecycle.dvc_tracking import STAGE_VARIABLE, DvcError, track
 from shoal.lifecycle.embed_stage import add_stage, commit_stage, is_stage, stage_script
@@ -133,14 +133,6 @@ def check_encoder(encoder: str, source: Path) -> None:
     if not source.is_dir():
         raise DataError(f"--encoder makes vectors of images, and {source} is no folder of images: leave it out")
     encoder_version(encoder)
-
-
-def embedded_set(name: str) -> EmbeddedFrom | None:
-    """Return which images and encoder the present set of a name comes from; None where no encoder made it."""
-    folder = store_folder(places.store(), name)
-    if not (folder / "manifest.json").exists():
-        return None
-    return embedded_from(read_manifest(folder))
 
 
 def _still_valid(

@@ -17,8 +17,6 @@ USED_AGAIN = "used_again"
 def equal_run(settings: Settings) -> RunFolder | None:
     """Return the newest finished run with equal settings, data, partition, encoder, device and code; None without one.
 
-    Code with changes that are in no commit is equal to no other.
-
     Args:
         settings: of the run that is wanted.
 
@@ -42,7 +40,7 @@ def equal_run(settings: Settings) -> RunFolder | None:
 
 
 def is_same_code(lineage: Lineage, now: Environment) -> bool:
-    """Return whether a run was computed by the code and the packages that are here now."""
-    if lineage.git.dirty or now.git.dirty:
+    """Return whether a run was computed by the Shoal and the packages that are here now."""
+    if lineage.shoal is None or now.shoal is None:
         return False
-    return lineage.git.commit == now.git.commit and lineage.versions == now.versions
+    return lineage.shoal.sha256 == now.shoal.sha256 and lineage.versions == now.versions

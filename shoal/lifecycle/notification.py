@@ -16,6 +16,7 @@ from pathlib import Path
 
 from shoal.core.errors import ShoalError, short_text
 from shoal.engine.settings import places
+from shoal.engine.settings.private_home import user_umask
 from shoal.engine.settings.yaml_text import read_yaml
 from shoal.engine.store.private_file import read_private
 
@@ -96,6 +97,7 @@ def notify(message: str, kind: str) -> str:
                 settings.command,
                 input=line,
                 env={**os.environ, LINE_VARIABLE: line},
+                umask=user_umask(),
                 text=True,
                 check=True,
                 timeout=COMMAND_SECONDS,

@@ -28,10 +28,10 @@ from shoal.data.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.settings.yaml_text import read_yaml_file
-from shoal.engine.store.embedded import EmbeddedFrom
+from shoal.engine.store.embedded import EmbeddedFrom, embedded_set
 from shoal.lifecycle.dvc_command import dvc, refusal
 from shoal.lifecycle.dvc_tracking import DvcError, dvc_root, track
-from shoal.lifecycle.embedding import embed, embedded_set
+from shoal.lifecycle.embedding import embed
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.preflight import check_method
 from shoal.lifecycle.preparing import prepare_data

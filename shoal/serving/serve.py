@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import ipaddress
 import os
 import shlex
@@ -23,6 +22,7 @@ from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked, without_user
 from shoal.engine.store.codec import private_folder, write_atomic
 from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, own_login
+from shoal.engine.store.shared_temp import user_name
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
 from shoal.review.mlflow_log.run import experiment_tags, view_page
 from shoal.serving.data_events import CHECK_SECONDS, FolderWatch
@@ -362,8 +362,7 @@ def exposure_warnings(host: str, port: int, mlflow_port: int | None) -> list[str
     if is_loopback(host):
         return []
     lines = [
-        f"open on {host}, port {port} (Prefect): everybody with the password can run any code here as "
-        f"{getpass.getuser()}"
+        f"open on {host}, port {port} (Prefect): everybody with the password can run any code here as {user_name()}"
     ]
     if mlflow_port is not None:
         lines.append(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from shoal.engine.settings.machine import Machine
-from shoal.engine.store.lineage import Environment, GitState
+from shoal.engine.store.code_version import GitState
+from shoal.engine.store.lineage import Environment
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.result import run_result
 
@@ -57,7 +58,7 @@ def from_lineages(environments: Sequence[Environment], newest: float, seconds: f
         seconds: that the numbers took.
     """
     return Provenance(
-        once(commit(each.git) for each in environments),
+        once(commit(each.shoal_git) for each in environments),
         dict(environments[-1].versions) if environments else {},
         "; ".join(once(machine(each.hardware) for each in environments)),
         datetime.fromtimestamp(newest, UTC).strftime("%Y-%m-%d"),

@@ -10,7 +10,9 @@ from pathlib import Path
 import requests
 
 from shoal.engine.settings import places
+from shoal.engine.settings.private_home import write_privately
 from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, USER, is_local_url, known_login
+from shoal.engine.store.shared_temp import name_user
 
 ANSWER_SECONDS = 2.0
 """Time in which Prefect's server must answer."""
@@ -19,7 +21,9 @@ server_lost = threading.Event()
 
 
 def set_prefect_defaults() -> None:
-    """Set Prefect's defaults for this process; variables that the user has set stay."""
+    """Set Prefect's defaults for this process, which writes for its user alone; variables of the user stay."""
+    write_privately()
+    name_user()
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     # A lost server costs seconds, not the minutes of five doubling waits.

@@ -18,7 +18,10 @@ from shoal.data.own import add_folder
 from shoal.data.prepare import own_sets, prepare
 from shoal.data.prepared import Prepared
 from shoal.data.sample_files import sample_files
+from shoal.engine.rounds.privacy import Ledger
+from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings import places
+from shoal.engine.settings.sections import DataSection
 from shoal.engine.store.codec import load_server
 from shoal.engine.store.embedded import images_behind, is_stale, why_no_images
 from shoal.engine.store.round_paths import RoundPaths
@@ -219,6 +222,23 @@ def run(images: Prepared, small: Make) -> RunFolder:
     run = new_run(settings)
     drive(run)
     return run
+
+
+def test_vectors_have_the_privacy_ledger_of_their_images(home: Path, images: Prepared) -> None:
+    embed("mine", ENCODER, "made")
+    made = SetLedger.from_settings(DataSection(name="made"))
+    assert made.name == "mine"
+    assert made.path.name == "mine.json"
+    with SetLedger(home / "privacy" / "made.json", "made").changing() as runs:  # as an earlier version kept it
+        runs["earlier"] = Ledger(1.0, 1e-5)
+        runs["earlier"].ask([0])
+    (home / "privacy" / "not of a set.json").write_text("{}")
+    for name in ("mine", "made"):
+        ledger = SetLedger.from_settings(DataSection(name=name))
+        assert ledger.runs()["earlier"].asked == {0: 1}
+        with ledger.changing() as runs:
+            runs[name] = Ledger(2.0, 1e-5)
+    assert set(SetLedger.from_settings(DataSection(name="mine")).runs()) == {"earlier", "mine", "made"}
 
 
 def test_a_run_on_vectors_shows_and_takes_images(home: Path, run: RunFolder) -> None:

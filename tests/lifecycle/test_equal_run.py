@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.engine.store import lineage as lineage_module
-from shoal.engine.store.lineage import GitState
+from shoal.engine.store.code_version import GitState
 from shoal.engine.store.run_folder import LINEAGE, write_lineage
 from shoal.lifecycle.equal_run import equal_run
 from shoal.lifecycle.starting import new_run
@@ -20,18 +20,19 @@ Make = Callable[..., Any]
 
 
 @pytest.fixture
-def at_commit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Sets the commit that the code is at."""
+def with_code(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Sets the digest of Shoal's files."""
+    version = lineage_module.shoal_version()
 
-    def set_commit(commit: str | None, *, dirty: bool | None = False) -> None:
-        monkeypatch.setattr(lineage_module, "git_state", lambda root: GitState(commit, dirty, None))
+    def set_code(sha256: str) -> None:
+        monkeypatch.setattr(lineage_module, "shoal_version", lambda: replace(version, sha256=sha256))
 
-    set_commit("one")
-    return set_commit
+    set_code("one")
+    return set_code
 
 
 def test_a_finished_run_is_equal_where_settings_data_and_code_are(
-    home: Path, small: Make, at_commit: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    home: Path, small: Make, with_code: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = small(rounds=1, data={"limit": 80})
     assert equal_run(settings) is None
@@ -41,11 +42,9 @@ def test_a_finished_run_is_equal_where_settings_data_and_code_are(
     assert found.path == run.path
     assert equal_run(small(rounds=1, data={"limit": 80}, tracking={"experiment": "another"})) is not None
     assert equal_run(small(rounds=1, data={"limit": 80}, seed=1)) is None
-    at_commit("two")
+    with_code("two")
     assert equal_run(settings) is None
-    at_commit("one", dirty=True)
-    assert equal_run(settings) is None, "changes that are in no commit"
-    at_commit("one")
+    with_code("one")
     with monkeypatch.context() as patch:
         patch.setattr(lineage_module, "versions", lambda: {"torch": "0.1"})
         assert equal_run(settings) is None
@@ -55,30 +54,26 @@ def test_a_finished_run_is_equal_where_settings_data_and_code_are(
     assert found.path == newest.path
 
 
-def test_a_run_of_code_with_changes_or_of_other_data_is_never_equal(
-    home: Path, small: Make, at_commit: Callable[..., None]
-) -> None:
-    settings = small(rounds=1, data={"limit": 80})
-    at_commit("one", dirty=True)
-    straight(settings)
-    at_commit("one")
-    assert equal_run(settings) is None
-    run = straight(settings)
-    assert equal_run(settings) is not None
+def test_a_run_of_unknown_code_or_of_other_data_is_never_equal(home: Path, small: Make) -> None:
+    run = straight(small(rounds=1, data={"limit": 80}))
+    settings = run.settings()
     lineage = run.lineage()
+    assert equal_run(settings) is not None
+    write_lineage(run.path / LINEAGE, replace(lineage, shoal=None))
+    assert equal_run(settings) is None, "a run that does not say which Shoal computed it"
     write_lineage(run.path / LINEAGE, replace(lineage, data=replace(lineage.data, digest="0" * 64)))
     assert equal_run(settings) is None
 
 
-def test_an_unfinished_run_is_not_equal(home: Path, small: Make, at_commit: Callable[..., None]) -> None:
+def test_an_unfinished_run_is_not_equal(home: Path, small: Make) -> None:
     settings = small(rounds=2, data={"limit": 80})
     stopped(settings, "round_finished", 1)
     assert equal_run(settings) is None
 
 
-def test_without_git_the_installed_versions_decide(home: Path, small: Make, at_commit: Callable[..., None]) -> None:
-    settings = small(rounds=1, data={"limit": 80})
-    at_commit(None, dirty=None)
-    straight(settings)
-    assert equal_run(settings) is not None
-    assert new_run(settings).path != equal_run(settings).path  # type: ignore[union-attr]
+def test_the_state_of_the_project_does_not_matter(home: Path, small: Make) -> None:
+    """Settings and data of a run have digests of their own, and none of its numbers comes from the project's code."""
+    run = straight(small(rounds=1, data={"limit": 80}))
+    run.set_lineage(git=GitState("0" * 40, dirty=True, page=None))
+    assert equal_run(run.settings()) is not None
+    assert new_run(run.settings()).path != run.path

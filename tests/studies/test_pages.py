@@ -15,7 +15,8 @@ from PIL import Image
 
 from shoal.cli import claims as claims_command
 from shoal.cli.console import out
-from shoal.engine.store.lineage import GitState, current_environment
+from shoal.engine.store.code_version import GitState
+from shoal.engine.store.lineage import Environment, current_environment
 from shoal.studies import pages, runner, shared_cells, simulation, verdicts
 from shoal.studies.claims import check
 from shoal.studies.claims_tables import claims_tables
@@ -86,11 +87,18 @@ def docs(tmp_path: Path) -> Path:
     return folder
 
 
+def measured_with(git: GitState) -> Environment:
+    """This environment, as of another state of Shoal's clone."""
+    environment = current_environment()
+    assert environment.shoal is not None
+    return replace(environment, shoal=replace(environment.shoal, git=git))
+
+
 @pytest.fixture
 def measured(home: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Run a study and keep its result, as of a clean work tree."""
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    committed = replace(current_environment(), git=GitState(head.strip(), dirty=False, page=None))
+    committed = measured_with(GitState(head.strip(), dirty=False, page=None))
 
     def run(study: Study, clean: bool = True, **options: Any) -> Path:
         if clean:
@@ -288,14 +296,14 @@ def test_keeping_loses_no_cell(measured: Callable[..., Path], docs: Path) -> Non
 def test_a_result_of_code_that_nobody_can_get_is_not_kept(
     measured: Callable[..., Path], docs: Path, monkeypatch: pytest.MonkeyPatch, git: GitState, sentence: str
 ) -> None:
-    monkeypatch.setattr(simulation, "current_environment", lambda: replace(current_environment(), git=git))
+    monkeypatch.setattr(simulation, "current_environment", lambda: measured_with(git))
     with pytest.raises(StudyError, match=sentence):
         measured(toy(), clean=False)
     assert not kept_file("toy", "cpu", docs).exists()
 
 
 def test_the_head_is_code_that_anybody_can_get() -> None:
-    require_clean_code("toy", "cpu", [commit(current_environment().git).removesuffix("+")], ROOT)
+    require_clean_code("toy", "cpu", [commit(current_environment().shoal_git).removesuffix("+")], ROOT)
 
 
 def test_a_row_may_get_another_key(measured: Callable[..., Path], docs: Path) -> None:

@@ -7,9 +7,9 @@ before it is evaluated and kept. So a killed run has revealed no more than its l
 event did not happen, since a reader may have seen part of it.
 
 A set has one ledger by its name, for all its later samples, partitions and parts: a built-in set with other options,
-and representations of a set, count as that set. A client may hold other samples in another run; so runs add up as if
-the client with the most updates were the same in all of them. Runs without secret noise protect nothing and have no
-entry.
+and representations of a set (`rotnet-NAME`, and what `shoal embed` makes), count as that set. A client may hold other
+samples in another run; so runs add up as if the client with the most updates were the same in all of them. Runs without
+secret noise protect nothing and have no entry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import fcntl
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from shoal.core.durable import sync_folder
 from shoal.core.errors import short_text
@@ -38,6 +38,7 @@ from shoal.engine.store.codec import (
     read_sealed,
     write_sealed,
 )
+from shoal.engine.store.embedded import embedded_set
 from shoal.engine.store.represent import parse
 
 FOLDER = "privacy"
@@ -46,18 +47,31 @@ DELTA = 1e-5
 
 
 def set_name(data: DataSection) -> str:
-    """Return the name of the set of a run's samples, without options, and without `rotnet-`.
+    """Return the name of the set of a run's samples, without options; of representations, the set behind them.
 
     >>> set_name(DataSection(name="gaussian-clusters10", options={"seed": 3}))
     'gaussian'
     """
-    name = data.name
-    options = data.options
-    while name.startswith(REPRESENTATION_PREFIX):
-        name, _, options = parse(name, options)
+    return _origin(data.name, data.options)
+
+
+def _origin(name: str, options: dict[str, int]) -> str:
+    while (behind := _set_behind(name, options)) is not None:
+        name, options = behind
     if not is_built_in(name):
         return name
     return resolve(name, options)[0].name
+
+
+def _set_behind(name: str, options: dict[str, int]) -> tuple[str, dict[str, int]] | None:
+    """Return the name and options of the set that a set represents; None for any other set."""
+    if name.startswith(REPRESENTATION_PREFIX):
+        source, _, rest = parse(name, options)
+        return source, rest
+    origin = embedded_set(name)
+    if origin is None or origin.images == name:  # the vectors have replaced their images
+        return None
+    return origin.images, {}
 
 
 @dataclass
@@ -68,18 +82,27 @@ class SetLedger:
         path: the file.
         name: name of the set.
         kept: whether entries are written; a rehearsal sends no updates, and leaves the file unchanged.
+        older: ledgers of representations of the set, from when these had their own; they count, and are not written.
     """
 
     path: Path
     name: str
     kept: bool = True
+    older: Sequence[SetLedger] = ()
     _unkept: dict[str, Ledger] | None = None
 
     @classmethod
     def from_settings(cls, data: DataSection, *, kept: bool = True) -> SetLedger:
         """Return the ledger of a run's data set, in the home folder."""
         name = set_name(data)
-        return cls(places.home() / FOLDER / f"{quote(name, safe='')}.json", name, kept)
+        folder = places.home() / FOLDER
+        names = [unquote(path.stem) for path in sorted(folder.glob("*.json"))]
+        older = [cls._of(other) for other in names if other != name and _origin(other, {}) == name]
+        return replace(cls._of(name), kept=kept, older=older)
+
+    @classmethod
+    def _of(cls, name: str) -> SetLedger:
+        return cls(places.home() / FOLDER / f"{quote(name, safe='')}.json", name)
 
     @contextlib.contextmanager
     def changing(self, delta: float = DELTA) -> Iterator[dict[str, Ledger]]:
@@ -120,6 +143,12 @@ class SetLedger:
         """
         if self._unkept is not None:
             return {name: replace(ledger, delta=delta) for name, ledger in self._unkept.items()}
+        entries: dict[str, Ledger] = {}
+        for ledger in self.older:
+            entries |= ledger.runs(delta)
+        return entries | self._written(delta)
+
+    def _written(self, delta: float) -> dict[str, Ledger]:
         if not self.path.exists():
             return {}
         try:

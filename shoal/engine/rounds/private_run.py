@@ -7,9 +7,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shoal.engine.rounds.ledger_completeness import IN_LEDGER, runs_that_know_more
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy import Ledger
 from shoal.engine.rounds.privacy_ledger import SetLedger, total
+from shoal.engine.settings import places
 from shoal.engine.settings.sections import PrivacySection
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.finished_work import FinishedWork
@@ -17,8 +19,6 @@ from shoal.engine.store.manifest import RoundRecord
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError
 
-IN_LEDGER = "epsilon_set_sent"
-"""Metric of rounds that are entered in the ledger of the data set."""
 NOT_SECRET = (
     "privacy.noise_source is seeded: the noise follows from the run's public seed and protects nothing; use it only in "
     "tests that compare bits"
@@ -89,7 +89,7 @@ class PrivateRun:
             Kind and message of events to log.
 
         Raises:
-            StoreError: the ledger is damaged, or has fewer entries than the run's manifests.
+            StoreError: the ledger is damaged, or knows less than the manifests of this run or the runs beside it.
         """
         if self.privacy.clip is None:
             return
@@ -102,10 +102,14 @@ class PrivateRun:
             has_entry = self.run in runs
             self._read(runs)
             incomplete = has_entry and any(self.own.asked[client] < count for client, count in self.past.asked.items())
+            lost = [run for run in runs_that_know_more(self.ledger.name, runs, places.runs()) if run != self.run]
             if incomplete or (not has_entry and self._accounted):
+                lost = [self.run]
+            if lost:
                 raise StoreError(
                     f"the privacy ledger of data set {self.ledger.name!r}, {self.ledger.path}, lacks entries of run "
-                    f"{self.run}: it was removed, or replaced by an older copy. Restore the newest copy"
+                    f"{lost[0]}: it was removed, or replaced by an older copy. Restore the newest copy from a backup: "
+                    "without it no private run can begin or resume, since earlier losses are unknown"
                 )
             imported = not has_entry and self.past.rho_sent > 0
             if imported:

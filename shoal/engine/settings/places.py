@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 from shoal.core.errors import DataError
-from shoal.data.sources import MIRROR_VARIABLE
 
 HOME_VARIABLE = "SHOAL_HOME"
 PAGE_VARIABLE = "SHOAL_MLFLOW_PAGE"
@@ -62,6 +61,8 @@ def mirror() -> Path | None:
     Raises:
         DataError: what it names is not a folder.
     """
+    from shoal.data.sources import MIRROR_VARIABLE  # here: it imports numpy, which most commands need later or never
+
     value = os.environ.get(MIRROR_VARIABLE)
     if not value:
         return None

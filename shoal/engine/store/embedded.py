@@ -11,8 +11,9 @@ from shoal.core.errors import DataError
 from shoal.core.records import BadRecord, record_from_json
 from shoal.data.own_store import VERSIONS
 from shoal.data.prepare import store_folder
-from shoal.data.prepared import DataSpec, Manifest, Prepared, open_prepared
+from shoal.data.prepared import DataSpec, Manifest, Prepared, open_prepared, read_manifest
 from shoal.data.remedy import EMBEDDED
+from shoal.engine.settings import places
 from shoal.models.frozen import EncoderVersion
 
 DRAWABLE_KINDS = ("image", "series")
@@ -63,6 +64,14 @@ def embedded_from(manifest: Manifest) -> EmbeddedFrom | None:
         raise DataError(
             f"the manifest of {manifest.name!r} is damaged: its entry {EMBEDDED!r} does not name the images: {error}"
         ) from None
+
+
+def embedded_set(name: str) -> EmbeddedFrom | None:
+    """Return which images and encoder the present set of a name comes from; None where no encoder made it."""
+    folder = store_folder(places.store(), name)
+    if not (folder / "manifest.json").exists():
+        return None
+    return embedded_from(read_manifest(folder))
 
 
 def images_behind(prepared: Prepared) -> Prepared | None:

@@ -4,55 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from shoal.data.partition.table import Partition
 from shoal.data.prepared import Prepared
+from shoal.engine.settings import places
 from shoal.engine.settings.hardware import describe
 from shoal.engine.settings.machine import Machine, Resolved
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.choice import Choice
+from shoal.engine.store.code_version import GitState, ShoalVersion, package_version, project_state, shoal_version
 from shoal.engine.store.codec import file_digest
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.store.relocation import stored_path
 from shoal.models.frozen import EncoderVersion, encoder_version, is_pretrained
 
 PACKAGES = ("shoal", "torch", "torchvision", "numpy", "pandas", "scikit-learn", "prefect", "mlflow", "dvc")
-
-NO_CODE = (":!dvc.lock", ":!params.yaml", ":!prefect.yaml", ":!results", ":!*.dvc")
-"""What a run reads and what it writes, as git's pathspecs: settings and data of a run have digests of their own."""
-NEW_CODE = ("*.py", "shoal/*")
-"""Which of the files that git does not know are code, as git's pathspecs: tables and pictures of the user are not."""
-
-_SCP = re.compile(r"[\w.-]+@(?P<host>[\w.-]+):(?P<path>[^/].*)")
-"""An address in the form of scp: user@host:path."""
-
-
-@dataclass(frozen=True)
-class GitState:
-    """The version of the code; outside git every entry is None.
-
-    Args:
-        commit: hash of the commit.
-        dirty: whether the code differed from it: a file of the commit but `NO_CODE`, or new code in no commit.
-        page: web page of the commit; None: it has none.
-    """
-
-    commit: str | None
-    dirty: bool | None
-    page: str | None
-
-    def in_words(self) -> str:
-        """Return the commit, with a note on changes; empty outside git."""
-        if self.commit and self.dirty:
-            return f"{self.commit} with changes"
-        return self.commit or ""
 
 
 @dataclass(frozen=True)
@@ -112,11 +81,19 @@ class StartingState:
 
 @dataclass(frozen=True)
 class Environment:
-    """The code, the machine, and the version of each package by name."""
+    """The project, the machine, the version of each package by name, and Shoal; as of `Lineage`."""
 
     git: GitState
     hardware: Machine
     versions: Mapping[str, str]
+    shoal: ShoalVersion | None = None
+
+    @property
+    def shoal_git(self) -> GitState:
+        """The commit of Shoal's clone."""
+        if self.shoal is None:
+            return self.git
+        return self.shoal.git
 
 
 @dataclass(frozen=True)
@@ -124,13 +101,14 @@ class Lineage:
     """The origin of a run, kept in lineage.json.
 
     Args:
-        git: the code.
+        git: the user's project; of a run that does not say which Shoal computed it, Shoal's own code.
         data: the data set.
         partition: its partition.
         settings_sha256: digest of the settings.
         resolved: device and precision.
         hardware: the machine.
         versions: of the packages that decide the numbers or the records, by name.
+        shoal: the Shoal that computed it; None: the run is older than this entry.
         id: a random number, which stays the same if the run's folder is moved.
         settings_file_sha256: digest of settings.yaml.
         clusters_chosen: the choice for `model.clusters: auto`.
@@ -150,6 +128,7 @@ class Lineage:
     resolved: Resolved
     hardware: Machine
     versions: Mapping[str, str]
+    shoal: ShoalVersion | None = None
     id: str | None = None
     settings_file_sha256: str | None = None
     clusters_chosen: Choice | None = None
@@ -171,7 +150,7 @@ class Lineage:
     @property
     def environment(self) -> Environment:
         """The environment in which the run was started."""
-        return Environment(self.git, self.hardware, self.versions)
+        return Environment(self.git, self.hardware, self.versions, self.shoal)
 
     def with_folders(self, data: str, partition: str) -> Lineage:
         """Return the same lineage with other folders of data and partition, which hold copies."""
@@ -192,78 +171,26 @@ def dvc_hash(path: Path) -> str:
     return hashlib.md5(json.dumps(entries, sort_keys=True).encode()).hexdigest() + ".dir"
 
 
-def git_state(root: Path) -> GitState:
-    """Return the commit at `root`, whether the code differs from it, and its web page."""
-
-    def git(*arguments: str) -> str | None:
-        try:
-            done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, timeout=30, check=True)
-        except (OSError, subprocess.SubprocessError):
-            return None
-        return done.stdout.strip()
-
-    commit = git("rev-parse", "HEAD")
-    if not commit:
-        return GitState(commit, dirty=None, page=None)
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *NO_CODE)
-    new = git("ls-files", "--others", "--exclude-standard", "--", *NEW_CODE)
-    page = commit_page(git("remote", "get-url", "origin"), commit)
-    dirty = None if changed is None or new is None else bool(changed or new)
-    return GitState(commit, dirty, page)
-
-
-def commit_page(remote: str | None, commit: str) -> str | None:
-    """Return the web page of a commit; None if the repository has no remote, or one that is a folder.
-
-    Args:
-        remote: address of the remote.
-        commit: hash of the commit.
-
-    >>> commit_page("git@host.example:team/federation.git", "1a2b")
-    'https://host.example/team/federation/commit/1a2b'
-    >>> commit_page("https://me:word@host.example/team/federation", "1a2b")
-    'https://host.example/team/federation/commit/1a2b'
-    >>> commit_page("/srv/git/federation.git", "1a2b")
-    """
-    if found := _SCP.fullmatch(remote or ""):
-        remote = f"ssh://{found['host']}/{found['path']}"
-    address = urlsplit(remote or "")
-    if address.scheme not in ("http", "https", "ssh") or not address.hostname:
-        return None
-    path = address.path.strip("/").removesuffix(".git")
-    if address.scheme == "ssh":  # its port is not that of the page
-        return f"https://{address.hostname}/{path}/commit/{commit}"
-    host = address.netloc.rpartition("@")[2]
-    return f"{address.scheme}://{host}/{path}/commit/{commit}"
-
-
 def versions() -> dict[str, str]:
     """Return the versions of the packages that decide the numbers or the records."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "absent"
-    return found
+    return {name: package_version(name) for name in PACKAGES}
 
 
 def current_environment() -> Environment:
-    """Return the code, machine and packages of this process."""
-    return Environment(git_state(Path(__file__).parent), describe(), versions())
+    """Return the project, Shoal, machine and packages of this process."""
+    return Environment(project_state(places.home()), describe(), versions(), shoal_version())
 
 
 def changes_since(before: Lineage) -> list[str]:
-    """Return how code and packages differ from those with which a run was started, each in a few words."""
+    """Return how Shoal and the packages differ from those with which a run was started, each in a few words."""
     found = []
     now = versions()
     for name in PACKAGES:
         if name in before.versions and before.versions[name] != now[name]:
             found.append(f"{name} {before.versions[name]} is now {now[name]}")
-    then = before.git.commit
-    commit = git_state(Path(__file__).parent).commit
-    if then and commit and then != commit:
-        found.append(f"commit {then[:10]} is now {commit[:10]}")
+    sha256 = shoal_version().sha256
+    if before.shoal and before.shoal.sha256 != sha256:
+        found.append(f"Shoal's files {before.shoal.sha256[:10]} are now {sha256[:10]}")
     return found
 
 
@@ -295,6 +222,7 @@ def make_lineage(
         resolved=resolved,
         hardware=environment.hardware,
         versions=environment.versions,
+        shoal=environment.shoal,
         encoder=encoder_of_run(settings, prepared),
     )
 

@@ -49,6 +49,14 @@ def user_name() -> str:
         return str(os.geteuid())
 
 
+def name_user() -> None:
+    """Give a user without a name (in containers) the number as one: DVC and others end where they ask for it."""
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):
+        os.environ["LOGNAME"] = str(os.geteuid())
+
+
 @functools.lru_cache(64)
 def _other_folder(path: Path, why: str) -> Path:
     """Make a folder for this process alone, instead of one that is not its user's; it is removed with the process."""

@@ -13,7 +13,7 @@ from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.defaults import DECIDE_DEFAULTS, changed_settings, default_settings
 from shoal.engine.settings.run_settings import Settings, flatten, make_settings
 from shoal.engine.store.embedded import embedded_from
-from shoal.engine.store.lineage import DataVersion, PartitionVersion
+from shoal.engine.store.lineage import DataVersion, Lineage, PartitionVersion
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
 from shoal.review.mlflow_log.distinctions import shorten
 from shoal.review.mlflow_log.page import mlflow_page
@@ -82,8 +82,7 @@ def lineage_rows(run: RunFolder) -> list[LineageRow]:
             rows.append(LineageRow("MLflow run", run_id, masked(page)))
     if prefect := lineage.prefect:
         rows.append(LineageRow("Prefect flow run", prefect.flow_run, masked(prefect.page or "")))
-    if commit := lineage.git.in_words():
-        rows.append(LineageRow("commit", commit, lineage.git.page or ""))
+    rows += code_rows(lineage)
     rows.append(data_row("data", run, lineage.data, lineage.data.name))
     rows += embedded_rows(run)
     rows.append(data_row("partition", run, lineage.partition, run.folder_of("partition").name))
@@ -94,6 +93,16 @@ def lineage_rows(run: RunFolder) -> list[LineageRow]:
     rows.append(LineageRow("machine", f"{lineage.resolved.device}, {lineage.resolved.precision}, {machine}"))
     versions = ", ".join(f"{name} {version}" for name, version in lineage.versions.items())
     rows.append(LineageRow("versions", versions))
+    return rows
+
+
+def code_rows(lineage: Lineage) -> list[LineageRow]:
+    """Return the rows of the project's commit and of Shoal."""
+    rows = []
+    if commit := lineage.git.in_words():
+        rows.append(LineageRow("commit", commit, lineage.git.page or ""))
+    if shoal := lineage.shoal:
+        rows.append(LineageRow("Shoal", shoal.in_words(), shoal.git.page or "", f"sha256 {shoal.sha256}"))
     return rows
 
 

@@ -7,7 +7,6 @@ and can be set again.
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.run_folder import SETTINGS, RunFolder
 from shoal.engine.store.run_order import in_order
+from shoal.engine.store.shared_temp import user_name
 from shoal.review.mlflow_log.champions import (
     APPROVED,
     PROMOTED,
@@ -134,7 +134,7 @@ def _unreachable(settings: Settings, error: Exception) -> PromotionError:
 
 def user() -> str:
     """Return who acts: the user of MLflow where one is set, else that of this machine."""
-    return os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
+    return os.environ.get("MLFLOW_TRACKING_USERNAME") or user_name()
 
 
 def keep_decision(run: RunFolder, decision: Decision, drift: Sequence[Drift]) -> None:

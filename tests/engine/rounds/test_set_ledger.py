@@ -174,9 +174,36 @@ def test_a_ledger_that_was_lost_is_asked_for(home: Path, small: Make) -> None:
     of_digits().path.write_bytes(older)
     run2 = stopped(small(**BASE, rounds=3, privacy=PRIVATE, seed=1), "round_finished", 2)
     of_digits().path.write_bytes(older)
-    with pytest.raises(StoreError, match=r"lacks entries of run"):
-        go_on(run2)
-    go_on(run)
+    for each in (run, run2):
+        with pytest.raises(StoreError, match=f"lacks entries of run {run2.name}"):
+            go_on(each)
+
+
+def test_a_new_run_does_not_begin_at_zero_beside_runs_that_know_more(home: Path, small: Make) -> None:
+    settings = small(**BASE, rounds=1, privacy=PRIVATE)
+    first = straight(settings)
+    straight(small(**BASE, rounds=1))
+    newest = of_digits().path.read_bytes()
+    of_digits().path.unlink()
+    for _ in range(2):  # the run that was refused is no witness
+        with pytest.raises(StoreError, match=f"lacks entries of run {first.name}: it was removed"):
+            straight(small(**BASE, rounds=1, privacy=PRIVATE, seed=1))
+        assert not of_digits().path.exists()
+    assert f"lacks entries of run {first.name}" in rehearse(settings).why
+    with of_digits().changing() as runs:
+        runs[first.name] = Ledger(PRIVATE["noise"], 1e-5)
+    with pytest.raises(StoreError, match=f"lacks entries of run {first.name}"):
+        straight(small(**BASE, rounds=1, privacy=PRIVATE, seed=1))
+    of_digits().path.write_bytes(newest)
+    assert straight(small(**BASE, rounds=1, privacy=PRIVATE, seed=1)).is_finished()
+    assert len(of_digits().runs()) == 2
+
+
+def test_a_run_that_was_killed_in_its_first_round_is_missed_too(home: Path, small: Make) -> None:
+    run = stopped(small(**BASE, rounds=2, privacy=PRIVATE), "client_finished", 1)
+    of_digits().path.unlink()
+    with pytest.raises(StoreError, match=f"lacks entries of run {run.name}"):
+        straight(small(**BASE, rounds=1, privacy=PRIVATE, seed=1))
 
 
 def test_a_run_from_before_the_ledger_is_entered(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:

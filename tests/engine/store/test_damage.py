@@ -26,7 +26,6 @@ from shoal.engine.store import verified
 from shoal.engine.store.checkpoint import load_manifest, load_round
 from shoal.engine.store.codec import StoreError, load_tensors, save_tensors
 from shoal.engine.store.finished_work import finished_work
-from shoal.engine.store.lineage import GitState
 from shoal.engine.store.manifest import COUNTED, MetricNameTaken, check_metric_names
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_events import Event
@@ -285,12 +284,12 @@ def test_settings_and_lineage_are_those_that_the_run_was_started_with(home: Path
 def test_other_software_is_told_of_and_does_not_stop_a_run(home: Path, small: Make) -> None:
     run = stopped(small(rounds=2), "round_finished", 1)
     lineage = run.lineage()
-    other = GitState("0" * 40, dirty=False, page=None)
-    run.set_lineage(versions={**lineage.versions, "torch": "1.0"}, git=other)
+    assert lineage.shoal is not None
+    run.set_lineage(versions={**lineage.versions, "torch": "1.0"}, shoal=replace(lineage.shoal, sha256="0" * 64))
     go_on(run)
     (told,) = [e.message for e in run.events() if e.kind == "software_changed"]
     assert "torch 1.0 is now" in told
-    assert "commit 0000000000 is now" in told
+    assert "Shoal's files 0000000000 are now" in told
     again = stopped(small(rounds=2), "round_finished", 1)
     go_on(again)
     assert "software_changed" not in {e.kind for e in again.events()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import pwd
 import shutil
 import stat
 import subprocess
@@ -16,7 +18,9 @@ import pytest
 
 from shoal.engine.cluster import host_cache, own_gpu
 from shoal.engine.store import shared_temp
-from shoal.engine.store.shared_temp import own_folder, user_name, why_not_own
+from shoal.engine.store.shared_temp import name_user, own_folder, user_name, why_not_own
+from shoal.review.served import promotion
+from shoal.serving.serve import exposure_warnings
 
 NOBODY = 65534
 """Another user's number."""
@@ -123,3 +127,21 @@ def test_a_link_that_another_user_planted_deletes_nothing(
     assert (victim / "runs" / "old").is_dir()
     host_cache.forget_unused(planted)
     assert not (victim / "runs" / "old").exists(), "it would have been deleted"
+
+
+def test_a_user_without_a_name_has_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In containers with any user; MLflow, DVC and Prefect ask for the name, and get it too."""
+
+    def nameless(number: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.setattr(pwd, "getpwuid", nameless)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "MLFLOW_TRACKING_USERNAME"):
+        monkeypatch.setenv(name, "")
+    assert user_name() == promotion.user() == str(os.geteuid())
+    assert exposure_warnings("0.0.0.0", 1, None)[0].endswith(f"as {os.geteuid()}")
+    name_user()
+    assert getpass.getuser() == str(os.geteuid())
+    monkeypatch.setenv("LOGNAME", "anna")
+    name_user()
+    assert getpass.getuser() == "anna"

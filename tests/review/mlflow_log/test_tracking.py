@@ -13,23 +13,27 @@ import pytest
 from mlflow import MlflowClient
 from typer.testing import CliRunner
 
+from shoal.cli.checks import packages, stores
 from shoal.cli.main import app
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import flatten, make_settings
 from shoal.engine.store.checkpoint import load_manifest
-from shoal.engine.store.codec import load_server
+from shoal.engine.store.code_version import shoal_version
+from shoal.engine.store.codec import load_server, read_sealed, write_sealed
 from shoal.engine.store.round_paths import RoundPaths
-from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.run_folder import LINEAGE, RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.methods.cfl.cfl import CFL
 from shoal.methods.scores.metrics import METRICS
 from shoal.review.mlflow_log import rounds as mlflow_rounds
+from shoal.review.mlflow_log.model_card import origin_rows
 from shoal.review.mlflow_log.models import copy_checkpoint, models_of
 from shoal.review.mlflow_log.rounds import client_losses, client_metric_names, metric_name, names_of_clients
-from shoal.review.mlflow_log.run import NOTE
+from shoal.review.mlflow_log.run import NOTE, tags
 from shoal.review.mlflow_log.tracking import sync
+from shoal.review.pages.provenance import lineage_rows
 from shoal.review.results.clusters import TABLE, quality
 from shoal.review.results.result import run_result
 from tests.conftest import SMALL
@@ -47,9 +51,43 @@ def tracked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
         patch.setenv("SHOAL_HOME", str(home))
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.chdir(home)
+        (home / "notes").write_text("of a project")
+        for words in ("init -q", "add notes", "-c user.name=a -c user.email=a@b.example commit -qm one"):
+            subprocess.run(["git", *words.split()], cwd=home, check=True)
         run = new_run(make_settings(merge(SMALL, {"rounds": 2, "tracking": ON})))
         drive(run)
         yield run
+
+
+def test_the_report_and_the_check_name_the_project_and_shoal(tracked: RunFolder) -> None:
+    lineage = tracked.lineage()
+    assert lineage.shoal == shoal_version()
+    assert lineage.git.commit
+    rows = {row.what: (row.name, row.digest) for row in lineage_rows(tracked)}
+    assert rows["commit"] == (lineage.git.commit, "")
+    assert rows["Shoal"] == (lineage.shoal.in_words(), f"sha256 {lineage.shoal.sha256}")
+    card = dict(origin_rows(tracked, tracked.settings(), None))
+    assert card["commit"] == lineage.git.commit
+    assert lineage.shoal.sha256 in card["Shoal"]
+    told = {check.name: check for check in (*packages(), *stores())}
+    assert told["git"].detail == lineage.git.commit
+    assert lineage.shoal.sha256 in told["shoal"].detail
+
+
+def test_a_run_from_before_the_digest_stays_readable(tracked: RunFolder) -> None:
+    path = tracked.path / LINEAGE
+    kept = path.read_bytes()
+    older = read_sealed(path)
+    del older["shoal"]
+    try:
+        write_sealed(path, older)
+        assert tracked.lineage().shoal is None
+        assert tracked.lineage().environment.shoal_git == tracked.lineage().git
+        assert "Shoal" not in {row.what for row in lineage_rows(tracked)}
+        assert "shoal.code_sha256" not in tags(tracked)
+        assert tags(tracked)["shoal.git_commit"] == tracked.lineage().git.commit
+    finally:
+        path.write_bytes(kept)
 
 
 def client_of(home: Path) -> MlflowClient:
@@ -76,6 +114,10 @@ def test_a_run_is_logged_once_with_its_lineage(tracked: RunFolder) -> None:
         ("shoal.settings_sha256", tracked.settings().digest()),
         ("shoal.run", tracked.name),
         ("mlflow.source.git.commit", lineage.git.commit),
+        ("shoal.git_commit", lineage.git.commit),
+        ("shoal.git_dirty", "False"),
+        ("shoal.version", lineage.versions["shoal"]),
+        ("shoal.code_sha256", shoal_version().sha256),
     ):
         assert found.data.tags[tag] == value
     assert {d.dataset.digest for d in found.inputs.dataset_inputs} == {

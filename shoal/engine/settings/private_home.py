@@ -1,0 +1,118 @@
+"""What other users of the machine can read: nothing that Shoal writes, but the project's own files as the user has it.
+
+Shoal writes under the umask 077. A umask that keeps other users out already, such as 027 of a team, stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from shoal.engine.settings import places
+
+FOLDERS = ("data/store", ".dvc/cache", "runs", "results", "mlflow", "privacy")
+"""The folders of a home in which Shoal, DVC and MLflow keep data and what was made of them."""
+UMASK_VARIABLE = "SHOAL_UMASK"
+"""The umask that the user has, for the processes of this one."""
+PRIVATE_UMASK = 0o077
+OTHERS = 0o007
+
+
+def write_privately() -> None:
+    """Have this process and those that it starts write for their user alone."""
+    umask = os.umask(PRIVATE_UMASK)
+    os.environ.setdefault(UMASK_VARIABLE, f"{umask:03o}")
+    os.umask(_private(umask))
+
+
+def user_umask() -> int:
+    """Return the umask for files of the project, as `subprocess` takes it; -1: the one that this process has."""
+    return int(os.environ.get(UMASK_VARIABLE, "-1"), 8)
+
+
+@contextlib.contextmanager
+def project_files() -> Iterator[None]:
+    """Write under the user's own umask within this context."""
+    umask = user_umask()
+    if umask < 0:
+        yield
+        return
+    before = os.umask(umask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextlib.contextmanager
+def private_files() -> Iterator[None]:
+    """Write for the user alone within this context; it is also a decorator."""
+    before = _umask()
+    write_privately()
+    tell_closed()
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def tell_closed() -> None:
+    """Close the folders of the home to other users, and say which ones were open."""
+    closed: list[str] = []
+    with contextlib.suppress(OSError):  # the current folder is gone, as the command itself will say
+        closed = close_folders(places.home())
+    if closed:
+        print(
+            f"closed to other users of this machine: {', '.join(closed)} (`umask 027` lets a group in)",
+            file=sys.stderr,
+        )
+
+
+def close_folders(home: Path) -> list[str]:
+    """Close the folders of a home that other users can enter.
+
+    Args:
+        home: the home; a folder without a store of data is none, and its folders stay as they are.
+
+    Returns:
+        The names of those that were open and belong to this user.
+    """
+    if not (home / FOLDERS[0]).is_dir():
+        return []
+    make_cache(home)
+    closed = []
+    for name in open_folders(home):
+        with contextlib.suppress(OSError):  # it is another user's, or its file system has no modes
+            mode = stat.S_IMODE((home / name).stat().st_mode)
+            (home / name).chmod(mode & ~_private(_umask()))
+            closed.append(name)
+    return closed
+
+
+def make_cache(root: Path) -> None:
+    """Make the cache of a DVC repository, which DVC would make under the umask of the user."""
+    if (root / ".dvc").is_dir():
+        with contextlib.suppress(OSError):  # it is there, or somewhere else
+            (root / ".dvc" / "cache").mkdir(mode=0o700)
+
+
+def open_folders(home: Path) -> list[str]:
+    """Return the names of the folders of a home that other users can open."""
+    present = [name for name in FOLDERS if (home / name).is_dir()]
+    return [name for name in present if (home / name).stat().st_mode & OTHERS]
+
+
+def _private(umask: int) -> int:
+    if umask & OTHERS == OTHERS:
+        return umask
+    return PRIVATE_UMASK
+
+
+def _umask() -> int:
+    umask = os.umask(PRIVATE_UMASK)
+    os.umask(umask)
+    return umask

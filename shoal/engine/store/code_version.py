@@ -1,0 +1,168 @@
+"""Versions of code: the commit and state of the user's project, and the version of Shoal with a digest of its files."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import urlsplit
+
+PACKAGE = Path(__file__).resolve().parents[2]
+"""The folder of the package `shoal`."""
+PROJECT = (".", ":!dvc.lock", ":!*.dvc", ":!data/store", ":!runs", ":!results", ":!mlflow")
+"""What of a project counts, as git's pathspecs: not what runs and DVC write, whose digests stand in the lineage."""
+PROJECT_CODE = ("*.py", *PROJECT[1:])
+"""Which files that git does not know count as changes of a project, as git's pathspecs."""
+SHOAL = ("shoal", "data", "flows", "models", "tasks", ":!data/store")
+"""The package in a clone of Shoal, as git's pathspecs."""
+OTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+"""Variables by which git's hooks name their own repository."""
+
+_SCP = re.compile(r"[\w.-]+@(?P<host>[\w.-]+):(?P<path>[^/].*)")
+"""An address in the form of scp: user@host:path."""
+
+
+@dataclass(frozen=True)
+class GitState:
+    """A commit, and whether the files differ from it; outside git every entry is None.
+
+    Args:
+        commit: hash of the commit.
+        dirty: whether a file of the commit has changed, or there is new code in no commit.
+        page: web page of the commit; None: it has none.
+    """
+
+    commit: str | None
+    dirty: bool | None
+    page: str | None
+
+    def in_words(self) -> str:
+        """Return the commit, with a note on changes; empty outside git."""
+        if self.commit and self.dirty:
+            return f"{self.commit} with changes"
+        return self.commit or ""
+
+
+@dataclass(frozen=True)
+class ShoalVersion:
+    """The Shoal that computed a run.
+
+    Args:
+        version: of the package.
+        sha256: digest of its Python files.
+        git: commit of the clone that it runs from; without entries where it is installed.
+    """
+
+    version: str
+    sha256: str
+    git: GitState
+
+    def in_words(self) -> str:
+        """Return the version, with the commit if it runs from a clone."""
+        if commit := self.git.in_words():
+            return f"{self.version}, commit {commit}"
+        return self.version
+
+
+def project_state(project: Path) -> GitState:
+    """Return the commit of a project, whether the project differs from it, and its web page."""
+    return git_state(project, PROJECT, PROJECT_CODE)
+
+
+@functools.cache
+def shoal_version() -> ShoalVersion:
+    """Return the Shoal that this process runs."""
+    clone = PACKAGE.parent
+    state = GitState(None, dirty=None, page=None)
+    # An installed package may lie below a repository that is not its own, such as in PROJECT/.venv.
+    if git(clone, "ls-files", "--error-unmatch", "shoal/__init__.py"):
+        state = git_state(clone, SHOAL, SHOAL)
+    return ShoalVersion(package_version("shoal"), digest_of_package(PACKAGE), state)
+
+
+def package_version(name: str) -> str:
+    """Return the version of an installed package, or `absent`."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "absent"
+
+
+def digest_of_package(package: Path) -> str:
+    """Return the sha256 of the Python files of a package and their names: the same in a clone and installed."""
+    digest = hashlib.sha256()
+    for path in sorted(python_files(package), key=lambda path: path.relative_to(package).as_posix()):
+        digest.update(
+            f"{path.relative_to(package).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode()
+        )
+    return digest.hexdigest()
+
+
+def python_files(package: Path) -> Iterator[Path]:
+    """Yield the Python files of a package and of the packages in it; in a clone some of these are links."""
+    for place, folders, files in os.walk(package, followlinks=True):
+        folders[:] = [name for name in folders if Path(place, name, "__init__.py").is_file()]
+        yield from (Path(place, name) for name in files if name.endswith(".py"))
+
+
+def git(root: Path, *arguments: str) -> str | None:
+    """Return what a command of git prints in a folder; None where git is missing or refuses."""
+    environment = {name: value for name, value in os.environ.items() if name not in OTHER_REPOSITORY}
+    command = ["git", "--no-optional-locks", *arguments]
+    try:
+        done = subprocess.run(
+            command, cwd=root, env=environment, capture_output=True, text=True, timeout=30, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def git_state(root: Path, known: tuple[str, ...], new: tuple[str, ...]) -> GitState:
+    """Return the commit at a folder, whether files below it differ from it, and its web page.
+
+    Args:
+        root: the folder.
+        known: which files of the commit count, as git's pathspecs.
+        new: which files that are in no commit count.
+    """
+    commit = git(root, "rev-parse", "--verify", "HEAD")
+    if not commit:
+        return GitState(None, dirty=None, page=None)
+    changed_files = git(root, "status", "--porcelain", "--untracked-files=no", "--", *known)
+    new_files = git(root, "ls-files", "--others", "--exclude-standard", "--", *new)
+    dirty = None
+    if changed_files is not None and new_files is not None:
+        dirty = bool(changed_files or new_files)
+    return GitState(commit, dirty, commit_page(git(root, "remote", "get-url", "origin"), commit))
+
+
+def commit_page(remote: str | None, commit: str) -> str | None:
+    """Return the web page of a commit; None if the repository has no remote, or one that is a folder.
+
+    Args:
+        remote: address of the remote.
+        commit: hash of the commit.
+
+    >>> commit_page("git@host.example:team/federation.git", "1a2b")
+    'https://host.example/team/federation/commit/1a2b'
+    >>> commit_page("https://me:word@host.example/team/federation", "1a2b")
+    'https://host.example/team/federation/commit/1a2b'
+    >>> commit_page("/srv/git/federation.git", "1a2b")
+    """
+    if found := _SCP.fullmatch(remote or ""):
+        remote = f"ssh://{found['host']}/{found['path']}"
+    address = urlsplit(remote or "")
+    if address.scheme not in ("http", "https", "ssh") or not address.hostname:
+        return None
+    path = address.path.strip("/").removesuffix(".git")
+    if address.scheme == "ssh":  # its port is not that of the page
+        return f"https://{address.hostname}/{path}/commit/{commit}"
+    host = address.netloc.rpartition("@")[2]
+    return f"{address.scheme}://{host}/{path}/commit/{commit}"
