@@ -110,7 +110,6 @@ CASES: dict[str, dict[str, Any]] = {
         "data": POINTS,
         "rounds": 8,
     },
-    "fedkmeans, evenness": {"method": {"name": "fedkmeans", "evenness": 0.5}, "data": POINTS, "rounds": 8},
     "fedgmm": {"method": {"name": "fedgmm"}, "data": POINTS, "rounds": 18},
     "clustergan": {"method": {"name": "clustergan", "steps": 1, "critic_steps": 1, "width": 4}},
     "ifca": {"method": {"name": "ifca", "models": 2}},

@@ -33,13 +33,10 @@ def seeds_words(claim: CheckedClaim) -> str:
     """Return on how many of the seeds a claim is true, and the number of planned seeds if it differs."""
     seeds = len(claim.of_seeds)
     if is_partly_run(claim):
-        have = "has" if seeds == 1 else "have"
-        holds = (
-            "the claim does not hold on any of them" if claim.met == 0 else f"the claim holds on {claim.met} of them"
-        )
         if seeds == 1:
-            holds = "the claim holds on it" if claim.met else "the claim does not hold on it"
-        return f"{seeds} of {claim.seeds} planned seeds {have} run; {holds}"
+            holds = "holds" if claim.met else "does not hold"
+            return f"1 of {claim.seeds} planned seeds has run; the claim {holds} on it"
+        return f"{seeds} of {claim.seeds} planned seeds have run; the claim holds on {claim.met or 'none'} of them"
     planned = ""
     if seeds != claim.seeds:
         planned = f", {claim.seeds} planned"

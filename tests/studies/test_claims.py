@@ -174,7 +174,7 @@ def test_fewer_seeds_than_were_planned_settle_nothing() -> None:
         ([8.5], "1 of 4 planned seeds has run; the claim holds on it"),
         ([7.5], "1 of 4 planned seeds has run; the claim does not hold on it"),
         ([8.5, 7.5, 9.0], "3 of 4 planned seeds have run; the claim holds on 2 of them"),
-        ([7.0, 7.5], "2 of 4 planned seeds have run; the claim does not hold on any of them"),
+        ([7.0, 7.5], "2 of 4 planned seeds have run; the claim holds on none of them"),
     ],
 )
 def test_what_some_of_the_planned_seeds_say_is_told_in_plain_words(values: list[float], words: str) -> None:

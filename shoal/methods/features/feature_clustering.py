@@ -201,9 +201,9 @@ class FeatureClustering(Method):
             forms = {"products": replace(count((sets, landmarks, landmarks)), measured=True)}
             return MessageForm(forms, rule=partial(check_affinities, samples=samples))
         if step == "settle":
-            landmarks = server.model[LANDMARKS]
-            forms = {"sums": total(landmarks.shape), "counts": count(landmarks.shape[:2])}
-            return MessageForm(forms, rule=partial(check_settling, centres=landmarks, limits=limits))
+            placed = server.model[LANDMARKS]
+            forms = {"sums": total(placed.shape), "counts": count(placed.shape[:2])}
+            return MessageForm(forms, rule=partial(check_settling, centres=placed, limits=limits))
         if step in ("place", "start"):
             placing = step == "place"
             sets = set_count(self.landmark_count) if placing else 1
