@@ -105,7 +105,12 @@ CASES: dict[str, dict[str, Any]] = {
     "ifca_flows": {"method": {"name": "ifca_flows", "steps": 3}, "data": POINTS, "partition": MAJORITY},
     "kfed": {"method": {"name": "kfed"}, "data": POINTS, "partition": MAJORITY},
     "fedkmeans": {"method": {"name": "fedkmeans", "standardise": True}, "data": POINTS, "rounds": 4},
-    "fedgmm": {"method": {"name": "fedgmm"}, "data": POINTS, "rounds": 4},
+    "fedkmeans, landmarks": {
+        "method": {"name": "fedkmeans", "landmarks": 30, "standardise": True},
+        "data": POINTS,
+        "rounds": 8,
+    },
+    "fedgmm": {"method": {"name": "fedgmm"}, "data": POINTS, "rounds": 18},
     "clustergan": {"method": {"name": "clustergan", "steps": 1, "critic_steps": 1, "width": 4}},
     "ifca": {"method": {"name": "ifca", "models": 2}},
 }

@@ -144,6 +144,36 @@ def _scores(change: Callable[[Tensor], Tensor]) -> Spoil:
     return spoil
 
 
+def _every_cluster(factor: float) -> Spoil:
+    """Say that every cluster has as many samples as all have together, whose sums are `factor` times these."""
+
+    def spoil(update: Update) -> Update:
+        name = next((name for name in ("counts", "weights") if name in update.message.tensors), None)
+        if name is None or "sums" not in update.message.tensors:
+            return update
+        counts = update.message.tensors[name]
+        every = counts.sum(-1, keepdim=True).expand(counts.shape).clone()
+        sums = update.message.tensors["sums"]
+        means = sums / counts.clamp_min(1)[..., None]
+        changed = {name: every, "sums": factor * every[..., None] * means}
+        return replace(update, message=replace(update.message, tensors={**update.message.tensors, **changed}))
+
+    return spoil
+
+
+def _sums(change: Callable[[Tensor], Tensor]) -> Spoil:
+    """Change the sums of clusters, not their counts."""
+
+    def spoil(update: Update) -> Update:
+        sums = update.message.tensors.get("sums")
+        if sums is None or not sums.any():
+            return update
+        tensors = {**update.message.tensors, "sums": change(sums)}
+        return replace(update, message=replace(update.message, tensors=tensors))
+
+    return spoil
+
+
 def _shares(update: Update) -> Update:
     """Clusters fuller than full."""
     if "shares" not in update.message.tensors:
@@ -209,6 +239,10 @@ SPOILT: dict[str, Spoil] = {
     "memory of a long name": lambda u: replace(u, memory={**(u.memory or {}), "m" * 100_000: torch.zeros(1)}),
     "the start that costs nothing": _scores(lambda value: torch.full_like(value, -1e9)),
     "the start that costs all": _scores(lambda value: torch.full_like(value, 1e9)),
+    "all samples in every cluster": _every_cluster(-1.0),
+    "sums times -1": _sums(lambda sums: -sums),
+    "sums times 3": _sums(lambda sums: 3 * sums),
+    "sums of the next cluster": _sums(lambda sums: sums.roll(1, -2)),
     "shares above 1": _shares,
     "centres fewer than its points have": _fewer_centres,
     "a metric as text": lambda u: replace(u, metrics={**u.metrics, "loss": "low"}),

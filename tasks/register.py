@@ -11,7 +11,7 @@ from shoal.tasks.prefect.retries import NO_RETRY
 
 @task(name="register", **NO_RETRY)
 def register(run: RegisterModel, ticket: str | None = None) -> str | None:
-    """Register the model of a logged run, and move its aliases: `newest`, and `challenger` or `champion`.
+    """Register the model of a logged run, and move the alias `challenger` or `champion`.
 
     Args:
         run: the run's folder.

@@ -12,7 +12,7 @@ from shoal.api.opened import Run
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.results.comparison import compared_run
+from shoal.review.results.comparison import check_different, compared_run
 from shoal.review.results.run_list import listed_runs
 
 
@@ -49,12 +49,13 @@ def compare(*names: str | Path | Run, rate: float | None = None) -> pd.DataFrame
         rate: bits per second of every link: adds `delay`, the seconds that messages would take.
 
     Raises:
-        ShoalError: fewer than two, or no such run.
+        ShoalError: fewer than two, one of them twice, or no such run.
     """
     if len(names) < 2:
         raise ShoalError(f"{len(names)} runs cannot be compared: give two or more")
     named = [str(each.path if isinstance(each, Run) else each) for each in names]
     found = [RunFolder.find(name, places.runs(), unfinished=False) for name in named]
+    check_different(found)
     rows = []
     for run in found:
         each = compared_run(run, rate)

@@ -81,7 +81,7 @@ def folder_of(docs: Path | None, *, made: bool) -> Path:
 
 def show(entry: Entry) -> None:
     """Print a claim on one line."""
-    from shoal.studies.wording import notes
+    from shoal.studies.wording import notes, verdict_word
 
     colour = COLOURS.get(entry.verdict, "yellow")
     marks = ("settings have changed since" * entry.stale, "the rule was written after the run" * entry.later)
@@ -91,7 +91,7 @@ def show(entry: Entry) -> None:
         end = f" ({text})"
     elif entry.cost:
         end = f": {entry.cost}: {entry.command}"
-    out.print(f"  [{colour}]{entry.verdict}[/]  {entry.claim.claim}, {entry.scale}{end}", highlight=False)
+    out.print(f"  [{colour}]{verdict_word(entry.checked)}[/]  {entry.claim.claim}, {entry.scale}{end}", highlight=False)
 
 
 def entry_json(entry: Entry) -> dict[str, object]:

@@ -42,7 +42,7 @@ def compare(
     """Show runs side by side."""
     from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
-    from shoal.review.results.comparison import compared_run, why_not_comparable
+    from shoal.review.results.comparison import check_different, compared_run, why_not_comparable
 
     names = names or []
     if study is not None:
@@ -53,6 +53,8 @@ def compare(
     if not names:
         raise ShoalError("nothing to compare: name runs, or --study NAME")
     found = [RunFolder.find(name, places.runs(), unfinished=any_run) for name in names]
+    if study is None:
+        check_different(found)
     results = [compared_run(run, rate) for run in found]
     if page is not None:
         from shoal.review.pages.comparison_page import write_comparison

@@ -182,7 +182,7 @@ def results_rows(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
 
 def show_study(result: StudyResult) -> None:
     """Print a study's table and claims."""
-    from shoal.studies.wording import notes
+    from shoal.studies.wording import notes, verdict_word
 
     out.print(f"[bold]{result.study}[/] at scale {result.scale}: {result.about}", highlight=False)
     table = Table("row", "column", "metric", "ours", "seeds", "paper")
@@ -198,7 +198,7 @@ def show_study(result: StudyResult) -> None:
         text = notes(claim)
         colour = COLOURS.get(claim.verdict, "yellow")
         end = f" ({text})" if text else ""
-        out.print(f"[{colour}]{claim.verdict}[/]  {claim.claim}{end}", highlight=False)
+        out.print(f"[{colour}]{verdict_word(claim)}[/]  {claim.claim}{end}", highlight=False)
     for run in result.failed:
         place = f"{run.row}, {run.column}, seed {run.seed}"
         say(f"failed, and has no number: {place}: {run.message}")

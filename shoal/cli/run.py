@@ -80,6 +80,7 @@ def open_run(settings: Path | None, overrides: Set, resume: str | None, partitio
 
 def show_plan(settings: Path | None, overrides: Set, partition: Path | None, as_json: bool) -> None:
     """Print the plan of a new run."""
+    err.print("planning the run: data and partition first, then two rounds of one client are measured", highlight=False)
     from shoal.engine.settings.run_settings import load_settings
     from shoal.lifecycle.rehearsal import rehearse
 

@@ -83,6 +83,20 @@ def announce(api: str, deployment: str, what: str) -> None:
     ask("POST", f"{api}/events", json=[event])
 
 
+def is_busy(api: str, deployment: str) -> bool:
+    """Return whether a flow run of a deployment is starting or running.
+
+    Raises:
+        DeploymentError: the server does not answer.
+    """
+    wanted = {
+        "deployments": {"name": {"any_": [deployment]}},
+        "flow_runs": {"state": {"type": {"any_": ["PENDING", "RUNNING"]}}},
+        "limit": 1,
+    }
+    return bool(ask("POST", f"{api}/flow_runs/filter", json=wanted).json())
+
+
 def announce_data(what: str) -> list[str]:
     """Announce new data in a set or in a watched folder to the server of PREFECT_API_URL.
 
@@ -149,6 +163,8 @@ class FolderWatch:
     def check(self) -> list[str]:
         """Announce every folder that differs from its announced state and has not changed since the last check.
 
+        A folder waits while its deployment runs, since Prefect skips a run that collides with another one.
+
         Returns:
             The deployments that an event started.
 
@@ -166,7 +182,7 @@ class FolderWatch:
                     self.tell(f"{each.name} watches {folder}: new files in it start it{absent}")
                 quiet = self._last.get(key) == now
                 self._last[key] = now
-                if now and quiet and announced.get(key) != now:
+                if now and quiet and announced.get(key) != now and not is_busy(self.api, each.name):
                     announce(self.api, each.name, str(folder))
                     announced[key] = now
                     write_atomic(self.memory, json.dumps(announced).encode())

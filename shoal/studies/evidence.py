@@ -51,7 +51,6 @@ class EvidenceRow:
         method: what auto chose, in a word or two.
         acc: of that method.
         baselines: ACC of each null baseline, by name.
-        verdict: good, doubtful or chance.
     """
 
     set: str
@@ -62,7 +61,6 @@ class EvidenceRow:
     method: str
     acc: float
     baselines: Mapping[str, float]
-    verdict: str
 
     @property
     def best(self) -> tuple[str, float]:
@@ -77,7 +75,7 @@ class EvidenceRow:
     def sentence(self) -> str:
         """Return the row in a sentence.
 
-        >>> EvidenceRow("stars", "iid", "image", 90, 3, "fedkmeans", 0.9, {"pixels": 0.4}, "good").sentence()
+        >>> EvidenceRow("stars", "iid", "image", 90, 3, "fedkmeans", 0.9, {"pixels": 0.4}).sentence()
         'stars (90 samples, 3 classes, iid): fedkmeans has ACC 0.900, and K-means on pixels 0.400'
         """
         name, acc = self.best
@@ -111,7 +109,6 @@ def unseen_rows() -> list[EvidenceRow] | None:
                 method=run.words["method"],
                 acc=own["acc"],
                 baselines={words: own[name] for name, words in NULLS.items() if name in own},
-                verdict=run.words["verdict"],
             )
         )
     return found
@@ -163,14 +160,7 @@ def facts_of_images(figures: Mapping[str, Any]) -> Facts:
 def _row(
     name: str, kind: str, figures: Mapping[str, Any], method: str, acc: float, null: Mapping[str, float]
 ) -> EvidenceRow:
-    row = EvidenceRow(name, "pooled", kind, figures["samples"], figures["classes"], method, acc, null, "good")
-    chance = min(space["chance"] for space in figures["spaces"].values())
-    verdict = "good"
-    if acc < 1.5 * chance:
-        verdict = "chance"
-    elif row.behind:
-        verdict = "doubtful"
-    return EvidenceRow(name, "pooled", kind, row.images, row.classes, method, acc, null, verdict)
+    return EvidenceRow(name, "pooled", kind, figures["samples"], figures["classes"], method, acc, null)
 
 
 def kept_sentence(study: str, column: str, rows: tuple[str, ...]) -> str:

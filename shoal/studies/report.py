@@ -16,7 +16,7 @@ from shoal.studies.number_words import number, sign_of
 from shoal.studies.pages import sentence, values_cells
 from shoal.studies.result import StudyResult
 from shoal.studies.sequential import STAGES
-from shoal.studies.wording import measured, open_question
+from shoal.studies.wording import measured, open_question, verdict_word
 from shoal.sweeps.files import report_links
 from shoal.sweeps.set_options import flat, set_options
 
@@ -134,7 +134,7 @@ def shown_claim(claim: CheckedClaim) -> ShownClaim:
     bound = claim.bound or 0.0
     return ShownClaim(
         MARKS[claim.verdict],
-        claim.verdict.value,
+        verdict_word(claim),
         claim.claim,
         measured(claim),
         open_question(claim),

@@ -10,6 +10,7 @@ from shoal.review.mlflow_log.rounds import allowed_name, metric_name
 from shoal.studies.definition import Study
 from shoal.studies.pages import values_table
 from shoal.studies.result import StudyResult
+from shoal.studies.wording import verdict_word
 
 
 def log_result(parent: ParentRun, study: Study, result: StudyResult) -> None:
@@ -31,7 +32,7 @@ def result_metrics(result: StudyResult) -> dict[str, float]:
 def note(study: Study, result: StudyResult) -> str:
     """Return the study in words: its title, and its table and claims if MLflow keeps so many characters."""
     head = f"{study.title[:1].upper()}{study.title[1:]} ({study.paper}). {result.about}"
-    claims = "\n".join(f"- {claim.claim}: **{claim.verdict}**" for claim in result.claims)
+    claims = "\n".join(f"- {claim.claim}: **{verdict_word(claim)}**" for claim in result.claims)
     files = "Numbers, claims and figures: `result.json`, `table.csv` and images among the artifacts."
     table = values_table(study, result.scale, result.rows)
     whole = "\n\n".join(part for part in (head, table, claims, files) if part)

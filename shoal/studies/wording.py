@@ -19,9 +19,24 @@ def measured(claim: CheckedClaim) -> str:
     return f"{interval_words(claim.interval, claim.bound)}, {seeds_words(claim)}"
 
 
+def is_partly_run(claim: CheckedClaim) -> bool:
+    """Return whether some of the planned seeds of a claim have run, and others have not."""
+    return claim.verdict is Verdict.MISSING and 0 < len(claim.of_seeds) < claim.seeds
+
+
+def verdict_word(claim: CheckedClaim) -> str:
+    """Return the verdict on a claim as it is shown."""
+    return "not decided yet" if is_partly_run(claim) else str(claim.verdict)
+
+
 def seeds_words(claim: CheckedClaim) -> str:
     """Return on how many of the seeds a claim is true, and the number of planned seeds if it differs."""
     seeds = len(claim.of_seeds)
+    if is_partly_run(claim):
+        if seeds == 1:
+            holds = "holds" if claim.met else "does not hold"
+            return f"1 of {claim.seeds} planned seeds has run; the claim {holds} on it"
+        return f"{seeds} of {claim.seeds} planned seeds have run; the claim holds on {claim.met or 'none'} of them"
     planned = ""
     if seeds != claim.seeds:
         planned = f", {claim.seeds} planned"
@@ -44,7 +59,8 @@ def open_question(claim: CheckedClaim) -> str:
         parts.append(f"sees {number(found.visible)}")
         if claim.looked_for is not None:
             parts.append(f"looks for {as_written(claim.looked_for)}")
-    return "; ".join(filter(None, (*parts, claim.note)))
+    said = is_partly_run(claim) and claim.note == f"{len(claim.of_seeds)} of {claim.seeds} seeds"
+    return "; ".join(filter(None, (*parts, "" if said else claim.note)))
 
 
 def table(head: Sequence[str], body: Sequence[Sequence[str]], sides: str) -> str:

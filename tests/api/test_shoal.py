@@ -156,6 +156,8 @@ def test_runs_are_listed_and_compared(found: shoal.Run) -> None:
     assert "delay" in shoal.compare(found, other, rate=1e6)
     with pytest.raises(shoal.ShoalError, match="1 runs cannot be compared"):
         shoal.compare(found)
+    with pytest.raises(shoal.ShoalError, match=f"run {other.name} is named twice"):
+        shoal.compare("latest", found.name, other.name)
 
 
 def test_an_interrupted_run_is_resumed(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

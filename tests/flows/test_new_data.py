@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,31 @@ def test_files_in_a_watched_folder_start_a_night_once(
         arrived("elsewhere")
     assert announce_data("photos") == []  # its own nights add to it
     assert started(server, "nightly", 3) == 3
+
+
+def test_a_run_that_is_due_while_another_one_runs_is_skipped(
+    server: Server, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching(server, home, "incoming", "photos")
+    nightly = next(each for each in server.find("deployments") if each["name"] == "nightly")
+    state = {"state": {"type": "SCHEDULED"}}
+    first, second = (server.ask("POST", f"deployments/{nightly['id']}/create_flow_run", state) for _ in range(2))
+
+    def moved(run: dict[str, Any], to: str) -> str:
+        body = {"state": {"type": to}, "force": to == "COMPLETED"}
+        server.ask("POST", f"flow_runs/{run['id']}/set_state", body)
+        return str(server.ask("GET", f"flow_runs/{run['id']}")["state_type"])
+
+    folder = home / "incoming" / "north"
+    folder.mkdir(parents=True)
+    (folder / "a.png").write_bytes(b"1")
+    watch = FolderWatch(server.api, home / "watched.json", lambda line: None)
+    assert watch.check() == []
+    assert (moved(first, "PENDING"), moved(first, "RUNNING")) == ("PENDING", "RUNNING")
+    assert moved(second, "PENDING") == "CANCELLED"
+    assert watch.check() == []  # a run of its own would be skipped, too
+    assert moved(first, "COMPLETED") == "COMPLETED"
+    assert watch.check() == ["nightly"]
 
 
 def test_a_set_that_was_added_starts_the_night_that_trains_on_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,7 @@ def test_answers_and_pages_name_clusters_by_the_numbers_that_tables_keep(place: 
     store = store_uri(places.mlflow_store())
     try:
         mlflow.set_tracking_uri(store)
-        served = mlflow.pyfunc.load_model("models:/shoal-second@newest").predict(images[:, None])
+        served = mlflow.pyfunc.load_model("models:/shoal-second/latest").predict(images[:, None])
     finally:
         mlflow.set_tracking_uri(None)
     expected = predict(second, place / "incoming").table

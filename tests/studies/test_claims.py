@@ -15,7 +15,7 @@ from shoal.studies.intervals import visible_difference
 from shoal.studies.judging import Verdict
 from shoal.studies.result import StudyResult
 from shoal.studies.rows import StudyRow
-from shoal.studies.wording import open_question
+from shoal.studies.wording import notes, open_question, verdict_word
 
 ONE = [10.0, 11.0, 12.0, 13.0]
 """Row a of the tests' table, seed by seed."""
@@ -166,6 +166,20 @@ def test_fewer_seeds_than_were_planned_settle_nothing() -> None:
     toy = study(scales={"cpu": {"about": "", "seeds": 4, "rows": {"a": {"seeds": 2}}}})
     rows = [row("a", [5.0, 6.0]), row("b", [1.0, 2.1, 3.0, 4.0])]
     assert check(toy, "cpu", toy.claims[0], rows).verdict == Verdict.REPRODUCED, "the row was to have two"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([8.5], "1 of 4 planned seeds has run; the claim holds on it"),
+        ([7.5], "1 of 4 planned seeds has run; the claim does not hold on it"),
+        ([8.5, 7.5, 9.0], "3 of 4 planned seeds have run; the claim holds on 2 of them"),
+        ([7.0, 7.5], "2 of 4 planned seeds have run; the claim holds on none of them"),
+    ],
+)
+def test_what_some_of_the_planned_seeds_say_is_told_in_plain_words(values: list[float], words: str) -> None:
+    found = judged({"claim": "a is above 8", "right": 8, "every_seed": True}, a=values)
+    assert (verdict_word(found), notes(found)) == ("not decided yet", words)
 
 
 def test_a_number_that_some_seeds_lack_settles_nothing() -> None:

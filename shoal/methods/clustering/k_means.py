@@ -44,7 +44,35 @@ def kmeans(
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(x, sample_weight=weights)
-    return Clustering(model.cluster_centers_, model.labels_.astype(np.int64), float(model.inertia_))
+    cluster = model.labels_.astype(np.int64)
+    return Clustering(within_clusters(model.cluster_centers_, x, cluster, weights), cluster, float(model.inertia_))
+
+
+def within_clusters(centres: np.ndarray, x: np.ndarray, cluster: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Return the centres, and the mean of its samples in place of one that lies outside of its cluster.
+
+    scikit-learn leaves such a centre where it moves several empty clusters to the same samples: duplicates.
+
+    Args:
+        centres: (c, d).
+        x: (n, d).
+        cluster: of each sample, (n,).
+        weights: of each sample, (n,); None: all weigh the same.
+
+    >>> within_clusters(np.array([[9.0], [2.0]]), np.array([[0.0], [2.0], [2.0]]), np.array([0, 1, 1]), None)
+    array([[0.],
+           [2.]])
+    """
+    centres = centres.copy()
+    for k in np.unique(cluster):
+        members = cluster == k
+        samples = x[members]
+        mean = np.average(samples, axis=0, weights=None if weights is None else weights[members])
+        radius = np.linalg.norm(samples - mean, axis=1).max()
+        longest = np.linalg.norm(samples, axis=1).max()
+        if np.linalg.norm(centres[k] - mean) > radius or np.linalg.norm(centres[k]) > longest:
+            centres[k] = mean
+    return centres
 
 
 def check_samples(count: int, clusters: int, *, finite: bool) -> None:

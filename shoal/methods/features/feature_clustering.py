@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -30,10 +30,13 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
 from shoal.methods.clustering.declared_sums import (
+    ClientLimits,
     check_affinities,
-    check_costs,
-    check_local_centres,
+    check_moments,
+    check_move,
     check_products,
+    check_settling,
+    check_starts,
 )
 from shoal.methods.clustering.federated_k_means import (
     ROWS,
@@ -67,6 +70,7 @@ from shoal.methods.features.space import (
     SpaceSettings,
     among_landmarks,
     column_moments,
+    energy,
     fitted_space,
     in_space,
 )
@@ -101,6 +105,9 @@ LARGEST = 1e30
 LOCAL_STARTS = 3
 HOLDERS = "holders"
 """Among the server's state, int64 (h,): the clients that keep their projected vectors in their memory."""
+ENERGIES = "energies"
+"""Among the server's state, float64, by client: the sum of squared norms of its vectors in the space, before they are
+projected, by the moments that it sent; infinite where it sent none."""
 OF_COLUMNS = (MEAN, SCALE, PROJECTION)
 """What turns columns into projected vectors: megabytes for thousands of columns."""
 STILL = 1e-6
@@ -178,13 +185,15 @@ class FeatureClustering(Method):
         positive = partial(TensorForm, dtype=double, minimum=0, maximum=LARGEST)
         count = partial(TensorForm, dtype=double, minimum=0, maximum=samples, measured=False)
         step = self.next_step(server)
+        limits = self.limits(server, client, samples)
         if step == "measure":
             width = self.source.width
-            return MessageForm({"samples": count(()), "total": total((width,)), "squares": positive((width,))})
+            forms = {"samples": count(()), "total": total((width,)), "squares": positive((width,))}
+            return MessageForm(forms, rule=partial(check_moments, limits=limits))
         if step == "project":
             block = server.model[BLOCK]
             forms = {"samples": count(()), "products": total(block.shape)}
-            return MessageForm(forms, rule=partial(check_products, block=block))
+            return MessageForm(forms, rule=partial(check_products, block=block, limits=limits))
         width = self.space_width(server)
         clusters = self.context.clusters
         if step == "tie":
@@ -192,20 +201,38 @@ class FeatureClustering(Method):
             forms = {"products": replace(count((sets, landmarks, landmarks)), measured=True)}
             return MessageForm(forms, rule=partial(check_affinities, samples=samples))
         if step == "settle":
-            shape = server.model[LANDMARKS].shape
-            return MessageForm({"sums": total(shape), "counts": count(shape[:2])})
+            placed = server.model[LANDMARKS]
+            forms = {"sums": total(placed.shape), "counts": count(placed.shape[:2])}
+            return MessageForm(forms, rule=partial(check_settling, centres=placed, limits=limits))
         if step in ("place", "start"):
             placing = step == "place"
             sets = set_count(self.landmark_count) if placing else 1
             sizes = range((self.landmark_count if placing else clusters) + 1)
             forms = {"centres": total((sets, sizes, width)), "counts": count((sets, sizes))}
-            unit = self.settings.sphere or SPECTRAL in server.model
-            return MessageForm(forms, rule=partial(check_local_centres, unit=unit))
+            unit = self.unit_length(server)
+            return MessageForm(forms, rule=partial(check_starts, unit=unit, limits=limits))
         starts = len(server.model[CENTRES])
         forms = {"sums": total((starts, clusters, width)), "counts": count((starts, clusters))}
         forms["inertia"] = positive((starts,), measured=False)
         forms["cheapest"] = positive((), measured=False)
-        return MessageForm(forms, rule=partial(check_costs, centres=server.model[CENTRES], samples=samples))
+        return MessageForm(forms, rule=partial(check_move, centres=server.model[CENTRES], limits=limits))
+
+    def unit_length(self, server: Server) -> bool:
+        """Return whether vectors have unit length where they are clustered: in directions, or among landmarks."""
+        return SPECTRAL in server.model or (self.settings.sphere and self.next_step(server) != "project")
+
+    def limits(self, server: Server, client: int, samples: int) -> ClientLimits:
+        """Return the limits of a client's sums: their length follows from its moments, where it sent some."""
+        step = self.next_step(server)
+        drawn = step in ("place", "start") or (step == "move" and len(server.model[CENTRES]) > 1)
+        weight = max(1.0, samples / RACE_SAMPLES) if drawn else 1.0
+        if self.unit_length(server):
+            energy = float(samples)
+        else:
+            known = server.state.get(ENERGIES, torch.empty(0))
+            energy = float(known[client]) * weight if client < len(known) else math.inf
+            energy *= float(server.model[PROJECTION].square().sum(0).max()) if PROJECTION in server.model else 1.0
+        return ClientLimits(samples, self.settings.min_points, energy, weight)
 
     def space_width(self, server: Server) -> int:
         """Dimensions of the space, k."""
@@ -321,6 +348,8 @@ class FeatureClustering(Method):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Return the space, the landmarks, what ties them, the starts, or the moved centres."""
+        if self.next_step(server) == "measure":
+            return self.measured_space(server, {update.client: update.message.tensors for update in updates})
         heard: list[int] = []
 
         def answers() -> Iterator[Tensors]:
@@ -338,9 +367,6 @@ class FeatureClustering(Method):
     def advanced(self, server: Server, answers: Iterable[Tensors]) -> Server:
         """Return the state after a round, by what the clients answered in it."""
         step = self.next_step(server)
-        if step == "measure":
-            widths = (self.source.layer_widths, self.context.spec.column_widths)
-            return self.with_space(server, fitted_space(summed(answers), self.settings, *widths))
         if step == "project":
             return self.with_products(server, summed(answers))
         if step == "settle":
@@ -365,23 +391,36 @@ class FeatureClustering(Method):
             return server.next({**server.model, CENTRES: centres})
         return self.moved(server, summed(answers))
 
-    def with_space(self, server: Server, space: Tensors) -> Server:
-        """Return the state with a space, and with the first block of directions where components are sought."""
+    def measured_space(self, server: Server, sent: Mapping[int, Tensors]) -> Server:
+        """Return the state with a space, and with the first block of directions where components are sought.
+
+        Args:
+            server: before.
+            sent: the moments of each client, by its id.
+        """
+        widths = (self.source.layer_widths, self.context.spec.column_widths)
+        space = fitted_space(summed(sent.values()), self.settings, *widths)
+        energies = torch.full((1 + max(sent),), math.inf, dtype=torch.float64)
+        for client, moments in sent.items():
+            if moments["samples"] > 0:
+                energies[client] = energy(moments, space, centre_sites=self.settings.centre_sites)
+        state = {**server.state, ENERGIES: energies}
         if not self.settings.components:
-            return server.next({**server.model, **space})
+            return server.next({**server.model, **space}, state=state)
         drawn = Streams(self.context.seed).torch("principal components")
         block = first_block(self.source.width, self.settings.components, drawn)
-        return server.next({**server.model, **space, BLOCK: block})
+        return server.next({**server.model, **space, BLOCK: block}, state=state)
 
     def with_products(self, server: Server, answer: Tensors) -> Server:
         """Return the state with the answer to a block: with the next one, or the components once that was the last."""
+        kept = {name: tensor for name, tensor in server.state.items() if name == ENERGIES}
         state = with_answer(server.state, server.model[BLOCK], answer)
         block = next_block(state, server.model[BLOCK])
         if block is not None:
-            return server.next({**server.model, BLOCK: block}, state=state)
+            return server.next({**server.model, BLOCK: block}, state={**kept, **state})
         space = {name: tensor for name, tensor in server.model.items() if name != BLOCK}
         projection = principal_components(state, self.settings.components, self.settings.whitening)
-        return server.next({**space, PROJECTION: projection}, state={})
+        return server.next({**space, PROJECTION: projection}, state=kept)
 
     def landmarks(self, local: Tensor, counts: Tensor) -> Tensor:
         """Return sets of landmarks (s, m, k) among the clients' local centres.

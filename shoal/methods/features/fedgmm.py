@@ -18,6 +18,7 @@ from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.contract.questions import Question
+from shoal.methods.features.declared_mixture import check_mixture
 from shoal.methods.features.feature_clustering import (
     CENTRES,
     LARGEST,
@@ -99,14 +100,15 @@ class FedGMM(FeatureClustering):
         products = form(product_shape(self.shape, clusters, width))
         if self.shape == "diagonal":
             products = replace(products, minimum=0)
-        return MessageForm(
-            {
-                "weights": form((clusters,), minimum=0, maximum=samples, measured=False),
-                "sums": form((clusters, width)),
-                "products": products,
-                "likelihood": form((), measured=False),
-            }
-        )
+        forms = {
+            "weights": form((clusters,), minimum=0, maximum=samples, measured=False),
+            "sums": form((clusters, width)),
+            "products": products,
+            "likelihood": form((), measured=False),
+        }
+        rule = partial(check_mixture, mixture=self.mixture(server.model), centres=server.model[CENTRES][0])
+        limits = self.limits(server, client, samples)
+        return MessageForm(forms, rule=partial(rule, shape=self.shape, limits=limits))
 
     def work(self, message: Message, client: Client, z: ClientVectors) -> Tensors:
         """Return what a client sends of its vectors z (n, k) in the space."""

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.setting import setting
-from shoal.methods.clustering.declared_sums import check_iteration
+from shoal.methods.clustering.declared_sums import check_soft_iteration
 from shoal.methods.clustering.even_k_means import lifted_centres, lifted_samples, moved_prices, soft_sums
 from shoal.methods.clustering.federated_k_means import moved_centres, nearest
 from shoal.methods.contract.base import Client, Clients, Evaluation, Server
@@ -86,6 +86,7 @@ class FedKMeans(FeatureClustering):
         """Return the form of an iteration with prices, or of the steps before."""
         if self.next_step(server) != "price":
             return super().declared(server, client, samples)
+        limits = self.limits(server, client, samples)
         starts, clusters, width = server.model[CENTRES].shape
         count = partial(TensorForm, dtype=torch.float64, minimum=0, maximum=samples, measured=False)
         forms = {
@@ -94,7 +95,8 @@ class FedKMeans(FeatureClustering):
             "products": count((starts, clusters, clusters)),
             "value": TensorForm((starts,), torch.float64, minimum=-LARGEST, maximum=LARGEST, measured=False),
         }
-        return MessageForm(forms, rule=partial(check_iteration, score="value", bounds=None))
+        rule = partial(check_soft_iteration, centres=server.model[CENTRES], prices=server.model[PRICES], bounds=None)
+        return MessageForm(forms, rule=partial(rule, softness=self.softness(server), limits=limits))
 
     def work(self, message: Message, client: Client, z: ClientVectors) -> Tensors:
         """Return what a client sends of its vectors z (n, k) in the space."""

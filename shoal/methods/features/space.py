@@ -33,6 +33,9 @@ these, (s, m, c)."""
 NO_SPREAD = 1e-12
 """A column whose variance is below this share of its mean square counts as constant."""
 
+MOMENTS_ROUNDING = 1e-10
+"""Allowed error of sums of squares, as a share."""
+
 
 @dataclass(frozen=True)
 class SpaceSettings:
@@ -123,6 +126,24 @@ def fitted_space(
         widths = column_widths if settings.standardise else layer_widths
         space[SCALE] = torch.where(varies, group_variance(variance.masked_fill(~varies, 0), widths).rsqrt(), 0.0)
     return space
+
+
+def energy(sums: Tensors, space: Tensors, *, centre_sites: bool) -> float:
+    """Return the largest sum of squared norms that one client's vectors can have once they are centred and scaled.
+
+    It is the sum itself, and what rounding may add to it.
+
+    Args:
+        sums: of `column_moments`, of at least one vector.
+        space: tensors of `fitted_space`.
+        centre_sites: whether the client's vectors lose their own mean, not the federation's.
+    """
+    samples = sums["samples"]
+    mean = sums["total"] / samples if centre_sites else space[MEAN]
+    squares = sums["squares"] - 2 * mean * sums["total"] + samples * mean.square()
+    rounding = MOMENTS_ROUNDING * (sums["squares"] + samples * mean.square())
+    scale = space.get(SCALE, torch.ones_like(mean))
+    return float(((squares.clamp_min(0) + rounding) * scale.square()).sum())
 
 
 def projected(x: Tensor, space: Tensors, site_mean: Tensor | None = None) -> Tensor:

@@ -19,7 +19,7 @@ import torch
 
 from shoal.core.streams import Streams
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.scores.clustering import accuracy
+from shoal.methods.scores.clustering import accuracy, ari, chance_ari
 from shoal.methods.scores.neighbours import nearest_samples
 from shoal.methods.scores.probe import linear_probe
 
@@ -31,6 +31,8 @@ CENTRED = ", less the mean of each site"
 """End of the name of a space in which site means are subtracted."""
 RANDOM_ORDERS = 20
 """Random orders over which the ACC of chance is averaged."""
+ARI_ORDERS = 200
+"""Random orders of which the largest ARI is that of chance."""
 STARTS = 5
 """Starts of K-means on each space."""
 MAX_PROBE_FEATURES = 256
@@ -54,6 +56,8 @@ class Comparison:
         probe: of the run's features, where features are what it learns and there are labels.
         baseline_probes: the same of each baseline.
         features_acc: of K-means on the features, where the run's clusters are those of a trained head.
+        ari: of the run's clusters; None without labels, as the next.
+        chance_ari: the largest of its clusters in `ARI_ORDERS` random orders.
     """
 
     samples: int
@@ -67,6 +71,8 @@ class Comparison:
     probe: float | None = None
     baseline_probes: Mapping[str, float] = field(default_factory=dict)
     features_acc: float | None = None
+    ari: float | None = None
+    chance_ari: float | None = None
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -125,6 +131,8 @@ def compare_clusters(
         baseline_neighbours=agreement,
         acc=accuracy(labels, known),
         chance_acc=float(np.mean(orders)),
+        ari=ari(labels, known),
+        chance_ari=chance_ari(labels, known, ARI_ORDERS, streams.numpy("ARI of random clusters")),
         largest_class=float(np.unique(labels, return_counts=True)[1].max() / len(labels)),
         baseline_acc={name: accuracy(labels, found[: len(labels)]) for name, found in baselines.items()},
     )

@@ -59,6 +59,33 @@ def ari(truth: np.ndarray, cluster: np.ndarray) -> float:
     return float(adjusted_rand_score(truth, cluster))
 
 
+def chance_ari(truth: np.ndarray, cluster: np.ndarray, draws: int, rng: np.random.Generator) -> float:
+    """Return the largest ARI of some random orders of the clusters, drawn by the sizes of classes and clusters alone.
+
+    Args:
+        truth: classes, int (n,).
+        cluster: clusters, int (n,).
+        draws: number of random orders.
+        rng: draws them.
+    """
+    from scipy.stats import random_table
+
+    table = _table(truth, cluster)
+    sizes, counts = table.sum(1), table.sum(0)
+    if 1 in table.shape or len(truth) in table.shape:  # every order has the same ARI
+        return ari(truth, cluster)
+    tables = random_table(sizes, counts).rvs(draws, random_state=rng)
+    pairs = _pairs(tables).sum((1, 2))
+    by_chance = _pairs(sizes).sum() * _pairs(counts).sum() / _pairs(table.sum())
+    most = (_pairs(sizes).sum() + _pairs(counts).sum()) / 2
+    return float(((pairs - by_chance) / (most - by_chance)).max())
+
+
+def _pairs(count: np.ndarray) -> np.ndarray:
+    """Return the pairs among so many samples."""
+    return count * (count - 1.0) / 2
+
+
 def cluster_scores(truth: np.ndarray, cluster: np.ndarray) -> dict[str, float]:
     """Return all four scores by name: acc, nmi, ari, purity; see `accuracy` for arguments and errors."""
     return {

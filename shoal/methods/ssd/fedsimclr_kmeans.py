@@ -30,6 +30,7 @@ over training without it (docs/results/beyond.md).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,7 +42,14 @@ from torch import Tensor
 
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
-from shoal.methods.clustering.declared_sums import check_iteration, check_local_centres, check_squares, score_bounds
+from shoal.methods.clustering.declared_sums import (
+    ClientLimits,
+    check_iteration,
+    check_local_centres,
+    check_outer,
+    check_soft_iteration,
+    score_bounds,
+)
 from shoal.methods.clustering.even_k_means import cost, lifted_centres, lifted_samples, moved_prices, soft_sums
 from shoal.methods.clustering.federated_k_means import (
     Moments,
@@ -248,26 +256,35 @@ class FedSimCLRKMeans(FedSimCLR):
         if step == "measure":
             squares = TensorForm((width, width), torch.float64)
             forms = {"samples": count(()), "total": TensorForm((width,), torch.float64), "outer": squares}
-            return MessageForm(forms, rule=check_squares)
+            return MessageForm(forms, rule=partial(check_outer, limits=self.limits(server, samples)))
         projected = PROJECTION in server.model
         if projected:
             width = server.model[PROJECTION].shape[1]
         sizes = range(clusters + 1)
         forms = {"centres": TensorForm((sizes, width), torch.float64), "counts": count((sizes,))}
-        return MessageForm(forms, rule=partial(check_local_centres, unit=projected))
+        return MessageForm(forms, rule=partial(check_local_centres, unit=projected, samples=samples))
 
     def declared_sums(self, server: Server, samples: int) -> MessageForm:
         """Declare the sums of one iteration, with the score that the starts are compared by."""
         count = partial(TensorForm, dtype=torch.float64, minimum=0, maximum=samples, measured=False)
         starts, clusters, width = server.model[CENTRES].shape
+        centres = server.model[CENTRES]
+        bounds = self.score_bounds(server, samples)
+        limits = self.limits(server, samples)
         forms = {"sums": TensorForm((starts, clusters, width), torch.float64), "counts": count((starts, clusters))}
-        priced = PRICES in server.model
-        score = "value" if priced else "inertia"
-        minimum = -torch.inf if priced else 0
-        forms[score] = TensorForm((starts,), torch.float64, minimum=minimum, measured=False)
-        if priced:
-            forms["products"] = count((starts, clusters, clusters))
-        return MessageForm(forms, rule=partial(check_iteration, score=score, bounds=self.score_bounds(server, samples)))
+        score = partial(TensorForm, (starts,), torch.float64, measured=False)
+        if PRICES not in server.model:
+            forms["inertia"] = score(minimum=0)
+            return MessageForm(forms, rule=partial(check_iteration, centres=centres, bounds=bounds, limits=limits))
+        forms |= {"value": score(), "products": count((starts, clusters, clusters))}
+        prices = server.model[PRICES]
+        rule = partial(check_soft_iteration, centres=centres, prices=prices, softness=SOFTNESS, bounds=bounds)
+        return MessageForm(forms, rule=partial(rule, limits=limits))
+
+    def limits(self, server: Server, samples: int) -> ClientLimits:
+        """Return the limits of a client's sums: features that have been projected are of unit length."""
+        energy = samples if PROJECTION in server.model else math.inf
+        return ClientLimits(samples, self.settings.min_points, energy)
 
     def score_bounds(self, server: Server, samples: int) -> tuple[Tensor, Tensor] | None:
         """Return the bounds of a client's score under each start; None where features are not of unit length."""

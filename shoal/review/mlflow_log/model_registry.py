@@ -1,10 +1,10 @@
 """Final models in MLflow's registry: a version for each finished run, and the aliases that point to one.
 
-    newest        the version that was registered last
     champion      the version to use: the first one, until the alias is moved
     challenger    the newest version, as long as it is not the champion
 
-A model is then loaded and served as `models:/NAME@champion`. `set_champion` moves that alias.
+A model is then loaded and served as `models:/NAME@champion`. `set_champion` moves that alias. MLflow's list of models
+shows few aliases of a name, so that beside these there is only `previous` (see `champions`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from shoal.review.mlflow_log.own_texts import digest, is_own
 from shoal.review.mlflow_log.trouble import reason_of
 from shoal.review.results.attempts import attempt
 
-NEWEST = "newest"
-"""Alias of the version that was registered last; `latest` is MLflow's own word."""
 CHAMPION = "champion"
 """Alias of the version to use: the first one, until a night, `set_champion` or a user of MLflow's page moves it."""
 CHALLENGER = "challenger"
 """Alias of the newest version where that is not the champion."""
+ALIASED = "shoal.aliased"
+"""Tag of a version whose aliases were moved."""
+OLD_NEWEST = "newest"
+"""Alias that older versions of Shoal gave to the version that was registered last; the next version removes it."""
 
 CARD_WRITTEN = "mlflow.shoal.card"
 """Tag of a run: digest of the card that Shoal wrote for its model; pages would show such a tag of the version."""
@@ -129,16 +131,18 @@ def _aliases(client: Any, name: str) -> dict[str, str]:
 def _point(client: Any, name: str, version: str) -> None:
     """Move the aliases to a new version; do nothing for a version whose aliases were moved before.
 
-    `newest` is moved last, so that after a kill in between all of them are moved again.
+    Its tag is set last, so that after a kill in between all of them are moved again.
     """
     aliases = _aliases(client, name)
-    if int(aliases.get(NEWEST, 0)) >= int(version):
+    if ALIASED in client.get_model_version(name, version).tags or int(aliases.get(OLD_NEWEST, 0)) >= int(version):
         return
     if CHAMPION not in aliases:
         client.set_registered_model_alias(name, CHAMPION, version)
-    elif aliases[CHAMPION] != version:
+    elif int(version) > max(int(aliases[CHAMPION]), int(aliases.get(CHALLENGER, 0))):
         client.set_registered_model_alias(name, CHALLENGER, version)
-    client.set_registered_model_alias(name, NEWEST, version)
+    if OLD_NEWEST in aliases:
+        client.delete_registered_model_alias(name, OLD_NEWEST)
+    client.set_model_version_tag(name, version, ALIASED, "true")
 
 
 def _new_version(run: RunFolder, settings: Settings, client: Any, run_id: str, name: str) -> str | None:

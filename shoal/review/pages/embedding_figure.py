@@ -17,7 +17,7 @@ from matplotlib.patheffects import withStroke
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.pages.figures import MARKERS, PALETTE
+from shoal.review.pages.figures import MARKERS, PALETTE, legend_label
 from shoal.review.results.clusters import FEATURES, read_cluster_tensors, read_clusters
 from shoal.review.results.fonts import make_drawable
 from shoal.review.results.stable_names import with_stable_numbers
@@ -131,7 +131,14 @@ def draw_groups(axes: Axes, points: np.ndarray, groups: pd.Series, name: str) ->
         colour = PALETTE[number % len(PALETTE)]
         marker = MARKERS[(number // len(PALETTE)) % len(MARKERS)]
         axes.scatter(
-            members[:, 0], members[:, 1], s=9, color=colour, marker=marker, alpha=0.6, linewidths=0, label=group
+            members[:, 0],
+            members[:, 1],
+            s=9,
+            color=colour,
+            marker=marker,
+            alpha=0.6,
+            linewidths=0,
+            label=legend_label(group),
         )
         if name != "client":  # a client's samples are everywhere
             halo = [withStroke(linewidth=2, foreground="white")]

@@ -128,6 +128,15 @@ def line_style(number: int) -> dict[str, Any]:
     }
 
 
+def legend_label(name: str) -> str:
+    """Return a name as a legend shows it: matplotlib leaves out names that begin with an underscore.
+
+    >>> legend_label("_north"), legend_label("south")
+    (' _north', 'south')
+    """
+    return f" {name}" if name.startswith("_") else name
+
+
 def draw_spread(axes: Axes, values: pd.DataFrame, column: str, names: Sequence[str]) -> None:
     """Draw the clients' values over rounds: a line for each client, with their median and quartiles.
 
@@ -141,7 +150,8 @@ def draw_spread(axes: Axes, values: pd.DataFrame, column: str, names: Sequence[s
     if clients <= MAX_LINES:
         for number, (client, rows) in enumerate(values.groupby("client")):
             if clients <= MAX_NAMED:
-                axes.plot(rows["round"], rows[column], label=named(names, int(client)), **line_style(number))
+                label = legend_label(named(names, int(client)))
+                axes.plot(rows["round"], rows[column], label=label, **line_style(number))
             else:
                 axes.plot(rows["round"], rows[column], color="0.75", linewidth=0.7)
     if clients >= MIN_FOR_QUARTILES:
@@ -169,7 +179,8 @@ def compare_curves(tables: Mapping[str, pd.DataFrame], metric: str, path: Path) 
     figure = Figure(figsize=(6.5, 4), layout="constrained")
     axes = figure.subplots()
     last = max(int(table["round"].max()) for table in tables.values())
-    for number, (label, table) in enumerate(tables.items()):
+    for number, (name, table) in enumerate(tables.items()):
+        label = legend_label(name)
         points = table[["round", metric]].dropna()
         if len(points) == 1:
             # A run of one round is a level to compare with.

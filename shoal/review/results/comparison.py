@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shoal.core.errors import ShoalError
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.registry import METHODS
 from shoal.review.results.result import RunResult, run_result
@@ -59,6 +60,19 @@ def partition_of(run: RunFolder) -> tuple[str, str]:
     settings = run.settings()
     data = f"{run.lineage().data.digest} {settings.data.limit}"
     return data, json.dumps(settings.to_json()["partition"], sort_keys=True)
+
+
+def check_different(runs: Sequence[RunFolder]) -> None:
+    """Refuse a run that is named twice.
+
+    Raises:
+        ShoalError: names the run.
+    """
+    seen = set()
+    for run in runs:
+        if run.path.resolve() in seen:
+            raise ShoalError(f"run {run.name} is named twice: name different runs to compare")
+        seen.add(run.path.resolve())
 
 
 def why_not_comparable(runs: Sequence[RunFolder]) -> str | None:

@@ -5,6 +5,7 @@ import pytest
 
 from shoal.core.streams import Streams
 from shoal.methods.scores.baselines import compare_clusters, neighbour_agreement, probe_of, side_by_side
+from shoal.methods.scores.clustering import ari, chance_ari
 from shoal.methods.scores.neighbours import nearest_samples
 
 
@@ -71,3 +72,14 @@ def test_a_probe_needs_something_to_learn_and_something_to_test() -> None:
     assert probe_of(x, order, order[:0], label, 0) is None
     wide = np.hstack([x, np.zeros((120, 400))])
     assert probe_of(wide, order[:90], order[90:], label, 0) == 1
+
+
+def test_the_ari_of_chance_is_that_of_random_orders() -> None:
+    rng = np.random.default_rng(0)
+    label, cluster = rng.integers(0, 4, 60), rng.integers(0, 3, 60)
+    orders = sorted(ari(label, rng.permutation(cluster)) for _ in range(1000))
+    drawn = sorted(chance_ari(label, cluster, 1, rng) for _ in range(1000))
+    assert np.quantile(drawn, [0.1, 0.5, 0.9]) == pytest.approx(np.quantile(orders, [0.1, 0.5, 0.9]), abs=0.01)
+    assert chance_ari(label, cluster, 1000, rng) == pytest.approx(orders[-1], abs=0.05)
+    for same in (np.zeros(60, dtype=int), np.arange(60)):
+        assert chance_ari(label, same, 200, rng) == ari(label, same)

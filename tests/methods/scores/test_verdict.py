@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from shoal.methods.scores.baselines import Comparison
+from shoal.core.streams import Streams
+from shoal.methods.scores.baselines import Comparison, compare_clusters
 from shoal.methods.scores.sites import SiteDependence
 from shoal.methods.scores.verdict import site_sentence, verdict_of
 
@@ -17,6 +19,8 @@ LABELLED = Comparison(
     chance_acc=0.3,
     largest_class=0.4,
     baseline_acc={"pixels": 0.6, "untrained": 0.7},
+    ari=0.6,
+    chance_ari=0.03,
 )
 UNLABELLED = Comparison(100, "joint", 0.9, {"pixels": 0.5, "efficientnet-lite0": 0.92})
 SITES = SiteDependence(0.4, 0.02, 0.005, (0.5, 1.0, 0.4), (0.6, 0.6, 0.6), (0, 2, 1), (1,), (2,))
@@ -29,15 +33,30 @@ SITES = SiteDependence(0.4, 0.02, 0.005, (0.5, 1.0, 0.4), (0.6, 0.6, 0.6), (0, 2
         ({"acc": 0.69}, "good", "ACC is 0.690"),
         ({"samples": 2000}, "good", "ACC of 2,000 samples is 0.800"),
         ({"acc": 0.67}, "doubtful", "K-means on an untrained encoder's features alone has 0.700"),
-        ({"acc": 0.44}, "chance", "random clusters"),
+        ({"acc": 0.44}, "doubtful", "alone has 0.700"),
+        ({"ari": 0.03}, "chance", "more than the 0.030 that random clusters"),
+        ({"ari": 0.019, "chance_ari": 0.01}, "chance", "expected 0.02 or more"),
+        ({"acc": 0.7, "chance_acc": 0.65, "ari": 0.04}, "good", "random clusters have 0.650"),
         ({"acc": 0.55, "largest_class": 0.6, "baseline_acc": {}}, "doubtful", "a single cluster of all samples"),
         ({"acc": 0.9, "baseline_acc": {}}, "good", "random clusters"),
     ],
 )
-def test_with_labels_accuracy_decides(changes, word, said) -> None:
+def test_with_labels_ari_and_accuracy_decide(changes, word, said) -> None:
     found = verdict_of(replace(LABELLED, **changes))
     assert found.word == word
     assert said in found.reason
+
+
+@pytest.mark.parametrize(("small", "samples"), [(2, 20), (10, 100), (5, 100), (40, 4_000)])
+def test_uneven_classes_are_good_if_they_are_found_and_chance_if_not(small: int, samples: int) -> None:
+    label = (np.arange(samples) < small).astype(int)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(samples, 2))
+    verdicts = []
+    for cluster in (1 - label, rng.permutation(label), np.zeros_like(label), rng.integers(0, 2, samples)):
+        found = compare_clusters(cluster, 2, {}, ("columns", x), label, Streams(0))
+        verdicts.append(verdict_of(found).word)
+    assert verdicts == ["good", "chance", "chance", "chance"]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from shoal.engine.settings.run_settings import SettingsError, make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
-from shoal.review.mlflow_log.model_registry import set_champion
+from shoal.review.mlflow_log.model_registry import ALIASED, set_champion
 from shoal.review.mlflow_log.models import models_of
 from shoal.review.mlflow_log.pyfunc import requirements
 from shoal.review.mlflow_log.pyfunc_input import InputError, samples
@@ -106,7 +106,7 @@ def test_arrays_and_encoded_images_give_the_same_in_a_fresh_process(tracked: Run
     )
     env = {key: value for key, value in os.environ.items() if key not in ("SHOAL_HOME", "PYTHONPATH")}
     done = subprocess.run(
-        [sys.executable, "-c", code, f"models:/{NAME}@newest"],
+        [sys.executable, "-c", code, f"models:/{NAME}/latest"],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -125,13 +125,25 @@ def test_a_repeated_sync_registers_nothing_and_a_new_run_is_the_newest(tracked: 
     assert first.run_id == tracked.lineage().mlflow_run
     assert first.tags["shoal.run"] == tracked.name
     second = run_with(seed=1)
-    assert aliases() == {"newest": "2", "champion": "1", "challenger": "2"}
+    assert aliases() == {"champion": "1", "challenger": "2"}
     RegisterModel(tracked.path).execute()
-    assert aliases() == {"newest": "2", "champion": "1", "challenger": "2"}
+    assert aliases() == {"champion": "1", "challenger": "2"}
     set_champion(client, NAME, "2")
-    assert aliases() == {"newest": "2", "champion": "2"}
+    assert aliases() == {"champion": "2"}
     RegisterModel(second.path).execute()
-    assert aliases() == {"newest": "2", "champion": "2"}
+    assert aliases() == {"champion": "2"}
+
+
+def test_an_alias_of_older_registries_is_removed_with_the_next_version(tracked: RunFolder) -> None:
+    client = MlflowClient(store())
+    own = {"register_as": "older"}
+    first = run_with(seed=7, tracking=own)
+    client.delete_model_version_tag("older", "1", ALIASED)
+    client.set_registered_model_alias("older", "newest", "1")
+    assert RegisterModel(first.path).execute() == "1"
+    assert aliases("older") == {"newest": "1", "champion": "1"}
+    run_with(seed=8, tracking=own)
+    assert aliases("older") == {"champion": "1", "challenger": "2"}
 
 
 @pytest.mark.slow
@@ -144,9 +156,9 @@ def test_aliases_that_a_kill_left_unmoved_are_moved_by_the_next_try(
     with monkeypatch.context() as patched:
         patched.setattr("shoal.review.mlflow_log.model_registry._point", lambda *_, **__: None)
         drive(late)
-    assert aliases("cut-short") == {"newest": "1", "champion": "1"}
+    assert aliases("cut-short") == {"champion": "1"}
     assert RegisterModel(late.path).execute() == "2"
-    assert aliases("cut-short") == {"newest": "2", "champion": "1", "challenger": "2"}
+    assert aliases("cut-short") == {"champion": "1", "challenger": "2"}
 
 
 def test_a_model_without_a_name_is_not_registered(tracked: RunFolder) -> None:

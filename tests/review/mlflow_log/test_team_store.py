@@ -201,7 +201,6 @@ def test_runs_move_from_the_embedded_store_to_the_teams(at_team: Team) -> None:
     assert {name: str(version) for name, version in aliases.items()} == {
         "champion": "1",
         "challenger": "2",
-        "newest": "2",
     }
 
 

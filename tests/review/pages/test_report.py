@@ -34,7 +34,7 @@ from shoal.methods.scores.shown import COMPONENTS, SAMPLES, shown_features
 from shoal.methods.scores.verdict import Verdict, in_words
 from shoal.review.pages import figures, report
 from shoal.review.pages.cluster_sheets import draw_cluster_sheets
-from shoal.review.pages.embedding_figure import DOT_SHARE, draw_embedding, plane, spread_equals
+from shoal.review.pages.embedding_figure import DOT_SHARE, draw_embedding, draw_groups, plane, spread_equals
 from shoal.review.pages.figures import draw_figures, draw_spread
 from shoal.review.pages.provenance import changed_rows, repeat_command
 from shoal.review.pages.report import write_report
@@ -474,3 +474,11 @@ def test_what_others_named_is_no_html(home: Path, small: Make) -> None:
     assert "<img src=x" not in page
     assert "&lt;script&gt;alert(1)&lt;" in page
     assert "&lt;img src=x onerror=alert(2)&gt;" in page
+
+
+def test_a_client_whose_name_begins_with_an_underscore_is_in_the_legend() -> None:
+    axes = Figure().subplots()
+    draw_groups(axes, np.zeros((4, 2)), pd.Series(["_north", "south"] * 2, dtype=object), "client")
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text().strip() for text in legend.get_texts()] == ["_north", "south"]
