@@ -75,17 +75,12 @@ def read_windows(
     if rule is not None and options.windows.given:
         raise DataError("the set knows how its windows are cut: leave --window out with --append")
     columns = _columns(options) if rule is None else (rule.client, rule.time, rule.series)
-    label_column = options.label_column
-    table = read_table(path, [column for column in (*columns, label_column or "") if column], notes)
+    table = read_table(path, [column for column in (*columns, options.label_column or "") if column], notes)
     columns = _found(table, columns, path)
     known = [] if onto is None else list(onto.manifest.extra["clients"])
     client, names = client_numbers(table[columns[0]], path, known, notes)
     keys = _keys(table, columns, np.array(names)[client], path, notes)
-    label: np.ndarray | None = None
-    if label_column:
-        label_column = find_column(table, label_column, path, "--label-column")
-        classes = () if onto is None else onto.manifest.class_names
-        label = names_of(table[label_column], path, "label", classes, notes)
+    label_column, label = _labels(table, options.label_column, path, onto, notes)
     series = split_series(keys, _times(table, columns[1], rule, path, notes))
     table = table.drop(columns=[name for name in (*columns, label_column) if name])
     advice = SHORTER if rule is None else LONGER
@@ -112,6 +107,17 @@ def read_windows(
         | ({} if onto else _new_extra(windows.rule, table, options, notes)),
         intake=notes,
     )
+
+
+def _labels(
+    table: pd.DataFrame, wanted: str | None, path: Path, onto: Prepared | None, intake: Intake
+) -> tuple[str | None, np.ndarray | None]:
+    """Return the column of labels as the table spells it, and the label of each row; None without labels."""
+    if not wanted:
+        return None, None
+    column = find_column(table, wanted, path, "--label-column")
+    classes = () if onto is None else onto.manifest.class_names
+    return column, names_of(table[column], path, "label", classes, intake)
 
 
 def _new_extra(rule: WindowRule, table: pd.DataFrame, options: TableOptions, intake: Intake) -> dict[str, Any]:
