@@ -44,11 +44,11 @@ def named(text: str) -> set[str]:
 
 def test_paths_are_seen() -> None:
     text = (
-        "`shoal/methods/x/y.py`, see docs/a.md and `shoal/studies/`; not `runs/z.py`, `shoal/studies/SYSTEM/`, "
+        "`shoal/methods/x/y.py`, see docs/a.md and `shoal/sweeps/`; not `runs/z.py`, `shoal/sweeps/SYSTEM/`, "
         "https://e.org/data/x.py "
         "or `shoal/methods/contract/n.py`, complete:\n\n```python"
     )
-    assert named(text) == {"shoal/methods/x/y.py", "docs/a.md", "shoal/studies/"}
+    assert named(text) == {"shoal/methods/x/y.py", "docs/a.md", "shoal/sweeps/"}
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in HISTORY], ids=lambda page: page.name)

@@ -23,7 +23,6 @@ REASONS: dict[str, tuple[str, ...]] = {
         "engine.store.codec.write_sealed",
         "engine.messages.wire.answer_from_json",
         "engine.messages.wire.request_from_json",
-        "studies.kept.read_result",
         "sweeps.files.write_result_files",
     ),
     "settings as a user gives them, before they are checked, or as YAML shows them": (
@@ -45,13 +44,6 @@ REASONS: dict[str, tuple[str, ...]] = {
         "engine.store.method_choice.MethodChoice.settings",
         "methods.auto.Rule.settings",
         "methods.auto.Rule.space",
-        "studies.definition.RowAtScale.settings",
-        "studies.definition.Scale.options",
-        "studies.definition.Scale.settings",
-        "studies.definition.Study.options",
-        "studies.definition.Study.settings",
-        "studies.result.StudyResult.overrides",
-        "studies.runner.run_study",
         "sweeps.search.definition.SearchDefinition.settings",
         "sweeps.search.definition.make_search",
         "sweeps.search.result.best_settings",
@@ -60,7 +52,6 @@ REASONS: dict[str, tuple[str, ...]] = {
         "sweeps.sweep.without_registration",
     ),
     "JSON that is compared with other JSON and not read by its keys": (
-        "studies.result.StudyResult.rules",
         "sweeps.search.definition.SearchDefinition.identity",
     ),
     "facts beside tensors: each method has its own, and declares them": (
