@@ -2,7 +2,7 @@
 
     python -m tests.hostile [--case fedavg --case cfl] [--update NaN --update "count 0"] [--json FILE]
 
-In every round the client's honest answer is made wrong in one way (`benchmarks.hostile_updates`), before its worker
+In every round the client's honest answer is made wrong in one way (`tests.hostile_updates`), before its worker
 looks at it, and once more in the file on its way to the server. A run goes to its end with all rounds, each evaluated;
 probes, which belong to a last evaluation and look at the same state for much longer, are left out.
 """

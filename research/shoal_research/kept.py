@@ -1,7 +1,7 @@
 """Results that are kept in git: a small file a study and scale, from which the pages of docs/results are made.
 
 `shoal study` writes a result to results/studies/, which is in no repository. `shoal claims --keep` copies a part of it
-to research/shoal_research/results/: values of each seed, digests of settings, the rules of the claims, and the provenance of the
+to shoal_research/results/: values of each seed, digests of settings, the rules of the claims, and the provenance of the
 numbers, without paths of the machine.
 """
 

@@ -112,9 +112,12 @@ def test_runs_of_many_clients_take_turns() -> None:
     assert all(row["cpu_s"] > 0 for row in rows)
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py")))
+BENCHMARKS = ROOT / "research" / "shoal_research" / "benchmarks"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in BENCHMARKS.glob("*.py")))
 def test_every_benchmark_can_be_imported(name: str) -> None:
-    importlib.import_module(f"benchmarks.{name}")
+    importlib.import_module(f"shoal_research.benchmarks.{name}")
 
 
 def test_instant_workers_have_the_driver_do_what_it_does_for_real_ones(
@@ -259,7 +262,7 @@ def test_what_make_runs_is_tried_out() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHRUNK)
 def test_every_benchmark_runs_to_its_end(name: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", f"benchmarks.{name}", *SHRUNK[name]]
+    command = [sys.executable, "-m", f"shoal_research.benchmarks.{name}", *SHRUNK[name]]
     environment = {**os.environ, "SHOAL_HOME": str(tmp_path), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

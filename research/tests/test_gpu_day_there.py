@@ -103,7 +103,7 @@ def test_speed_is_measured_again_after_a_stop(day: Day, capsys: pytest.CaptureFi
     log = day.out / "device-0.log"
     assert day.call("device-0", capsys, lambda: "| work |" in log.read_text()) == STOPPED
     assert day.call("device-0", capsys) == DONE
-    *_, asked = day.notes("benchmarks.device")  # the call that was stopped may have come to its notes
+    *_, asked = day.notes("shoal_research.benchmarks.device")  # the call that was stopped may have come to its notes
     assert asked["bf16"] > 100, "it trained there, in the precision of a GPU"
     lines = [line for line in log.read_text().splitlines() if line.startswith("| 20 clients of 500 at 28x28 |")]
     ways = [line.split(" | ")[1] for line in lines]

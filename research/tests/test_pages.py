@@ -44,7 +44,7 @@ from shoal_research.verdicts import Entry, entries
 from tests.sources import ROOT
 
 CONTROL = RESULTS / "cfcl_control.json"
-"""What `benchmarks.cfcl_control` measured."""
+"""What `shoal_research.benchmarks.cfcl_control` measured."""
 SETTINGS = {"steps": 200, "lr": 0.1, "eps1": 0.01, "eps2": 0.1}
 
 

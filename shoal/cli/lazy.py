@@ -1,6 +1,6 @@
 """Commands whose modules are imported when they are called: `shoal --help` must not wait for torch.
 
-A package adds commands of its own by the entry-point group `shoal.commands`: each names a `typer.Typer` with one command.
+A package adds commands of its own by the entry-point group `shoal.commands`: each names a `typer.Typer`.
 """
 
 from __future__ import annotations
@@ -77,9 +77,8 @@ def register(app: typer.Typer) -> None:
         app.command(name, help=lazy.help, hidden=lazy.hidden)(_placeholder)
     for entry in entry_points(group=COMMANDS):
         if entry.name not in LAZY:
-            app.command(entry.name, help=f"Of the package {entry.dist.name if entry.dist else entry.module}.")(
-                _placeholder
-            )
+            package = entry.dist.name if entry.dist else entry.module
+            app.command(entry.name, help=f"Command of the package {package}.")(_placeholder)
 
 
 def _placeholder() -> None: ...

@@ -1,4 +1,4 @@
-"""The workload in one engine, in a process of its own: `python -m shoal_research.benchmarks.engines ENGINE --threads T ...`.
+"""The workload in one engine, in a process of its own: `python -m` this, ENGINE and `--threads T`.
 
 Prints a line `RESULT {...}`: seconds of the first round, of a steady round (the median of the others), of the whole
 process, CPU seconds of a steady round, and writes the final weights as one vector.

@@ -7,11 +7,12 @@ tables with small networks, whose runs share the GPU (in minutes with NVIDIA's m
 `nvidia-cuda-mps-control -d` starts); then how long FedPNP's paper run takes, and the cells of the papers' tables at the
 papers' scale on which most claims wait: one seed of each, further speeds, then the other seeds.
 No part gets more than three minutes of a call. What is finished is kept for the page of claims
-(research/shoal_research/results); what is still to do stands at the end, and in results/gpu-day/state.json. A study is stopped as
+(shoal_research/results); the rest stands at the end, and in results/gpu-day/state.json. A study is stopped as
 Ctrl-C does it, so that no work of a client is done twice. To try the day itself out, cut it down; its results are then
 kept in its own folder:
 
-    python -m shoal_research.benchmarks.gpu_day --out trial --shrink 50 --set data.name=digits --set model.encoder=tiny-conv
+    python -m shoal_research.benchmarks.gpu_day --out trial --shrink 50 --set data.name=digits
+    --set model.encoder=tiny-conv
 """
 
 from __future__ import annotations
@@ -118,8 +119,8 @@ def parts(device: str, trial: Trial | None = None) -> list[Part]:
         device: whose speed is measured.
         trial: how it is cut down; None: it is not.
     """
-    bench = (sys.executable, "-m", "benchmarks.device", "--device", device)
-    probe = (sys.executable, "-m", "benchmarks.gpu_probe", "--device", device)
+    bench = (sys.executable, "-m", "shoal_research.benchmarks.device", "--device", device)
+    probe = (sys.executable, "-m", "shoal_research.benchmarks.gpu_probe", "--device", device)
     if trial is not None:
         bench += ("--shrink", str(trial.shrink), "--repeats", "1")
         probe += ("--shrink", str(trial.shrink))

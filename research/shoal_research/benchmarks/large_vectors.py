@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from shoal_research.benchmarks.meter import TICK, tree
-from shoal_research.benchmarks.peers import ROOT
+from shoal_research.benchmarks.peers import SOURCES
 
 NAME = "large"
 CHUNK = 20_000
@@ -100,7 +100,7 @@ def cpu_seconds(pids: list[int]) -> dict[int, float]:
 
 def step(name: str, command: list[str], home: Path) -> tuple[Step, str]:
     """Run a command of the project, and return what it took and what it printed."""
-    environment = {**os.environ, "SHOAL_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "SHOAL_HOME": str(home), "PYTHONPATH": SOURCES}
     spent: dict[int, float] = {}
     began = time.perf_counter()
     largest = [0, 0]

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shoal_research.benchmarks.meter import Peak
-from shoal_research.benchmarks.peers import ROOT, versions
+from shoal_research.benchmarks.peers import ROOT, SOURCES, versions
 
 if TYPE_CHECKING:
     from shoal.engine.store.run_events import Event
@@ -198,9 +198,18 @@ def in_turn(clients: list[int], wanted: list[int], more: list[str], turns: int =
     with contextlib.ExitStack() as scratch:
         for at, size in itertools.product(wanted, clients):
             home = scratch.enter_context(tempfile.TemporaryDirectory())
-            command = [sys.executable, "-m", "benchmarks.many_clients", "--one", str(size), "--at", str(at), *more]
+            command = [
+                sys.executable,
+                "-m",
+                "shoal_research.benchmarks.many_clients",
+                "--one",
+                str(size),
+                "--at",
+                str(at),
+                *more,
+            ]
             command += ["--rounds", str(at - BEFORE + turns), "--in-turn", "--turns", str(turns)]
-            environment = {**os.environ, "SHOAL_HOME": home, "PYTHONPATH": str(ROOT)}
+            environment = {**os.environ, "SHOAL_HOME": home, "PYTHONPATH": SOURCES}
             runs.append(
                 subprocess.Popen(
                     command, text=True, env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -258,9 +267,9 @@ def main() -> None:
     rows = in_turn(given.clients, given.at, more, given.turns) if given.in_turn else []
     for clients in () if given.in_turn else given.clients:
         with tempfile.TemporaryDirectory() as home:
-            command = [sys.executable, "-m", "benchmarks.many_clients", "--one", str(clients)]
+            command = [sys.executable, "-m", "shoal_research.benchmarks.many_clients", "--one", str(clients)]
             command += ["--rounds", str(given.rounds), "--at", *map(str, given.at), *more]
-            environment = {**os.environ, "SHOAL_HOME": home, "PYTHONPATH": str(ROOT)}
+            environment = {**os.environ, "SHOAL_HOME": home, "PYTHONPATH": SOURCES}
             done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
         lines = [line for line in done.stdout.splitlines() if line.startswith(RESULT)]
         if not lines:

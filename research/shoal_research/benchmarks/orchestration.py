@@ -23,7 +23,7 @@ from typing import Any
 
 from shoal.engine.store.run_folder import RunFolder
 from shoal_research.benchmarks.meter import wait_quiet
-from shoal_research.benchmarks.peers import ROOT, prefect_server, versions
+from shoal_research.benchmarks.peers import ROOT, SOURCES, prefect_server, versions
 from shoal_research.benchmarks.shoal_run import prepare_workload, settings_of
 from shoal_research.benchmarks.workload import Workload
 
@@ -97,7 +97,7 @@ def main() -> None:
             for name, work in (CASES[number] for number in given.cases):
                 for prefect in ("auto", "off"):
                     environment = {**os.environ, "SHOAL_HOME": str(home), "OMP_NUM_THREADS": "1"}
-                    environment |= {"PYTHONPATH": str(ROOT), "BENCH_PREFECT": prefect}
+                    environment |= {"PYTHONPATH": SOURCES, "BENCH_PREFECT": prefect}
                     environment |= {"PREFECT_API_URL": url, "PREFECT_HOME": str(home / "prefect")}
                     row: dict[str, Any] = one(replace(work, rounds=given.rounds), environment, given.summed)
                     print(

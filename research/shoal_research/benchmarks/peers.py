@@ -30,6 +30,8 @@ from shoal_research.benchmarks.meter import wait_quiet
 from shoal_research.benchmarks.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[3]
+SOURCES = os.pathsep.join((str(ROOT), str(ROOT / "research")))
+"""PYTHONPATH of processes that measure."""
 PLAIN = "plain torch, {threads} thread(s)"
 
 
@@ -65,7 +67,16 @@ def measure(
     python: str, engine: str, work: Workload, threads: int, workers: int, weights: Path, environment: dict[str, str]
 ) -> dict[str, Any]:
     """One process; its `RESULT` line and its wall time."""
-    command = [python, "-m", "benchmarks.engines", engine, "--threads", str(threads), "--workers", str(workers)]
+    command = [
+        python,
+        "-m",
+        "shoal_research.benchmarks.engines",
+        engine,
+        "--threads",
+        str(threads),
+        "--workers",
+        str(workers),
+    ]
     command += ["--weights", str(weights), "--work", json.dumps(work.to_json())]
     wait_quiet()
     began = time.perf_counter()
@@ -96,7 +107,7 @@ def compare(work: Workload, peers: str | None, repeats: int, only: list[str] | N
     weights: dict[str, torch.Tensor] = {}
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch)
-        base = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": ""}
+        base = {**os.environ, "PYTHONPATH": SOURCES, "OMP_NUM_THREADS": ""}
         base.pop("OMP_NUM_THREADS")
         with prefect_server(home) as url:
             own = {**base, "SHOAL_HOME": str(home), "PREFECT_API_URL": url, "PREFECT_HOME": str(home / "prefect")}

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal_research.benchmarks.meter import wait_quiet
-from shoal_research.benchmarks.peers import ROOT, versions
+from shoal_research.benchmarks.peers import SOURCES, versions
 from shoal_research.benchmarks.shoal_run import prepare_workload, settings_of
 from shoal_research.benchmarks.workload import Workload
 
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, nargs="+", default=list(range(len(CASES))), help="which of the workloads")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    os.environ["PYTHONPATH"] = str(ROOT)
+    os.environ["PYTHONPATH"] = SOURCES
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch)
         os.environ["SHOAL_HOME"] = str(home)
