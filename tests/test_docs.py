@@ -14,12 +14,13 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     *sorted(DOCS.glob("*.md")),
-    *sorted((DOCS / "results").glob("*.md")),
+    *sorted((ROOT / "research" / "docs").rglob("*.md")),
+    ROOT / "research" / "README.md",
     *sorted((ROOT / "deploy").glob("*.md")),
 ]
 HISTORY = {"appendix.md"}
 """Pages that tell what was measured once, also by modules that are elsewhere now."""
-ROOMS = sorted({name.split(".")[0] for name in packages()} | {"tests", "docs"})
+ROOMS = sorted({name.split(".")[0] for name in packages()} | {"tests", "docs", "research"})
 PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(ROOMS)})/[\w./-]*\.(?:py|md|yaml|j2|sh|png|json)\b")
 FOLDER = re.compile(rf"`((?:{'|'.join(ROOMS)})/[\w./-]*/|(?:{'|'.join(ROOMS)})/)`")
 NEW = re.compile(r"`([\w./-]+)`(?:, complete)?:\n\n```")
