@@ -32,7 +32,9 @@ from shoal_research.rows import Measured, StudyRow, study_row
 RESULTS = Path(shoal_research.__file__).resolve().parent / "results"
 """The kept results that come with this installation."""
 DOCS = RESULTS.parents[1] / "docs"
-"""The documentation of this installation's repository."""
+"""The pages of results in this installation's repository."""
+PRODUCT_DOCS = RESULTS.parents[2] / "docs"
+"""The product's pages there."""
 MAX_IMAGE_BYTES = 300_000
 """Of a kept figure."""
 SIGNIFICANT_DIGITS = 6

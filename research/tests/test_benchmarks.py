@@ -239,7 +239,7 @@ def test_losses_of_the_control_are_those_of_the_methods() -> None:
 
 def test_the_page_has_the_table_of_the_control() -> None:
     kept = json.loads((kept_folder() / "cfcl_control.json").read_text())
-    assert cfcl_control.table(kept["families"]) in (ROOT / "docs/results/cfcl.md").read_text()
+    assert cfcl_control.table(kept["families"]) in (ROOT / "research/docs/results/cfcl.md").read_text()
 
 
 SHRUNK: dict[str, tuple[str, ...]] = {
@@ -256,7 +256,7 @@ SHRUNK: dict[str, tuple[str, ...]] = {
 
 def test_what_make_runs_is_tried_out() -> None:
     recipe = (ROOT / "Makefile").read_text().split("\nbench: ")[1].split("\n\n")[0]
-    assert set(re.findall(r"-m benchmarks\.(\w+)", recipe)) == SHRUNK.keys()
+    assert set(re.findall(r"-m shoal_research\.benchmarks\.(\w+)", recipe)) == SHRUNK.keys()
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.cli.console import show_study
 from shoal_research.claims import CheckedClaim, check
+from shoal_research.commands.study import show_study
 from shoal_research.definition import Study, StudyError, make_study
 from shoal_research.intervals import visible_difference
 from shoal_research.judging import Verdict

@@ -7,7 +7,7 @@ import pytest
 
 from shoal_research import evidence
 from shoal_research.evidence import EvidenceRow, nearest_row, tuning_figures, tuning_rows, unseen_rows
-from shoal_research.kept import DOCS
+from shoal_research.kept import PRODUCT_DOCS
 from shoal_research.label_free.calibrate import agreement, neighbours_of, scored
 from shoal_research.label_free.drawn_images import colours, patterns, places
 from shoal_research.label_free.tables import PAGES, area, page_with_tables
@@ -20,7 +20,7 @@ ROW = {
 
 @pytest.mark.parametrize("name", PAGES)
 def test_pages_are_made_from_the_figures(name: str) -> None:
-    page = DOCS / name
+    page = PRODUCT_DOCS / name
     assert page_with_tables(page, tuning_figures()) == page.read_text()
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from shoal.cli import claims as claims_command
 from shoal.cli.console import out
 from shoal.engine.store.lineage import GitState, current_environment
 from shoal_research import pages, runner, shared_cells, simulation, verdicts
 from shoal_research.claims import check
 from shoal_research.claims_tables import claims_tables
 from shoal_research.clean_code import require_clean_code
+from shoal_research.commands import claims as claims_command
 from shoal_research.definition import Study, StudyError, load_study, make_study, study_names
 from shoal_research.judging import Verdict
 from shoal_research.kept import MAX_IMAGE_BYTES, RESULTS, image_to_keep, keep, kept_file, load_kept
@@ -121,7 +121,7 @@ def test_pages_are_what_their_data_and_texts_make(
     """After a change of a study or of kept data: `make results`."""
     monkeypatch.setattr(pages, "entries", lambda study, docs: judged[study.name][1])
     made = make_pages()
-    assert (ROOT / "docs" / "results.md") in made
+    assert (ROOT / "research" / "docs" / "results.md") in made
     for path, content in made.items():
         assert path.read_text() == content, f"{path.relative_to(ROOT)} is not what `make results` makes"
 
@@ -132,7 +132,7 @@ def test_every_claim_has_a_row_and_a_verdict(judged: dict[str, tuple[Study, list
     assert len(set(claims)) == len(claims), "no two claims of a study in the same words"
     assert {(entry.study.name, entry.claim.claim) for entry in found} == set(claims)
     for name, claim in claims:
-        page = (ROOT / "docs" / "results" / f"{page_of(judged[name][0])}.md").read_text()
+        page = (ROOT / "research" / "docs" / "results" / f"{page_of(judged[name][0])}.md").read_text()
         for part in claim.replace("|", "\\|").split(": ", 1):
             # Claims that nothing measured may share a line up to the number at their end.
             assert part in page or all(each in page for each in part.rsplit(" ", 1)), claim
@@ -148,7 +148,7 @@ def test_what_is_kept_is_small_and_says_nothing_of_the_machines_folders() -> Non
         assert path.stat().st_size < 120_000
         assert str(Path.home()) not in path.read_text()
         assert '"/' not in path.read_text(), "an absolute path"
-    for path in (ROOT / "docs" / "images").iterdir():
+    for path in (ROOT / "research" / "docs" / "images").iterdir():
         assert path.stat().st_size <= MAX_IMAGE_BYTES, path.name
 
 
@@ -404,7 +404,7 @@ def test_a_page_that_is_missing_or_has_no_mark_is_refused(docs: Path, monkeypatc
     monkeypatch.setattr(pages, "load_study", lambda name: toy(page="elsewhere"))
     with pytest.raises(StudyError, match="names the page 'elsewhere'; expected one of fedpnp"):
         make_pages(docs)
-    assert verdicts.DOCS == ROOT / "docs"
+    assert verdicts.DOCS == ROOT / "research" / "docs"
 
 
 def table_row(row: str, column: str, metric: str, mean: float, std: float = 0.1) -> StudyRow:

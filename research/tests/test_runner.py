@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.console import show_study
 from shoal.data.prepared import open_prepared
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
@@ -16,6 +15,7 @@ from shoal.lifecycle.starting import new_run
 from shoal.sweeps.sweep import Sweep
 from shoal_research import kept, runner, simulation
 from shoal_research.cells import cells
+from shoal_research.commands.study import show_study
 from shoal_research.definition import StudyError, function, load_study, make_study, study_names
 from shoal_research.kept import keep, load_kept
 from shoal_research.pages import study_parts

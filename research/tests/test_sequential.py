@@ -74,7 +74,7 @@ def test_of_10_000_null_studies_at_most_two_and_a_half_in_a_hundred_are_reproduc
     assert shares["normal, None"] <= 0.025
     assert shares["normal, 1.0"] <= 0.025
     assert shares["heavy tails, None"] <= 0.025
-    words = (ROOT / "docs" / "results.md").read_text()
+    words = (ROOT / "research" / "docs" / "results.md").read_text()
     for name in ("normal", "heavy tails", "skewed"):
         worst = max(shares[f"{name}, {looked_for}"] for looked_for in (None, 1.0))
         assert f"{100 * worst:.2f} %" in words, (name, worst)

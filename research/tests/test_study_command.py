@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shoal.cli.study import study
 from shoal_research import runner
+from shoal_research.commands.study import study
 
 
 def test_an_interrupted_study_says_how_it_continues(
