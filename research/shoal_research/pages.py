@@ -374,5 +374,5 @@ def origin(study: Study, scale: str, one: Kept) -> str:
     made = one.provenance
     laid = set_options(one.overrides)
     took = "" if made.seconds is None else f", {made.seconds / 60:,.1f} minutes"
-    data = f"[every seed](../../research/shoal_research/results/{study.name}-{scale}.json)"
+    data = f"[every seed](../../shoal_research/results/{study.name}-{scale}.json)"
     return f"`shoal study {study.name} --scale {scale}{laid}`: {made.date}{took}; {data}."

@@ -134,7 +134,7 @@ def test_a_wrong_file_is_refused_with_its_key_and_what_was_expected(changes, sen
 
 
 def test_a_function_that_is_not_there_is_named():
-    with pytest.raises(StudyError, match=r"study 'toy' names shoal\.studies\.toys\.derive:rows"):
+    with pytest.raises(StudyError, match=r"study 'toy' names shoal_research\.toys\.derive:rows"):
         function(toy(), "derive:rows")
 
 
