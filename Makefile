@@ -4,12 +4,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TOOLS := $(VENV)/.tools
+RESEARCH := $(VENV)/.research
 # Which build of torch: auto, cpu (without CUDA's gigabytes, where an index offers it) or cuda.
 TORCH ?= auto
 # Several small processes of one thread are faster than one of many.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup tools demo test test-slow fuzz chaos chaos-clusters hostile check format types serve results docs bench gpu-day clean test-floor
+.PHONY: setup tools research demo test test-all test-slow fuzz chaos chaos-clusters hostile check format types serve results docs bench gpu-day clean test-floor
 
 setup: $(STAMP)
 
@@ -23,6 +24,13 @@ tools: $(TOOLS)
 
 $(TOOLS): $(STAMP)
 	$(BIN)/python .ci/install.py --tools
+	touch $@
+
+# The laboratory: studies of papers, kept results and benchmarks, with the commands `shoal study` and `shoal claims`.
+research: $(RESEARCH)
+
+$(RESEARCH): $(STAMP) research/pyproject.toml
+	$(BIN)/python -m pip install --quiet --no-deps --editable research
 	touch $@
 
 demo: setup
@@ -44,8 +52,12 @@ $(FLOOR)/.installed: pyproject.toml constraints.txt .ci/floor.txt
 test-floor: $(FLOOR)/.installed
 	$(FLOOR)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
 
-test-slow: tools
-	$(BIN)/python -m pytest -m slow
+# The same, and the tests of the laboratory.
+test-all: tools research
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests research/tests
+
+test-slow: tools research
+	$(BIN)/python -m pytest -m slow tests research/tests
 
 # Broken inputs for every reader of outside bytes; ends with a table.
 fuzz: tools
@@ -77,8 +89,8 @@ types: tools
 serve: setup
 	$(BIN)/shoal serve
 
-# The tables and claims on the pages of results, from shoal/studies/results.
-results: setup
+# The tables and claims on the pages of results, from research/shoal_research/results.
+results: research
 	$(BIN)/shoal claims --write > /dev/null
 
 # The documentation as a site, in docs/_build; any warning is an error.
@@ -93,29 +105,29 @@ $(PEERS)/.installed:
 	$(PEERS)/bin/python -m pip install --quiet "torch==$$($(BIN)/python -c 'import torch; print(torch.__version__.split("+")[0])')" "flwr[simulation]" pfl
 	touch $@
 
-bench: tools
+bench: tools research
 	$(MAKE) $(PEERS)/.installed || echo "without Flower and pfl: they could not be installed"
 	mkdir -p results/bench
-	env -u OMP_NUM_THREADS $(BIN)/python -m benchmarks.peers --json results/bench/peers.json \
+	env -u OMP_NUM_THREADS $(BIN)/python -m shoal_research.benchmarks.peers --json results/bench/peers.json \
 	  $$(test -e $(PEERS)/.installed && echo --peers $(PEERS)/bin/python) > results/bench/peers.md
-	$(BIN)/python -m benchmarks.many_clients --plot results/bench/clients.png > results/bench/clients.md
-	$(BIN)/python -m benchmarks.orchestration > results/bench/orchestration.md
-	$(BIN)/python -m benchmarks.command_line > results/bench/command_line.md
-	$(BIN)/python -m benchmarks.steps > results/bench/steps.md
-	$(BIN)/python -m benchmarks.profile_round > results/bench/profile.md
-	$(BIN)/python -m benchmarks.device > results/bench/device.md
+	$(BIN)/python -m shoal_research.benchmarks.many_clients --plot results/bench/clients.png > results/bench/clients.md
+	$(BIN)/python -m shoal_research.benchmarks.orchestration > results/bench/orchestration.md
+	$(BIN)/python -m shoal_research.benchmarks.command_line > results/bench/command_line.md
+	$(BIN)/python -m shoal_research.benchmarks.steps > results/bench/steps.md
+	$(BIN)/python -m shoal_research.benchmarks.profile_round > results/bench/profile.md
+	$(BIN)/python -m shoal_research.benchmarks.device > results/bench/device.md
 	cat results/bench/*.md
 
 # What needs a GPU, MINUTES at a time: goes on where it was stopped, and fails while anything is left.
-gpu-day: tools
-	$(BIN)/python -m benchmarks.gpu_day --minutes $(or $(MINUTES),9)
+gpu-day: tools research
+	$(BIN)/python -m shoal_research.benchmarks.gpu_day --minutes $(or $(MINUTES),9)
 
 # One hostile client in every method, in every way: fails where one ends a run. Before that, what pages of another origin
 # and another user of the machine try; two users are tried as root.
-hostile: tools
+hostile: tools research
 	mkdir -p results/hostile
 	$(BIN)/python -m tests.outsiders --out results/hostile
-	$(BIN)/python -m benchmarks.hostile --json results/hostile/outcomes.json > results/hostile/outcomes.md
+	$(BIN)/python -m tests.hostile --json results/hostile/outcomes.json > results/hostile/outcomes.md
 	cat results/hostile/outcomes.md
 
 clean:

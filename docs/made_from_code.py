@@ -36,7 +36,6 @@ ROOMS = (
     "tasks",
     "sweeps",
     "flows",
-    "studies",
     "api",
     "cli",
 )

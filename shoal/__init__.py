@@ -16,7 +16,14 @@ Names are imported when they are first used, so that `import shoal` itself takes
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
+
+if os.path.isfile(os.path.join(os.path.dirname(__file__), "data")):
+    raise ImportError(
+        f"{__file__}: shoal/data must be a link to ../data, and this copy has a file in its place: clone with "
+        "`git -c core.symlinks=true clone`, or unpack the archive with a program that keeps links, such as tar"
+    )
 
 if TYPE_CHECKING:
     from shoal.api.adding import AddedData, add_data, embed

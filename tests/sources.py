@@ -1,13 +1,12 @@
 """The project's own modules, for tests that read source.
 
 What lies in the clone besides (runs, logged models with copies of our packages, prepared data) is not of the project:
-the packages that pyproject.toml names are.
+the packages of the rooms are.
 """
 
 from __future__ import annotations
 
 import shutil
-import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -17,8 +16,12 @@ AT_THE_ROOT = ("data", "flows", "models", "tasks")
 
 def packages() -> list[str]:
     """The names of all packages, without the name that they share."""
-    names = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
-    return [name.removeprefix("shoal.") for name in names]
+    names = ["shoal"]
+    for top in (ROOT / "shoal", *(ROOT / room for room in AT_THE_ROOT)):
+        base = top if top.name == "shoal" else ROOT
+        parents = (path.parent for path in top.rglob("__init__.py"))
+        names += [".".join(path.relative_to(base).parts) for path in parents if path != ROOT / "shoal"]
+    return sorted(name for name in names if not name.startswith("data.store"))
 
 
 def rooms() -> list[str]:

@@ -46,7 +46,7 @@ def test_the_example_passes_every_test_of_methods(tmp_path: Path) -> None:
     index.write_text(text.replace(line, f"{line}\n{new}"))
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "SHOAL"))}
     subprocess.run(
-        [sys.executable, "-m", "benchmarks.messages"], cwd=clone, env=env | {"PYTHONPATH": str(clone)}, check=True
+        [sys.executable, "-m", "tests.messages"], cwd=clone, env=env | {"PYTHONPATH": str(clone)}, check=True
     )
     done = subprocess.run(
         [

@@ -14,12 +14,13 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     *sorted(DOCS.glob("*.md")),
-    *sorted((DOCS / "results").glob("*.md")),
+    *sorted((ROOT / "research" / "docs").rglob("*.md")),
+    ROOT / "research" / "README.md",
     *sorted((ROOT / "deploy").glob("*.md")),
 ]
 HISTORY = {"appendix.md"}
 """Pages that tell what was measured once, also by modules that are elsewhere now."""
-ROOMS = sorted({name.split(".")[0] for name in packages()} | {"tests", "docs"})
+ROOMS = sorted({name.split(".")[0] for name in packages()} | {"tests", "docs", "research"})
 PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(ROOMS)})/[\w./-]*\.(?:py|md|yaml|j2|sh|png|json)\b")
 FOLDER = re.compile(rf"`((?:{'|'.join(ROOMS)})/[\w./-]*/|(?:{'|'.join(ROOMS)})/)`")
 NEW = re.compile(r"`([\w./-]+)`(?:, complete)?:\n\n```")
@@ -44,11 +45,11 @@ def named(text: str) -> set[str]:
 
 def test_paths_are_seen() -> None:
     text = (
-        "`shoal/methods/x/y.py`, see docs/a.md and `shoal/studies/`; not `runs/z.py`, `shoal/studies/SYSTEM/`, "
+        "`shoal/methods/x/y.py`, see docs/a.md and `shoal/sweeps/`; not `runs/z.py`, `shoal/sweeps/SYSTEM/`, "
         "https://e.org/data/x.py "
         "or `shoal/methods/contract/n.py`, complete:\n\n```python"
     )
-    assert named(text) == {"shoal/methods/x/y.py", "docs/a.md", "shoal/studies/"}
+    assert named(text) == {"shoal/methods/x/y.py", "docs/a.md", "shoal/sweeps/"}
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in HISTORY], ids=lambda page: page.name)

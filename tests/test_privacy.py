@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.messages import BEGIN, END, NAMES, PAGE, PEER, UP, Sent, listen, section_of, with_tables
 from shoal.data.augment import normalise
 from shoal.methods.contract.base import Message
 from shoal.methods.registry import METHODS
+from tests.messages import BEGIN, END, NAMES, PAGE, PEER, UP, Sent, listen, section_of, with_tables
 
 SETS = {"x": torch.rand(6, 1, 4, 4, generator=torch.Generator().manual_seed(0)), "y": torch.tensor([0, 1, 1, 2, 0, 2])}
 
@@ -60,7 +60,7 @@ def test_no_message_hides_samples_or_labels_and_the_page_is_true(home: Path, nam
     page = PAGE.read_text().split(BEGIN)[1].split(END)[0]
     sections = [part.partition("\n") for part in page.split("\n### ")]
     told = [body.strip() for heading, _, body in sections if f"`{name}`" in heading]
-    assert told == [section_of(name, sent)], "run `python -m benchmarks.messages`"
+    assert told == [section_of(name, sent)], "run `python -m tests.messages`"
 
 
 def test_a_centre_of_one_sample_is_that_sample(home: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import AT_THE_ROOT, ROOT, module, packages, rooms, sources
+from tests.sources import AT_THE_ROOT, ROOT, module, rooms, sources
 
 BELOW: dict[str, set[str]] = {
     "core": set(),
@@ -24,7 +24,6 @@ BELOW: dict[str, set[str]] = {
     "tasks": {"sweeps", "lifecycle", "review", "engine", "methods", "models", "data", "core"},
     "serving": {"tasks", "review", "engine", "data", "core"},
     "flows": {"tasks", "sweeps", "lifecycle", "review", "engine", "methods", "models", "data", "core"},
-    "studies": {"sweeps", "lifecycle", "review", "engine", "methods", "models", "data", "core"},
 }
 BELOW["api"] = set(BELOW)
 BELOW["cli"] = set(BELOW)
@@ -73,13 +72,18 @@ def test_every_room_has_its_place_in_the_stairs() -> None:
     assert set(rooms()) == BELOW.keys()
 
 
-def test_every_folder_with_modules_is_a_package_that_is_installed() -> None:
+def test_every_folder_with_modules_is_a_package() -> None:
     tops = [ROOT / "shoal", *(ROOT / room for room in AT_THE_ROOT)]
-    found = {
+    folders = {
         path.parent for top in tops for path in top.rglob("*.py") if "store" not in path.relative_to(ROOT).parts[:2]
     }
-    names = {module(folder.relative_to(ROOT) / "__init__.py").removeprefix("shoal.") for folder in found}
-    assert names == {name for name in packages() if not name.endswith((".templates", ".project"))}
+    assert not [folder for folder in folders if not (folder / "__init__.py").exists()]
+
+
+def test_the_product_imports_nothing_of_research() -> None:
+    for room in BELOW:
+        for path in files(room):
+            assert not [name for name in imported(path) if name.startswith("shoal_research")], path
 
 
 def test_no_flow_takes_the_place_of_a_room() -> None:
@@ -124,16 +128,6 @@ def test_no_system_imports_another() -> None:
             assert others <= {own}, path
         elif own in SHARED:
             assert not others, path
-
-
-def test_no_systems_studies_import_anothers() -> None:
-    for path in files("studies"):
-        own = path.parts[2]
-        others = {name.split(".")[2] for name in imported(path) if name.startswith("shoal.studies.")} & SYSTEMS
-        assert others <= ({own} if own in SYSTEMS else set()), path
-        if own in SYSTEMS:
-            known = {name.split(".")[2] for name in imported(path) if name.startswith("shoal.methods.")} & SYSTEMS
-            assert known <= {own}, path
 
 
 def test_no_circle_between_the_folders_of_methods() -> None:

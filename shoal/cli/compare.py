@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import err, out, results_table
-from shoal.cli.options import AnyRun, Json, Scale
+from shoal.cli.options import AnyRun, Json
 from shoal.core.errors import ShoalError
 
 app = typer.Typer(add_completion=False)
@@ -21,8 +21,6 @@ def compare(
         list[str] | None,
         typer.Argument(metavar="RUN...", help="runs: their folders, their names, or latest, the last finished one"),
     ] = None,
-    study: Annotated[str | None, typer.Option(help="all runs of this study's newest result")] = None,
-    scale: Scale = "cpu",
     rate: Annotated[
         float | None,
         typer.Option(
@@ -45,16 +43,10 @@ def compare(
     from shoal.review.results.comparison import check_different, compared_run, why_not_comparable
 
     names = names or []
-    if study is not None:
-        from shoal.studies.definition import load_study
-        from shoal.studies.kept import read_result
-
-        names = read_result(load_study(study), scale)["runs"]
     if not names:
-        raise ShoalError("nothing to compare: name runs, or --study NAME")
+        raise ShoalError("nothing to compare: name runs")
     found = [RunFolder.find(name, places.runs(), unfinished=any_run) for name in names]
-    if study is None:
-        check_different(found)
+    check_different(found)
     results = [compared_run(run, rate) for run in found]
     if page is not None:
         from shoal.review.pages.comparison_page import write_comparison

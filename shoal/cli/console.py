@@ -19,7 +19,6 @@ from shoal.core.errors import escaped
 if TYPE_CHECKING:  # pandas takes a while to import, and most commands show no result
     from shoal.review.results.comparison import ComparedRun
     from shoal.review.results.result import RunResult
-    from shoal.studies.result import StudyResult
 
 
 class NameSafeConsole(Console):
@@ -53,8 +52,6 @@ WORDS = ("run", "data", "state", "method")
 """Headings of words; the others are of numbers."""
 MAX_COLUMNS = 5
 """Up to so many runs are compared in columns."""
-COLOURS = {"reproduced": "green", "opposite": "red", "smaller than claimed": "red"}
-"""Colours of verdicts; verdicts that leave a claim open are yellow."""
 
 
 def shown_number(value: float | None, form: str) -> str:
@@ -178,29 +175,3 @@ def results_rows(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
             row["delay, s"] = shown_number(run.delay, ".0f")
         rows.append(row)
     return rows
-
-
-def show_study(result: StudyResult) -> None:
-    """Print a study's table and claims."""
-    from shoal.studies.wording import notes, verdict_word
-
-    out.print(f"[bold]{result.study}[/] at scale {result.scale}: {result.about}", highlight=False)
-    table = Table("row", "column", "metric", "ours", "seeds", "paper")
-    digits = 1 if result.percent else 3
-    for row in result.rows:
-        paper = shown_number(row.paper, f".{digits}f")
-        ours = f"{row.mean:.{digits}f}"
-        if row.seeds > 1:
-            ours += f" ± {row.std:.{digits}f}"
-        table.add_row(row.row, row.column, row.metric, ours, str(row.seeds), paper)
-    out.print(table)
-    for claim in result.claims:
-        text = notes(claim)
-        colour = COLOURS.get(claim.verdict, "yellow")
-        end = f" ({text})" if text else ""
-        out.print(f"[{colour}]{verdict_word(claim)}[/]  {claim.claim}{end}", highlight=False)
-    for run in result.failed:
-        place = f"{run.row}, {run.column}, seed {run.seed}"
-        say(f"failed, and has no number: {place}: {run.message}")
-    say(f"tables and figures: {result.folder}")
-    say(f"report: {result.folder}/report.html")

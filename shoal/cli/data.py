@@ -156,7 +156,7 @@ def show(
     images: Annotated[Path | None, typer.Option(help="for images: contact sheet to write, .png")] = None,
     seed: Annotated[int, typer.Option(help="seed of the draw of images on the contact sheet")] = 0,
 ) -> None:
-    """Show what a prepared data set or a partition holds.
+    """Show what a prepared data set or a partition holds, and which method fits a set.
 
     The contact sheet has a row for each client, or for each label if the data name no clients. Its images are drawn at
     random with the seed.
@@ -194,11 +194,27 @@ def show(
             )
         prepared = open_verified(store_folder(store, full_name))
         print_manifest(prepared)
+        _show_advice(full_name)
     if images is not None:
         say(f"images: {contact_sheet(prepared, images, partition=partition, seed=seed)}")
         shown = prepared.manifest.extra.get("clients", prepared.manifest.class_names)
         if sentence := missing_letters(str(name) for name in shown):
             say(sentence)
+
+
+def _show_advice(name: str) -> None:
+    """Print which method fits a set, and the command that runs it."""
+    from shoal.cli.console import say, shoal_command
+    from shoal.engine.settings.run_settings import load_settings
+    from shoal.lifecycle.advice import advise, described
+
+    # Advice needs no number of clusters: it is left open.
+    advice = advise(load_settings(None, ["model.clusters=auto", f"data.name={name}"]))
+    for line in described(advice.measured):
+        say(line)
+    for sentence in advice.sentences:
+        say(f"- {sentence}")
+    say(f"run: {advice.command.replace('shoal', shoal_command(), 1)}")
 
 
 Source = Annotated[

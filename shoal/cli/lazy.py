@@ -1,8 +1,12 @@
-"""Commands whose modules are imported when they are called: `shoal --help` must not wait for torch."""
+"""Commands whose modules are imported when they are called: `shoal --help` must not wait for torch.
+
+A package adds commands of its own by the entry-point group `shoal.commands`: each names a `typer.Typer`.
+"""
 
 from __future__ import annotations
 
 import importlib
+from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
 import typer
@@ -25,10 +29,7 @@ class Lazy(NamedTuple):
 LAZY = {
     "run": Lazy("run", "Train one federation, and judge and report what it found."),
     "methods": Lazy("methods", "List the methods by the question that each answers."),
-    "advise": Lazy("advise", "Say which method fits a data set, and why."),
-    "study": Lazy("study", "Reproduce one table or figure of a paper."),
     "search": Lazy("search", "Search for good settings, or resume a search."),
-    "claims": Lazy("claims", "Show the verdicts on the papers' claims, from the kept results."),
     "enroll": Lazy("enroll", "Find the cluster of a new client in a CFL run, and write its model."),
     "predict": Lazy("predict", "Assign new images, or rows of a table, to the clusters of a run."),
     "explain": Lazy("explain", "Show one cluster client by client: its samples, and how certain the model is of them."),
@@ -49,16 +50,24 @@ LAZY = {
 """All commands, by name, in the order of `shoal --help`."""
 
 
+COMMANDS = "shoal.commands"
+"""The group of entry points by which packages add commands."""
+
+
 class LazyGroup(typer.core.TyperGroup):
     """All commands; each is a placeholder with its line of help until it is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the arguments name, from its module."""
+        """Return the command that the arguments name, from its module; a name of ours is never another package's."""
         if args and args[0] in LAZY:
             app = importlib.import_module(f"shoal.cli.{LAZY[args[0]].module}").app
-            command = typer.main.get_command(app)
-            command.name = args[0]
-            self.commands[args[0]] = command
+        elif args and (added := entry_points(group=COMMANDS, name=args[0])):
+            app = next(iter(added)).load()
+        else:
+            return super().resolve_command(ctx, args)
+        command = typer.main.get_command(app)
+        command.name = args[0]
+        self.commands[args[0]] = command
         return super().resolve_command(ctx, args)
 
 
@@ -66,6 +75,10 @@ def register(app: typer.Typer) -> None:
     """Add the placeholders of all commands to an app."""
     for name, lazy in LAZY.items():
         app.command(name, help=lazy.help, hidden=lazy.hidden)(_placeholder)
+    for entry in entry_points(group=COMMANDS):
+        if entry.name not in LAZY:
+            package = entry.dist.name if entry.dist else entry.module
+            app.command(entry.name, help=f"Command of the package {package}.")(_placeholder)
 
 
 def _placeholder() -> None: ...

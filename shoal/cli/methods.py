@@ -13,7 +13,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command(epilog="Example: shoal methods")
 def methods() -> None:
-    """List the methods by the question that each answers. `shoal advise SET` says which one fits a data set."""
+    """List the methods by the question that each answers. `shoal data show SET` says which one fits a data set."""
     for question, kinds in methods_by_question().items():
         out.print(f"[bold]{question}[/]", highlight=False)
         table = Table("method.name", "method", "what it does", show_header=False, box=None, padding=(0, 2))

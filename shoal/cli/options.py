@@ -14,11 +14,5 @@ FinishedRun = Annotated[
     str, typer.Argument(metavar="RUN", help="a finished run: its folder, its name, or latest, the last finished one")
 ]
 AnyRun = Annotated[bool, typer.Option("--any", help="latest may also be a run that is not finished")]
-Scale = Annotated[
-    str,
-    typer.Option(
-        help="scale of the study: cpu fits two cores, large a GPU for a quarter of an hour, paper is that of the paper"
-    ),
-]
 Why = Annotated[str, typer.Option(help="the reason; MLflow and the run keep it, with your name")]
 OutFile = Annotated[Path | None, typer.Option("--out", help="file to write")]

@@ -1,7 +1,7 @@
 """Which method `method.name: auto` stands for: a table of rules over the kind and the size of a data set.
 
 The first rule that holds decides. The bounds were found on tuning sets and are kept with their figures in
-`shoal/studies/results/label_free.json`; docs/which_method.md has the tables.
+docs/which_method.md has the tables of the sets that it was chosen on.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         lambda facts: facts.kind == "image",
         "{samples:,} images a client: frozen encoder and federated K-means; that many may also train an encoder of "
-        "their own (shoal advise)",
+        "their own (shoal data show)",
         kmeans_in(ENCODER),
         LAYER_SPACE,
     ),

@@ -76,7 +76,6 @@ def group(leader: int) -> list[str]:
         (("run", "--set", "partition.clients=5000"), "samples"),
         (("run", "--resume", "nothing"), "(there are 0 runs; `shoal runs` lists them)"),
         (("compare",), "nothing to compare"),
-        (("study", "fedpnp-table9"), "no study"),
     ],
 )
 def test_failures_are_one_message(home: Path, arguments: tuple[str, ...], words: str) -> None:

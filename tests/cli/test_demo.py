@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from benchmarks.demo import measure, table
 from shoal.cli import demo as demonstration
 from shoal.cli.console import out
 from shoal.engine.settings.run_settings import load_settings
@@ -127,21 +125,3 @@ def test_it_says_whether_nobody_alone_finds_as_much(home: Path) -> None:
     assert "no more than the best of them alone" in demonstration.against_the_best_alone(
         [single_run, equal_run], "alike"
     )
-
-
-def test_seeds_that_are_measured_are_not_run_again(home: Path) -> None:
-    path = home / "demo.json"
-    cell = {"acc": 0.5, "method": "kmeans"}
-    ways = {"floor": cell, "alone": {**cell, "method": "single"}, "together": {"acc": 0.75, "method": "fedcc"}}
-    kept = {"0": dict.fromkeys(demonstration.CLIENT_WORDS, ways)}
-    path.write_text(json.dumps(kept))
-    assert measure([0], path) == kept
-    shown = table(kept)
-    assert shown.count("ahead of the floor on 1 of 1 seeds") == 2
-    assert "| together: FedCC | 0.750 | 0.750 |" in shown
-
-
-def test_the_table_in_the_docs_is_made_from_the_numbers() -> None:
-    measured = json.loads((ROOT / "docs" / "demo.json").read_text())
-    assert sorted(measured) == ["0", "1", "2", "3", "4"]
-    assert table(measured) in (ROOT / "docs" / "results" / "digits.md").read_text()

@@ -50,7 +50,6 @@ def imported(home: Path, *arguments: str, **variables: str) -> tuple[set[str], s
         (("--help",), "Federated clustering"),
         (("--version",), "shoal "),
         (("run", "--help"), "Example: shoal run"),
-        (("study", "--help"), "Example: shoal study"),
         (("search", "--help"), "Example: shoal search"),
         (("compare", "--help"), "Example: shoal compare"),
         (("runs", "--help"), "Example: shoal runs"),

@@ -98,3 +98,14 @@ def test_a_project_repeats_its_pipeline(tmp_path: Path, monkeypatch: pytest.Monk
     assert "Running stage" not in repro()
     (folder / "shoal-version.txt").write_text("9\n")
     assert repro().count("Running stage") == 5
+
+
+@pytest.mark.parametrize(
+    ("copy", "original"),
+    [("params.yaml", "params.yaml"), ("prefect.yaml", "prefect.yaml"), ("stage.sh", "shoal/cli/stage.sh")],
+)
+def test_files_of_a_project_are_those_of_the_clone(copy: str, original: str) -> None:
+    """They are copies: an archive without links holds them too."""
+    file = ROOT / "shoal" / "cli" / "project" / copy
+    assert not file.is_symlink()
+    assert file.read_bytes() == (ROOT / original).read_bytes()

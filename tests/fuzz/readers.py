@@ -99,43 +99,6 @@ def set_texts(folder: Path) -> Opened:
     return Opened(seeds, lambda data: load_settings(None, [data.decode("utf-8", "replace")]), rf"--set|{SETTING}")
 
 
-def study_file(folder: Path) -> Opened:
-    from shoal.engine.settings.yaml_text import read_yaml_file
-    from shoal.studies.definition import StudyError, make_study
-
-    path = folder / "study.yaml"
-    files = [Path("shoal/studies/ssd/uneven-clients.yaml"), Path("shoal/studies/cfl/cfl-baselines.yaml")]
-    raw = [file.read_bytes() for file in files]
-
-    def read() -> Any:
-        return make_study(read_yaml_file(path, "", StudyError), "ssd", path.name)
-
-    return Opened(raw, _put(path, read), r"study\.yaml")
-
-
-def study_values(folder: Path) -> Opened:
-    from shoal.engine.settings.yaml_text import read_yaml_file
-    from shoal.studies.definition import StudyError, make_study
-
-    path = folder / "study.yaml"
-    small = {
-        "name": "s",
-        "title": "t",
-        "paper": "p",
-        "metrics": ["acc"],
-        "rows": {"a": {"caption": "A", "settings": {"rounds": 2}}, "b": {"caption": "B", "role": "baseline"}},
-        "columns": {"x": {"caption": "X", "value": 1}},
-        "scales": {"cpu": {"about": "small", "seeds": 3, "rows": {"b": "skip"}}, "paper": {"about": "p"}},
-        "paper_values": {"a": {"x": {"acc": 1.0}}},
-        "claims": [{"claim": "c", "left": ["a", "x", "acc"], "op": ">", "right": 0.5}],
-    }
-
-    def read() -> Any:
-        return make_study(read_yaml_file(path, "", StudyError), "ssd", path.name)
-
-    return Opened([_json(small)], _put(path, read), r"study\.yaml", structured=True)
-
-
 def prefect_file(folder: Path) -> Opened:
     from shoal.serving.deployments import keep_what_users_set, read_project
 
@@ -566,8 +529,6 @@ READERS: dict[str, Callable[[Path], Opened]] = {
     "settings YAML": settings_file,
     "settings values": settings_values,
     "--set": set_texts,
-    "study YAML": study_file,
-    "study values": study_values,
     "prefect.yaml": prefect_file,
     "edge list": edge_list,
     "names of sets": names_of_sets,

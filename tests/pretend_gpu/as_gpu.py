@@ -68,7 +68,7 @@ def main() -> None:
     """Carry out the module that the command line names, with the arguments that follow."""
     sys.argv = sys.argv[1:]
     module = sys.argv[0]
-    if not module.startswith("benchmarks."):
+    if not module.startswith("shoal_research.benchmarks."):
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         return
     with pretending() as ledger:

@@ -136,7 +136,7 @@ def after_neighbours(settings: Settings, lead: str) -> NextStep:
     simpler = simple_settings(lead)
     words = f"By neighbours K-means on {in_words(lead)} may do better than this run: only the samples can tell."
     if simpler is None:
-        return NextStep(f"{words} Another method may suit the data.", f"shoal advise {settings.data.name}")
+        return NextStep(f"{words} Another method may suit the data.", f"shoal data show {settings.data.name}")
     return NextStep(
         f"{words} Run it over the clients, and look at the samples of its clusters beside these.",
         simple_command(settings, simpler),
@@ -159,7 +159,7 @@ def after_baseline(run: RunFolder, settings: Settings, lead: str) -> NextStep:
     if simpler is None:
         if trains:
             return NextStep(f"{better}, so training has not helped yet. Train longer.", same_but(run, longer))
-        return NextStep(f"{better}. Another method may suit the data.", f"shoal advise {settings.data.name}")
+        return NextStep(f"{better}. Another method may suit the data.", f"shoal data show {settings.data.name}")
     words = f"{better}, and is quick. Use it over the clients."
     if trains:
         words += f" Or train longer: this run had {counted(settings.rounds, 'round')}; try {longer}."

@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.hostile import HostileWorker, attack, cases, go_on, settings_of, table
-from benchmarks.hostile_updates import SPOILT
 from shoal.engine.messages import inspection
 from shoal.engine.messages.inspection import Change, Inspection, MessageRefused, check_state, too_large_changes
 from shoal.engine.messages.wire import Trained
@@ -37,6 +35,8 @@ from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import Message, Server, Update
 from shoal.review.pages.report import write_report
+from tests.hostile import HostileWorker, attack, cases, go_on, settings_of, table
+from tests.hostile_updates import SPOILT
 from tests.runs import numbers, stopped, stopped_at, straight
 
 Make = Callable[..., Any]

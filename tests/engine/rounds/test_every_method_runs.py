@@ -79,17 +79,11 @@ def test_resumed_and_on_two_slots_the_same_bits(home: Path, small: Callable[...,
 
 
 def test_cfcl_counts_what_devices_send_each_other(home: Path, small: Callable[..., Any]) -> None:
-    from shoal.studies.cfcl.derive import exchange_table
-
     run = straight(small(**CASES["cfcl"]))
     rounds = run.table("rounds")
     # 64 bytes an 8x8 image; reserves of 5 and pulls of 4 over every link, both ways, and 8 bytes for the round.
     links = 2 * 10
     assert rounds["bytes_d2d"].tolist()[:2] == [links * 5 * 64, links * (4 * 64 + 8)]
-    table = exchange_table(run)
-    assert len(table) == 3 * links * 4
-    assert (table["from"] != table["to"]).all()
-    assert sorted(table["round"].unique()) == [2, 4, 7]
     between = run.table("links")
     assert between["bytes"].sum() == rounds["bytes_d2d"].sum()
     assert set(between["bytes"][between["round"] == 1]) == {5 * 64}

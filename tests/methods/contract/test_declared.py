@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.hostile_updates import SPOILT
 from shoal.core.streams import Streams
 from shoal.engine.messages.inspection import too_large
 from shoal.engine.store.manifest import metrics_fault
@@ -27,6 +26,7 @@ from shoal.methods.contract.declared import (
 )
 from shoal.methods.registry import METHODS
 from shoal.methods.training.steps import GradientMethod
+from tests.hostile_updates import SPOILT
 
 FORM = MessageForm(
     {"w": TensorForm((2, 3)), "rows": TensorForm((range(1, 3), 2), torch.float64, minimum=0)},

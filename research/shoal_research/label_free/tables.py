@@ -1,0 +1,201 @@
+"""The tables of docs/which_method.md and docs/number-of-clusters.md, made from the kept figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.methods.auto import PIXELS_AHEAD, UNEVEN_SPREAD, rule_for
+from shoal_research.evidence import SPACES, facts_of_images, tuning_rows
+
+BEGIN = "<!-- made by python -m shoal_research.label_free: {} -->"
+END = "<!-- end -->"
+SCORES = {
+    "in both": "neighbours agree in pixels and encoder side by side",
+    "in encoder": "neighbours agree in the encoder's space",
+    "own": "neighbours agree in the space that was clustered",
+    "in pixels": "neighbours agree in pixels",
+    "silhouette": "silhouette in the space that was clustered",
+    "stability": "stability over halves",
+}
+NULL = ("pixels", "encoder", "untrained")
+CHANCE_GAP = -0.20
+DOUBTFUL_GAP = -0.05
+DOUBTFUL_SCORE = 0.70
+"""Bounds of the words that a clustering is called by without labels."""
+CHANCE = 1.5
+"""ACC below so many times that of the same clusters in random order is chance."""
+FIFTH = 0.2
+"""A number of clusters is close if it is off by at most this share of the classes."""
+
+
+def clusterings(figures: Mapping[str, Any]) -> list[dict[str, float]]:
+    """Return the scores of every clustering of images, with `gap`: `in both` less that of the best null baseline."""
+    found = []
+    for each in figures["images"].values():
+        best = max(each["spaces"][name]["in both"] for name in NULL)
+        acc = max(each["spaces"][name]["acc"] for name in NULL)
+        for scores in each["spaces"].values():
+            found.append({**scores, "gap": scores["in both"] - best, "best null": acc})
+    return found
+
+
+def area(positive: np.ndarray, negative: np.ndarray) -> float:
+    """Return how often a score is higher where it should be: the area under the ROC curve."""
+    higher = positive[:, None] > negative[None]
+    return float((higher + 0.5 * (positive[:, None] == negative[None])).mean())
+
+
+def ranking_table(figures: Mapping[str, Any]) -> str:
+    """Return how well each score ranks clusterings of images by ACC, and finds those at chance."""
+    from scipy.stats import spearmanr
+
+    runs = clusterings(figures)
+    acc = np.array([run["acc"] for run in runs])
+    chance = acc < CHANCE * np.array([run["chance"] for run in runs])
+    within = []
+    lines = [
+        f"| score, without labels | rank correlation with ACC, {len(runs)} clusterings | within a set | finds chance "
+        f"({int(chance.sum())} of them), area under ROC |",
+        "|---|---|---|---|",
+    ]
+    for name, words in {**SCORES, "gap": "the first, less that of the best null baseline"}.items():
+        score = np.array([run[name] for run in runs])
+        size = len(next(iter(figures["images"].values()))["spaces"])
+        within = [spearmanr(score[at : at + size], acc[at : at + size]).statistic for at in range(0, len(runs), size)]
+        lines.append(
+            f"| {words} | {spearmanr(score, acc).statistic:.2f} | {np.nanmean(within):.2f} | "
+            f"{area(score[~chance], score[chance]):.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def word_for(run: Mapping[str, float]) -> str:
+    """Return what a clustering of images is called without labels: good, doubtful or chance."""
+    if run["gap"] < CHANCE_GAP:
+        return "chance"
+    if run["gap"] < DOUBTFUL_GAP or run["in both"] < DOUBTFUL_SCORE:
+        return "doubtful"
+    return "good"
+
+
+def words_table(figures: Mapping[str, Any]) -> str:
+    """Return how often each word is said, and how often rightly."""
+    runs = clusterings(figures)
+    lines = [
+        f"| word | when | clusterings | ACC below {CHANCE:g} times chance | behind a null baseline by more than .02 |",
+        "|---|---|---|---|---|",
+    ]
+    rules = {
+        "chance": f"gap below {CHANCE_GAP:g}",
+        "doubtful": f"gap below {DOUBTFUL_GAP:g}, or score below {DOUBTFUL_SCORE:g}",
+        "good": "else",
+    }
+    for word, rule in rules.items():
+        said = [run for run in runs if word_for(run) == word]
+        chance = sum(run["acc"] < CHANCE * run["chance"] for run in said)
+        behind = sum(run["acc"] < run["best null"] - 0.02 for run in said)
+        lines.append(f"| {word} | {rule} | {len(said)} | {chance} | {behind} |")
+    return "\n".join(lines)
+
+
+def images_count(figures: Mapping[str, Any]) -> str:
+    """Return the rule for images, and on how many of the sets it holds."""
+    return (
+        f"Pixels are chosen if their agreement is higher by more than {PIXELS_AHEAD:.2f}: "
+        f"{count('image')} image sets are at or above every null baseline less .02."
+    )
+
+
+def tables_count(figures: Mapping[str, Any]) -> str:
+    """Return the rule for tables, and on how many of the sets it holds."""
+    return (
+        f"Columns are standardised from a spread of {UNEVEN_SPREAD:g} on: "
+        f"{count('vector')} tables are at or above K-means on raw columns less .02."
+    )
+
+
+def landmark_gains(figures: Mapping[str, Any]) -> dict[str, tuple[str, float, float]]:
+    """Return by set the space that is chosen for it, the mean ACC of K-means there, and that by landmarks."""
+    found = {}
+    for kind in ("images", "tables"):
+        for name, each in figures[kind].items():
+            if kind == "images":
+                space = SPACES[rule_for(facts_of_images(each)).settings["model"]["encoder"]]
+            else:
+                space = "standardised" if each["spread"] >= UNEVEN_SPREAD else "raw"
+            acc = figures["landmarks"][name]["spaces"][space]
+            found[name] = (space, acc["kmeans"], acc["landmarks"])
+    return found
+
+
+def landmarks_table(figures: Mapping[str, Any]) -> str:
+    """Return what landmarks change over the sets of a kind; the file of figures has every set."""
+    gains = landmark_gains(figures)
+    lines = [
+        "| sets | K-means | by landmarks | gain | higher on | at best | at worst |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for kind in ("images", "tables"):
+        reference, acc = np.array([gains[name][1:] for name in figures[kind]]).T
+        gain = acc - reference
+        lines.append(
+            f"| {kind} | {reference.mean():.3f} | {acc.mean():.3f} | {gain.mean():+.3f} | {int((gain > 0).sum())} of "
+            f"{len(gain)} | {gain.max():+.3f} | {gain.min():+.3f} |"
+        )
+    return "\n".join(lines)
+
+
+def numbers_table(figures: Mapping[str, Any]) -> str:
+    """Return how often the number of clusters is that of the classes, and by how much it is off."""
+    lines = [
+        f"| {len(figures['numbers'])} image sets | number of classes found | within a fifth | too few | too many | "
+        "off by a factor of |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for key, name in {"landmarks": "by landmarks", "kmeans": "K-means among features"}.items():
+        found = [(number, each["classes"]) for each in figures["numbers"].values() for number in each[key]]
+        ratio = np.array([number / classes for number, classes in found])
+        shares = (ratio == 1, np.abs(ratio - 1) <= FIFTH, ratio < 1, ratio > 1)
+        cells = " | ".join(f"{100 * share.mean():.0f} %" for share in shares)
+        lines.append(f"| {name} | {cells} | {np.exp(np.abs(np.log(ratio)).mean()):.2f} |")
+    return "\n".join(lines)
+
+
+def count(kind: str) -> str:
+    """Return on how many of the sets of a kind the chosen method is not behind, as `9 of 10`."""
+    rows = [row for row in tuning_rows() if row.kind == kind]
+    return f"{sum(not row.behind for row in rows)} of {len(rows)}"
+
+
+PAGES: Mapping[str, Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "which_method.md": {
+        "ranking": ranking_table,
+        "words": words_table,
+        "images": images_count,
+        "tables": tables_count,
+        "landmarks": landmarks_table,
+    },
+    "number-of-clusters.md": {"numbers": numbers_table},
+}
+"""The tables of each page, by name."""
+
+
+def page_with_tables(page: Path, figures: Mapping[str, Any]) -> str:
+    """Return the text of a page whose tables between the marks are made again."""
+    text = page.read_text()
+    for name, make in PAGES[page.name].items():
+        begin = BEGIN.format(name)
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(END)
+        text = f"{before}{begin}\n\n{make(figures)}\n\n{END}{after}"
+    return text
+
+
+def write_pages(docs: Path, figures: Mapping[str, Any]) -> None:
+    """Write the tables into their pages."""
+    for name in PAGES:
+        (docs / name).write_text(page_with_tables(docs / name, figures))

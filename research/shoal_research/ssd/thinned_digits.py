@@ -1,0 +1,58 @@
+"""Digits whose classes are uneven over the federation: the set `digits-uneven` of the study `uneven-classes`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from shoal.data.own import add_folder
+from shoal.data.prepare import own_sets, prepare
+from shoal.engine.settings import places
+from shoal_research.definition import Study
+
+NAME = "digits-uneven"
+RATIO = 13
+"""The largest class has so many times the samples of the smallest."""
+SEED = 48
+TEST_SHARE = 0.2
+LICENCE = "as of the set digits"
+
+
+def add_missing(study: Study, rows: Sequence[str]) -> None:
+    """Add the set to the store, if it is not there."""
+    if NAME in {manifest.name for manifest in own_sets(places.store())}:
+        return
+    digits = prepare("digits", places.store())
+    images = np.concatenate([np.asarray(digits.train_x), np.asarray(digits.test_x)])
+    labels = np.concatenate([np.asarray(digits.train_y), np.asarray(digits.test_y)])
+    kept = thinned(labels)
+    with tempfile.TemporaryDirectory(prefix=f"{NAME}-") as folder:
+        table = write_images(images[kept], labels[kept], Path(folder))
+        add_folder(Path(folder) / "images", NAME, places.store(), labels=table, licence=LICENCE, test=TEST_SHARE)
+
+
+def thinned(labels: np.ndarray) -> np.ndarray:
+    """Return which samples stay, bool (n,): the class of rank r of c keeps RATIO^(-r / (c - 1)) of its samples."""
+    rng = np.random.default_rng(SEED)
+    classes = int(labels.max()) + 1
+    keep = RATIO ** (-rng.permutation(classes) / (classes - 1))
+    kept: np.ndarray = rng.random(len(labels)) < keep[labels]
+    return kept
+
+
+def write_images(images: np.ndarray, labels: np.ndarray, folder: Path) -> Path:
+    """Write grey images (n, 1, h, w) as PNG files of one client below `images/`; return the CSV of their labels."""
+    rows = []
+    (folder / "images" / "all").mkdir(parents=True)
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        file = f"all/{number:05}.png"
+        Image.fromarray(image.reshape(image.shape[-2:])).save(folder / "images" / file)
+        rows.append({"file": file, "label": str(label)})
+    table = folder / "labels.csv"
+    pd.DataFrame(rows).to_csv(table, index=False)
+    return table

@@ -1,0 +1,75 @@
+"""A set as a user's files: a folder with one sub-folder of images a site, or a table with a client column."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from shoal.data.own import add_folder, add_table
+from shoal.data.prepare import own_sets
+from shoal.data.prepared import Prepared
+from shoal.engine.settings import places
+from shoal_research.definition import Study
+from shoal_research.unseen.samples import Samples
+from shoal_research.unseen.sets import SEED, samples_of, set_name
+
+LICENCE = "drawn, or taken, by the study of unseen data"
+
+
+def add_missing(study: Study, rows: Sequence[str]) -> None:
+    """Add the sets of a study's rows to the store, those that are not there, as `shoal data add` does.
+
+    Args:
+        study: whose options may hold `seed` and `samples` (of each set) of a smaller trial.
+        rows: keys of the sets.
+    """
+    there = {manifest.name for manifest in own_sets(places.store())}
+    for key in rows:
+        if set_name(key) not in there:
+            add_set(key, study.options.get("seed", SEED), study.options.get("samples"))
+
+
+def add_set(key: str, seed: int, samples: int | None = None) -> Prepared:
+    """Write a set's files to a temporary folder, and add them to the store; arguments as of `samples_of`."""
+    drawn, site = samples_of(key, seed, samples)
+    name = set_name(key)
+    with tempfile.TemporaryDirectory(prefix=f"{name}-") as folder:
+        if drawn.columns is None:
+            labels = write_images(drawn, site, Path(folder))
+            return add_folder(Path(folder) / "images", name, places.store(), labels=labels, licence=LICENCE)
+        table = write_table(drawn, drawn.columns, site, Path(folder))
+        return add_table(table, name, places.store(), label_column="label", licence=LICENCE)
+
+
+def write_images(samples: Samples, site: np.ndarray, folder: Path) -> Path:
+    """Write PNG files below `images/`, one sub-folder a site; return the CSV with file and label, beside them."""
+    rows = []
+    for number, image in enumerate(samples.x):
+        file = f"{site_name(site[number])}/{number:05}.png"
+        path = folder / "images" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(path)
+        rows.append({"file": file, "label": samples.classes[samples.label[number]]})
+    labels = folder / "labels.csv"
+    pd.DataFrame(rows).to_csv(labels, index=False)
+    return labels
+
+
+def write_table(samples: Samples, columns: Sequence[str], site: np.ndarray, folder: Path) -> Path:
+    """Write a CSV with the columns client and label beside the measurements; return its path."""
+    table = pd.DataFrame(samples.x, columns=list(columns))
+    table.insert(0, "client", [site_name(each) for each in site])
+    table["label"] = [samples.classes[each] for each in samples.label]
+    path = folder / "table.csv"
+    table.to_csv(path, index=False)
+    return path
+
+
+def site_name(number: int) -> str:
+    """Return the name of a site."""
+    return f"site-{number + 1}"

@@ -1,0 +1,23 @@
+"""A random part of Fashion-MNIST's training images."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.lifecycle.progress import prepare_with_bar
+from shoal_research.unseen.samples import Samples
+
+SET = "fashion-mnist"
+
+
+def take(samples: int, generator: np.random.Generator) -> Samples:
+    """Return a random choice of images, 28 x 28 pixels in grey.
+
+    Raises:
+        DataError: the set is neither in the store nor in the mirror, and cannot be downloaded.
+    """
+    prepared = prepare_with_bar(SET)
+    assert prepared.train_y is not None, "Fashion-MNIST has labels"
+    rows = np.sort(generator.permutation(len(prepared.train_x))[:samples])
+    label = np.asarray(prepared.train_y[rows])
+    return Samples(np.asarray(prepared.train_x[rows, 0]), label, tuple(prepared.manifest.class_names))

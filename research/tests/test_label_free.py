@@ -1,0 +1,83 @@
+"""The calibration without labels: its scores, its drawn sets, and the tables of the page."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shoal_research import evidence
+from shoal_research.evidence import EvidenceRow, nearest_row, tuning_figures, tuning_rows, unseen_rows
+from shoal_research.kept import PRODUCT_DOCS
+from shoal_research.label_free.calibrate import agreement, neighbours_of, scored
+from shoal_research.label_free.drawn_images import colours, patterns, places
+from shoal_research.label_free.tables import PAGES, area, page_with_tables
+
+ROW = {
+    "set": "stars", "partition": "iid", "kind": "image", "images": 90, "classes": 3, "method": "fedkmeans",
+    "acc": 0.5, "baselines": {"pixels": 0.53, "encoder": 0.4},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_are_made_from_the_figures(name: str) -> None:
+    page = PRODUCT_DOCS / name
+    assert page_with_tables(page, tuning_figures()) == page.read_text()
+
+
+def test_the_rules_hold_on_nearly_all_sets_that_they_were_chosen_on() -> None:
+    rows = tuning_rows()
+    assert len(rows) >= 30
+    assert sum(row.behind for row in rows) <= 2
+    assert sum(each["ratio"] >= 8 for kind in tuning_figures().values() for each in kind.values()) >= 10
+
+
+def test_groups_agree_with_their_neighbours_and_random_clusters_do_not() -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 40)
+    x = 20.0 * np.eye(3)[y] + rng.normal(size=(120, 3))
+    near = neighbours_of(x)
+    assert agreement(y, near) == pytest.approx(1.0)
+    assert agreement(rng.permutation(y), near) == pytest.approx(0.0, abs=0.1)
+    scores = scored(x, y, {"itself": near})
+    assert scores["acc"] == scores["in itself"] == scores["stability"] == 1.0
+    assert 0.33 <= scores["chance"] < 0.5
+
+
+def test_an_area_of_a_half_says_nothing() -> None:
+    assert area(np.array([2.0, 3.0]), np.array([1.0])) == 1.0
+    assert area(np.array([1.0]), np.array([1.0])) == 0.5
+
+
+def test_drawn_sets_are_the_same_for_a_seed_and_uneven_where_asked() -> None:
+    for make, shape in ((colours, (24, 24, 3)), (places, (20, 20)), (patterns, (40, 40, 3))):
+        x, y = make(3, 60)
+        again, _ = make(3, 60)
+        assert x.shape == (60, *shape)
+        assert x.dtype == np.uint8
+        assert np.array_equal(x, again)
+        assert not np.array_equal(x, make(4, 60)[0])
+        assert len(y) == 60
+    sizes = np.bincount(places(0, 2_000, ratio=10)[1])
+    assert sizes.max() / sizes.min() == pytest.approx(10, rel=0.5)
+
+
+def test_unseen_sets_are_read_and_their_absence_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = unseen_rows()
+    assert found is not None
+    assert len(found) == 30
+    wine = next(row for row in found if (row.set, row.partition) == ("Wine", "own"))
+    assert (wine.kind, wine.images, wine.classes, wine.method) == ("vector", 178, 3, "fedkmeans")
+    assert wine.baselines.keys() == {"random", "raw", "standardised"}
+    assert EvidenceRow(**ROW).behind  # type: ignore[arg-type]
+    assert EvidenceRow(**ROW).best == ("pixels", 0.53)  # type: ignore[arg-type]
+    monkeypatch.setattr(evidence, "load_kept", lambda *_: None)
+    assert unseen_rows() is None
+
+
+def test_the_most_similar_set_is_of_the_same_kind() -> None:
+    rows = [EvidenceRow(**{**ROW, "set": str(size), "images": size}) for size in (100, 10_000)]  # type: ignore[arg-type]
+    for samples, expected in ((150, "100"), (5_000, "10000")):
+        found = nearest_row(rows, "image", samples, 3)
+        assert found is not None
+        assert found.set == expected
+    assert nearest_row(rows, "vector", 100, 3) is None

@@ -1,0 +1,142 @@
+"""What the self-supervised studies derive from finished runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.data.augment import normalise
+from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.store.checkpoint import load_round
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.lifecycle.preflight import check_method
+from shoal.methods.scores.representation import uniformity
+from shoal.methods.training.local import load
+from shoal.review.results.result import run_result
+from shoal_research.cells import cells
+from shoal_research.definition import Row, function, load_study, study_names
+from shoal_research.rows import Group
+from shoal_research.ssd import derive as ssd
+from tests.runs import straight
+
+STUDY = load_study("ssd-soft-hard")
+
+
+def group(row: Row, *runs: Any) -> Group:
+    """Runs as a group of the study's only column."""
+    return Group(row, STUDY.columns["silo"], runs)
+
+
+@pytest.mark.parametrize("name", [name for name in study_names() if load_study(name).system == "ssd"])
+def test_the_method_takes_the_settings_of_every_cell(home: Path, name: str) -> None:
+    study = load_study(name)
+    if study.add_data:
+        function(study, study.add_data)(study, list(study.rows))
+    for scale in study.scales:
+        for cell in cells(study, scale, 1):
+            check_method(make_settings(cell.settings), places.store())
+
+
+def test_cells_of_cifar100_are_those_of_the_paper() -> None:
+    """The paper's device setting: 50 clients, a fifth of them in each round."""
+    study = load_study("ssd-table")
+    silo, device = (
+        cells(study, "paper", 1, ["ssd"], [column])[0].settings for column in ("cifar100_silo", "cifar100_device")
+    )
+    for settings, clients, fraction in ((silo, 10, 1.0), (device, 50, 0.2)):
+        assert settings["data"]["name"] == "cifar100"
+        assert settings["partition"]["clients"] == clients
+        assert settings["participation"]["fraction"] == fraction
+        assert settings["model"]["encoder"] == "resnet18"
+    assert study.published("ssd", "cifar100_device", "probe") == 0.4521
+    assert study.published("fedalignuniform", "cifar100_silo", "probe") == 0.5725
+
+
+def test_the_table_has_both_directions_of_distillation() -> None:
+    found = {
+        cell.row.key: (cell.settings["method"]["direction"], cell.settings["method"]["stop"])
+        for cell in cells(load_study("ssd-table"), "paper", 1, columns=["silo"])
+        if cell.settings["method"]["name"] == "ssd"
+    }
+    assert found["distillation"] == found["ssd"] == ("poster", False)
+    assert found["distillation_code"] == found["ssd_code"] == ("code", False)
+
+
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+def test_the_table_has_the_papers_other_methods_with_their_own_optimisers(scale: str) -> None:
+    found = {cell.row.key: cell.settings for cell in cells(load_study("ssd-table"), scale, 1, columns=["silo"])}
+    assert found["fedx"]["method"] == {"name": "fedx", "tau": 0.1, "tau_target": 0.1}
+    assert found["fedu2"]["method"] == {"name": "fedu2", "tau": 0.07, "uniform": 0.01, "server_lr": 0.1}
+    for key, rate, batch in (("fedx", 0.01, 64), ("fedu2", 0.032, 128), ("feddecorr", 0.1, 128)):
+        assert (found[key]["local"]["lr"], found[key]["local"]["batch"]) == (rate, batch)
+        assert found[key]["local"]["decorrelation"] == (0.1 if key == "feddecorr" else 0)
+    reference = found["fedalignuniform"]
+    assert found["feddecorr"] == {**reference, "local": {**reference["local"], "decorrelation": 0.1}}
+
+
+def test_the_share_of_the_regularisation_is_averaged_over_rounds_and_clients(
+    home: Path, small: Callable[..., Any]
+) -> None:
+    soft, reference = (straight(small(method={"name": "ssd", "gamma": gamma}, rounds=2)) for gamma in (1.0, 0.0))
+    groups = [group(STUDY.rows["soft"], soft), group(STUDY.rows["fedalignuniform"], reference)]
+    rows = ssd.gradient_share(STUDY, groups, home)
+    shares = soft.table("clients")["dsr_gradient_share"]
+    assert [(row.row_key, row.metric) for row in rows] == [("soft", "dsr_gradient_share")]
+    assert len(shares) == 2 * 3
+    assert rows[0].mean == pytest.approx(shares.mean())
+
+
+def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Callable[..., Any]) -> None:
+    """Confined to subspaces of their own, projections of different clients are orthogonal: squared distance 2."""
+    methods = {"soft": {"name": "ssd", "delta": 0.0}, "hard": {"name": "ssd", "gamma": 0.0, "form": "hard"}}
+    runs = {key: straight(small(method=m, rounds=1)) for key, m in methods.items()}
+    other = straight(small(method={"name": "fedsimclr"}, rounds=1))
+    groups = [group(STUDY.rows[key], run) for key, run in runs.items()]
+    rows = ssd.projections(STUDY, [*groups, group(Row(key="fedsimclr", caption="FedSimCLR"), other)], home)
+    assert {row.row for row in rows} == {"soft", "hard"}
+    found = {(row.row_key, row.metric): row.mean for row in rows}
+    assert found["hard", "z_uniformity_inter"] == pytest.approx(4.0, abs=1e-4)
+    assert found["soft", "z_uniformity_inter"] < 3.9
+    for row in ("soft", "hard"):
+        low, high = sorted((found[row, "z_uniformity_inter"], found[row, "z_uniformity_intra"]))
+        assert low <= found[row, "z_uniformity"] <= high
+        assert 0 < found[row, "z_alignment"] < 4
+    opened = OpenedRun(runs["soft"])
+    network = opened.method.network()
+    load(network, load_round(runs["soft"], 1).judged.tensors)
+    x = normalise(opened.data.test_x.float() / 255)
+    assert len(x) <= ssd.SAMPLES_BETWEEN_ROUNDS, "all of them are judged"
+    assert found["soft", "test_z_uniformity"] == pytest.approx(uniformity(network.eval()(x).z.detach()), abs=1e-4)
+
+
+def test_gains_are_counted_against_the_same_seed(home: Path, small: Callable[..., Any]) -> None:
+    without_soft, more = ({"name": "ssd", "gamma": gamma, "delta": 0.0} for gamma in (0.0, 1.0))
+    found_runs = [[straight(small(method=m, rounds=1, seed=seed)) for seed in (0, 1)] for m in (without_soft, more)]
+    reference, soft = found_runs
+    groups = [group(STUDY.rows["fedalignuniform"], *reference), group(STUDY.rows["soft"], *soft)]
+    rows = ssd.seeds_above(STUDY, groups, home)
+    assert {row.row_key for row in rows} == {"soft"}, "the reference is not compared with itself"
+    found = {row.metric: row.mean for row in rows}
+    theirs, ours = ([run_result(run).metrics["uniformity"] for run in runs] for runs in found_runs)
+    gains = [a - b for a, b in zip(ours, theirs, strict=True)]
+    assert found["uniformity_gain"] == pytest.approx(sum(gains) / 2)
+    assert found["seeds_more_uniform"] == sum(gain > 0 for gain in gains)
+    z = [[ssd.projection_metrics(run.path)["test_z_uniformity"] for run in runs] for runs in found_runs]
+    gains = [a - b for a, b in zip(z[1], z[0], strict=True)]
+    assert found["test_z_gain"] == pytest.approx(sum(gains) / 2)
+    assert found["seeds_more_uniform_z"] == sum(gain > 0 for gain in gains)
+    aligned = [run_result(run).metrics["alignment"] for run in (*soft, *reference)]
+    assert found["seeds_no_worse_aligned"] == (aligned[0] <= aligned[2]) + (aligned[1] <= aligned[3])
+
+
+def test_an_encoder_is_probed_on_the_data_set_that_the_options_name(home: Path, small: Callable[..., Any]) -> None:
+    run = straight(small(method={"name": "ssd"}, rounds=1))
+    other = straight(small(method={"name": "kmeans"}, rounds=1))
+    study = load_study("ssd-transfer").model_copy(update={"options": {"to": "digits", "limit": 100}})
+    rows = ssd.transfer(study, [group(STUDY.rows["soft"], run), group(STUDY.rows["hard"], other)], home)
+    assert [(row.row_key, row.metric) for row in rows] == [("soft", "transfer")], "K-means has no encoder"
+    assert 0.2 < rows[0].mean <= 1, "digits by chance: 0.1"

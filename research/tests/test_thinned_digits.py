@@ -1,0 +1,36 @@
+"""Digits of uneven classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from shoal.data.prepare import prepare
+from shoal.data.prepared import open_prepared
+from shoal.engine.settings import places
+from shoal_research.definition import load_study
+from shoal_research.ssd.thinned_digits import NAME, RATIO, add_missing, thinned
+
+
+def test_the_largest_class_has_thirteen_times_the_smallest(home: Path) -> None:
+    labels = np.repeat(np.arange(10), 10_000)
+    sizes = np.bincount(labels[thinned(labels)])
+    assert sizes.max() == 10_000
+    assert abs(sizes.max() / sizes.min() - RATIO) < 1.5
+    assert np.array_equal(thinned(labels), thinned(labels)), "the same in every home"
+
+
+def test_the_set_is_added_once_with_the_images_of_digits(home: Path) -> None:
+    study = load_study("uneven-classes")
+    add_missing(study, [])
+    added = prepare(NAME, places.store())
+    add_missing(study, [])
+    again = prepare(NAME, places.store())
+    assert added.manifest == again.manifest
+    digits = prepare("digits", places.store())
+    known = {image.tobytes() for part in (digits.train_x, digits.test_x) for image in np.asarray(part)}
+    images = np.concatenate([np.asarray(added.train_x), np.asarray(added.test_x)])
+    assert 400 < len(images) < 1000
+    assert {image.tobytes() for image in images} <= known
+    assert open_prepared(added.folder).manifest.classes == 10

@@ -1,0 +1,145 @@
+"""Simulations of the UIFCA studies at toy size: what they return is what they say."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from shoal.data.prepared import Manifest, write_prepared
+from shoal.methods.uifca.figures import confusion_figure
+from shoal.review.pages.figures import draw_figures
+from shoal_research.definition import Column, Row
+from shoal_research.rows import Measured
+from shoal_research.uifca.masks import correct, masks
+from shoal_research.uifca.overfitting import longer_training
+from shoal_research.uifca.simulate import purity_rounds, table1
+from tests.runs import straight
+
+ROUND = {
+    "points": 200,
+    "dimension": 8,
+    "right": 0.7,
+    "held_out": False,
+    "flow": "tabular",
+    "width": 8,
+    "epochs": 3,
+    "batch": 50,
+    "lr": 1e-2,
+}
+
+
+def test_table1_keeps_purity_after_every_round(tmp_path):
+    small = {"dimension": 6, "rank": 2, "points": 60, "clusters": 3, "spread": 0.001, "lr": 1e-3, "p": 1.0}
+    small |= {"data": "subspace", "method": "uifca", "cluster_rounds": 6, "comm_rounds": 3, "steps": 20}
+    found = table1(small, 0, tmp_path)
+    assert [f"purity/{t}" in found for t in range(8)] == [True] * 7 + [False]
+    assert found["purity/6"] == found["purity"]
+    assert found["purity/0"] < 0.6, "a random assignment"
+    cell = Measured(Row(key="uifca", caption="UIFCA"), Column(key="p_1", caption="p = 1"), (found, found))
+    purity_rounds([cell], tmp_path)
+    assert (tmp_path / "purity-rounds.png").stat().st_size > 5000
+
+
+def test_watched_points_say_when_to_stop(tmp_path):
+    found = longer_training({**ROUND, "watch": 0.2}, 0, tmp_path)
+    table = pd.read_csv(tmp_path / "epochs.csv")
+    best = table.loc[table["kept_loss"].idxmin()]
+    assert found["epoch_stopped"] == best["epoch"]
+    assert found["purity_stopped"] == pytest.approx(best["purity"])
+    assert "purity_stopped" not in longer_training(ROUND, 0, tmp_path)
+
+
+def test_epochs_are_told_in_steps_too_and_steps_may_be_equal(tmp_path):
+    """200 points in two clusters: about 100 for each flow, and 2 or 3 batches of 50 an epoch."""
+    found = longer_training(ROUND, 0, tmp_path)
+    table = pd.read_csv(tmp_path / "epochs.csv")
+    per_epoch = table["steps"].iloc[0]
+    assert per_epoch in (2, 3)
+    assert (table["steps"] == table["epoch"] * per_epoch).all()
+    assert found["steps_last"] == 3 * per_epoch
+    assert found["steps_best"] == found["epoch_best"] * per_epoch
+    assert 0 <= found["apart"] <= 1
+    counts = {}
+    for points in (200, 800):
+        longer = longer_training({**ROUND, "points": points, "steps": 18}, 0, tmp_path)
+        counts[points] = len(pd.read_csv(tmp_path / "epochs.csv"))
+        assert longer["steps_last"] == pytest.approx(18, abs=5)
+    assert counts[200] > counts[800]
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_a_cluster_round_counts_the_points_it_says(tmp_path, held_out):
+    found = longer_training({**ROUND, "held_out": held_out}, 0, tmp_path)
+    assert 0.55 < found["purity_first"] < 0.85
+    table = pd.read_csv(tmp_path / "epochs.csv")
+    assert len(table) == 3
+    assert table["purity"].between(0.5, 0.999).all(), "better than chance, and not told by the labels"
+    assert found["purity_last"] == pytest.approx(table["purity"].iloc[-1])
+    assert found["purity_best"] == pytest.approx(table["purity"].max())
+    assert longer_training({**ROUND, "held_out": held_out}, 0, tmp_path) == found
+
+
+def digit_set(folder):
+    """Two kinds of 8x8 images: a bright left half, a bright right half."""
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 2
+    x = rng.integers(0, 60, (120, 1, 8, 8))
+    x[y == 0, :, :, :4] += 150
+    x[y == 1, :, :, 4:] += 150
+    x, y = x.astype(np.uint8), (y + 2).astype(np.int64)
+    manifest = Manifest("halves", "image", (1, 8, 8), 4, 80, 40, "made here", "none")
+    write_prepared(folder, manifest, {"train_x": x[:80], "train_y": y[:80], "test_x": x[80:], "test_y": y[80:]})
+
+
+@pytest.mark.parametrize("flow", ["cycle", "standard"])
+def test_flows_of_two_kinds_of_images_tell_them_apart(tmp_path, flow):
+    digit_set(tmp_path / "halves")
+    settings = {"set": "halves", "digits": [2, 3], "images": 40, "flow": flow, "width": 4, "blocks": 1}
+    settings |= {"margin": 0.05, "background": False, "epochs": 6, "batch": 20, "lr": 1e-2, "decay": 1.0}
+    settings |= {"prepared": {"halves": str(tmp_path / "halves")}}
+    found = masks(settings, 0, tmp_path)
+    assert found["correct"] > 0.9
+    assert found["correct_train"] > 0.9
+    assert (tmp_path / "samples.png").exists()
+
+
+def test_correct_counts_images_under_their_own_flow():
+    class Constant(torch.nn.Module):
+        def __init__(self, value):
+            super().__init__()
+            self.value = value
+
+        def log_prob(self, x):
+            return torch.full((len(x),), self.value)
+
+    images = [torch.zeros(3, 1, 2, 2, dtype=torch.uint8), torch.zeros(1, 1, 2, 2, dtype=torch.uint8)]
+    assert correct([Constant(1.0), Constant(0.0)], images, {"background": False}, 0) == 0.75
+    assert correct([Constant(float("nan")), Constant(0.0)], images, {"background": False}, 0) == 0.25
+
+
+def test_a_run_of_images_draws_confusion_and_samples(home, small):
+    settings = small(
+        method={
+            "name": "uifca",
+            "cluster_rounds": 2,
+            "comm_rounds": 1,
+            "steps": 2,
+            "width": 4,
+            "blocks": 1,
+            "folds": 2,
+        },
+        partition={"kind": "majority", "p": 0.5, "clients": 3},
+        rounds=10,
+    )
+    run = straight(settings)
+    drawn = {path.name for path in draw_figures(run)}
+    assert {"purity.png", "confusion.png", "samples.png"} <= drawn
+    assert all((run.figures / name).stat().st_size > 3000 for name in ("confusion.png", "samples.png"))
+
+
+def test_confusion_keeps_empty_clusters():
+    figure = confusion_figure(np.array([0, 0, 1]), np.array([2, 2, 0]), 4, ("a", "b"))
+    (axes,) = figure.axes
+    counts = [int(text.get_text()) for text in axes.texts]
+    assert counts == [0, 0, 2, 0, 1, 0, 0, 0], "a row a class, a column a cluster"
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
