@@ -20,7 +20,7 @@ from prefect.utilities.timeout import timeout  # noqa: E402
 
 from shoal.core.errors import ShoalError  # noqa: E402
 from shoal.core.records import record_to_json  # noqa: E402
-from shoal.data.prepared import open_prepared  # noqa: E402
+from shoal.data.sets.prepared import open_prepared  # noqa: E402
 from shoal.engine.settings.run_settings import Settings  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
 from shoal.engine.store.warm_start import WarmStart, WarmStartError  # noqa: E402

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prefect import task
 
-from shoal.data.prepared import open_prepared
+from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings.run_settings import Settings
 from shoal.lifecycle.preparing import prepare_partition
 from shoal.tasks.prefect.retries import RETRY_ON_IO

@@ -155,7 +155,7 @@ def small() -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """scikit-learn's digits, prepared."""
-    from shoal.data.prepare import prepare
+    from shoal.data.sets.prepare import prepare
 
     return prepare("digits", tmp_path_factory.mktemp("store"))
 
@@ -165,7 +165,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Build a small prepared set from labels (or a number of samples) and natural clients."""
     import numpy as np
 
-    from shoal.data.prepared import Manifest, open_prepared, write_prepared
+    from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
 
     def make(labels: Any, *, clients: Any = None, shape: tuple[int, ...] = (1, 4, 4), kind: Any = "image") -> Any:
         n = labels if isinstance(labels, int) else len(labels)

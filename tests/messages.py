@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.data.augment import normalise
+from shoal.data.views.augment import normalise
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.units import ThreadRunner
 from shoal.engine.settings.merge import merge

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from shoal.data.augment import normalise
+from shoal.data.views.augment import normalise
 from shoal.methods.contract.base import Message
 from shoal.methods.registry import METHODS
 from tests.messages import BEGIN, END, NAMES, PAGE, PEER, UP, Sent, listen, section_of, with_tables

@@ -29,11 +29,12 @@ BELOW["api"] = set(BELOW)
 BELOW["cli"] = set(BELOW)
 """What each room may import beside itself."""
 STAIRS = {
+    "data": ("sets", "partition", "views", "intake"),
     "engine": ("settings", "store", "messages", "workers", "cluster", "rounds"),
     "review": ("results", "mlflow_log", "further_logs", "pages", "served"),
 }
 """The rooms inside a room, each of which may import those before it."""
-MOST_ARROWS = {"engine": 20, "review": 12}
+MOST_ARROWS = {"data": 4, "engine": 20, "review": 12}
 """Pairs of rooms inside a room of which one imports the other."""
 SYSTEMS = {"fedpnp", "cfcl", "uifca", "cfl", "ssd", "features"}
 SHARED = {"contract", "averaging", "clustering", "losses", "training", "scores"}

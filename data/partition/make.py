@@ -20,8 +20,8 @@ from shoal.data.partition.schemes import (
 )
 from shoal.data.partition.table import Partition
 from shoal.data.partition.transform import client_groups, group_transformations, numbered
-from shoal.data.prepared import Prepared
-from shoal.data.wording import first_of
+from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.wording import first_of
 
 MIN_TRAIN_SAMPLES = 2
 """Smallest number of training samples of a client: a single one has no contrast and no variance."""

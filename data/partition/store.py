@@ -14,12 +14,12 @@ from pathlib import Path
 from shoal.core.durable import new_version
 from shoal.core.errors import PartitionError, short_text, shown
 from shoal.core.names import name_fault
-from shoal.data.csv_file import write_csv
 from shoal.data.partition.make import make_partition
 from shoal.data.partition.schemes import PartitionSettings
 from shoal.data.partition.summary import summary
 from shoal.data.partition.table import Partition, load_partition, save_partition
-from shoal.data.prepared import Prepared
+from shoal.data.sets.csv_file import write_csv
+from shoal.data.sets.prepared import Prepared
 
 
 def partition_folder(

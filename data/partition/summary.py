@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from shoal.data.partition.table import Partition, Transformation
-from shoal.data.prepared import Prepared
+from shoal.data.sets.prepared import Prepared
 
 
 def label_counts(partition: Partition, prepared: Prepared) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 from shoal.core.errors import PartitionError
 from shoal.data.partition.schemes import PartitionSettings
 from shoal.data.partition.table import Transformation
-from shoal.data.prepared import Manifest
+from shoal.data.sets.prepared import Manifest
 
 _MAX_REDRAWS = 1000
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from shoal.data.prepared import open_prepared
+from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.run_folder import RunFolder

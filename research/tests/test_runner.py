@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.data.prepared import open_prepared
+from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
 from shoal.lifecycle.starting import new_run

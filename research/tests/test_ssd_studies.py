@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal.data.augment import normalise
+from shoal.data.views.augment import normalise
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import load_round

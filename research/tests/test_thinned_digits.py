@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.data.prepare import prepare
-from shoal.data.prepared import open_prepared
+from shoal.data.sets.prepare import prepare
+from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal_research.definition import load_study
 from shoal_research.ssd.thinned_digits import NAME, RATIO, add_missing, thinned

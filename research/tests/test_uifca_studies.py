@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from shoal.data.prepared import Manifest, write_prepared
+from shoal.data.sets.prepared import Manifest, write_prepared
 from shoal.methods.uifca.figures import confusion_figure
 from shoal.review.pages.figures import draw_figures
 from shoal_research.definition import Column, Row

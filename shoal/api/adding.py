@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from shoal.data.choices import Missing, OnBad, OnOdd
-from shoal.data.intake import Intake
-from shoal.data.prepared import Prepared
-from shoal.data.windows import WindowOptions
+from shoal.data.intake.choices import Missing, OnBad, OnOdd
+from shoal.data.intake.windows import WindowOptions
+from shoal.data.sets.intake_notes import Intake
+from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings.private_home import private_files
 from shoal.lifecycle.adding import add_own
 from shoal.lifecycle.embedding import check_encoder
@@ -53,9 +53,9 @@ class AddOptions(TypedDict, total=False):
         labels: of images: a CSV with the columns file and label.
         clients: of an array: a table, or .npy of names, with a row a vector.
         client_column, label_column: of a table, of `clients` or of an array: whose a row is, and its label.
-        features: of a table: see `shoal.data.table_options.TableOptions`; of a file with several arrays: the one with
-            the vectors.
-        missing, max_categories, windows: of a table: see `shoal.data.table_options.TableOptions`.
+        features: of a table: see `shoal.data.intake.table_options.TableOptions`; of a file with several arrays: the
+            one with the vectors.
+        missing, max_categories, windows: of a table: see `shoal.data.intake.table_options.TableOptions`.
         test, seed: share of each client's samples that becomes the test part, and the seed of that draw.
         licence: kept with the set.
         append: add what is new to the set of this name.

@@ -17,8 +17,8 @@ import torch
 
 from shoal.cli.data_tables import repaired_sets
 from shoal.core.errors import ShoalError
-from shoal.data.prepare import prepared_sets
-from shoal.data.repair import damaged_sets
+from shoal.data.sets.prepare import prepared_sets
+from shoal.data.sets.repair import damaged_sets
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.hardware import describe

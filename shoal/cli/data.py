@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.core.errors import DataError, PartitionError
-from shoal.data.choices import Missing, OnBad, OnOdd
+from shoal.data.intake.choices import Missing, OnBad, OnOdd
 from shoal.data.partition.schemes import SCHEMES, PartitionSettings, TransformName
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def show(
     from shoal.cli.console import say
     from shoal.cli.data_tables import print_manifest, print_partition
     from shoal.data.partition.table import load_partition
-    from shoal.data.prepare import is_built_in, lost_set, prepared_sets, resolve, store_folder
+    from shoal.data.sets.prepare import is_built_in, lost_set, prepared_sets, resolve, store_folder
     from shoal.engine.settings import places
     from shoal.engine.store.verified import open_verified
     from shoal.review.pages.contact_sheet import contact_sheet
@@ -312,7 +312,7 @@ def add(
     In a DVC repository the set is tracked as with `dvc add`: commit its .dvc file to git, and `dvc push` the data.
     """
     from shoal.cli.embed import show_embedded
-    from shoal.data.windows import WindowOptions
+    from shoal.data.intake.windows import WindowOptions
     from shoal.lifecycle.adding import add_own
     from shoal.lifecycle.embedding import check_encoder, embed
 
@@ -387,8 +387,8 @@ def _show_added(added: Added) -> None:
     from shoal.cli.console import out, say
     from shoal.cli.data_tables import print_manifest
     from shoal.cli.intake_table import print_intake
-    from shoal.data.intake import names_file
-    from shoal.data.possible_labels import possible_label_words
+    from shoal.data.intake.possible_labels import possible_label_words
+    from shoal.data.sets.intake_notes import names_file
     from shoal.lifecycle.size_advice import size_advice
 
     print_manifest(added.prepared)

@@ -12,19 +12,19 @@ from rich.table import Table
 
 from shoal.cli.console import out, say, shown_number
 from shoal.core.errors import short_text
-from shoal.data.by_client import ClientArray
-from shoal.data.own_store import LISTS
+from shoal.data.intake.own_store import LISTS
+from shoal.data.intake.possible_labels import POSSIBLE
+from shoal.data.intake.table_coding import CODING
+from shoal.data.intake.table_origin import ROLES, TABLES, known_tables
+from shoal.data.intake.windows import WINDOWS, window_rule
 from shoal.data.partition.summary import summary
 from shoal.data.partition.table import Partition
-from shoal.data.possible_labels import POSSIBLE
-from shoal.data.prepare import is_built_in, own_sets, prepared_sets, resolve
-from shoal.data.prepared import Prepared
-from shoal.data.remedy import EMBEDDED
-from shoal.data.repair import damaged_sets, repair_sets
-from shoal.data.sets import SETS
-from shoal.data.table_coding import CODING
-from shoal.data.table_origin import ROLES, TABLES, known_tables
-from shoal.data.windows import WINDOWS, window_rule
+from shoal.data.sets.built_in import SETS
+from shoal.data.sets.by_client import ClientArray
+from shoal.data.sets.prepare import is_built_in, own_sets, prepared_sets, resolve
+from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.remedy import EMBEDDED
+from shoal.data.sets.repair import damaged_sets, repair_sets
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
 from shoal.engine.store.embedded import changed_images, embedded_from, is_stale

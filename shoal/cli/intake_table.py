@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shoal.data.intake import Intake
+from shoal.data.sets.intake_notes import Intake
 
 
 def print_intake(console: Console, intake: Intake, names: Path | None = None) -> None:

@@ -22,8 +22,8 @@ from shoal.core.durable import new_version
 from shoal.core.errors import DataError, ShoalError
 from shoal.data.partition.make import make_partition
 from shoal.data.partition.store import write_partition
-from shoal.data.prepare import is_built_in, prepared_folder, stage_own
-from shoal.data.prepared import Prepared, open_prepared
+from shoal.data.sets.prepare import is_built_in, prepared_folder, stage_own
+from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX, Settings, load_settings
 from shoal.engine.store.codec import StoreError, check_digest, file_digest, read_sealed, write_json, write_sealed

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import DataError
-from shoal.data.intake import Intake
-from shoal.data.own import add_folder, add_table, add_vectors
-from shoal.data.own_images import NothingNew
-from shoal.data.own_vectors import holds_vectors
-from shoal.data.prepare import own_folder
-from shoal.data.prepared import Prepared
+from shoal.data.intake.own import add_folder, add_table, add_vectors
+from shoal.data.intake.own_images import NothingNew
+from shoal.data.intake.own_vectors import holds_vectors
+from shoal.data.sets.intake_notes import Intake
+from shoal.data.sets.prepare import own_folder
+from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings import places
 from shoal.lifecycle.dvc_tracking import DvcError, track
 
@@ -47,8 +47,8 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
     Args:
         path: the folder, the table, or the file of arrays.
         name: what the set is called: small letters, digits, - and _.
-        options: those of `shoal.data.own.add_folder` (`IMAGE_OPTIONS`), `add_table` (`TABLE_OPTIONS`) or `add_vectors`
-            (`VECTOR_OPTIONS`), and `COMMON_OPTIONS`. Options of another kind of data are ignored.
+        options: those of `shoal.data.intake.own.add_folder` (`IMAGE_OPTIONS`), `add_table` (`TABLE_OPTIONS`) or
+            `add_vectors` (`VECTOR_OPTIONS`), and `COMMON_OPTIONS`. Options of another kind of data are ignored.
 
     Raises:
         DataError: the data cannot be added, for one of the reasons of these functions.

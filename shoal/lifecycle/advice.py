@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from shoal.data.partition.table import Partition
-from shoal.data.prepared import Prepared
+from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings.run_settings import Settings
 from shoal.lifecycle.choosing_method import choose_method
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_scheme

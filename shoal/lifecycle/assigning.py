@@ -22,9 +22,9 @@ import pandas as pd
 from shoal.core.durable import lock_if_free
 from shoal.core.errors import DataError, ShoalError, short_text
 from shoal.core.records import BadRecord, record_from_json, record_to_json
-from shoal.data.array_files import is_array_file
-from shoal.data.folder_files import find_images, is_system
-from shoal.data.intake import Intake
+from shoal.data.intake.array_files import is_array_file
+from shoal.data.intake.folder_files import find_images, is_system
+from shoal.data.sets.intake_notes import Intake
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
@@ -304,7 +304,7 @@ def predict_files(settings: AssignSettings, watch: Path, champion: _Champion, na
     """Return the clusters of new files; those that cannot be used are listed with reasons."""
     if champion.predictor.takes_images(watch):
         return predict(champion.run, watch, settings.on_odd, only=set(names))
-    from shoal.data.images import Rejected
+    from shoal.data.intake.images import Rejected
 
     tables = []
     skipped = []

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition
-from shoal.data.prepared import Prepared
-from shoal.data.view import DeviceData, client_samples
+from shoal.data.sets.prepared import Prepared
+from shoal.data.views.view import DeviceData, client_samples
 from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, make_settings

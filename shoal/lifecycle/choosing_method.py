@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shoal.data.partition.table import Partition
-from shoal.data.prepared import Prepared
-from shoal.data.remedy import EMBEDDED
-from shoal.data.view import DeviceData
+from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.remedy import EMBEDDED
+from shoal.data.views.view import DeviceData
 from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, drop_unset

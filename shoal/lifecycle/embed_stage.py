@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from shoal.core.errors import ShoalError
-from shoal.data.prepare import own_folder, own_pointer
+from shoal.data.sets.prepare import own_folder, own_pointer
 from shoal.engine.settings import places
 from shoal.engine.settings.yaml_text import read_yaml_file
 from shoal.lifecycle.dvc_command import dvc, refusal

@@ -24,13 +24,13 @@ from torch import nn
 from shoal.core.durable import write_file
 from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
-from shoal.data.own import check_name
-from shoal.data.own_store import VERSIONS, Batch, store_batch
-from shoal.data.prepare import own_folder, store_folder
-from shoal.data.prepared import Manifest, Prepared, open_prepared, write_prepared
-from shoal.data.remedy import EMBEDDED
-from shoal.data.sample_files import sample_files
-from shoal.data.writing import writing
+from shoal.data.intake.own import check_name
+from shoal.data.intake.own_store import VERSIONS, Batch, store_batch
+from shoal.data.sets.prepare import own_folder, store_folder
+from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, write_prepared
+from shoal.data.sets.remedy import EMBEDDED
+from shoal.data.sets.sample_files import sample_files
+from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import COLUMN_PREFIX, EmbeddedFrom, embedded_from, embedded_set
 from shoal.engine.store.verified import open_verified

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from shoal.core.errors import DataError
 from shoal.core.records import BadRecord, record_from_json, record_to_json
-from shoal.data.prepare import is_built_in, resolve, store_folder
-from shoal.data.prepared import read_manifest
+from shoal.data.sets.prepare import is_built_in, resolve, store_folder
+from shoal.data.sets.prepared import read_manifest
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.choice import Choice

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shoal.data.prepared import open_prepared
+from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.method_choice import MethodChoice

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from shoal.core.errors import ShoalError
-from shoal.data.prepare import is_built_in, prepare, resolve, store_folder
-from shoal.data.prepared import DataSpec, open_prepared
+from shoal.data.sets.prepare import is_built_in, prepare, resolve, store_folder
+from shoal.data.sets.prepared import DataSpec, open_prepared
 from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX, Settings, SettingsError
 from shoal.engine.store.represent import parse
 from shoal.methods.contract.base import Method

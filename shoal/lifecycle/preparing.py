@@ -6,8 +6,8 @@ from pathlib import Path
 
 from shoal.data.partition.store import ensure_partition, partition_folder
 from shoal.data.partition.table import Partition
-from shoal.data.prepare import is_built_in, kind_of, store_folder
-from shoal.data.prepared import Prepared, read_manifest
+from shoal.data.sets.prepare import is_built_in, kind_of, store_folder
+from shoal.data.sets.prepared import Prepared, read_manifest
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX, Settings, make_settings
 from shoal.engine.store.represent import has_clients

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column
 from rich.text import Text
 
-from shoal.data.prepared import Prepared
+from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
 from shoal.engine.store.represent import prepare_set

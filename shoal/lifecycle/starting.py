@@ -16,7 +16,7 @@ from rich.console import Console
 from shoal.core.errors import PartitionError, ShoalError
 from shoal.core.records import record_to_json
 from shoal.data.partition.table import Partition, load_partition
-from shoal.data.prepared import Prepared
+from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import expected_slots, resolve
 from shoal.engine.settings.one_thread import one_thread

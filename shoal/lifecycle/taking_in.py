@@ -14,17 +14,17 @@ import numpy as np
 
 from shoal.core.errors import DataError, ShoalError
 from shoal.core.streams import Streams
-from shoal.data.arrivals import NewFiles, arrivals
-from shoal.data.dropped_tables import dropped_tables, tables_in, takes_tables
-from shoal.data.images import Rejected, listing
-from shoal.data.intake import Intake, record
-from shoal.data.own import check_name, read_folder, refuse, refuse_overlap
-from shoal.data.own_images import WAITING, NothingNew, note_left_out
-from shoal.data.own_store import Batch, check_spelling, store_batch
-from shoal.data.prepare import is_built_in, own_folder, own_pointer, store_folder
-from shoal.data.prepared import Prepared, read_manifest
-from shoal.data.sifting import SKIPPED, Sifted, not_seen_before, refuse_too_many, sift
-from shoal.data.writing import writing
+from shoal.data.intake.arrivals import NewFiles, arrivals
+from shoal.data.intake.dropped_tables import dropped_tables, tables_in, takes_tables
+from shoal.data.intake.images import Rejected, listing
+from shoal.data.intake.own import check_name, read_folder, refuse, refuse_overlap
+from shoal.data.intake.own_images import WAITING, NothingNew, note_left_out
+from shoal.data.intake.own_store import Batch, check_spelling, store_batch
+from shoal.data.intake.sifting import SKIPPED, Sifted, not_seen_before, refuse_too_many, sift
+from shoal.data.sets.intake_notes import Intake, record
+from shoal.data.sets.prepare import is_built_in, own_folder, own_pointer, store_folder
+from shoal.data.sets.prepared import Prepared, read_manifest
+from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.settings.yaml_text import read_yaml_file

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import requests
 from rich.console import Console
 
-from shoal.data.sources import MIRROR_VARIABLE
+from shoal.data.sets.sources import MIRROR_VARIABLE
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked, without_user
 from shoal.engine.store.codec import private_folder, write_atomic

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from shoal.data.csv_file import write_csv
+from shoal.data.sets.csv_file import write_csv
 from shoal.engine.settings import places
 from shoal.engine.store.codec import write_atomic
 from shoal.engine.store.run_folder import RunFolder

@@ -207,7 +207,7 @@ def scores(subject: Subject) -> None:
 
 def champion(subject: Subject) -> None:
     """What a night reads of its champion: the state to start from, the decision, and the scores on new samples."""
-    from shoal.data.prepared import open_prepared
+    from shoal.data.sets.prepared import open_prepared
     from shoal.engine.store.warm_start import WarmStart
     from shoal.review.served.judging import assign_held_out, held_out_samples
     from shoal.review.served.promotion import decision_of
@@ -223,7 +223,7 @@ def stage(name: str) -> Callable[[Subject], None]:
 
     def read(subject: Subject) -> None:
         from shoal.cli import stages
-        from shoal.data.prepare import stage_own
+        from shoal.data.sets.prepare import stage_own
         from shoal.engine.settings import places
 
         stage_own(places.store(), SET)

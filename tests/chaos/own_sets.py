@@ -23,8 +23,8 @@ import numpy as np
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.prepare import own_folder
-from shoal.data.prepared import open_prepared
+from shoal.data.sets.prepare import own_folder
+from shoal.data.sets.prepared import open_prepared
 from tests.chaos.tally import Outcome
 
 NAME = "mine"

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from shoal.cli.checks import stores
 from shoal.cli.data import app
 from shoal.core.errors import DataError
-from shoal.data.own import add_table
-from shoal.data.prepare import own_folder
-from shoal.data.prepared import open_prepared
+from shoal.data.intake.own import add_table
+from shoal.data.sets.prepare import own_folder
+from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
 
 

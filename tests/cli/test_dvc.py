@@ -19,9 +19,9 @@ from PIL import Image
 
 from shoal.cli.stages import check_dependency, check_name
 from shoal.core.errors import DataError
-from shoal.data.prepare import prepare
-from shoal.data.prepared import open_prepared
-from shoal.data.sample_files import sample_files
+from shoal.data.sets.prepare import prepare
+from shoal.data.sets.prepared import open_prepared
+from shoal.data.sets.sample_files import sample_files
 from shoal.engine.settings.run_settings import Settings, load_settings
 from shoal.engine.store.lineage import dvc_hash
 from shoal.engine.store.opened_run import OpenedRun

@@ -124,8 +124,8 @@ def test_wrong_names_are_told_with_the_right_ones(overrides: tuple[str, ...], wo
 
 def test_forms_show_the_choices() -> None:
     """Prefect's form is made from this schema."""
-    from shoal.data.array_views import ARRAY_RECIPES
-    from shoal.data.augment import RECIPES
+    from shoal.data.views.array_views import ARRAY_RECIPES
+    from shoal.data.views.augment import RECIPES
     from shoal.engine.settings.run_settings import Settings
     from shoal.models.encoders import ENCODERS, PIXELS
     from shoal.models.frozen import PRETRAINED
@@ -155,8 +155,8 @@ def test_what_cannot_run_is_refused_before_data_is_prepared(
     import numpy as np
 
     from shoal.core.errors import ShoalError
-    from shoal.data.prepare import store_folder
-    from shoal.data.prepared import Manifest, write_prepared
+    from shoal.data.sets.prepare import store_folder
+    from shoal.data.sets.prepared import Manifest, write_prepared
     from shoal.engine.settings import places
     from shoal.engine.settings.run_settings import load_settings
     from shoal.lifecycle import preparing, starting

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shoal.data.array_views import ARRAY_RECIPES, ArrayRecipe, array_view
-from shoal.data.augment import AugmentSettings, choose_recipe, two_views
+from shoal.data.views.array_views import ARRAY_RECIPES, ArrayRecipe, array_view
+from shoal.data.views.augment import AugmentSettings, choose_recipe, two_views
 
 SHAPES = {"columns": (400, 5), "windows": (400, 2, 40)}
 

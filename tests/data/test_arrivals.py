@@ -10,13 +10,13 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.arrivals import arrivals
-from shoal.data.held_out import held_out
-from shoal.data.own import read_folder
-from shoal.data.own_images import NothingNew
-from shoal.data.own_store import store_batch
-from shoal.data.prepared import Prepared, array_digest
-from shoal.data.sample_files import sample_files
+from shoal.data.intake.arrivals import arrivals
+from shoal.data.intake.held_out import held_out
+from shoal.data.intake.own import read_folder
+from shoal.data.intake.own_images import NothingNew
+from shoal.data.intake.own_store import store_batch
+from shoal.data.sets.prepared import Prepared, array_digest
+from shoal.data.sets.sample_files import sample_files
 from tests.planted_images import write_clients
 
 

@@ -16,12 +16,13 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data import readers, tables
-from shoal.data.image_decoding import MAX_PIXELS, decode
-from shoal.data.images import read_images
-from shoal.data.prepare import prepare
-from shoal.data.prepared import DataSpec, open_prepared
-from shoal.data.tables import read_table
+from shoal.data.intake import tables
+from shoal.data.intake.image_decoding import MAX_PIXELS, decode
+from shoal.data.intake.images import read_images
+from shoal.data.intake.tables import read_table
+from shoal.data.sets import readers
+from shoal.data.sets.prepare import prepare
+from shoal.data.sets.prepared import DataSpec, open_prepared
 from shoal.review.mlflow_log.pyfunc_input import InputError, samples
 
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from shoal.core.errors import DataError
-from shoal.data import prepared as prepared_module
-from shoal.data.by_client import ClientArray
-from shoal.data.own import add_table
+from shoal.data.intake.own import add_table
 from shoal.data.partition.make import make_partition
 from shoal.data.partition.schemes import IID, ByColumn
-from shoal.data.prepared import Prepared, array_digest, open_prepared, write_prepared
-from shoal.data.view import DeviceData, all_samples, client_samples
+from shoal.data.sets import prepared as prepared_module
+from shoal.data.sets.by_client import ClientArray
+from shoal.data.sets.prepared import Prepared, array_digest, open_prepared, write_prepared
+from shoal.data.views.view import DeviceData, all_samples, client_samples
 
 ROWS = 30
 OWNERS = [0, 2, 1, 0, 0, 2] * 5

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.clocks import read_clock
-from shoal.data.times import times_of
+from shoal.data.intake.clocks import read_clock
+from shoal.data.intake.times import times_of
 
 SAMPLES = 2000
 EPOCH = 1_700_000_000

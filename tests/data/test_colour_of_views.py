@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shoal.data.augment import Recipe, augment, grey_of, turn_hue
+from shoal.data.views.augment import Recipe, augment, grey_of, turn_hue
 
 CLOSE = 1e-5
 CORNERS = torch.cartesian_prod(*[torch.tensor([0.0, 0.5, 1.0])] * 3)

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.columns import feature_columns, words
-from shoal.data.intake import Intake
-from shoal.data.own import add_table
-from shoal.data.prepared import Prepared
-from shoal.data.tables import MAX_LOSS, loss_of_float32
+from shoal.data.intake.columns import feature_columns, words
+from shoal.data.intake.own import add_table
+from shoal.data.intake.tables import MAX_LOSS, loss_of_float32
+from shoal.data.sets.intake_notes import Intake
+from shoal.data.sets.prepared import Prepared
 
 N = 60
 RNG = np.random.default_rng(0)

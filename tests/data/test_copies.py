@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shoal.data.copies import ON_BOTH_SIDES, ON_ONE_SIDE
-from shoal.data.intake import Intake
-from shoal.data.own import add_folder, read_folder
-from shoal.data.own_store import store_batch
-from shoal.data.prepared import Prepared
+from shoal.data.intake.copies import ON_BOTH_SIDES, ON_ONE_SIDE
+from shoal.data.intake.own import add_folder, read_folder
+from shoal.data.intake.own_store import store_batch
+from shoal.data.sets.intake_notes import Intake
+from shoal.data.sets.prepared import Prepared
 
 
 def write(folder: Path, client: str, seeds: range, copies: tuple[str, ...] = ("",)) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.data.csv_file import as_text, from_text, write_csv
+from shoal.data.sets.csv_file import as_text, from_text, write_csv
 
 FORMULAS = ("=1+1.png", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "=HYPERLINK(1)", "\uff1d1")
 

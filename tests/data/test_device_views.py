@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shoal.data.augment import RECIPES, Recipe, two_views
-from shoal.data.device_views import DeviceViews
+from shoal.data.views.augment import RECIPES, Recipe, two_views
+from shoal.data.views.device_views import DeviceViews
 
 OTHERS = {
     "turned and mirrored": Recipe(flip=0.5, rotate=40.0),

@@ -13,14 +13,14 @@ import pytest
 from PIL import Image, features
 
 from shoal.core.errors import DataError
-from shoal.data.arrivals import arrivals
-from shoal.data.folder_files import FOLDER_LINK, OUTSIDE_LINK, find_images
-from shoal.data.image_kind import HEIC, NO_IMAGE, RAW, image_format
-from shoal.data.images import read_images
-from shoal.data.intake import Intake, names_file
-from shoal.data.own import add_folder, read_folder
-from shoal.data.own_images import NothingNew
-from shoal.data.own_store import store_batch
+from shoal.data.intake.arrivals import arrivals
+from shoal.data.intake.folder_files import FOLDER_LINK, OUTSIDE_LINK, find_images
+from shoal.data.intake.image_kind import HEIC, NO_IMAGE, RAW, image_format
+from shoal.data.intake.images import read_images
+from shoal.data.intake.own import add_folder, read_folder
+from shoal.data.intake.own_images import NothingNew
+from shoal.data.intake.own_store import store_batch
+from shoal.data.sets.intake_notes import Intake, names_file
 from tests.data.test_image_decoding import tiff
 
 HEIC_HEAD = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic" + bytes(40)

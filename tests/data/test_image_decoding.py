@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from shoal.data.image_decoding import Unusable, avif_bits, decode, decode_with_changes, header_size
+from shoal.data.intake.image_decoding import Unusable, avif_bits, decode, decode_with_changes, header_size
 
 WHITE_GROUND = "transparent ground composed to white"
 SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from shoal.data.intake import Intake, IntakeRow, names_file, record
+from shoal.data.sets.intake_notes import Intake, IntakeRow, names_file, record
 
 
 def notes() -> Intake:

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.own import add_table
-from shoal.data.prepare import own_folder, prepare
-from shoal.data.prepared import open_prepared
-from shoal.data.repair import damaged_sets, repair_sets
-from shoal.data.writing import lock_of, writing
+from shoal.data.intake.own import add_table
+from shoal.data.sets.prepare import own_folder, prepare
+from shoal.data.sets.prepared import open_prepared
+from shoal.data.sets.repair import damaged_sets, repair_sets
+from shoal.data.sets.writing import lock_of, writing
 
 
 def table(path: Path, rows: int) -> Path:
@@ -98,7 +98,7 @@ def test_half_a_set_is_not_brought_back(store: Path) -> None:
 def test_a_set_that_is_being_written_is_left_alone(store: Path) -> None:
     folder = own_folder(store, "mine")
     os.rename(folder, aside(folder))
-    code = "import sys; from pathlib import Path; from shoal.data.repair import repair_sets as r; print(r(Path(sys.argv[1])))"  # noqa: E501
+    code = "import sys; from pathlib import Path; from shoal.data.sets.repair import repair_sets as r; print(r(Path(sys.argv[1])))"  # noqa: E501
     with writing(folder):
         done = subprocess.run([sys.executable, "-c", code, str(store)], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
@@ -147,7 +147,7 @@ def test_a_set_that_dvc_keeps_is_fetched_after_its_damaged_files_are_removed(sto
 
 def test_of_two_that_append_at_once_neither_loses_what_the_other_brought(store: Path, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from shoal.data.own import add_table\n"
+        "import sys; from pathlib import Path; from shoal.data.intake.own import add_table\n"
         "add_table(Path(sys.argv[2]), 'mine', Path(sys.argv[1]), append=True)\n"
     )
     tables = [table(tmp_path / f"new{k}.csv", 4 + k) for k in range(3)]
@@ -158,7 +158,7 @@ def test_of_two_that_append_at_once_neither_loses_what_the_other_brought(store: 
 
 
 def test_of_many_first_uses_of_a_built_in_set_at_once_none_dies(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from shoal.data.prepare import prepare; prepare('digits', Path(sys.argv[1]))"  # noqa: E501
+    code = "import sys; from pathlib import Path; from shoal.data.sets.prepare import prepare; prepare('digits', Path(sys.argv[1]))"  # noqa: E501
     command = [sys.executable, "-c", code, str(tmp_path / "store")]
     running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
     said = [each.communicate()[1] for each in running]
@@ -174,7 +174,7 @@ def test_a_set_that_is_replaced_while_it_is_opened_is_opened_again(
     newer = own_folder(store, "other")
     about = json.loads((newer / "manifest.json").read_text())
     assert about["train"] == 6
-    from shoal.data import prepared
+    from shoal.data.sets import prepared
 
     read = prepared.read_manifest
     times = []

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from shoal.core.errors import DataError
-from shoal.data import view
 from shoal.data.partition.make import make_partition
 from shoal.data.partition.schemes import IID
 from shoal.data.partition.table import load_partition, save_partition
-from shoal.data.prepared import open_prepared
-from shoal.data.view import DeviceData, client_samples
+from shoal.data.sets.prepared import open_prepared
+from shoal.data.views import view
+from shoal.data.views.view import DeviceData, client_samples
 
 
 def test_a_mapped_set_is_the_same_and_its_files_are_not_written_to(

@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.intake import Intake
-from shoal.data.names import client_numbers, names_of
-from shoal.data.own import add_table, add_vectors
+from shoal.data.intake.names import client_numbers, names_of
+from shoal.data.intake.own import add_table, add_vectors
+from shoal.data.sets.intake_notes import Intake
 
 WHERE = Path("file")
 X = np.arange(12, dtype=np.float32).reshape(6, 2)

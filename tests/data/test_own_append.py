@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.own import add_folder, add_table
-from shoal.data.prepared import Prepared, open_prepared
-from shoal.data.sample_files import sample_files
+from shoal.data.intake.own import add_folder, add_table
+from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.data.sets.sample_files import sample_files
 
 
 def fill(folder: Path, client: str, values: range, size: int = 4, *, colour: bool = False) -> None:

@@ -3,11 +3,11 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.image_decoding import decode
-from shoal.data.own import add_folder
+from shoal.data.intake.image_decoding import decode
+from shoal.data.intake.own import add_folder
 from shoal.data.partition.make import make_partition
 from shoal.data.partition.schemes import ByColumn
-from shoal.data.prepare import own_sets, prepare
+from shoal.data.sets.prepare import own_sets, prepare
 
 
 def picture(path, size=(6, 6), mode="L", value=None):

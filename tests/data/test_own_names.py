@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.own import add_folder, add_table
+from shoal.data.intake.own import add_folder, add_table
 
 
 def table(folder: Path, text: str) -> Path:

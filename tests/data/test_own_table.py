@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.own import add_table
+from shoal.data.intake.own import add_table
 from shoal.data.partition.make import make_partition
 from shoal.data.partition.schemes import ByColumn
 

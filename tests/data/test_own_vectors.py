@@ -11,9 +11,9 @@ import pytest
 from scipy import sparse
 
 from shoal.core.errors import DataError
-from shoal.data.intake import Intake
-from shoal.data.own import add_vectors
-from shoal.data.own_vectors import holds_vectors
+from shoal.data.intake.own import add_vectors
+from shoal.data.intake.own_vectors import holds_vectors
+from shoal.data.sets.intake_notes import Intake
 
 CLIENTS = np.array(["b", "a", "b", "a", "b", "a"])
 LABELS = np.array(["x", "y", "x", "y", "x", "z"])

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_wine
 
-from shoal.data.own import add_table
-from shoal.data.possible_labels import possible_label_words
-from shoal.data.prepared import Prepared
-from shoal.data.windows import WindowOptions
+from shoal.data.intake.own import add_table
+from shoal.data.intake.possible_labels import possible_label_words
+from shoal.data.intake.windows import WindowOptions
+from shoal.data.sets.prepared import Prepared
 
 
 def add(folder: Path, frame: pd.DataFrame, **options: Any) -> Prepared:

@@ -15,11 +15,12 @@ from official_formats import (
 
 from shoal.core.errors import DataError
 from shoal.core.seal import unsealed
-from shoal.data import files, sets
-from shoal.data.files import names_of_lines
-from shoal.data.prepare import prepare, prepared_sets, resolve, store_folder
-from shoal.data.prepared import open_prepared
-from shoal.data.sources import find, verify
+from shoal.data.sets import built_in as sets
+from shoal.data.sets import files
+from shoal.data.sets.files import names_of_lines
+from shoal.data.sets.prepare import prepare, prepared_sets, resolve, store_folder
+from shoal.data.sets.prepared import open_prepared
+from shoal.data.sets.sources import find, verify
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.by_client import client_file
-from shoal.data.own import add_folder, add_table
-from shoal.data.prepared import Prepared, open_prepared
-from shoal.data.sample_files import FILES, sample_files
+from shoal.data.intake.own import add_folder, add_table
+from shoal.data.sets.by_client import client_file
+from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.data.sets.sample_files import FILES, sample_files
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.intake import Intake
-from shoal.data.own import add_folder, add_table
-from shoal.data.spelling import choose_spellings, spelling_key
+from shoal.data.intake.own import add_folder, add_table
+from shoal.data.intake.spelling import choose_spellings, spelling_key
+from shoal.data.sets.intake_notes import Intake
 
 CAFE = "caf\u00e9"
 DECOMPOSED = unicodedata.normalize("NFD", CAFE)

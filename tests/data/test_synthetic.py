@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.synthetic import gaussian, gaussian_centres, subspace, subspace_bases
+from shoal.data.sets.synthetic import gaussian, gaussian_centres, subspace, subspace_bases
 
 
 @pytest.mark.parametrize("seed", range(5))

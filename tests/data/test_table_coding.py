@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.intake import Intake
-from shoal.data.own import add_table
-from shoal.data.prepared import Manifest, Prepared
-from shoal.data.table_coding import EMBEDDING, MEASUREMENTS, TableCoding, coding_of, encode, kind_of_columns
+from shoal.data.intake.own import add_table
+from shoal.data.intake.table_coding import EMBEDDING, MEASUREMENTS, TableCoding, coding_of, encode, kind_of_columns
+from shoal.data.sets.intake_notes import Intake
+from shoal.data.sets.prepared import Manifest, Prepared
 
 CITIES = ["Oslo", "Rome", "Oslo", "Paris", "Rome", "Oslo"]
 FRAME = {"client": ["a", "b"] * 3, "age": [1.0, 2, 3, 4, 5, 6], "city": CITIES}

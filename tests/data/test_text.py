@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.text import build_vocabulary, encode, tokenise
+from shoal.data.sets.text import build_vocabulary, encode, tokenise
 
 
 def test_tokens():

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.core.errors import DataError
-from shoal.data.topology import check_edges, connected, neighbours, random_geometric_graph, read_edges
+from shoal.data.partition.topology import check_edges, connected, neighbours, random_geometric_graph, read_edges
 
 
 @settings(max_examples=40, deadline=None)

@@ -5,7 +5,7 @@ import torch
 from shoal.core.errors import PartitionError
 from shoal.data.partition.make import make_partition
 from shoal.data.partition.schemes import IID
-from shoal.data.view import DeviceData, all_samples, client_samples
+from shoal.data.views.view import DeviceData, all_samples, client_samples
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shoal.data.augment import RECIPES, AugmentSettings, Recipe, augment, choose_recipe, two_views
+from shoal.data.views.augment import RECIPES, AugmentSettings, Recipe, augment, choose_recipe, two_views
 
 
 def images(channels, n=16, side=12):

@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.dropped_tables import dropped_tables
-from shoal.data.intake import Intake
-from shoal.data.own import add_table
-from shoal.data.own_images import NothingNew
-from shoal.data.own_windows import new_windows, rule_of
-from shoal.data.prepared import Prepared
-from shoal.data.sample_files import sample_files
-from shoal.data.windows import CHANGE, EDGE, GAP, MIXED, WINDOWS, WindowOptions
+from shoal.data.intake.dropped_tables import dropped_tables
+from shoal.data.intake.own import add_table
+from shoal.data.intake.own_images import NothingNew
+from shoal.data.intake.own_windows import new_windows, rule_of
+from shoal.data.intake.windows import CHANGE, EDGE, GAP, MIXED, WINDOWS, WindowOptions
+from shoal.data.sets.intake_notes import Intake
+from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.sample_files import sample_files
 
 HOURS = 72
 FOUR = WindowOptions("4h", time_column="t")

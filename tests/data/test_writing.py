@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shoal.data.intake import names_file
-from shoal.data.writing import writing
+from shoal.data.sets.intake_notes import names_file
+from shoal.data.sets.writing import writing
 
 
 def test_what_was_left_beside_a_set_is_removed(tmp_path: Path) -> None:

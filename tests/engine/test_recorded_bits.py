@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.data.prepare import store_folder
-from shoal.data.prepared import Manifest, write_prepared
+from shoal.data.sets.prepare import store_folder
+from shoal.data.sets.prepared import Manifest, write_prepared
 from shoal.engine.settings import places
 from shoal.engine.workers.worker_processes import WorkerProcesses
 from tests.conftest import SMALL

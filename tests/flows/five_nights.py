@@ -17,7 +17,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from shoal.core.records import record_to_json
-from shoal.data.prepare import prepare
+from shoal.data.sets.prepare import prepare
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings

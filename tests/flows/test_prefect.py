@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import requests
 
-from shoal.data.own import add_folder
-from shoal.data.prepare import prepare
+from shoal.data.intake.own import add_folder
+from shoal.data.sets.prepare import prepare
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
 from tests.planted_images import write_clients

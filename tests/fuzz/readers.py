@@ -128,9 +128,9 @@ def _table(n: int = 6) -> pd.DataFrame:
 
 def _read_own_table(path: Path) -> Any:
     from shoal.core.errors import DataError
-    from shoal.data.intake import Intake
-    from shoal.data.table_coding import encode, find_coding
-    from shoal.data.tables import client_numbers, read_table
+    from shoal.data.intake.table_coding import encode, find_coding
+    from shoal.data.intake.tables import client_numbers, read_table
+    from shoal.data.sets.intake_notes import Intake
 
     table = read_table(path, text=("client", "label"))
     if "client" not in table.columns:
@@ -181,7 +181,7 @@ def _clear() -> list[bytes]:
 
 def _images(suffix: str, seeds: list[bytes]) -> Callable[[Path], Opened]:
     def opened(folder: Path) -> Opened:
-        from shoal.data.images import read_images
+        from shoal.data.intake.images import read_images
 
         path = folder / f"picture.{suffix}"
 
@@ -203,14 +203,14 @@ def _gif() -> bytes:
 
 
 def idx_file(folder: Path) -> Opened:
-    from shoal.data.readers import read_idx, unpack
+    from shoal.data.sets.readers import read_idx, unpack
 
     content = b"\x00\x00\x08\x03" + np.array([2, 3, 4], ">u4").tobytes() + bytes(range(24))
     return Opened([content], lambda data: read_idx(unpack(data, "train-idx"), "train-idx"), "train-idx")
 
 
 def packed_idx_file(folder: Path) -> Opened:
-    from shoal.data.readers import read_idx, unpack
+    from shoal.data.sets.readers import read_idx, unpack
 
     content = b"\x00\x00\x08\x03" + np.array([2, 3, 4], ">u4").tobytes() + bytes(range(24))
     seeds = [gzip.compress(content, mtime=0), gzip.compress(content, mtime=0) * 2]
@@ -218,21 +218,21 @@ def packed_idx_file(folder: Path) -> Opened:
 
 
 def xz_file(folder: Path) -> Opened:
-    from shoal.data.readers import unpack
+    from shoal.data.sets.readers import unpack
 
     seeds = [lzma.compress(bytes(range(256)) * 4), lzma.compress(b"a" * 5000) * 2]
     return Opened(seeds, lambda data: unpack(data, "batch.bin.xz"), r"batch\.bin\.xz")
 
 
 def cifar_records(folder: Path) -> Opened:
-    from shoal.data.readers import read_cifar_records
+    from shoal.data.sets.readers import read_cifar_records
 
     record = bytes([3]) + bytes(3072)
     return Opened([record, record * 2], lambda data: read_cifar_records(data, "batch.bin"), r"batch\.bin")
 
 
 def cifar_pickle(folder: Path) -> Opened:
-    from shoal.data.readers import cifar_batch, read_cifar_pickle
+    from shoal.data.sets.readers import cifar_batch, read_cifar_pickle
 
     batch = {"data": np.zeros((2, 3072), np.uint8), "labels": [1, 2], "filenames": ["a", "b"]}
     seeds = [pickle.dumps(batch, protocol) for protocol in (0, 2, 4)]
@@ -242,14 +242,14 @@ def cifar_pickle(folder: Path) -> Opened:
 
 
 def ag_news(folder: Path) -> Opened:
-    from shoal.data.readers import read_ag_news
+    from shoal.data.sets.readers import read_ag_news
 
     rows = b'"1","Vote","It was close."\n"4","New ""chip""","A chip\\\\ is close."\n'
     return Opened([rows], lambda data: read_ag_news(data, "train.csv"), r"train\.csv")
 
 
 def names_of_sets(folder: Path) -> Opened:
-    from shoal.data.prepare import resolve
+    from shoal.data.sets.prepare import resolve
     from shoal.engine.store.represent import parse
 
     def read(data: bytes) -> Any:
@@ -261,7 +261,7 @@ def names_of_sets(folder: Path) -> Opened:
 
 
 def _prepared(folder: Path) -> Path:
-    from shoal.data.prepared import Manifest, write_prepared
+    from shoal.data.sets.prepared import Manifest, write_prepared
 
     x = np.arange(6 * 16, dtype=np.uint8).reshape(6, 1, 4, 4)
     y = np.array([0, 1, 0, 1, 0, 1], dtype=np.int64)
@@ -272,7 +272,7 @@ def _prepared(folder: Path) -> Path:
 
 
 def set_manifest(folder: Path) -> Opened:
-    from shoal.data.prepared import open_prepared
+    from shoal.data.sets.prepared import open_prepared
 
     place = _prepared(folder)
     path = place / "manifest.json"
@@ -284,7 +284,7 @@ def set_manifest(folder: Path) -> Opened:
 
 
 def set_array(folder: Path) -> Opened:
-    from shoal.data.prepared import open_prepared
+    from shoal.data.sets.prepared import open_prepared
 
     place = _prepared(folder)
     path = place / "train_x.npy"
@@ -294,7 +294,7 @@ def set_array(folder: Path) -> Opened:
 
 
 def set_column(folder: Path) -> Opened:
-    from shoal.data.prepared import open_prepared
+    from shoal.data.sets.prepared import open_prepared
 
     opened = open_prepared(_prepared(folder))
     path = opened.folder / "column_client.npy"
@@ -304,10 +304,10 @@ def set_column(folder: Path) -> Opened:
 def set_files(folder: Path) -> Opened:
     from dataclasses import replace
 
-    from shoal.data.by_client import client_file
-    from shoal.data.own_writing import Part, write_by_client
-    from shoal.data.prepared import Manifest, open_prepared
-    from shoal.data.sample_files import FILES, sample_files
+    from shoal.data.intake.own_writing import Part, write_by_client
+    from shoal.data.sets.by_client import client_file
+    from shoal.data.sets.prepared import Manifest, open_prepared
+    from shoal.data.sets.sample_files import FILES, sample_files
 
     x = np.zeros((4, 1, 4, 4), np.uint8)
     part = Part(x, None, np.zeros(4, np.int64), [f"a/{k}.png" for k in range(4)])
@@ -493,7 +493,7 @@ def tensors(folder: Path) -> Opened:
 
 
 def served_json(folder: Path) -> Opened:
-    from shoal.data.prepared import DataSpec
+    from shoal.data.sets.prepared import DataSpec
     from shoal.review.mlflow_log.pyfunc_input import samples
 
     spec = DataSpec("digits", "image", (1, 2, 2), 10, 5, 0)
@@ -516,7 +516,7 @@ def served_json(folder: Path) -> Opened:
 
 
 def served_image(folder: Path) -> Opened:
-    from shoal.data.prepared import DataSpec
+    from shoal.data.sets.prepared import DataSpec
     from shoal.review.mlflow_log.pyfunc_input import samples
 
     spec = DataSpec("photos", "image", (3, 8, 8), 10, 5, 0)

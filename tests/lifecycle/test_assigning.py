@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.own import add_folder, add_table
+from shoal.data.intake.own import add_folder, add_table
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings

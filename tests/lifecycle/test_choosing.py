@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import ShoalError
-from shoal.data.own import add_table
+from shoal.data.intake.own import add_table
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import SettingsError, load_settings
 from shoal.engine.store.choice import Choice

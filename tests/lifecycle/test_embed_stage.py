@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from shoal.cli.init import make_project
-from shoal.data.own import add_folder
-from shoal.data.prepare import prepare
+from shoal.data.intake.own import add_folder
+from shoal.data.sets.prepare import prepare
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import is_stale
 from shoal.lifecycle.adding import add_own

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 import shoal
 from shoal.cli.data import app as data_app
 from shoal.core.errors import DataError, ShoalError
-from shoal.data.own import add_folder
-from shoal.data.prepare import own_sets, prepare
-from shoal.data.prepared import Prepared
-from shoal.data.sample_files import sample_files
+from shoal.data.intake.own import add_folder
+from shoal.data.sets.prepare import own_sets, prepare
+from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.sample_files import sample_files
 from shoal.engine.rounds.privacy import Ledger
 from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings import places

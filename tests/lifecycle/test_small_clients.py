@@ -13,7 +13,7 @@ from rich.console import Console
 
 from shoal.cli.run import plan_table
 from shoal.core.errors import PartitionError
-from shoal.data.own import add_table
+from shoal.data.intake.own import add_table
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.lifecycle.rehearsal import rehearse

@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.own import add_folder, add_table, add_vectors
-from shoal.data.prepare import store_folder
-from shoal.data.prepared import Prepared, open_prepared
-from shoal.data.sample_files import sample_files
-from shoal.data.windows import WindowOptions
+from shoal.data.intake.own import add_folder, add_table, add_vectors
+from shoal.data.intake.windows import WindowOptions
+from shoal.data.sets.prepare import store_folder
+from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.data.sets.sample_files import sample_files
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import is_stale
 from shoal.lifecycle.embedding import embed

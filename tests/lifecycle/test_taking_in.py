@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError, ShoalError
-from shoal.data.intake import names_file
-from shoal.data.prepare import prepare
+from shoal.data.sets.intake_notes import names_file
+from shoal.data.sets.prepare import prepare
 from shoal.engine.settings import places
 from shoal.lifecycle import taking_in
 from shoal.lifecycle.dvc_command import dvc

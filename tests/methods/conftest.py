@@ -13,8 +13,8 @@ import torch
 
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Transformation
-from shoal.data.prepared import Manifest, open_prepared, write_prepared
-from shoal.data.view import DeviceData, Samples
+from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
+from shoal.data.views.view import DeviceData, Samples
 from shoal.methods.contract.base import (
     Client,
     Clients,

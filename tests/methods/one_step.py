@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shoal.data.augment import choose_recipe, normalise, two_views
+from shoal.data.views.augment import choose_recipe, normalise, two_views
 from shoal.methods.contract.base import Client, Message, Update
 
 LR = 0.1

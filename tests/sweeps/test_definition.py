@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import ShoalError
-from shoal.data.prepare import store_folder
-from shoal.data.prepared import Manifest, write_prepared
+from shoal.data.sets.prepare import store_folder
+from shoal.data.sets.prepared import Manifest, write_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.yaml_text import read_yaml_file
 from shoal.sweeps.search.definition import SearchError, check_search, load_search, make_search, typed_search

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import ShoalError
-from shoal.data.own import add_table
+from shoal.data.intake.own import add_table
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
 from shoal.sweeps.search import open_method

@@ -23,8 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shoal.data.augment import RECIPES, Recipe, augment, normalise
-from shoal.data.prepare import prepare
+from shoal.data.sets.prepare import prepare
+from shoal.data.views.augment import RECIPES, Recipe, augment, normalise
 from shoal.engine.settings import places
 from shoal.methods.training.local import seeded_build
 from shoal.models.encoders import build_encoder

@@ -25,10 +25,10 @@ import torch
 import torch.nn.functional as F
 
 from shoal.core.streams import Streams
-from shoal.data.augment import AugmentSettings, normalise
 from shoal.data.partition.table import Transformation
-from shoal.data.prepared import Manifest, open_prepared, write_prepared
-from shoal.data.view import DeviceData, Samples
+from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
+from shoal.data.views.augment import AugmentSettings, normalise
+from shoal.data.views.view import DeviceData, Samples
 from shoal.methods.contract.base import Client, Context, Federation, LocalSettings, Message, MethodError, ModelSettings
 from shoal.methods.registry import METHODS
 from shoal_research.benchmarks.meter import seconds

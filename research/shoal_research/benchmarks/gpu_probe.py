@@ -21,7 +21,7 @@ import torch
 
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Transformation
-from shoal.data.view import Samples
+from shoal.data.views.view import Samples
 from shoal.methods.contract.base import Client, Evaluation, Federation, Message, Update
 from shoal_research.benchmarks.device import Case, next_round, one_by_one, together, world
 from shoal_research.benchmarks.meter import seconds

@@ -61,8 +61,8 @@ def write_images(clients: int, samples: int) -> None:
     """Store a set of random images, `samples` for each client, in the home folder."""
     import numpy as np
 
-    from shoal.data.prepare import store_folder
-    from shoal.data.prepared import Manifest, write_prepared
+    from shoal.data.sets.prepare import store_folder
+    from shoal.data.sets.prepared import Manifest, write_prepared
     from shoal.engine.settings import places
 
     rng = np.random.default_rng(0)

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from shoal.data.prepare import store_folder
-from shoal.data.prepared import Manifest, write_prepared
+from shoal.data.sets.prepare import store_folder
+from shoal.data.sets.prepared import Manifest, write_prepared
 from shoal.engine.store.checkpoint import load_round
 from shoal.engine.store.run_folder import RunFolder
 from shoal_research.benchmarks.meter import machine_busy, tree_cpu

@@ -22,10 +22,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shoal.core.streams import Streams
-from shoal.data.augment import AugmentSettings, two_views
 from shoal.data.partition.table import Transformation
-from shoal.data.prepared import Manifest, open_prepared, write_prepared
-from shoal.data.view import DeviceData, Samples
+from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
+from shoal.data.views.augment import AugmentSettings, two_views
+from shoal.data.views.view import DeviceData, Samples
 from shoal.methods.contract.base import Client, Context, Federation, LocalSettings, Message, ModelSettings
 from shoal.methods.fedpnp.fedpnp import SETTLING_SAMPLES
 from shoal.methods.fedpnp.pool import past_negatives

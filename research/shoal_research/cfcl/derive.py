@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 
 from shoal.core.streams import SERVER, Streams
-from shoal.data.csv_file import write_csv
+from shoal.data.sets.csv_file import write_csv
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun
 from shoal.engine.store.run_folder import RunFolder

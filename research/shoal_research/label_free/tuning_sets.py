@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from shoal.data.prepare import prepare
+from shoal.data.sets.prepare import prepare
 from shoal.engine.settings import places
 from shoal_research.label_free import drawn_images as drawn
 from shoal_research.label_free.drawn_images import Set, classes_of

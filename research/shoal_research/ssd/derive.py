@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
-from shoal.data.augment import normalise
-from shoal.data.view import DeviceData
+from shoal.data.views.augment import normalise
+from shoal.data.views.view import DeviceData
 from shoal.engine.store.checkpoint import Checkpoint
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from shoal.data.own import add_folder
-from shoal.data.prepare import own_sets, prepare
+from shoal.data.intake.own import add_folder
+from shoal.data.sets.prepare import own_sets, prepare
 from shoal.engine.settings import places
 from shoal_research.definition import Study
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from shoal.core.errors import DataError
 from shoal.core.streams import Streams
-from shoal.data.csv_file import write_csv
-from shoal.data.prepared import Prepared, open_prepared
+from shoal.data.sets.csv_file import write_csv
+from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.methods.uifca.flow_method import FORWARD_POINTS, dequantise
 from shoal.models.normalising_flows import Flow, bits_per_dimension
 from shoal.review.pages.figures import save

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from shoal.core.streams import Streams
-from shoal.data import synthetic
-from shoal.data.csv_file import write_csv
+from shoal.data.sets import synthetic
+from shoal.data.sets.csv_file import write_csv
 from shoal.methods.scores.clustering import purity
 from shoal.methods.uifca.quality import majority
 from shoal.models.normalising_flows import Flow

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from shoal.core.streams import Streams
-from shoal.data import synthetic
 from shoal.data.partition.deal import NOBODY, deal_majority
+from shoal.data.sets import synthetic
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.scores.clustering import purity
 from shoal.methods.uifca.batched import run_batched

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from shoal.data.own import add_folder, add_table
-from shoal.data.prepare import own_sets
-from shoal.data.prepared import Prepared
+from shoal.data.intake.own import add_folder, add_table
+from shoal.data.sets.prepare import own_sets
+from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings import places
 from shoal_research.definition import Study
 from shoal_research.unseen.samples import Samples

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import ShoalError
-from shoal.data.prepared import Prepared, open_prepared
+from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.engine.store.codec import read_sealed
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.progress import step_bar

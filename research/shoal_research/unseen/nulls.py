@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from shoal.core.streams import Streams, stream_seed
-from shoal.data.augment import normalise
-from shoal.data.prepared import Prepared
+from shoal.data.sets.prepared import Prepared
+from shoal.data.views.augment import normalise
 from shoal.engine.store.codec import read_json, write_json
 from shoal.methods.contract.context import ModelSettings
 from shoal.methods.scores.clustering import accuracy

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from shoal.data.prepared import open_prepared
+from shoal.data.sets.prepared import open_prepared
 from shoal.review.pages.figures import save
 from shoal_research.definition import Study
 from shoal_research.rows import Group, StudyRow

@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 from shoal.core.durable import sync_folder
 from shoal.core.errors import short_text
 from shoal.core.seal import SEAL
-from shoal.data.prepare import is_built_in, resolve
+from shoal.data.sets.prepare import is_built_in, resolve
 from shoal.engine.rounds.privacy import Ledger, Spent, epsilon
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX

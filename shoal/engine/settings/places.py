@@ -61,7 +61,9 @@ def mirror() -> Path | None:
     Raises:
         DataError: what it names is not a folder.
     """
-    from shoal.data.sources import MIRROR_VARIABLE  # here: it imports numpy, which most commands need later or never
+    from shoal.data.sets.sources import (
+        MIRROR_VARIABLE,  # here: it imports numpy, which most commands need later or never
+    )
 
     value = os.environ.get(MIRROR_VARIABLE)
     if not value:

@@ -17,9 +17,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from shoal.core.errors import ShoalError, short_text, shown
 from shoal.core.setting import FileFormat
-from shoal.data.augment import OF_ARRAYS, AugmentSettings
 from shoal.data.partition.schemes import SCHEMES, Auto, settle
-from shoal.data.prepare import kind_of
+from shoal.data.sets.prepare import kind_of
+from shoal.data.views.augment import OF_ARRAYS, AugmentSettings
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.sections import (
     AutoMethodSection,

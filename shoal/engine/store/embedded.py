@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from shoal.core.errors import DataError
 from shoal.core.records import BadRecord, record_from_json
-from shoal.data.own_store import VERSIONS
-from shoal.data.prepare import store_folder
-from shoal.data.prepared import DataSpec, Manifest, Prepared, open_prepared, read_manifest
-from shoal.data.remedy import EMBEDDED
+from shoal.data.intake.own_store import VERSIONS
+from shoal.data.sets.prepare import store_folder
+from shoal.data.sets.prepared import DataSpec, Manifest, Prepared, open_prepared, read_manifest
+from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings import places
 from shoal.models.frozen import EncoderVersion
 

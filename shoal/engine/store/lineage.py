@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal.data.partition.table import Partition
-from shoal.data.prepared import Prepared
+from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import describe
 from shoal.engine.settings.machine import Machine, Resolved

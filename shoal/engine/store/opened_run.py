@@ -11,8 +11,8 @@ import torch
 
 from shoal.core.streams import SERVER, Streams
 from shoal.data.partition.table import Partition, load_partition
-from shoal.data.prepared import Prepared
-from shoal.data.view import DeviceData, Samples, all_samples, client_samples
+from shoal.data.sets.prepared import Prepared
+from shoal.data.views.view import DeviceData, Samples, all_samples, client_samples
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.codec import load_message, load_tensors
 from shoal.engine.store.lineage import Lineage

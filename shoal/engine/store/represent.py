@@ -21,10 +21,10 @@ from torch import Tensor
 
 from shoal.core.errors import DataError
 from shoal.core.streams import Streams, stream_seed
-from shoal.data.lazy_array import SampleArray
-from shoal.data.prepare import is_built_in, prepare, prepared_folder, store_folder
-from shoal.data.prepared import Manifest, Prepared, open_prepared, write_prepared
-from shoal.data.writing import writing
+from shoal.data.sets.lazy_array import SampleArray
+from shoal.data.sets.prepare import is_built_in, prepare, prepared_folder, store_folder
+from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, write_prepared
+from shoal.data.sets.writing import writing
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
 from shoal.methods.training.local import seeded_build
@@ -48,7 +48,7 @@ def prepare_set(
     options: Mapping[str, int] | None = None,
     watch: Watch | None = None,
 ) -> Prepared:
-    """Prepare a data set as `shoal.data.prepare.prepare` does, or `rotnet-NAME`, whose RotNet is trained once.
+    """Prepare a data set as `shoal.data.sets.prepare.prepare` does, or `rotnet-NAME`, whose RotNet is trained once.
 
     Args:
         name, store, mirror, force, options: as of `prepare`.

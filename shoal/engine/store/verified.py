@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import ShoalError
-from shoal.data.by_client import is_by_client
-from shoal.data.prepared import Manifest, Prepared, check_file, open_prepared, read_manifest
+from shoal.data.sets.by_client import is_by_client
+from shoal.data.sets.prepared import Manifest, Prepared, check_file, open_prepared, read_manifest
 from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
 
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.streams import Streams, stream_seed
-from shoal.data.augment import normalise
+from shoal.data.views.augment import normalise
 from shoal.engine.store.codec import StoreError, load_tensors, save_tensors
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.methods.auto import ENCODER, LAYERS

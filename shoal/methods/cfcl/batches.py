@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from shoal.core.streams import Streams
-from shoal.data.augment import AnyRecipe, augment
-from shoal.data.view import DeviceData, Samples
+from shoal.data.views.augment import AnyRecipe, augment
+from shoal.data.views.view import DeviceData, Samples
 from shoal.methods.training.local import as_input
 from shoal.methods.training.model_stack import Batch
 

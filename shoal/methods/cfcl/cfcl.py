@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from shoal.core.streams import Streams
-from shoal.data.augment import AnyRecipe, Recipe, augment
-from shoal.data.view import Samples
+from shoal.data.views.augment import AnyRecipe, Recipe, augment
+from shoal.data.views.view import Samples
 from shoal.methods.averaging.robust import aggregated_vectors
 from shoal.methods.averaging.vectors import Vectors
 from shoal.methods.cfcl.batches import Negatives, batch_inputs, batch_positions, select_from

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shoal.data.view import Samples
+from shoal.data.views.view import Samples
 
 Embed = Callable[[Samples, torch.Generator | None], Tensor]
 """A function to unit embeddings (n, e) of samples, or of their augmentations where it is given a generator."""

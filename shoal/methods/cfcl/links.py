@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shoal.data.topology import Edges, check_edges, neighbours, random_geometric_graph
+from shoal.data.partition.topology import Edges, check_edges, neighbours, random_geometric_graph
 from shoal.methods.cfcl.state import CFCLState
 
 

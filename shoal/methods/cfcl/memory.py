@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shoal.data.view import Samples
+from shoal.data.views.view import Samples
 from shoal.methods.contract.base import Client, ClientError, Clients
 from shoal.methods.contract.message import Message, Tensors
 

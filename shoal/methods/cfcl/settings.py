@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shoal.core.setting import setting
-from shoal.data.topology import EDGE_LIST
+from shoal.data.partition.topology import EDGE_LIST
 from shoal.methods.cfcl.batches import Negatives
 from shoal.methods.cfcl.selection import Macro
 from shoal.methods.cfcl.state import Selection

@@ -9,7 +9,7 @@ from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from shoal.data.topology import Edges
+from shoal.data.partition.topology import Edges
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.message import Message
 

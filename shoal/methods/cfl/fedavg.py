@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from shoal.data.augment import normalise
+from shoal.data.views.augment import normalise
 from shoal.methods.averaging.server_optimiser import next_average
 from shoal.methods.averaging.vectors import Vectors
 from shoal.methods.cfl.adversary import AdversarySettings, attack_of, corrupt

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shoal.data.augment import normalise
-from shoal.data.view import Samples
+from shoal.data.views.augment import normalise
+from shoal.data.views.view import Samples
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Server, Update
 from shoal.methods.contract.context import Context, LocalSettings, MethodError, ModelSettings
 from shoal.methods.contract.initial_encoder import initial_encoder

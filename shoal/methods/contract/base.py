@@ -31,8 +31,8 @@ from torch import Tensor, nn
 
 from shoal.core.errors import ShoalError
 from shoal.core.streams import Streams
-from shoal.data.prepared import DataSpec
-from shoal.data.view import DeviceData, Samples
+from shoal.data.sets.prepared import DataSpec
+from shoal.data.views.view import DeviceData, Samples
 from shoal.methods.contract.context import (
     Context,
     LocalSettings,

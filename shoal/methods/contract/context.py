@@ -10,8 +10,8 @@ import torch
 
 from shoal.core.errors import ShoalError
 from shoal.core.setting import NameForms, setting
-from shoal.data.augment import AugmentSettings
-from shoal.data.prepared import DataSpec
+from shoal.data.sets.prepared import DataSpec
+from shoal.data.views.augment import AugmentSettings
 from shoal.models.encoder_names import FORMS, PATTERN
 from shoal.models.encoder_sources import EncoderError
 from shoal.models.encoders import ENCODERS, PIXELS

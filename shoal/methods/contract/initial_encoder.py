@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from shoal.data.augment import unnormalise
+from shoal.data.views.augment import unnormalise
 from shoal.methods.contract.context import Context, MethodError
 from shoal.models.encoder_sources import EncoderError
 from shoal.models.encoders import build_encoder

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from shoal.data.lazy_array import LazyArray, SampleArray
+from shoal.data.sets.lazy_array import LazyArray, SampleArray
 
 
 class Prediction(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import MutableMapping
 
 from torch import Tensor, nn
 
-from shoal.data.augment import normalise
+from shoal.data.views.augment import normalise
 from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.training.local import seeded
 from shoal.models.encoder_sources import EncoderError

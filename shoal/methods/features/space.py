@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.setting import setting
-from shoal.data.prepared import DataSpec
+from shoal.data.sets.prepared import DataSpec
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features.spectral import in_spectral_space

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shoal.data.lazy_array import LazyArray
+from shoal.data.sets.lazy_array import LazyArray
 from shoal.methods.clustering.federated_k_means import ROWS
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation
 from shoal.methods.contract.context import Context

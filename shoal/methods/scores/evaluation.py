@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.data.array_views import ArrayRecipe
-from shoal.data.augment import AnyRecipe, two_views
+from shoal.data.views.array_views import ArrayRecipe
+from shoal.data.views.augment import AnyRecipe, two_views
 from shoal.methods.clustering.device_k_means import device_kmeans
 from shoal.methods.clustering.k_means import Clustering, kmeans
 from shoal.methods.contract.base import Evaluation

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from shoal.data.lazy_array import SampleArray
+from shoal.data.sets.lazy_array import SampleArray
 from shoal.methods.scores.clustering import ari
 
 MAX_SAMPLES = 3_000

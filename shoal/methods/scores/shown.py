@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from shoal.data.lazy_array import SampleArray
+from shoal.data.sets.lazy_array import SampleArray
 
 SAMPLES = 600
 """Most samples in a figure: points that can still be told apart."""

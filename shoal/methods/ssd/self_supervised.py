@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
-from shoal.data.augment import RECIPES, AnyRecipe, is_small, two_views
+from shoal.data.views.augment import RECIPES, AnyRecipe, is_small, two_views
 from shoal.methods.averaging.server_optimiser import next_average, trained_counts
 from shoal.methods.contract.base import Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.context import LocalSettings

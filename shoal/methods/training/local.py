@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from shoal.core.streams import stream_seed
-from shoal.data.augment import AnyRecipe, Recipe, choose_recipe, normalise, two_views
-from shoal.data.view import Samples
+from shoal.data.views.augment import AnyRecipe, Recipe, choose_recipe, normalise, two_views
+from shoal.data.views.view import Samples
 from shoal.methods.contract.base import Client, ClientError
 from shoal.methods.contract.context import Context, LocalSettings, MethodError
 from shoal.methods.contract.message import Tensors

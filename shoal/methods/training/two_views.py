@@ -9,8 +9,8 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from shoal.data.augment import AnyRecipe, Recipe, two_views
-from shoal.data.device_views import DeviceViews
+from shoal.data.views.augment import AnyRecipe, Recipe, two_views
+from shoal.data.views.device_views import DeviceViews
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.training.local import as_low_input, batches, load, view_recipe, weights
@@ -23,8 +23,8 @@ class TwoViewMethod(GradientMethod):
     """A method whose clients train the broadcast weights on two views for some local epochs, and send them back.
 
     A batch of its `step_loss` is one tensor (2n, ...): views a, then views b, of n images, vectors or windows. The
-    papers' systems see images; on vectors and windows they have other views (`shoal.data.array_views`) and encoders
-    (`shoal.models.arrays`), and nothing else differs.
+    papers' systems see images; on vectors and windows they have other views (`shoal.data.views.array_views`) and
+    encoders (`shoal.models.arrays`), and nothing else differs.
 
     A subclass implements `network` and `step_loss`. It overrides `prepare` where a client's steps use tensors of its
     own, and `local_steps` where there are companions, or weights that stay with the client.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
-from shoal.data.view import Samples
+from shoal.data.views.view import Samples
 from shoal.methods.averaging.vectors import Vectors
 from shoal.methods.contract.base import Client, Method, Server
 from shoal.methods.contract.context import Context, LocalSettings, MethodError

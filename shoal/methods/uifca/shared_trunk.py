@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.setting import setting
-from shoal.data.augment import RECIPES, augment
+from shoal.data.views.augment import RECIPES, augment
 from shoal.methods.averaging.robust import mean_by
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
 from shoal.methods.contract.context import LocalSettings, MethodError

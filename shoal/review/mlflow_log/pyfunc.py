@@ -22,7 +22,7 @@ from mlflow.pyfunc.model import PythonModel
 from shoal.core.errors import short_text
 from shoal.core.records import record_to_json
 from shoal.core.seal import BrokenSeal, sealed, unsealed
-from shoal.data.prepared import DataSpec, open_prepared
+from shoal.data.sets.prepared import DataSpec, open_prepared
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import Checkpoint
 from shoal.engine.store.codec import StoreError, load_server, save_server, server_digest

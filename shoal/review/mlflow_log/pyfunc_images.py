@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.records import record_from_json
-from shoal.data.prepared import DataSpec
+from shoal.data.sets.prepared import DataSpec
 from shoal.engine.store.embedded import EmbeddedFrom
 from shoal.models.encoder_sources import EncoderError
 from shoal.models.encoding import encode_images

@@ -15,8 +15,8 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from PIL import Image
 
 from shoal.core.errors import DataError, shown
-from shoal.data.image_decoding import decode
-from shoal.data.prepared import DTYPES, DataSpec
+from shoal.data.intake.image_decoding import decode
+from shoal.data.sets.prepared import DTYPES, DataSpec
 
 COLUMN = "image"
 """The column, or key, with one image a row."""

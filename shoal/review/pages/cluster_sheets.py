@@ -12,7 +12,7 @@ import pandas as pd
 from PIL import Image, ImageDraw
 
 from shoal.data.partition.table import Partition, load_partition
-from shoal.data.prepared import Prepared, open_prepared
+from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.engine.store.embedded import images_behind, why_no_images
 from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_folder import RunFolder

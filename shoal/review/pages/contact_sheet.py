@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 from shoal.core.errors import DataError
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition
-from shoal.data.prepared import Prepared
+from shoal.data.sets.prepared import Prepared
 from shoal.engine.store.client_names import named
 from shoal.engine.store.embedded import images_behind, why_no_images
 from shoal.review.mlflow_log.distinctions import shorten

@@ -7,7 +7,7 @@ from pathlib import Path
 from pandas import DataFrame
 
 from shoal.core.errors import ShoalError
-from shoal.data.csv_file import write_csv
+from shoal.data.sets.csv_file import write_csv
 from shoal.engine.store.client_names import client_names
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.kept_state import read_state_if_any

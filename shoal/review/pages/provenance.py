@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.core.errors import DataError, ShoalError
-from shoal.data.prepared import read_manifest
+from shoal.data.sets.prepared import read_manifest
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.defaults import DECIDE_DEFAULTS, changed_settings, default_settings
 from shoal.engine.settings.run_settings import Settings, flatten, make_settings

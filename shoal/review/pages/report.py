@@ -13,7 +13,7 @@ import yaml
 from PIL import Image
 
 from shoal.core.records import record_to_json
-from shoal.data.possible_labels import possible_label_words
+from shoal.data.intake.possible_labels import possible_label_words
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.checkpoint import manifests

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image, ImageDraw
 
-from shoal.data.prepared import Prepared
+from shoal.data.sets.prepared import Prepared
 
 WIDTH = 96
 HEIGHT = 64

@@ -25,11 +25,11 @@ import torch
 from shoal.core.errors import DataError, ShoalError
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.core.streams import Streams
+from shoal.data.intake.table_coding import CODING, TableCoding, coding_of
+from shoal.data.intake.windows import WindowRule, window_rule
 from shoal.data.partition.table import Partition, load_partition
-from shoal.data.prepared import DataSpec, Kind, Prepared, open_prepared
-from shoal.data.sample_files import sample_files
-from shoal.data.table_coding import CODING, TableCoding, coding_of
-from shoal.data.windows import WindowRule, window_rule
+from shoal.data.sets.prepared import DataSpec, Kind, Prepared, open_prepared
+from shoal.data.sets.sample_files import sample_files
 from shoal.engine.messages.wire import Assign, Assigned, Failed
 from shoal.engine.rounds.active_run import Call, active_run_at
 from shoal.engine.rounds.deadlines import Deadline, Limits
@@ -432,7 +432,7 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
     (number in that part of the set), file (where the set keeps file names), label (where it has labels: a class's name
     where classes have names, planted label maps applied), cluster, confidence and, with centres, distance.
     """
-    order = np.argsort(partition.sample, kind="stable")  # as `shoal.data.view.all_samples` orders them
+    order = np.argsort(partition.sample, kind="stable")  # as `shoal.data.views.view.all_samples` orders them
     train = len(order)
     test = prepared.spec.test
     if len(found.cluster) != train + test:
@@ -481,7 +481,7 @@ def partition_client_names(partition: Partition) -> list[str]:
 
 
 def files_of_samples(run: RunFolder, prepared: Prepared) -> pd.DataFrame | None:
-    """Return the files of a set (`shoal.data.sample_files`); None where it keeps none.
+    """Return the files of a set (`shoal.data.sets.sample_files`); None where it keeps none.
 
     An event says where they cannot be read.
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.data.remedy import EMBEDDED
+from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import SETTINGS, RunFolder
 from shoal.engine.store.status import FINISHED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.core.errors import ShoalError
 from shoal.data.partition.table import Partition, load_partition
-from shoal.data.prepared import Prepared, open_prepared
+from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.engine.store.run_folder import RunFolder
 
 

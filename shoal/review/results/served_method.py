@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.data.prepared import DataSpec
+from shoal.data.sets.prepared import DataSpec
 from shoal.engine.settings.run_settings import Settings
 from shoal.methods.contract.base import Method
 from shoal.methods.contract.context import Context

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from shoal.core.streams import Streams
-from shoal.data.own_store import VERSIONS
-from shoal.data.prepared import Prepared, open_prepared
-from shoal.data.sample_files import sample_files
+from shoal.data.intake.own_store import VERSIONS
+from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.data.sets.sample_files import sample_files
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.drift import share_drift, uniformity_drift
 from shoal.methods.scores.representation import uniformity

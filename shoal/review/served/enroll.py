@@ -10,8 +10,8 @@ from shoal.core.streams import Streams
 from shoal.data.partition.make import make_partition
 from shoal.data.partition.schemes import IID
 from shoal.data.partition.table import load_partition
-from shoal.data.prepared import Prepared
-from shoal.data.view import DeviceData, client_samples
+from shoal.data.sets.prepared import Prepared
+from shoal.data.views.view import DeviceData, client_samples
 from shoal.engine.store.codec import save_tensors
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.opened_run import OpenedRun

@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw
 
 from shoal.core.errors import DataError
 from shoal.data.partition.table import load_partition
-from shoal.data.prepared import open_prepared
+from shoal.data.sets.prepared import open_prepared
 from shoal.engine.store.embedded import DRAWABLE_KINDS, images_behind, why_no_images
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.review.pages.cluster_sheets import about, draw_heading, fit_text, images_of, shown_confidence, thumbnail

@@ -1,9 +1,9 @@
 """The comparison of a champion and its challenger on the same held-out samples, by scores that fit both models.
 
 The held-out samples are the present test part of the set. Neither model was trained on them, since
-`shoal.data.held_out` chooses them as the set grows. Two kinds of scores are comparable between models: `neighbours`,
-which needs no labels and only uses clusters (`shoal.methods.scores.neighbours`); and, where the part has labels, `acc`
-and `nmi`. Samples are neighbours by pixels or columns; for models that see images through a pretrained encoder by
+`shoal.data.intake.held_out` chooses them as the set grows. Two kinds of scores are comparable between models:
+`neighbours`, which needs no labels and only uses clusters (`shoal.methods.scores.neighbours`); and, where the part has
+labels, `acc` and `nmi`. Samples are neighbours by pixels or columns; for models that see images through a pretrained encoder by
 pixels and its features side by side. Scores of a model's own features, such as its silhouette, are not comparable:
 each model has its own scale.
 
@@ -25,7 +25,7 @@ import torch
 
 from shoal.core.errors import ShoalError
 from shoal.core.streams import Streams
-from shoal.data.prepared import Prepared, open_prepared
+from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.null_baselines import encoded
 from shoal.methods.registry import METHODS

@@ -8,11 +8,11 @@ import numpy as np
 from PIL import Image
 
 from shoal.core.errors import DataError, short_text
-from shoal.data.image_decoding import Decoded, Unusable
-from shoal.data.image_kind import why_not_read
-from shoal.data.images import resized_pixels
-from shoal.data.intake import Intake
-from shoal.data.prepared import DataSpec
+from shoal.data.intake.image_decoding import Decoded, Unusable
+from shoal.data.intake.image_kind import why_not_read
+from shoal.data.intake.images import resized_pixels
+from shoal.data.sets.intake_notes import Intake
+from shoal.data.sets.prepared import DataSpec
 
 
 def fit_image(pixels: np.ndarray, spec: DataSpec, on_odd: str) -> np.ndarray:

@@ -17,20 +17,20 @@ import pandas as pd
 import torch
 
 from shoal.core.errors import DataError, shown
-from shoal.data.array_files import Wanted, is_array_file, open_array_file
-from shoal.data.csv_file import write_csv
-from shoal.data.folder_files import find_images
-from shoal.data.image_decoding import Unusable, decode, decode_with_changes
-from shoal.data.images import Rejected, listing
-from shoal.data.intake import Intake
-from shoal.data.own_images import note_left_out
-from shoal.data.own_windows import new_windows
-from shoal.data.prepared import DataSpec
-from shoal.data.spelling import tidy
-from shoal.data.table_coding import TableCoding, encode
-from shoal.data.tables import read_table, separator_hint
-from shoal.data.vector_values import float32_blocks
-from shoal.data.wording import first_of
+from shoal.data.intake.array_files import Wanted, is_array_file, open_array_file
+from shoal.data.intake.folder_files import find_images
+from shoal.data.intake.image_decoding import Unusable, decode, decode_with_changes
+from shoal.data.intake.images import Rejected, listing
+from shoal.data.intake.own_images import note_left_out
+from shoal.data.intake.own_windows import new_windows
+from shoal.data.intake.spelling import tidy
+from shoal.data.intake.table_coding import TableCoding, encode
+from shoal.data.intake.tables import read_table, separator_hint
+from shoal.data.intake.vector_values import float32_blocks
+from shoal.data.sets.csv_file import write_csv
+from shoal.data.sets.intake_notes import Intake
+from shoal.data.sets.prepared import DataSpec
+from shoal.data.sets.wording import first_of
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import FINISHED

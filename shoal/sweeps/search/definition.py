@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import Field, ValidationError, model_validator
 
 from shoal.core.errors import ShoalError
-from shoal.data.prepare import kind_of
+from shoal.data.sets.prepare import kind_of
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import AUTO, Settings, load_settings, setting_type, typed_settings

@@ -11,7 +11,7 @@ import numpy as np
 from shoal.core.errors import ShoalError
 from shoal.core.streams import Streams
 from shoal.data.partition.table import load_partition
-from shoal.data.prepared import open_prepared
+from shoal.data.sets.prepared import open_prepared
 from shoal.engine.rounds.active_run import Call
 from shoal.engine.store.checkpoint import manifests, newest_valid
 from shoal.engine.store.codec import StoreError

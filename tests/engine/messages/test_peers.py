@@ -84,8 +84,8 @@ def test_a_ring_of_letters(home: Path, small: Callable[..., Any], monkeypatch: p
 
 
 def _sections(settings: Any, key: str) -> Any:
-    from shoal.data.augment import AugmentSettings
     from shoal.data.partition.schemes import IID
+    from shoal.data.views.augment import AugmentSettings
     from shoal.methods.contract.base import LocalSettings, ModelSettings
     from shoal.methods.contract.context import AggregationSettings
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.data.prepare import store_folder
-from shoal.data.prepared import Manifest, write_prepared
+from shoal.data.sets.prepare import store_folder
+from shoal.data.sets.prepared import Manifest, write_prepared
 from shoal.engine.settings import places
 from shoal.engine.workers.worker_processes import WorkerProcesses
 from shoal.review.results.result import run_result

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.own import add_folder
-from shoal.data.prepare import prepare
+from shoal.data.intake.own import add_folder
+from shoal.data.sets.prepare import prepare
 from shoal.engine.settings import places
 from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.run_folder import RunFolder

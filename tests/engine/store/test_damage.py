@@ -19,7 +19,7 @@ import yaml
 
 from shoal.core.errors import DataError, ShoalError
 from shoal.core.seal import BrokenSeal, sealed, unsealed
-from shoal.data.prepared import read_manifest
+from shoal.data.sets.prepared import read_manifest
 from shoal.engine.messages.wire import Trained
 from shoal.engine.rounds.privacy import Ledger
 from shoal.engine.store import verified

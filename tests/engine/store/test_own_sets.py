@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.own import add_table
-from shoal.data.prepared import Prepared
+from shoal.data.intake.own import add_table
+from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store import verified

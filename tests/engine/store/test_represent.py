@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from shoal.core.errors import DataError
-from shoal.data.prepare import store_folder
-from shoal.data.prepared import Manifest, write_prepared
+from shoal.data.sets.prepare import store_folder
+from shoal.data.sets.prepared import Manifest, write_prepared
 from shoal.engine.store import represent
 from shoal.engine.store.represent import parse, prepare_set, rotate
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from shoal.data.own import add_folder
+from shoal.data.intake.own import add_folder
 from shoal.engine.settings import places
 from shoal.engine.workers import null_baselines
 from shoal.engine.workers.null_baselines import ENCODED_VARIABLE, ENCODER, pretrained_features

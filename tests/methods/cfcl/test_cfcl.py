@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from shoal.core.streams import Streams
-from shoal.data.augment import normalise
 from shoal.data.partition.table import Transformation
+from shoal.data.views.augment import normalise
 from shoal.methods.cfcl.batches import batch_inputs, batch_positions, held_negatives, pulled_negatives, select_from
 from shoal.methods.cfcl.consent import consented
 from shoal.methods.cfcl.losses import Triplet

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.utils import vector_to_parameters
 
-from shoal.data.augment import Recipe, augment, normalise
+from shoal.data.views.augment import Recipe, augment, normalise
 from tests.methods.one_step import (
     LR,
     client_of_one_batch,

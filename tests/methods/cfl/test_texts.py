@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.data.prepare import store_folder
-from shoal.data.prepared import Manifest, write_prepared
+from shoal.data.sets.prepare import store_folder
+from shoal.data.sets.prepared import Manifest, write_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
 from shoal.methods.cfl import supervised

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from shoal.data.synthetic import gaussian
+from shoal.data.sets.synthetic import gaussian
 from shoal.methods.clustering.client_samples import ClientSamples, Search, Traffic, project, sums_by_client
 from shoal.methods.clustering.cluster_number import (
     Clustering,

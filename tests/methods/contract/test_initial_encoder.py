@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from shoal.core.streams import Streams
-from shoal.data.augment import normalise
+from shoal.data.views.augment import normalise
 from shoal.methods.contract.base import Federation, MethodError, Server
 from shoal.methods.contract.context import Context, ModelSettings
 from shoal.methods.contract.initial_encoder import initial_encoder

@@ -9,7 +9,7 @@ import pytest
 import torch
 from table_federation import Rows, rings, uneven_owners
 
-from shoal.data.synthetic import gaussian
+from shoal.data.sets.synthetic import gaussian
 from shoal.methods.clustering.client_samples import ClientSamples, Search, Traffic
 from shoal.methods.clustering.cluster_number import Clustering, compare_clusterings, draw_half, find_cluster_number
 from shoal.methods.contract.context import MethodError

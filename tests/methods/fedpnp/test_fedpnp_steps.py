@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shoal.data.augment import choose_recipe, normalise, two_views
+from shoal.data.views.augment import choose_recipe, normalise, two_views
 from shoal.methods.fedpnp.fedpnp import PAST
 from shoal.methods.fedpnp.pool import past_negatives
 from shoal.methods.training.model_stack import LocalModel

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from shoal.data.augment import RECIPES
 from shoal.data.partition.table import Transformation
-from shoal.data.view import Samples
+from shoal.data.views.augment import RECIPES
+from shoal.data.views.view import Samples
 from shoal.methods.contract.base import MethodError, Prediction
 from shoal.methods.contract.prediction import ShardPredictions
 from shoal.methods.scores import evaluation

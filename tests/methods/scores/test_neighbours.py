@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.data.prepared import Prepared
+from shoal.data.sets.prepared import Prepared
 from shoal.methods.scores.clustering import accuracy
 from shoal.methods.scores.neighbours import nearest_samples, neighbour_information, reference_features, unlike
 

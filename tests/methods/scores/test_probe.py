@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 
-from shoal.data.readers import read_idx, unpack
+from shoal.data.sets.readers import read_idx, unpack
 from shoal.methods.scores import logistic
 from shoal.methods.scores.logistic import fit_logistic
 from shoal.methods.scores.probe import STRENGTHS, linear_probe, sgd_probe_accuracy

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.data.augment import normalise
+from shoal.data.views.augment import normalise
 from shoal.methods.contract.base import Evaluation
 from shoal.methods.scores import recalibration
 from shoal.methods.scores.recalibration import MIN_CLIENT_SAMPLES, recalibrate

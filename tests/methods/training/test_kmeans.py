@@ -7,8 +7,8 @@ from threadpoolctl import threadpool_limits
 
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Transformation
-from shoal.data.prepared import DataSpec, Manifest, open_prepared, write_prepared
-from shoal.data.view import DeviceData, Samples
+from shoal.data.sets.prepared import DataSpec, Manifest, open_prepared, write_prepared
+from shoal.data.views.view import DeviceData, Samples
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.contract.base import Client, ClientError, Context, Evaluation, MethodError, ModelSettings
 from shoal.methods.fedpnp.pixels import KMeansPixels, KMeansSettings

@@ -13,10 +13,10 @@ import torch
 from sklearn.cluster import KMeans
 
 from shoal.core.streams import Streams
-from shoal.data.augment import AugmentSettings
 from shoal.data.partition.table import Transformation
-from shoal.data.prepared import Manifest, open_prepared, write_prepared
-from shoal.data.view import DeviceData, Samples
+from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
+from shoal.data.views.augment import AugmentSettings
+from shoal.data.views.view import DeviceData, Samples
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, MethodError
 from shoal.methods.contract.context import Context, ModelSettings
 from shoal.methods.contract.message import Tensors

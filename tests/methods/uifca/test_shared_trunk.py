@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, Normal
 
-from shoal.data.augment import RECIPES
-from shoal.data.prepared import Manifest, open_prepared, write_prepared
-from shoal.data.view import DeviceData
+from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
+from shoal.data.views.augment import RECIPES
+from shoal.data.views.view import DeviceData
 from shoal.methods.contract.base import ClientError, Message, MethodError, Server, Update
 from shoal.methods.contract.declared import fault
 from shoal.methods.uifca.flow_method import minibatches

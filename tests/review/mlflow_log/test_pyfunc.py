@@ -22,7 +22,7 @@ from mlflow import MlflowClient
 from mlflow.pyfunc import scoring_server
 from PIL import Image
 
-from shoal.data.prepared import DataSpec, open_prepared
+from shoal.data.sets.prepared import DataSpec, open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import SettingsError, make_settings

@@ -15,8 +15,8 @@ import pytest
 import torch
 from PIL import Image
 
-from shoal.data.own import add_folder
-from shoal.data.prepared import open_prepared
+from shoal.data.intake.own import add_folder
+from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings

@@ -15,7 +15,7 @@ import pytest
 import requests
 import torch
 
-from shoal.data.prepared import open_prepared
+from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import newest_valid

@@ -18,7 +18,7 @@ from sklearn.manifold import trustworthiness
 from sklearn.metrics import confusion_matrix
 
 from shoal.core.errors import ShoalError
-from shoal.data.own import add_folder, add_table
+from shoal.data.intake.own import add_folder, add_table
 from shoal.data.partition.table import load_partition
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from shoal.data.own import add_table
-from shoal.data.prepared import Manifest, Prepared, open_prepared, write_prepared
-from shoal.data.windows import WindowOptions
+from shoal.data.intake.own import add_table
+from shoal.data.intake.windows import WindowOptions
+from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, write_prepared
 from shoal.engine.settings import places
 from shoal.methods.scores.verdict import Verdict
 from shoal.review.pages.cluster_sheets import draw_cluster_sheets

@@ -16,9 +16,9 @@ from PIL import Image
 
 from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
-from shoal.data.own import add_folder, add_table
+from shoal.data.intake.own import add_folder, add_table
 from shoal.data.partition.table import load_partition
-from shoal.data.prepared import DataSpec, Prepared, open_prepared
+from shoal.data.sets.prepared import DataSpec, Prepared, open_prepared
 from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.settings import places
 from shoal.engine.store.codec import StoreError

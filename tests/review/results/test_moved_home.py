@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from shoal.core.records import record_to_json
-from shoal.data.own import add_folder
-from shoal.data.prepared import open_prepared
+from shoal.data.intake.own import add_folder
+from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.store.relocation import located, stored_path
 from shoal.engine.store.run_events import Event

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from shoal.data.own import add_folder
+from shoal.data.intake.own import add_folder
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker

@@ -8,7 +8,7 @@ import torch
 
 from shoal.data.partition.schemes import IID
 from shoal.data.partition.store import ensure_partition, partition_folder
-from shoal.data.prepare import prepare
+from shoal.data.sets.prepare import prepare
 from shoal.engine.store.checkpoint import newest_valid
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError

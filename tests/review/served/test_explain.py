@@ -15,7 +15,7 @@ from PIL import Image
 from shoal.cli.console import out
 from shoal.cli.explain import explain as explain_command
 from shoal.core.errors import DataError
-from shoal.data.own import add_folder
+from shoal.data.intake.own import add_folder
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle.driving import drive

@@ -16,10 +16,10 @@ from PIL import Image
 
 from shoal.cli.promote import promote
 from shoal.cli.rollback import rollback
-from shoal.data.own import read_folder
-from shoal.data.own_store import store_batch
-from shoal.data.prepare import prepare
-from shoal.data.prepared import open_prepared
+from shoal.data.intake.own import read_folder
+from shoal.data.intake.own_store import store_batch
+from shoal.data.sets.prepare import prepare
+from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings

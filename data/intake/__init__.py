@@ -1,0 +1,1 @@
+"""Taking in the user's own images, tables, arrays and series."""

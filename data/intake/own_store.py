@@ -1,0 +1,313 @@
+"""Writing of the user's own sets to the store: test part, file names, and appending to an existing set.
+
+Samples of a set keep their order, numbers and part when others are appended, so that results on them stay comparable.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec
+
+import numpy as np
+
+from shoal.core.errors import DataError
+from shoal.core.streams import Streams
+from shoal.data.intake.copies import Copies, find_copies, note_copies, on_one_side
+from shoal.data.intake.held_out import MIN_TRAIN, held_out
+from shoal.data.intake.own_writing import Part, write_by_client
+from shoal.data.sets.intake_notes import Intake, record
+from shoal.data.sets.lazy_array import Joined, SampleArray, Selected
+from shoal.data.sets.prepare import own_folder
+from shoal.data.sets.prepared import Kind, Manifest, Prepared, open_prepared
+from shoal.data.sets.sample_files import sample_files
+from shoal.data.sets.writing import writing
+
+Rest = ParamSpec("Rest")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+VERSIONS = "versions"
+"""Entry of a manifest's `extra`: digest and counts of the versions that a set was appended to, the oldest first.
+
+Each version is the first `train` and `test` samples of the set."""
+LISTS = ("skipped", "resized", "adapted")
+"""Entries of a manifest's `extra` with pairs of path and reason; appending lengthens them."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples as they were read from a folder or a table.
+
+    `x` is (n, ...); `label` has a label a sample, or is None without labels; `client` and `file` have a name a sample.
+    `clients` are the names in the order of their numbers, and `class_names` the labels, as far as their numbers are
+    known. `in_test`, bool (n,), is the test part where it is known; None: it is drawn.
+    """
+
+    kind: Kind
+    x: np.ndarray
+    label: list[str] | None
+    client: list[str]
+    clients: list[str]
+    file: list[str]
+    source: str
+    licence: str
+    extra: dict[str, Any] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
+    in_test: np.ndarray | None = None
+    intake: Intake = field(default_factory=Intake)
+    """Notes of what was adapted and left out; their names are written beside the set."""
+
+
+def exclusive(
+    add: Callable[Concatenate[Path, str, Path, Rest], Prepared],
+) -> Callable[Concatenate[Path, str, Path, Rest], Prepared]:
+    """Let one process at a time add to the set of a name, from reading the set to writing its new version.
+
+    Args:
+        add: its first arguments are the source, the name and the store.
+    """
+
+    @functools.wraps(add)
+    def waiting(source: Path, name: str, store: Path, /, *rest: Rest.args, **options: Rest.kwargs) -> Prepared:
+        check_spelling(name)
+        with writing(own_folder(store, name)):
+            return add(source, name, store, *rest, **options)
+
+    return waiting
+
+
+def check_spelling(name: str) -> None:
+    """Refuse a text that cannot name a set of the user's own.
+
+    Raises:
+        DataError: says what a name may be.
+    """
+    if not _NAME.fullmatch(name):
+        raise DataError(f"{name!r} cannot name a data set: use small letters, digits, - and _")
+
+
+def store_batch(
+    name: str,
+    store: Path,
+    batch: Batch,
+    test: float,
+    seed: int,
+    onto: Prepared | None = None,
+    *,
+    by_hash: bool = False,
+) -> Prepared:
+    """Write a batch as a set of the user's own, or append it to one; copies of one image lie in one part.
+
+    Args:
+        name: of the set.
+        store: the store.
+        batch: the samples; none of its files is in `onto`.
+        test: share of each client's samples in the batch that becomes the test split.
+        seed: seed for drawing the test split.
+        onto: the set to append to. Its samples come first in each part, in their order.
+        by_hash: draw the test split with `shoal.data.intake.held_out`, which does not depend on the rest of the batch.
+
+    Raises:
+        DataError: `test` is out of bounds, or the batch does not fit the set.
+    """
+    if not 0 <= test < 1:
+        raise DataError(f"test is {test}, expected at least 0 and below 1")
+    if onto is not None:
+        _check_fit(batch, onto)
+    clients = list(dict.fromkeys([*(onto.manifest.extra["clients"] if onto else ()), *batch.clients]))
+    number = {client: k for k, client in enumerate(clients)}
+    owner = np.array([number[client] for client in batch.client], dtype=np.int64)
+    in_test = batch.in_test
+    if in_test is None:
+        in_test = _test_rows(batch, owner, clients, test, seed, onto, by_hash)
+    y: np.ndarray | None = None
+    class_names = onto.manifest.class_names if onto else batch.class_names
+    if batch.label is not None:
+        y, class_names = number_labels(batch.label, class_names)
+    if onto is not None:
+        note_new_names(batch.intake, "client", clients, onto.manifest.extra["clients"])
+        note_new_names(batch.intake, "label", class_names, onto.manifest.class_names)
+    parts = {"train": _part(batch, y, owner, ~in_test), "test": _part(batch, y, owner, in_test)}
+    content = _Content(parts, batch.source, batch.licence, {**batch.extra, "clients": clients})
+    if onto is not None:
+        content = _appended(content, onto)
+    folder = own_folder(store, name)
+    write_by_client(folder, content.manifest(name, batch, class_names), content.parts)
+    record(folder, batch.intake, append=onto is not None)
+    return open_prepared(folder)
+
+
+def note_new_names(intake: Intake, what: str, names: Sequence[str], known: Sequence[str]) -> None:
+    """Note the clients or labels that a set did not have: one of them may be another spelling of an old one."""
+    for name in names[len(known) :]:
+        intake.note(f"new {what}", name)
+
+
+def _part(batch: Batch, y: np.ndarray | None, owner: np.ndarray, chosen: np.ndarray) -> Part:
+    """Return the samples of a batch that are chosen, bool (n,)."""
+    rows = np.flatnonzero(chosen)
+    x: SampleArray = batch.x
+    if len(rows) < len(batch.x):
+        x = Selected(batch.x, rows)
+    return Part(x, None if y is None else y[rows], owner[rows], [batch.file[row] for row in rows])
+
+
+@dataclass(frozen=True)
+class _Content:
+    """The content of a set before it is written.
+
+    Attributes:
+        parts: its samples, by part.
+        source, licence, extra: of the manifest.
+    """
+
+    parts: dict[str, Part]
+    source: str
+    licence: str
+    extra: dict[str, Any]
+
+    def manifest(self, name: str, batch: Batch, class_names: tuple[str, ...]) -> Manifest:
+        """Return the manifest of the set, without the digests of its files."""
+        return Manifest(
+            name=name,
+            kind=batch.kind,
+            shape=tuple(batch.x.shape[1:]),
+            classes=len(class_names) or None,
+            train=len(self.parts["train"].owner),
+            test=len(self.parts["test"].owner),
+            source=self.source,
+            licence=self.licence,
+            class_names=class_names,
+            extra=self.extra,
+        )
+
+
+def _appended(new: _Content, onto: Prepared) -> _Content:
+    """Return the content of a set with new samples after its own."""
+    manifest = onto.manifest
+    version = {"digest": manifest.digest, "train": manifest.train, "test": manifest.test}
+    extra = {**manifest.extra, **new.extra, VERSIONS: [*manifest.extra.get(VERSIONS, []), version]}
+    for key in LISTS:
+        if key in extra:
+            earlier = manifest.extra.get(key, [])
+            extra[key] = [*earlier, *(entry for entry in new.extra.get(key, []) if entry not in earlier)]
+    licence = manifest.licence
+    if new.licence not in (licence, "not stated"):
+        licence = f"{licence}; then {new.licence}"
+    return _Content(
+        {part: _after(onto, part, samples) for part, samples in new.parts.items()},
+        source=f"{manifest.source}; then {new.source}",
+        licence=licence,
+        extra=extra,
+    )
+
+
+def _after(onto: Prepared, part: str, new: Part) -> Part:
+    """Return a part of a set with new samples after its own."""
+    x = onto.train_x if part == "train" else onto.test_x
+    if x is None:
+        return new
+    y = onto.train_y if part == "train" else onto.test_y
+    files = sample_files(onto)
+    assert files is not None, "a set of the user's own has them"
+    return Part(
+        Joined(x, new.x),
+        None if y is None or new.y is None else np.concatenate([np.asarray(y), new.y]),
+        np.concatenate([onto.owners(part), new.owner]),
+        [*files.loc[files["part"] == part, "file"], *new.files],
+    )
+
+
+def _test_rows(
+    batch: Batch,
+    owner: np.ndarray,
+    clients: list[str],
+    test: float,
+    seed: int,
+    onto: Prepared | None,
+    by_hash: bool,
+) -> np.ndarray:
+    """Return which samples are held out, bool (n,); copies of one image lie on one side."""
+    known = len(onto.manifest.extra["clients"]) if onto else 0
+    count = len(clients)
+    apart = Copies(np.arange(len(owner)), {})
+    copies = find_copies(batch.x, onto) if batch.kind == "image" else apart
+    if by_hash:
+        kept = np.bincount(onto.column("client"), minlength=count) if onto else np.zeros(count, dtype=int)
+        in_test = held_out(batch.x, batch.client, test, seed, {c: int(n) for c, n in zip(clients, kept, strict=True)})
+        lacking = [max(MIN_TRAIN - int(n), 0) for n in kept]
+    else:
+        in_test = _drawn(owner, known, count, test, seed, onto, copies.first)
+        lacking = [int(k >= known) for k in range(count)]
+    if copies.count():
+        in_test = on_one_side(in_test, copies, owner, lacking)
+        note_copies(
+            batch.intake, copies, in_test, batch.file, split=bool(in_test.any()) or bool(onto and onto.manifest.test)
+        )
+    return in_test
+
+
+def _drawn(
+    owner: np.ndarray,
+    known: int,
+    clients: int,
+    test: float,
+    seed: int,
+    onto: Prepared | None,
+    first: np.ndarray,
+) -> np.ndarray:
+    """Draw a share of each client's samples, bool (n,): each with the client's copies of it."""
+    purpose = "own test part" if onto is None else f"own test part after {onto.manifest.train + onto.manifest.test}"
+    in_test = np.zeros(len(owner), dtype=bool)
+    for k in range(clients):
+        rows = np.flatnonzero(owner == k)
+        # At least one sample of each new client stays for training.
+        count = min(round(len(rows) * test), len(rows) - (k >= known))
+        copies = np.bincount(first[rows], minlength=len(owner))
+        taken = int(in_test[first[rows]].sum())  # copies of held-out samples of earlier clients
+        for row in Streams(seed, client=k).numpy(purpose).permutation(rows[first[rows] == rows]):
+            if taken + copies[row] <= count:
+                in_test[row] = True
+                taken += copies[row]
+    result: np.ndarray = in_test[first]
+    return result
+
+
+def _check_fit(batch: Batch, onto: Prepared) -> None:
+    m = onto.manifest
+    if batch.kind != m.kind or batch.x.shape[1:] != m.shape:
+        raise DataError(
+            f"{m.name!r} holds {m.kind}s of shape {_by(m.shape)}, and these are {batch.kind}s of shape "
+            f"{_by(batch.x.shape[1:])}: they cannot be appended to it"
+        )
+    if (batch.label is None) != (m.classes is None):
+        has, needs = ("has labels", "needs") if batch.label is None else ("has no labels", "cannot take")
+        raise DataError(f"{m.name!r} {has}: what is appended to it {needs} labels")
+
+
+def _by(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def known_files(onto: Prepared) -> dict[str, tuple[str, int]]:
+    """Return the part and index of each file of a set of the user's own."""
+    table = sample_files(onto)
+    assert table is not None, "a set of the user's own has them"
+    places = zip(table["part"], table["index"], strict=True)
+    return {file: (part, int(index)) for file, (part, index) in zip(table["file"], places, strict=True)}
+
+
+def number_labels(labels: list[str], known: tuple[str, ...] = ()) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return each label's number, int64, and the names of all labels.
+
+    Known names keep their numbers; new ones follow in the order of their names, whole numbers in numerical order.
+    """
+    new = sorted(
+        set(labels) - set(known),
+        key=lambda text: (0, int(text), text) if re.fullmatch(r"-?[0-9]{1,18}", text) else (1, 0, text),
+    )
+    names = (*known, *new)
+    number = {label: k for k, label in enumerate(names)}
+    return np.array([number[label] for label in labels], dtype=np.int64), names

@@ -1,0 +1,241 @@
+"""A user's table of time series as a batch of windows: client, label and channels of each window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from shoal.core.errors import DataError, shown
+from shoal.core.records import record_to_json
+from shoal.data.intake.columns import category_values, feature_columns
+from shoal.data.intake.names import client_numbers, names_of
+from shoal.data.intake.own_images import NothingNew
+from shoal.data.intake.own_store import Batch, known_files
+from shoal.data.intake.possible_labels import possible_labels
+from shoal.data.intake.table_coding import COLUMNS, MEASUREMENTS, missing_rows
+from shoal.data.intake.table_options import TableOptions
+from shoal.data.intake.table_origin import table_origin
+from shoal.data.intake.tables import find_column, numbers_of, read_table
+from shoal.data.intake.times import Times, times_of
+from shoal.data.intake.windows import (
+    LONGER,
+    MIXED,
+    SHORTER,
+    WINDOWS,
+    WindowRule,
+    Windows,
+    cut,
+    make_rule,
+    split_series,
+    window_rule,
+)
+from shoal.data.sets.intake_notes import Intake
+from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.wording import first_of
+
+
+def rule_of(prepared: Prepared) -> WindowRule:
+    """Return how the windows of a set were cut.
+
+    Raises:
+        DataError: the set does not hold windows.
+    """
+    if WINDOWS not in prepared.manifest.extra:
+        raise DataError(f"{prepared.manifest.name!r} holds {prepared.manifest.kind}s and no windows")
+    return window_rule(prepared.manifest)
+
+
+def read_windows(
+    path: Path,
+    onto: Prepared | None,
+    options: TableOptions,
+    intake: Intake | None = None,
+    rule: WindowRule | None = None,
+) -> Batch:
+    """Return the windows of a table as they would be stored; nothing is written.
+
+    Args:
+        path: the table.
+        onto: the set to append to, whose windows are cut as before; windows that it has are left out.
+        options: of the user; `windows` of a new set.
+        intake: notes of what is taken, adapted and left out.
+        rule: of the set, with the clocks of tables that were read before this one; None: as the set has it.
+
+    Raises:
+        DataError: see `shoal.data.intake.own.add_table` and `shoal.data.intake.windows`.
+    """
+    notes = intake or Intake()
+    if rule is None and onto is not None:
+        rule = rule_of(onto)
+    if rule is not None and options.windows.given:
+        raise DataError("the set knows how its windows are cut: leave --window out with --append")
+    columns = _columns(options) if rule is None else (rule.client, rule.time, rule.series)
+    table = read_table(path, [column for column in (*columns, options.label_column or "") if column], notes)
+    columns = _found(table, columns, path)
+    known = [] if onto is None else list(onto.manifest.extra["clients"])
+    client, names = client_numbers(table[columns[0]], path, known, notes)
+    keys = _keys(table, columns, np.array(names)[client], path, notes)
+    label_column, label = _labels(table, options.label_column, path, onto, notes)
+    series = split_series(keys, _times(table, columns[1], rule, path, notes))
+    table = table.drop(columns=[name for name in (*columns, label_column) if name])
+    advice = SHORTER if rule is None else LONGER
+    if rule is None:
+        rule = make_rule(options.windows, series, columns, _channels(table, path, options.features, notes))
+    windows = cut(*_values(table, rule, path, notes), series, rule, notes, advice)
+    kept = _kept(windows, label, onto, notes)
+    first = [windows.rows[k][0] for k in kept]
+    owner = [names[client[row]] for row in first]
+    for name in sorted(set(names) - set(owner)):
+        notes.leave_out("client without a new complete window", name)
+    notes.take("windows", len(owner))
+    return Batch(
+        "series",
+        windows.x[kept],
+        None if label is None else [str(label[row]) for row in first],
+        owner,
+        [name for name in names if name in set(owner)],
+        [windows.names[k] for k in kept],
+        source=f"series of table {path.name}, {len(owner)} windows of {len(set(owner))} clients",
+        licence=options.licence,
+        extra=table_origin(path, onto, columns[0], label_column)
+        | {WINDOWS: record_to_json(windows.rule)}
+        | ({} if onto else _new_extra(windows.rule, table, options, notes)),
+        intake=notes,
+    )
+
+
+def _labels(
+    table: pd.DataFrame, wanted: str | None, path: Path, onto: Prepared | None, intake: Intake
+) -> tuple[str | None, np.ndarray | None]:
+    """Return the column of labels as the table spells it, and the label of each row; None without labels."""
+    if not wanted:
+        return None, None
+    column = find_column(table, wanted, path, "--label-column")
+    classes = () if onto is None else onto.manifest.class_names
+    return column, names_of(table[column], path, "label", classes, intake)
+
+
+def _new_extra(rule: WindowRule, table: pd.DataFrame, options: TableOptions, intake: Intake) -> dict[str, Any]:
+    """Return the entries of the manifest of a new set about its columns."""
+    extra: dict[str, Any] = {"features": list(rule.channels)}
+    if len(rule.channels) > 1:
+        extra[COLUMNS] = MEASUREMENTS
+    return extra | possible_labels(table, rule.channels, options, intake)
+
+
+def new_windows(path: Path, rule: WindowRule, intake: Intake) -> tuple[np.ndarray, list[str]]:
+    """Return the windows of a table for a model of a set of windows, (n, channels, length), and their names.
+
+    Args:
+        path: a table of new samples; the column of clients may be missing where there is one of series.
+        rule: of the set.
+        intake: notes of what is left out.
+
+    Raises:
+        DataError: a column is missing, times of another kind, irregular series, or no complete window.
+    """
+    table = read_table(path, [column for column in (rule.client, rule.time, rule.series) if column], intake)
+    needed = (rule.time, rule.series or rule.client, *rule.channels)
+    lacking = [name for name in needed if name not in table.columns]
+    if lacking:
+        raise DataError(f"{path} lacks columns of the set's windows: {first_of([shown(name) for name in lacking])}")
+    owner = rule.client if rule.client in table.columns else rule.series
+    what = "client" if owner == rule.client else "series"
+    keys = _keys(table, (owner, rule.time, rule.series), names_of(table[owner], path, what, (), intake), path, intake)
+    series = split_series(keys, _times(table, rule.time, rule, path, intake))
+    windows = cut(*_values(table, rule, path, intake), series, rule, intake)
+    intake.take("windows", len(windows.x))
+    return windows.x, windows.names
+
+
+def _times(table: pd.DataFrame, column: str, rule: WindowRule | None, path: Path, intake: Intake) -> Times:
+    """Return the times of a table's rows, which are of the same kind as those of the set."""
+    times = times_of(table[column], column)
+    if times.remark:
+        intake.note(times.remark, column)
+    if rule is None:
+        return times
+    if times.dated != rule.dated:
+        kinds = ("numbers", "dates")
+        raise DataError(
+            f"{path}: the times in {shown(column)} are {kinds[times.dated]}, and those of the set {kinds[rule.dated]}"
+        )
+    if bool(times.zone) != bool(rule.zone):
+        has, needs = ("a", "none") if times.zone else ("no", rule.zone)
+        raise DataError(f"{path}: the times in {shown(column)} have {has} time zone, and those of the set have {needs}")
+    return replace(times, zone=rule.zone)
+
+
+def _columns(options: TableOptions) -> tuple[str, str, str]:
+    return options.client_column, options.windows.time_column, options.windows.series_column or ""
+
+
+def _found(table: pd.DataFrame, columns: tuple[str, str, str], path: Path) -> tuple[str, str, str]:
+    """Return the names of the columns of clients, times and series as the table spells them."""
+    client, time, series = columns
+    client = find_column(table, client, path, "--client-column")
+    time = find_column(table, time, path, "--time-column")
+    if series:
+        series = find_column(table, series, path, "--series-column")
+    return client, time, series
+
+
+def _keys(
+    table: pd.DataFrame, columns: tuple[str, str, str], client: np.ndarray, path: Path, intake: Intake
+) -> list[str]:
+    """Return the series of each row as CLIENT/SERIES, or CLIENT where each client has one series."""
+    if not columns[2] or columns[2] == columns[0]:
+        return [str(name) for name in client]
+    series = names_of(table[columns[2]], path, "series", (), intake)
+    return [f"{owner}/{name}" for owner, name in zip(client, series, strict=True)]
+
+
+def _channels(table: pd.DataFrame, path: Path, named: Sequence[str] | None, intake: Intake) -> tuple[str, ...]:
+    """Return the columns that are measured; texts are left out."""
+    for column in map(str, table.columns):
+        if named is None and category_values(table[column]) is not None:
+            intake.see("columns")
+            intake.leave_out("column of text, which windows do not hold", column)
+            table = table.drop(columns=column)
+    return tuple(feature_columns(table, path, named=named, intake=intake))
+
+
+def _values(table: pd.DataFrame, rule: WindowRule, path: Path, intake: Intake) -> tuple[np.ndarray, np.ndarray]:
+    """Return the channels of each row, float32 (rows, channels), and the rows that lack a value, bool (rows,)."""
+    missing = np.zeros(len(table), dtype=bool)
+    parts = []
+    for column in rule.channels:
+        if column not in table.columns:
+            raise DataError(f"{path} has no column {shown(column)}, which is a channel of the set's windows")
+        lacking = missing_rows(table[column])
+        missing |= lacking
+        try:
+            parts.append(numbers_of(table[column], column, intake, lacking))
+        except DataError as error:
+            raise DataError(f"{path}: {shown(column)}: {error}") from None
+        if lacking.any():
+            intake.note("column with missing values, which are gaps", column, f"{int(lacking.sum())} values")
+    return np.stack(parts, axis=1), missing
+
+
+def _kept(windows: Windows, label: np.ndarray | None, onto: Prepared | None, intake: Intake) -> np.ndarray:
+    """Return the numbers of the windows that are taken: those that the set lacks, with one label each."""
+    known = {} if onto is None else known_files(onto)
+    kept = []
+    for number, name in enumerate(windows.names):
+        if name in known:
+            intake.know("windows")
+        elif label is not None and len(set(label[windows.rows[number]].tolist())) > 1:
+            intake.leave_out(MIXED, name)
+        else:
+            kept.append(number)
+    if not kept and onto is not None:
+        raise NothingNew(f"{onto.manifest.name!r} has all complete windows with one label already: nothing was added")
+    if not kept:
+        raise DataError("every complete window has more than one label: give a shorter --window")
+    return np.array(kept)

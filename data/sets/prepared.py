@@ -1,0 +1,471 @@
+"""The prepared form of a data set: memory-mappable arrays and a manifest, in one folder.
+
+    data/store/prepared/mnist/
+      manifest.json  train_x.npy  train_y.npy  test_x.npy  test_y.npy
+
+Images are uint8 (n, channels, height, width), vectors float32 (n, features), windows of series float32 (n, channels,
+length), token sequences int32 (n, length); labels int64 (n,), or absent. The test arrays may be absent too. Sets of the
+user's own are stored apart by client (`shoal.data.sets.by_client`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from shoal.core.durable import new_version, restore
+from shoal.core.errors import DataError, short_text
+from shoal.core.seal import sealed, unsealed
+from shoal.data.sets.by_client import OWNER, ClientArray, Division, check_files, file_sha256, is_by_client
+from shoal.data.sets.lazy_array import SampleArray, blocks
+from shoal.data.sets.remedy import EMBEDDED, OWN, is_own, remedy
+
+Kind = Literal["image", "vector", "text", "series"]
+DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32", "series": "float32"}
+ARRAYS = ("train_x", "train_y", "test_x", "test_y")
+Check = Callable[["Manifest", Path], None]
+"""Refuses a file of a set before it is opened."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
+MAX_REOPENS = 20
+"""How often a set is opened again if another process replaced it during opening."""
+MAX_REPARSES = 9
+"""How often a header is read again if another thread disturbed its parsing."""
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """The properties of a data set that a method knows before it sees a sample.
+
+    `shape` is one sample's shape; `classes` the number of label values, or None without labels; `sample_bytes` the size
+    of one sample on a link.
+    """
+
+    name: str
+    kind: Kind
+    shape: tuple[int, ...]
+    classes: int | None
+    train: int
+    test: int
+    vocabulary: int | None = None
+    measurements: bool = False
+    """Whether columns are measurements in units of their own (`shoal.data.intake.table_coding`), and no embedding."""
+    layer_widths: tuple[int, ...] = ()
+    """Numbers of columns that come from one group of an encoder's layers, where there are several groups."""
+    column_widths: tuple[int, ...] = ()
+    """Numbers of columns that each measurement has, where some are of text: one for each of its values."""
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of one raw sample in its prepared form."""
+        return int(np.prod(self.shape)) * np.dtype(DTYPES[self.kind]).itemsize
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The source and the properties of the arrays; written beside them as manifest.json."""
+
+    name: str
+    kind: Kind
+    shape: tuple[int, ...]
+    classes: int | None
+    train: int
+    test: int
+    source: str
+    licence: str
+    class_names: tuple[str, ...] = ()
+    subset: str = ""
+    """Empty for a complete set, else a description of the part."""
+    digest: str = ""
+    """sha256 over the arrays, in the order of ARRAYS."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further entries of this set: a vocabulary, natural client names, skipped files."""
+    files: dict[str, str] = field(default_factory=dict)
+    """sha256 of each other file of the set, by name."""
+
+
+def _column_widths(coding: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return `column_widths` from the coding of a table; empty without columns of text."""
+    categories = coding.get("categories", {})
+    if not categories:
+        return ()
+    return tuple(len(categories[column]) if column in categories else 1 for column in coding["columns"])
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An opened data set: its manifest and its arrays, memory-mapped read-only.
+
+    The arrays of a set that is stored by client are `ClientArray`: a client's file is opened when one of its samples is
+    asked for.
+    """
+
+    folder: Path
+    manifest: Manifest
+    train_x: SampleArray
+    train_y: SampleArray | None
+    test_x: SampleArray | None
+    test_y: SampleArray | None
+
+    @property
+    def spec(self) -> DataSpec:
+        """The part of the manifest that methods see."""
+        m = self.manifest
+        vocabulary = m.extra.get("vocabulary")
+        return DataSpec(
+            m.name,
+            m.kind,
+            m.shape,
+            m.classes,
+            m.train,
+            m.test,
+            len(vocabulary) if vocabulary else None,
+            m.extra.get("columns") == "measurements",
+            tuple(m.extra.get(EMBEDDED, {}).get("layer_widths", ())),
+            _column_widths(m.extra.get("coding", {})),
+        )
+
+    def owners(self, part: str) -> np.ndarray:
+        """Return the client of each sample of a part (train or test) of a set that is stored by client, int64 (n,)."""
+        return np.array(_array(self.folder / OWNER[part], self.manifest), dtype=np.int64)
+
+    def columns(self) -> list[str]:
+        """Names of the per-training-sample columns kept with the set."""
+        return sorted(p.stem.removeprefix("column_") for p in self.folder.glob("column_*.npy"))
+
+    def column(self, name: str) -> np.ndarray:
+        """Return a column of the training samples (natural clients: `client`), shape (train,).
+
+        Raises:
+            DataError: the set has no such column.
+        """
+        path = self.folder / f"column_{name}.npy"
+        if not path.exists():
+            have = self.columns()
+            raise DataError(
+                f"data set {self.manifest.name!r} has no column {name!r}; it has "
+                f"{', '.join(have) if have else 'no columns: only sets with natural clients have one'}"
+            )
+        return np.array(_array(path, self.manifest))
+
+
+def array_digest(arrays: Mapping[str, SampleArray | None]) -> str:
+    """Return sha256 over name, dtype, shape and bytes of each array that is not None, in order."""
+    digest = hashlib.sha256()
+    for name, array in arrays.items():
+        if array is None:
+            continue
+        digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        for block in blocks(array):
+            digest.update(np.ascontiguousarray(block).data)
+    return digest.hexdigest()
+
+
+def write_prepared(
+    folder: Path,
+    manifest: Manifest,
+    arrays: Mapping[str, SampleArray | None],
+    columns: Mapping[str, np.ndarray] | None = None,
+) -> Manifest:
+    """Write arrays and manifest to `folder`, atomically: a half-written set never carries the final name.
+
+    Args:
+        folder: the final place; an older version there is replaced.
+        manifest: all but the digest, which is computed here.
+        arrays: of the names in ARRAYS; `train_x` is required.
+        columns: per-training-sample columns, such as the natural client of each sample.
+
+    Returns:
+        The manifest with its digest.
+
+    Raises:
+        DataError: a dtype, a shape or a count is wrong, or a value is not finite.
+    """
+    ordered = {name: arrays.get(name) for name in ARRAYS}
+    check_arrays(manifest, ordered)
+    digest = array_digest({**ordered, **(columns or {})})
+    complete = Manifest(**{**asdict(manifest), "digest": digest, "files": {}})
+    with new_set(folder) as scratch:
+        for name, array in ordered.items():
+            if array is not None:
+                np.save(scratch / f"{name}.npy", np.asarray(array), allow_pickle=False)
+        for name, column in (columns or {}).items():
+            np.save(scratch / f"column_{name}.npy", column, allow_pickle=False)
+        write_manifest(complete, scratch)
+    return complete
+
+
+@contextlib.contextmanager
+def new_set(folder: Path) -> Iterator[Path]:
+    """Replace a set by what the block writes to the folder that it gets; see `shoal.core.durable.new_version`.
+
+    Raises:
+        DataError: the disk is full, or the place cannot be written.
+    """
+    try:
+        with new_version(folder) as scratch:
+            yield scratch
+    except OSError as error:
+        room = " (free some space, or set SHOAL_HOME)" if error.errno in FULL else ""
+        raise DataError(f"the data set could not be written to {folder}: {short_text(error)}{room}") from error
+
+
+def write_manifest(manifest: Manifest, folder: Path) -> None:
+    """Write a complete manifest to the folder of its set."""
+    text = json.dumps(sealed(asdict(manifest)), indent=1, sort_keys=True)
+    (folder / "manifest.json").write_text(f"{text}\n")
+
+
+def check_arrays(manifest: Manifest, arrays: Mapping[str, SampleArray | None]) -> None:
+    """Refuse arrays that do not match the manifest, and values that are not finite.
+
+    Raises:
+        DataError: names the array, what was expected and what was found.
+    """
+    check_shapes(manifest, arrays)
+    for part in ("train", "test"):
+        x = arrays.get(f"{part}_x")
+        if x is not None and x.dtype.kind == "f":
+            bad = np.concatenate([~np.isfinite(block.reshape(len(block), -1)).all(axis=1) for block in blocks(x)])
+            if bad.any():
+                raise DataError(
+                    f"{part}_x of {manifest.name!r} holds NaN or infinite values in {int(bad.sum())} samples, "
+                    f"first in sample {int(bad.argmax())}: clean the data and prepare it again"
+                )
+
+
+def check_shapes(manifest: Manifest, arrays: Mapping[str, SampleArray | None]) -> None:
+    """Refuse arrays of other shapes or types than in the manifest, without reading their values.
+
+    Raises:
+        DataError: names the array, what was expected and what was found.
+    """
+    expected = np.dtype(DTYPES[manifest.kind])
+    for part, count in (("train", manifest.train), ("test", manifest.test)):
+        x = arrays.get(f"{part}_x")
+        y = arrays.get(f"{part}_y")
+        if x is None:
+            if part == "train" or count:
+                raise DataError(f"data set {manifest.name!r} has no array {part}_x; expected {count} samples")
+            continue
+        if x.dtype != expected or x.shape != (count, *manifest.shape):
+            raise DataError(
+                f"{part}_x of {manifest.name!r} is {x.dtype} {x.shape}, expected {expected} {(count, *manifest.shape)}"
+            )
+        if y is not None and (y.shape != (count,) or y.dtype != np.int64):
+            raise DataError(f"{part}_y of {manifest.name!r} is {y.dtype} {y.shape}, expected int64 ({count},)")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of a prepared set.
+
+    Raises:
+        DataError: there is no manifest, or it cannot be read.
+    """
+    path = folder / "manifest.json"
+    restore(folder)
+    try:
+        raw = unsealed(json.loads(path.read_text()))
+        manifest = Manifest(**{**raw, "shape": tuple(raw["shape"]), "class_names": tuple(raw["class_names"])})
+    except FileNotFoundError:
+        advice = remedy(folder) if is_own(folder) else f"run `shoal data prepare {folder.name}`"
+        raise DataError(f"no prepared data set in {folder}: {advice}") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{path} is not a data manifest ({short_text(error)}): {remedy(folder)}") from error
+    if wrong := _wrong(manifest):
+        raise DataError(f"{path} is not a data manifest ({wrong}): {remedy(folder)}")
+    return manifest
+
+
+def _wrong(manifest: Manifest) -> str | None:
+    """Return the entry of a manifest that is wrong; None where all are valid."""
+    counts = (manifest.train, manifest.test, *manifest.shape)
+    expected = {
+        "kind": isinstance(manifest.kind, str) and manifest.kind in DTYPES,
+        "train, test or shape": all(type(count) is int and 0 <= count < 1 << 40 for count in counts),
+        "classes": manifest.classes is None or (type(manifest.classes) is int and 0 < manifest.classes < 1 << 31),
+        "class_names": all(isinstance(name, str) for name in manifest.class_names),
+        "extra": isinstance(manifest.extra, dict),
+        "name, source, licence, subset or digest": all(
+            isinstance(text, str) and text.isprintable()
+            for text in (manifest.name, manifest.source, manifest.licence, manifest.subset, manifest.digest)
+        ),
+    }
+    return next((entry for entry, whole in expected.items() if not whole), None)
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """Load a memory-mapped array with numpy; try again where another thread disturbs the parsing of its header.
+
+    A header is read with `ast.literal_eval`, and before Python 3.13 all threads share the count of that parser's depth:
+    two that parse at once may raise a SystemError ("AST constructor recursion depth mismatch", CPython's issue 106905)
+    that says nothing about the file.
+    """
+    for _ in range(MAX_REPARSES):
+        with contextlib.suppress(SystemError):
+            return _load_mapped(path)
+    return _load_mapped(path)
+
+
+def _load_mapped(path: Path) -> np.ndarray:
+    array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    return array
+
+
+def _array(path: Path, manifest: Manifest) -> np.ndarray:
+    """Open a memory-mapped array.
+
+    Raises:
+        DataError: the file is truncated, or not an array of numbers.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            array = _mapped(path)
+            if isinstance(array, np.ndarray) and array.dtype.kind in "buif":
+                return array
+    except Exception as error:  # a header is read as Python: broken ones raise nearly anything
+        raise DataError(
+            f"{path} cannot be read ({short_text(error)}): {remedy(path.parent, manifest.extra)}"
+        ) from error
+    raise DataError(f"{path} is not an array of numbers: {remedy(path.parent, manifest.extra)}")
+
+
+def open_prepared(folder: Path, *, verify: bool = False, check: Check | None = None) -> Prepared:
+    """Open a prepared set, memory-mapped.
+
+    Args:
+        folder: the set's folder.
+        verify: also read every byte and compare with the manifest's digest.
+        check: of a set that is stored by client, is called with the manifest and a client's file before that is opened.
+
+    Raises:
+        DataError: files are missing, truncated or (with `verify`) changed.
+    """
+    opened = _opened(folder, check)
+    if verify:
+        check_bytes(opened)
+    return opened
+
+
+def _opened(folder: Path, check: Check | None) -> Prepared:
+    """Open one version of the set, also where another process replaces it during opening."""
+    for _ in range(MAX_REOPENS):
+        version = _inode(folder)
+        try:
+            opened = _open(folder, check)
+        except DataError:
+            if _inode(folder) == version:
+                raise
+            continue
+        if _inode(folder) == version:
+            return opened
+    return _open(folder, check)
+
+
+def _inode(folder: Path) -> int:
+    """Return the inode of a folder, which changes when the set is replaced; 0 for a missing folder."""
+    try:
+        return folder.stat().st_ino
+    except OSError:
+        return 0
+
+
+def _open(folder: Path, check: Check | None) -> Prepared:
+    """Open manifest and arrays in their present version, without reading values."""
+    manifest = read_manifest(folder)
+    for name in manifest.files:
+        if not (folder / name).is_file():
+            raise DataError(f"{folder} has no {name}: {remedy(folder, manifest.extra)}")
+    arrays: dict[str, SampleArray | None]
+    if is_by_client(manifest.files):
+        arrays = _client_arrays(folder, manifest, check)
+    else:
+        if folder.parent.name == OWN and "clients" in manifest.extra:
+            raise DataError(
+                f"{folder} has the samples of all clients in one file, as earlier versions of Shoal wrote it: "
+                f"{remedy(folder, manifest.extra)}"
+            )
+        arrays = {}
+        for name in ARRAYS:
+            path = folder / f"{name}.npy"
+            arrays[name] = _array(path, manifest) if path.exists() else None
+    train_x = arrays["train_x"]
+    if train_x is None:
+        raise DataError(f"{folder} has no train_x.npy: {remedy(folder, manifest.extra)}")
+    try:
+        check_shapes(manifest, arrays)
+        check_files(folder, arrays)
+    except DataError as error:
+        raise DataError(f"{folder}: {error}: {remedy(folder, manifest.extra)}") from None
+    return Prepared(folder, manifest, train_x, arrays["train_y"], arrays["test_x"], arrays["test_y"])
+
+
+def _client_arrays(folder: Path, manifest: Manifest, check: Check | None) -> dict[str, SampleArray | None]:
+    """Return the arrays of a set that is stored by client; no client's file is opened."""
+
+    def open_array(path: Path) -> np.ndarray:
+        if check is not None:
+            check(manifest, path)
+        return _array(path, manifest)
+
+    found: dict[str, SampleArray | None] = {}
+    for part, count in (("train", manifest.train), ("test", manifest.test)):
+        path = folder / OWNER[part]
+        check_file(folder, manifest, OWNER[part])
+        division = Division(_array(path, manifest))
+        found[f"{part}_x"] = None
+        found[f"{part}_y"] = None
+        if count or part == "train":
+            dtype = np.dtype(DTYPES[manifest.kind])
+            found[f"{part}_x"] = ClientArray(folder, f"{part}_x", division, manifest.shape, dtype, open_array)
+            if manifest.classes is not None:
+                found[f"{part}_y"] = ClientArray(folder, f"{part}_y", division, (), np.dtype(np.int64), open_array)
+    return found
+
+
+def check_bytes(prepared: Prepared) -> None:
+    """Read every byte of a set and compare with its manifest.
+
+    Raises:
+        DataError: names what differs, and how to get the set back.
+    """
+    folder = prepared.folder
+    manifest = prepared.manifest
+    if not is_by_client(manifest.files):
+        arrays = {name: getattr(prepared, name) for name in ARRAYS}
+        columns = {p.stem.removeprefix("column_"): _array(p, manifest) for p in sorted(folder.glob("column_*.npy"))}
+        found = array_digest({**arrays, **columns})
+        if found != manifest.digest:
+            raise DataError(
+                f"the arrays in {folder} do not match its manifest (sha256 {found[:12]}, expected "
+                f"{manifest.digest[:12]}): {remedy(folder, manifest.extra)}"
+            )
+    for name in manifest.files:
+        check_file(folder, manifest, name)
+
+
+def check_file(folder: Path, manifest: Manifest, name: str) -> None:
+    """Read a file of a set and compare it with the manifest.
+
+    Args:
+        folder: of the set.
+        manifest: of the set.
+        name: of the file within the folder.
+
+    Raises:
+        DataError: it is missing, or another one.
+    """
+    path = folder / name
+    if not path.is_file() or file_sha256(path) != manifest.files[name]:
+        raise DataError(
+            f"{path} is missing or is not the file that its manifest describes: {remedy(folder, manifest.extra)}"
+        )

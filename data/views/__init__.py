@@ -1,0 +1,1 @@
+"""Samples on a device, and random views of them."""
