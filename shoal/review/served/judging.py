@@ -3,9 +3,9 @@
 The held-out samples are the present test part of the set. Neither model was trained on them, since
 `shoal.data.intake.held_out` chooses them as the set grows. Two kinds of scores are comparable between models:
 `neighbours`, which needs no labels and only uses clusters (`shoal.methods.scores.neighbours`); and, where the part has
-labels, `acc` and `nmi`. Samples are neighbours by pixels or columns; for models that see images through a pretrained encoder by
-pixels and its features side by side. Scores of a model's own features, such as its silhouette, are not comparable:
-each model has its own scale.
+labels, `acc` and `nmi`. Samples are neighbours by pixels or columns; for models that see images through a pretrained
+encoder by pixels and its features side by side. Scores of a model's own features, such as its silhouette, are not
+comparable: each model has its own scale.
 
 The challenger is better where two things hold: its score is above the champion's by the margin, which says how much a
 change of model must be worth; and the interval of that difference lies above 0, which says that other held-out samples
