@@ -45,7 +45,7 @@ $(FLOOR)/.installed: pyproject.toml constraints.txt .ci/floor.txt
 	$(PYTHON) -m venv $(FLOOR)
 	grep -vE '^(torch|triton|nvidia|cuda|prefect|mlflow|dvc|packaging|python-slugify|setuptools|virtualenv)' constraints.txt > $(FLOOR)/others.txt
 	$(FLOOR)/bin/python -m pip install --quiet --constraint .ci/floor.txt --constraint $(FLOOR)/others.txt \
-	  --editable ".[dev,dask,search,s3,team]" "setuptools>=77"
+	  --editable ".[lead,dev,dask,search,s3,team]" "setuptools>=77"
 	touch $@
 
 # TESTS=tests/methods runs a part of them.

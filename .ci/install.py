@@ -23,9 +23,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
 PAIR = ("torch", "torchvision")
-PRODUCT = "encoders,fonts,hdf5,search,timm"
+PRODUCT = "lead,encoders,fonts,hdf5,search,timm"
 """The extras of `make setup`: what the README's commands need."""
-TOOLS = "dev"
+TOOLS = "lead,dev"
 """The extra of `make test` and `make check`, which also holds what only some people use: Dask, privacy, databases."""
 SIGNS = ("/dev/nvidiactl", "/dev/nvidia0", "/proc/driver/nvidia", "/dev/dxg")
 """Where Linux shows that there is an NVIDIA GPU (the last under Windows)."""
