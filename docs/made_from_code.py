@@ -22,7 +22,7 @@ from pydantic_core import PydanticUndefined
 from shoal.core.errors import ShoalError
 from shoal.data.partition.schemes import SCHEMES
 from shoal.engine.settings.run_settings import METHOD_SECTIONS, Settings, section
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (

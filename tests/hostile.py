@@ -42,7 +42,7 @@ from shoal.engine.store.status import FINISHED
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import Client, Message, Update
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from tests.hostile_updates import BY_FILE, SPOILT, Spoil
 
 BAD = 2

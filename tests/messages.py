@@ -28,7 +28,7 @@ from shoal.engine.workers.worker import FinishedWork, Worker
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import Client, Message, Update
 from shoal.methods.contract.message import FACT_BYTES
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 
 PAGE = Path(__file__).parent.parent / "docs" / "privacy.md"
 BEGIN, END = "<!-- messages: made by python -m tests.messages -->", "<!-- end of messages -->"

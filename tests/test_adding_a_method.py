@@ -1,4 +1,4 @@
-"""docs/adding-a-method.md by itself: its example is a method like every other, without an edit to a test."""
+"""docs/adding-a-method.md by itself: its example is a method of a package of its own, without an edit to Shoal."""
 
 from __future__ import annotations
 
@@ -10,69 +10,71 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import ROOT, copy_source
+from tests.sources import ROOT
 
-GENERIC = (
-    "tests/methods/test_every_method.py",
-    "tests/methods/contract/test_declared.py",
-    "tests/methods/test_index.py",
-    "tests/test_privacy.py",
-    "tests/test_rooms.py",
+GENERIC = ("tests/methods/test_every_method.py", "tests/methods/contract/test_declared.py")
+RUN = """
+import shoal
+from pathlib import Path
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.registry import ADDED, BUILT_IN, METHODS
+print(METHODS["fedproxsimclr"].__module__, "fedproxsimclr" in BUILT_IN)
+print(ADDED.broken)
+run = shoal.run(
+    method={"name": "fedproxsimclr", "mu": 0.5}, data={"name": "digits", "limit": 60}, model={"encoder": "tiny-conv"},
+    partition={"kind": "iid", "clients": 2}, rounds=1, local={"epochs": 1, "batch": 16},
+    tracking={"mlflow": False, "prefect": "off"}, progress=False,
 )
+print(RunFolder.find("latest", Path("runs")).lineage().versions["fedprox-method"])
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """The folder of the page's example as pip installs it, and of another whose module cannot be imported."""
+    page = (ROOT / "docs" / "adding-a-method.md").read_text()
+    (code,) = re.findall(r"in `fedprox_method.py`, in a folder of your own:\n\n```python\n(.*?)```", page, re.DOTALL)
+    assert len(code.splitlines()) < 50
+    (entry,) = re.findall(r"^fedproxsimclr = \"(.*)\"$", page, re.MULTILINE)
+    folder = tmp_path / "site"
+    for name, line in (("fedprox_method", f"fedproxsimclr = {entry}"), ("torn", "torn = torn:Torn")):
+        info = folder / f"{name}-0.1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 0.1.0\n")
+        (info / "entry_points.txt").write_text(f"[shoal.methods]\n{line}\n")
+    (folder / "fedprox_method.py").write_text(code)
+    (folder / "torn.py").write_text("import a_module_that_nobody_has\n")
+    return folder
+
+
+def python(package: Path | None, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "SHOAL"))}
+    path = os.pathsep.join(map(str, filter(None, (package, ROOT))))
+    command = [sys.executable, *words]
+    return subprocess.run(
+        command, cwd=folder, env=env | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_example_runs_and_a_torn_package_breaks_nothing_else(package: Path, tmp_path: Path) -> None:
+    done = python(package, tmp_path, "-c", RUN)
+    assert done.returncode == 0, done.stderr
+    first, broken, version = done.stdout.splitlines()
+    assert first == "fedprox_method False"
+    assert "torn" in broken
+    assert "a_module_that_nobody_has" in broken
+    assert version == "0.1.0"
+    (run,) = (tmp_path / "runs").iterdir()
+    gone = python(None, tmp_path, "-m", "shoal.cli.main", "run", "--resume", run.name)
+    assert gone.returncode == 1
+    assert "'fedproxsimclr' is not known" in gone.stderr
+    assert "a method of another package needs that package here" in " ".join(gone.stderr.split())
 
 
 @pytest.mark.slow
-def test_the_example_passes_every_test_of_methods(tmp_path: Path) -> None:
-    clone = tmp_path / "shoal"
-    copy_source(clone)
-    page = (ROOT / "docs" / "adding-a-method.md").read_text()
-    (code,) = re.findall(r"in `shoal/methods/ssd/fedproxsimclr.py`:\n\n```python\n(.*?)```", page, re.DOTALL)
-    assert len(code.splitlines()) < 50
-    (clone / "shoal" / "methods" / "ssd" / "fedproxsimclr.py").write_text(code)
-    registry = clone / "shoal" / "methods" / "registry.py"
-    text = registry.read_text()
-    assert text.count("    FedSimCLR,\n") == 1
-    text = text.replace("    FedSimCLR,\n", "    FedSimCLR,\n        FedProxSimCLR,\n")
-    place = "from shoal.methods.ssd.fedsimclr import FedSimCLR\n"
-    assert place in text
-    registry.write_text(text.replace(place, f"from shoal.methods.ssd.fedproxsimclr import FedProxSimCLR\n{place}"))
-    index = clone / "docs" / "methods.md"
-    row = "| FedSimCLR | `fedsimclr` |"
-    about = "FedSimCLR whose clients are held near the broadcast weights."
-    new = f"| FedSimCLR with a proximal term | `fedproxsimclr` | {about} |"
-    text = index.read_text()
-    assert text.count(row) == 1
-    line = next(line for line in text.splitlines() if line.startswith(row))
-    index.write_text(text.replace(line, f"{line}\n{new}"))
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "SHOAL"))}
-    subprocess.run(
-        [sys.executable, "-m", "tests.messages"], cwd=clone, env=env | {"PYTHONPATH": str(clone)}, check=True
-    )
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "no:cacheprovider",
-            *GENERIC,
-            "-k",
-            "fedproxsimclr or test_rooms or test_index or on_the_page",
-        ],
-        cwd=clone,
-        env=env | {"PYTHONPATH": str(clone)},
-        capture_output=True,
-        text=True,
-    )
+def test_the_example_passes_every_test_of_methods(package: Path) -> None:
+    done = python(package, ROOT, "-m", "pytest", "-p", "no:cacheprovider", *GENERIC, "-k", "fedproxsimclr")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    process = subprocess.run(
-        [sys.executable, "-c", "from shoal.methods.registry import METHODS; print(METHODS['fedproxsimclr'])"],
-        cwd=clone,
-        env=env | {"PYTHONPATH": str(clone)},
-        capture_output=True,
-        text=True,
-    )
-    assert "shoal.methods.ssd.fedproxsimclr.FedProxSimCLR" in process.stdout, process.stderr
     passed = re.search(r"^(\d+) passed", done.stdout, re.MULTILINE)
     assert passed is not None
     assert int(passed[1]) > 20

@@ -9,7 +9,7 @@ import torch
 
 from shoal.data.views.augment import normalise
 from shoal.methods.contract.base import Message
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from tests.messages import BEGIN, END, NAMES, PAGE, PEER, UP, Sent, listen, section_of, with_tables
 
 SETS = {"x": torch.rand(6, 1, 4, 4, generator=torch.Generator().manual_seed(0)), "y": torch.tensor([0, 1, 1, 2, 0, 2])}

@@ -24,6 +24,7 @@ from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.hardware import describe
 from shoal.engine.settings.private_home import close_folders, open_folders
 from shoal.engine.store.code_version import project_state, shoal_version
+from shoal.methods.registry import ADDED
 from shoal.review.mlflow_log.embedded_store import FILE, damage_of, newest_revision, store_uri
 from shoal.review.mlflow_log.moved_store import follow_move
 from shoal.review.mlflow_log.tracking import artifact_folder
@@ -79,6 +80,15 @@ def packages() -> Iterator[Check]:
             wanted = ".".join(map(str, cap))
             found = Check(name, False, f"{found.detail}: {why}", f"pip install '{name}<{wanted}'")
         yield found
+    yield from _methods()
+
+
+def _methods() -> Iterator[Check]:
+    """Check the methods of other packages."""
+    for name, (package, number) in ADDED.packages.items():
+        yield Check(f"method {name}", True, f"{package} {number}")
+    for name, reason in ADDED.broken.items():
+        yield Check(f"method {name}", False, reason, "repair or remove its package; everything else works")
 
 
 def _installed(name: str) -> Check:

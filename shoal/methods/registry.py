@@ -1,6 +1,10 @@
-"""Methods by name."""
+"""Methods by name: the built-in ones, and those of other packages, by the group of entry points `shoal.methods`."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
+from typing import NamedTuple
 
 from shoal.methods.cfcl.cfcl import CFCL
 from shoal.methods.cfl.cfl import CFL
@@ -29,7 +33,7 @@ from shoal.methods.uifca.kfed import KFed
 from shoal.methods.uifca.shared_trunk import SharedUIFCA
 from shoal.methods.uifca.uifca import UIFCA
 
-METHODS: dict[str, type[Method]] = {
+BUILT_IN: dict[str, type[Method]] = {
     method.name: method
     for method in (
         FedKMeans,
@@ -59,4 +63,44 @@ METHODS: dict[str, type[Method]] = {
         NCC,
     )
 }
-"""Every method by its name in `method.name`. Add a new one to this tuple."""
+"""Methods by their name in `method.name`; pages and tests are made from these alone."""
+GROUP = "shoal.methods"
+
+
+class Added(NamedTuple):
+    """What other packages add.
+
+    Attributes:
+        methods: by name.
+        packages: the name and version of the package of each.
+        broken: why a method cannot be used, by the name of its entry point.
+    """
+
+    methods: dict[str, type[Method]]
+    packages: dict[str, tuple[str, str]]
+    broken: dict[str, str]
+
+
+def added_methods(entries: Iterable[EntryPoint]) -> Added:
+    """Return the methods that entry points name; one that cannot be imported leaves the others as they are."""
+    added = Added({}, {}, {})
+    for entry in entries:
+        try:
+            method = entry.load()
+        except Exception as error:  # the code of a stranger
+            added.broken[entry.name] = f"{type(error).__name__}: {error}"
+            continue
+        name = getattr(method, "name", None)
+        if not (isinstance(method, type) and issubclass(method, Method)) or name != entry.name:
+            added.broken[entry.name] = f"{entry.value} is no method of the name {entry.name}"
+        elif name in BUILT_IN or name in added.methods:
+            added.broken[f"{entry.name} of {entry.value}"] = "another method has this name"
+        else:
+            added.methods[name] = method
+            added.packages[name] = (entry.dist.name, entry.dist.version) if entry.dist else (entry.module, "unknown")
+    return added
+
+
+ADDED = added_methods(entry_points(group=GROUP))
+METHODS: dict[str, type[Method]] = {**BUILT_IN, **ADDED.methods}
+"""Every method that can be run."""

@@ -6,14 +6,14 @@ from typer.testing import CliRunner
 
 from shoal.cli.methods import app
 from shoal.methods.index import methods_by_question, title_of_method
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN
 from tests.sources import ROOT
 
 
 def test_every_method_says_what_it_is() -> None:
-    assert sorted(kind.name for kinds in methods_by_question().values() for kind in kinds) == sorted(METHODS)
-    assert len({kind.title for kind in METHODS.values()}) == len(METHODS), "a method has its base class's title"
-    assert all(kind.about.endswith(".") for kind in METHODS.values())
+    assert {kind.name for kinds in methods_by_question().values() for kind in kinds} >= set(BUILT_IN)
+    assert len({kind.title for kind in BUILT_IN.values()}) == len(BUILT_IN), "a method has its base class's title"
+    assert all(kind.about.endswith(".") for kind in BUILT_IN.values())
     assert title_of_method("cfl") == "clustered federated learning (CFL)"
 
 
@@ -22,7 +22,7 @@ def index_lines() -> list[str]:
     lines = ["| method | `method.name` | what it does |", "|---|---|---|"]
     for question, kinds in methods_by_question().items():
         lines.append(f"| **{question}** | | |")
-        lines += [f"| {kind.title} | `{kind.name}` | {kind.about} |" for kind in kinds]
+        lines += [f"| {kind.title} | `{kind.name}` | {kind.about} |" for kind in kinds if kind.name in BUILT_IN]
     return lines
 
 

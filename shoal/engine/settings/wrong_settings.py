@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from shoal.core.errors import shown
 from shoal.engine.settings.addresses import masked
+from shoal.methods.registry import ADDED
 
 MAX_SENTENCES = 20
 """Most sentences to show."""
@@ -78,7 +79,11 @@ def _sentence(
         return f"{path}: there is no such setting{hint} (known here: {', '.join(names_here)})"
     if item["type"] == "union_tag_invalid":
         section = tagged[path]
-        return unknown_name(f"{path}.{section.tag}", item["ctx"]["tag"], sorted(section.sections))
+        sentence = unknown_name(f"{path}.{section.tag}", item["ctx"]["tag"], sorted(section.sections))
+        if path == "method":
+            reason = ADDED.broken.get(str(item["ctx"]["tag"]), "a method of another package needs that package here")
+            return f"{sentence}; {reason}"
+        return sentence
     if item["type"] == "literal_error":
         return unknown_name(path, item["input"], _words(item))
     if item["type"] == "model_type" and (names_here := known_keys(raw, steps, root, tagged)):

@@ -19,6 +19,7 @@ from shoal.engine.store.code_version import GitState, ShoalVersion, package_vers
 from shoal.engine.store.codec import file_digest
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.store.relocation import stored_path
+from shoal.methods.registry import ADDED
 from shoal.models.frozen import EncoderVersion, encoder_version, is_pretrained
 
 PACKAGES = ("shoal", "torch", "torchvision", "numpy", "pandas", "scikit-learn", "prefect", "mlflow", "dvc")
@@ -176,6 +177,11 @@ def versions() -> dict[str, str]:
     return {name: package_version(name) for name in PACKAGES}
 
 
+def method_version(method: str) -> dict[str, str]:
+    """Return the package of a method and its version; empty for a built-in one."""
+    return dict([ADDED.packages[method]]) if method in ADDED.packages else {}
+
+
 def current_environment() -> Environment:
     """Return the project, Shoal, machine and packages of this process."""
     return Environment(project_state(places.home()), describe(), versions(), shoal_version())
@@ -184,8 +190,8 @@ def current_environment() -> Environment:
 def changes_since(before: Lineage) -> list[str]:
     """Return how Shoal and the packages differ from those with which a run was started, each in a few words."""
     found = []
-    now = versions()
-    for name in PACKAGES:
+    now = versions() | dict(ADDED.packages.values())
+    for name in now:
         if name in before.versions and before.versions[name] != now[name]:
             found.append(f"{name} {before.versions[name]} is now {now[name]}")
     sha256 = shoal_version().sha256
@@ -221,7 +227,7 @@ def make_lineage(
         settings_sha256=settings.digest(),
         resolved=resolved,
         hardware=environment.hardware,
-        versions=environment.versions,
+        versions={**environment.versions, **method_version(settings.method.name)},
         shoal=environment.shoal,
         encoder=encoder_of_run(settings, prepared),
     )

@@ -28,6 +28,7 @@ from shoal.engine.store.checkpoint import Checkpoint
 from shoal.engine.store.codec import StoreError, load_server, save_server, server_digest
 from shoal.engine.store.embedded import EmbeddedFrom, embedded_from
 from shoal.engine.store.kept_state import read_state_if_any
+from shoal.engine.store.lineage import method_version
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Server
@@ -218,7 +219,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
             python_model=str(Path(__file__).with_name("pyfunc_code.py")),  # from code: nothing is pickled
             artifacts={"model": str(scratch / "model.json"), "server": str(scratch / "server.safetensors")},
             code_paths=[str(path) for path in copy_code(scratch / "code")],
-            pip_requirements=requirements(needed_encoder(run, embedded)),
+            pip_requirements=[*requirements(needed_encoder(run, embedded)), *pins_of(run.settings().method.name)],
             signature=answers(),
             metadata={"input": takes(spec), "output": COLUMNS, "shoal_run": run.name},
             mlflow_model=Model(
@@ -259,6 +260,11 @@ def needed_encoder(run: RunFolder, embedded: EmbeddedFrom | None) -> EncoderVers
     if embedded is not None and is_installed(embedded.encoder.name):
         return embedded.encoder
     return run.lineage().encoder
+
+
+def pins_of(method: str) -> list[str]:
+    """Return the package of a method that is not built in, with its version."""
+    return [f"{name}=={number}" for name, number in method_version(method).items()]
 
 
 def requirements(encoder: EncoderVersion | None = None) -> list[str]:
