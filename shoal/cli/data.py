@@ -314,9 +314,10 @@ def add(
     from shoal.cli.embed import show_embedded
     from shoal.data.intake.windows import WindowOptions
     from shoal.lifecycle.adding import add_own
-    from shoal.lifecycle.embedding import check_encoder, embed
 
     if encoder is not None:
+        from shoal.lifecycle.embedding import check_encoder
+
         check_encoder(encoder, path)
     added = add_own(
         path,
@@ -340,6 +341,8 @@ def add(
     )
     _show_added(added)
     if encoder is not None:
+        from shoal.lifecycle.embedding import embed
+
         show_embedded(embed(name, encoder))
 
 

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:  # who takes in data needs no torch, whose libraries take hundreds of megabytes
+    import torch
 
 SERVER = -1
 """The `client` of a draw that belongs to the server or to nobody in particular."""
@@ -37,6 +40,8 @@ class Streams:
 
     def torch(self, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
         """Return a fresh torch generator on `device`; asking twice gives the same draws twice."""
+        import torch
+
         generator = torch.Generator(device=device)
         generator.manual_seed(stream_seed(self.seed, purpose, round=self.round, client=self.client))
         return generator
