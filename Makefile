@@ -10,7 +10,7 @@ TORCH ?= auto
 # Several small processes of one thread are faster than one of many.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup tools research demo test test-all test-slow fuzz chaos chaos-clusters hostile check format types serve results docs bench gpu-day clean test-floor
+.PHONY: setup tools research demo test test-all test-rest test-slow fuzz chaos chaos-clusters hostile check format types serve results docs bench gpu-day clean test-floor
 
 setup: $(STAMP)
 
@@ -52,9 +52,15 @@ $(FLOOR)/.installed: pyproject.toml constraints.txt .ci/floor.txt
 test-floor: $(FLOOR)/.installed
 	$(FLOOR)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
 
-# The same, and the tests of the laboratory.
+# All but the slow ones, and the tests of the laboratory.
 test-all: tools research
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests research/tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" tests research/tests
+
+# What `make test` leaves out of `make test-all`, and a tenth of the slow tests, another one for each commit.
+test-rest: tools research
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "long and not slow" tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" research/tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow --tenth $$(git rev-parse HEAD) tests research/tests
 
 test-slow: tools research
 	$(BIN)/python -m pytest -m slow tests research/tests

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 import os
 import shutil
 import sqlite3
@@ -23,6 +24,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 import torch
+
+from shoal.methods.registry import METHODS
 
 sys.dont_write_bytecode = False
 torch.set_num_threads(1)
@@ -62,7 +65,29 @@ LONGEST = (
 """Files that take longest: they run first, so that no worker is left with one of them at the end."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+REPRESENTATIVES = {"fedpnp", "fedsimclr", "cfcl", "cfl", "uifca", "fedkmeans"}
+"""Methods that `make test` runs, one for each base class; `make test-all` runs every method."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tenth", metavar="COMMIT", help="run a tenth of the tests, chosen by the digits of a commit")
+
+
+def is_one_more_method(item: pytest.Item) -> bool:
+    """Return whether a test of every method is that of one which has a representative."""
+    values = getattr(getattr(item, "callspec", None), "params", {}).values()
+    names = {value.split(",")[0] for value in values if isinstance(value, str)} & METHODS.keys()
+    return bool(names) and not names & REPRESENTATIVES
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_one_more_method(item):
+            item.add_marker("long")
+    if commit := config.getoption("--tenth"):
+        part = int(commit[:8], 16) % 10
+        items[:] = [item for item in items if hashlib.sha256(item.nodeid.encode()).digest()[0] % 10 == part]
     rank = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
