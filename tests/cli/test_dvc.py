@@ -279,10 +279,10 @@ def test_a_change_of_any_module_that_computes_is_noticed() -> None:
 
 
 def test_a_new_file_is_noticed(clone: Clone) -> None:
-    clone.dvc("config", "core.autostage", "false")
-    assert "data/views" not in clone.dvc("status")
-    (clone.path / "data" / "views" / "new.py").write_text("")
-    assert re.search(r"modified: +data/views", clone.dvc("status"))
+    """Of prepare, the one stage that the lock pins in a fresh clone."""
+    assert "data/sets" not in clone.dvc("status", "prepare")
+    (clone.path / "data" / "sets" / "new.py").write_text("")
+    assert re.search(r"modified: +data/sets", clone.dvc("status", "prepare"))
 
 
 def test_the_lock_pins_the_embedded_set(tmp_path: Path) -> None:
