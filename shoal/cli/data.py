@@ -311,7 +311,6 @@ def add(
     With --window the rows of the table are samples of time series, and each window of a series becomes one sample.
     In a DVC repository the set is tracked as with `dvc add`: commit its .dvc file to git, and `dvc push` the data.
     """
-    from shoal.cli.embed import show_embedded
     from shoal.data.intake.windows import WindowOptions
     from shoal.lifecycle.adding import add_own
 
@@ -341,9 +340,15 @@ def add(
     )
     _show_added(added)
     if encoder is not None:
-        from shoal.lifecycle.embedding import embed
+        _embed(name, encoder)
 
-        show_embedded(embed(name, encoder))
+
+def _embed(name: str, encoder: str) -> None:
+    """Make vectors of a set that was added; only here torch is needed."""
+    from shoal.cli.embed import show_embedded
+    from shoal.lifecycle.embedding import embed
+
+    show_embedded(embed(name, encoder))
 
 
 @app.command("arrived", epilog="Example: shoal data arrived incoming")
