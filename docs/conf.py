@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,11 +26,22 @@ myst_heading_anchors = 4
 
 
 def make_pages(app: Any) -> None:
-    """Write the pages that are made from the code, before Sphinx looks for sources."""
+    """Write the pages that are made from the code, and copy those of results, before Sphinx looks for sources."""
     from made_from_code import write_pages
 
     write_pages(HERE / "made", HERE)
+    shutil.copytree(HERE.parent / "research" / "docs", HERE / "made" / "research")
+
+
+def link_copies(app: Any, page: str, source: list[str]) -> None:
+    """Let links to pages of results, and back from them, lead to the copies."""
+    text = re.sub(r"\]\((\.\./)+research/docs/", "](/made/research/", source[0])
+    if page.startswith("made/research/"):
+        text = re.sub(r"\]\((\.\./)+docs/", "](/", text)
+        text = text.replace("](../../shoal_research/", "](../../../../research/shoal_research/")
+    source[0] = text
 
 
 def setup(app: Any) -> None:
     app.connect("builder-inited", make_pages, priority=0)
+    app.connect("source-read", link_copies)
