@@ -265,7 +265,7 @@ def test_metrics_come_in_sections() -> None:
 
 def test_a_comparison_is_a_parent_run(tracked: RunFolder) -> None:
     client = client_of(places.home())
-    words = ["compare", tracked.name, "latest", "--log", "a pair"]
+    words = ["compare", tracked.name, "--log", "a pair"]
     for _ in range(2):
         assert CliRunner().invoke(app, words).exit_code == 0
     (parent,) = client.search_runs(["1"], "tags.`shoal.comparison` = 'a pair'")

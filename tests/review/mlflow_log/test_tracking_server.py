@@ -196,7 +196,7 @@ def test_pages_show_no_bookkeeping(asked: dict[str, RunFolder]) -> None:
     tags = client.get_run(asked["lr 0.01"].lineage().mlflow_run).data.tags
     shown = {key for key in tags if not key.startswith("mlflow.")}
     assert not [key for key in shown if key.endswith("_logged")]
-    assert {"verdict", "shoal.run", "shoal.data_sha256", "shoal.git_commit"} <= shown
+    assert {"verdict", "shoal.run", "shoal.data_sha256", "shoal.code_sha256"} <= shown
 
 
 def test_a_card_that_a_person_wrote_stays(asked: dict[str, RunFolder]) -> None:
