@@ -104,3 +104,19 @@ def test_a_project_without_a_clone_has_flows(bare: Path, tmp_path: Path) -> None
     )
     said = python(bare, tmp_path / "trial", "-c", ENTRYPOINTS).split()
     assert said == ["nightly", "assign", "pipeline", "search", "embed", "tell"]
+
+
+def test_a_tree_without_links_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    """As an archive unpacks that keeps no links: each is a file with the path that it led to."""
+    copy_source(tmp_path / "tree")
+    for link in (tmp_path / "tree" / "shoal").iterdir():
+        if link.is_symlink():
+            target = str(link.readlink())
+            link.unlink()
+            link.write_text(target)
+    words = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", "--no-build-isolation"]
+    for command in ([*words, "--wheel-dir", str(tmp_path), "."], [sys.executable, "-c", "import shoal.data.sets"]):
+        done = subprocess.run(command, cwd=tmp_path / "tree", env=clean_environment(), capture_output=True, text=True)
+        assert done.returncode != 0
+        assert "shoal/data must be a link to ../data, and this copy has" in done.stdout + done.stderr
+    assert not list(tmp_path.glob("*.whl"))
