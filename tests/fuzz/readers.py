@@ -128,8 +128,9 @@ def _table(n: int = 6) -> pd.DataFrame:
 
 def _read_own_table(path: Path) -> Any:
     from shoal.core.errors import DataError
+    from shoal.data.intake.names import client_numbers
     from shoal.data.intake.table_coding import encode, find_coding
-    from shoal.data.intake.tables import client_numbers, read_table
+    from shoal.data.intake.tables import read_table
     from shoal.data.sets.intake_notes import Intake
 
     table = read_table(path, text=("client", "label"))

@@ -91,7 +91,7 @@ def test_in_a_clone_both_are_of_the_clone(clone: Path) -> None:
     study.write_text("1")
     assert [state.dirty for state in (ask(clone, clone)[0], ask(clone, clone)[1].git)] == [False, True]
     study.unlink()
-    changed = clone / "data" / "prepare.py"
+    changed = clone / "data" / "sets" / "prepare.py"
     text = changed.read_text()
     changed.write_text(text + "\n")
     project, changed_shoal = ask(clone, clone)
