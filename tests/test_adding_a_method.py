@@ -56,6 +56,7 @@ def python(package: Path | None, folder: Path, *words: str) -> subprocess.Comple
     )
 
 
+@pytest.mark.long
 def test_the_example_runs_and_a_torn_package_breaks_nothing_else(package: Path, tmp_path: Path) -> None:
     done = python(package, tmp_path, "-c", RUN)
     assert done.returncode == 0, done.stderr

@@ -165,6 +165,7 @@ def parsed(unit: Path) -> list[tuple[str, str, str]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_units_run_as_their_own_user_and_start_again(unit: Path) -> None:
     lines = parsed(unit)

@@ -49,6 +49,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_the_pair_is_taken_where_there_is_no_gpu(install: ModuleType, index: Path) -> None:
     for name, version in VERSIONS.items():
         wheel(index, name, f"{version}+cpu")
@@ -60,6 +61,7 @@ def test_the_pair_is_taken_where_there_is_no_gpu(install: ModuleType, index: Pat
     assert not install.choose("cuda", False, VERSIONS).first
 
 
+@pytest.mark.long
 def test_half_a_pair_is_never_taken(install: ModuleType, index: Path, tmp_path: Path) -> None:
     wheel(index, "torch", "9.1.0+cpu")
     plan = install.choose("auto", False, VERSIONS)

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.sources import ROOT, rooms, sources
 
 MAX_FUNCTION_LINES = 60
@@ -51,12 +53,14 @@ def test_no_function_is_too_long() -> None:
     assert {path: names for path, names in found.items() if names} == {}
 
 
+@pytest.mark.long
 def test_few_assignments_are_packed() -> None:
     assignments = [node for node in nodes(product()) if isinstance(node, ast.Assign)]
     packed = [ast.unparse(node) for node in assignments if is_packed(node)]
     assert len(packed) < MAX_PACKED_SHARE * len(assignments), packed
 
 
+@pytest.mark.long
 def test_few_expressions_are_conditional() -> None:
     conditionals = sum(isinstance(node, ast.IfExp) for node in nodes(product()))
     lines = sum(len(path.read_text().splitlines()) for path in product())

@@ -29,6 +29,7 @@ def temp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plant", PLANTED)
 def test_nothing_that_another_user_plants_is_used(temp: Path, plant: Callable[[Path, Path], None]) -> None:
     for name, place in PLACES.items():
@@ -67,7 +68,7 @@ def test_another_user_reads_the_files_of_a_project_and_nothing_else(temp: Path) 
     shoal(temp, "init", "project")
     home = temp / "project"
     project = {".git", ".gitignore", ".dvcignore", "data", "dvc.yaml", "params.yaml", "prefect.yaml", "stage.sh"}
-    project |= {"requirements.txt", ".dvc", ".dvc/config", ".dvc/.gitignore"}
+    project |= {"shoal-version.txt", ".dvc", ".dvc/config", ".dvc/.gitignore"}
     assert readable(home) == project
     (home / "table.csv").write_text("client,a,b\n" + "".join(f"{n % 2},{n},{n * n}\n" for n in range(40)))
     (home / "table.csv").chmod(0o600)

@@ -65,10 +65,11 @@ REASONS: dict[str, tuple[str, ...]] = {
         "engine.store.run_folder.RunFolder.set_table",
     ),
     "what belongs to one data set or scheme alone, as its reader or maker says it": (
-        "data.own_store.Batch.extra",
-        "data.sets.Loaded.extra",
-        "data.prepared.Manifest.extra",
-        "data.table_origin.known_tables",
+        "data.intake.own_store.Batch.extra",
+        "data.sets.built_in.Loaded.extra",
+        "data.sets.prepared.Manifest.extra",
+        "data.intake.possible_labels.possible_label_words",
+        "data.intake.table_origin.known_tables",
         "data.partition.table.Partition.settings",
     ),
 }

@@ -93,6 +93,7 @@ def test_no_flow_takes_the_place_of_a_room() -> None:
     assert not flows & (BELOW.keys() | sys.stdlib_module_names)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("room", BELOW)
 def test_imports_point_down(room: str) -> None:
     for path in files(room):

@@ -42,6 +42,7 @@ def keys(page: Path) -> set[str]:
     return set(re.findall(r"^\| `([\w.]+)` \|", page.read_text(), re.MULTILINE))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_a_page_with_its_settings_and_departures(pages: Path, name: str) -> None:
     page = pages / "methods" / f"{name}.md"

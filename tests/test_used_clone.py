@@ -53,6 +53,7 @@ def test_no_test_takes_them_for_source(clone: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_no_left_file_is_collected(clone: Path) -> None:
     """Named by no file, as `make test` has it; our own tests, but for those at the top, are not imported for it."""
     own = [f"--ignore=tests/{path.name}" for path in (clone / "tests").iterdir() if path.is_dir()]

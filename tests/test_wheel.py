@@ -72,6 +72,7 @@ def python(bare: Path, folder: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_one_name_is_installed_and_nothing_of_the_store(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
@@ -87,6 +88,7 @@ def test_one_name_is_installed_and_nothing_of_the_store(wheel: Path) -> None:
     assert not [name for name in names if "studies" in name or "benchmarks" in name]
 
 
+@pytest.mark.long
 def test_a_run_beside_files_of_the_same_names(bare: Path, tmp_path: Path) -> None:
     for name in NAMES:
         (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name}.py of the user was imported')\n")
@@ -98,6 +100,7 @@ def test_a_run_beside_files_of_the_same_names(bare: Path, tmp_path: Path) -> Non
     assert said[2] == "local"
 
 
+@pytest.mark.long
 def test_a_project_without_a_clone_has_flows(bare: Path, tmp_path: Path) -> None:
     subprocess.run(
         [bare / "shoal", "init", "trial"], cwd=tmp_path, env=clean_environment(), check=True, capture_output=True

@@ -123,6 +123,7 @@ def test_embeddings_are_what_distances_are_taken_in(place: Path, found: shoal.Ru
         found.predict(place / "new", embedding="yes")
 
 
+@pytest.mark.long
 def test_the_command_line_writes_the_same_embeddings(place: Path, found: shoal.Run) -> None:
     def predict(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "shoal.cli.main", "predict", found.name, "new", *arguments]
@@ -176,6 +177,7 @@ def test_an_interrupted_run_is_resumed(place: Path, capsys: pytest.CaptureFixtur
     assert shoal.resume(halted, progress=False).result.rounds == 2
 
 
+@pytest.mark.long
 def test_a_search_gives_settings_that_a_run_takes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.lifecycle.driving.show", lambda *_: None)
     about = {

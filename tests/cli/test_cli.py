@@ -45,6 +45,7 @@ def test_run_compare_and_resume(home: Path, settings_file: Path) -> None:
     assert fast["metrics"] == result["metrics"]
 
 
+@pytest.mark.long
 def test_a_command_that_fails_leaves_no_process(home: Path) -> None:
     """Worker processes are prepared while settings are read."""
     command = [sys.executable, "-m", "shoal.cli.main", "run", "--set", "method.nu=1"]
@@ -69,6 +70,7 @@ def group(leader: int) -> list[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

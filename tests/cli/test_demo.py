@@ -19,6 +19,8 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.certain_images import certain_images
 from shoal.sweeps.sweep import Sweep
 
+pytestmark = pytest.mark.long
+
 TINY = {
     "rounds": 1,
     "data": {"limit": 300},

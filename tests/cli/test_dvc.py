@@ -213,6 +213,7 @@ def check_plots(clone: Clone, metrics: dict[str, Any], folder: Path) -> None:
     assert page.count("var spec") == 2, "each plot once, and none that nobody asked for"
 
 
+@pytest.mark.long
 def test_a_set_of_ones_own_survives_and_travels(clone: Clone, tmp_path: Path) -> None:
     add_photos(clone, photos(tmp_path / "photos"))
     before = open_prepared(clone.path / OWN_SET).manifest
@@ -256,6 +257,7 @@ def test_repro_follows_changes_of_a_built_in_set(clone: Clone) -> None:
     assert "Running stage" not in clone.dvc("repro", "partition", "--dry")
 
 
+@pytest.mark.long
 def test_a_stage_refuses_another_home(clone: Clone, tmp_path: Path) -> None:
     clone.env["SHOAL_HOME"] = str(tmp_path)
     assert "unset SHOAL_HOME" in clone.run("sh", "shoal/cli/stage.sh", "prepare", code=1)
@@ -278,6 +280,7 @@ def test_a_change_of_any_module_that_computes_is_noticed() -> None:
     assert unseen == {"data", "intake"}
 
 
+@pytest.mark.long
 def test_a_new_file_is_noticed(clone: Clone) -> None:
     """Of prepare, the one stage that the lock pins in a fresh clone."""
     assert "data/sets" not in clone.dvc("status", "prepare")

@@ -92,6 +92,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.long
 def test_a_wrong_setting_is_one_sentence_before_the_rest_is_imported(tmp_path: Path) -> None:
     """That no module of a run was imported is what makes it quick."""
     env = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}

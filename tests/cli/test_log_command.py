@@ -28,6 +28,7 @@ def unreached(run: RunFolder) -> int:
     return sum(event.kind == "mlflow_unreachable" for event in run.events())
 
 
+@pytest.mark.long
 def test_runs_go_to_the_store_of_the_variable(
     home: Path, small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ def test_runs_are_listed_newest_first_with_what_is_wrong(three: list[RunFolder])
     assert "settings.yaml has been changed" in text
 
 
+@pytest.mark.long
 def test_runs_are_filtered(three: list[RunFolder], capsys: pytest.CaptureFixture[str]) -> None:
     def names(**given: Any) -> list[str]:
         runs(**given, as_json=True)
@@ -152,6 +153,7 @@ def test_a_report_is_made_where_it_is_missing_and_opened(
     assert opened == [path.as_uri()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "score"),
     [({"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "starts": 2}, "acc"), ({"name": "fedsimclr"}, "probe")],
@@ -209,6 +211,7 @@ def test_lines_of_runs_that_ended_are_kept_until_a_file_changes(
     assert finished.name not in kept.read_text()
 
 
+@pytest.mark.long
 def test_a_run_keeps_its_line_when_it_ends(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     drive(new_run(small(rounds=1, data={"limit": 80})))
     monkeypatch.setattr(runs_of_results, "list_run", lambda run: pytest.fail("it was made already"))

@@ -86,6 +86,7 @@ def replace(folder: Path, content: dict[str, str]) -> None:
         fill(scratch, content)
 
 
+@pytest.mark.long
 def test_a_kill_at_any_step_leaves_the_old_folder_or_the_new_one(tmp_path: Path, system: str) -> None:
     contents = set()
     for number in range(1000):

@@ -67,6 +67,7 @@ def test_a_file_that_only_a_program_reads_is_none(tmp_path: Path) -> None:
         decode(tmp_path / "a.png")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
 def test_raw_files_unpack_to_so_much_and_no_more(suffix: str, pack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "MAX_UNPACKED_BYTES", 1 << 20)

@@ -145,6 +145,7 @@ def test_a_set_that_dvc_keeps_is_fetched_after_its_damaged_files_are_removed(sto
         prepare("mine", store)
 
 
+@pytest.mark.long
 def test_of_two_that_append_at_once_neither_loses_what_the_other_brought(store: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from shoal.data.intake.own import add_table\n"
@@ -157,6 +158,7 @@ def test_of_two_that_append_at_once_neither_loses_what_the_other_brought(store: 
     assert prepared.manifest.train == 8 + 4 + 5 + 6
 
 
+@pytest.mark.long
 def test_of_many_first_uses_of_a_built_in_set_at_once_none_dies(tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from shoal.data.sets.prepare import prepare; prepare('digits', Path(sys.argv[1]))"  # noqa: E501
     command = [sys.executable, "-c", code, str(tmp_path / "store")]

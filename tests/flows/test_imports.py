@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.long
 def test_a_flow_starts_without_scipy_and_scikit_learn() -> None:
     """They take a second, and only searches and evaluations need them."""
     code = "import sys, shoal.flows.pipeline; print([name for name in ('scipy', 'sklearn') if name in sys.modules])"
@@ -13,6 +16,7 @@ def test_a_flow_starts_without_scipy_and_scikit_learn() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.long
 def test_a_report_without_labels_is_written_without_scipy_s_optimisers() -> None:
     """They take a third of a second, and only labels are matched with clusters."""
     code = "import sys, shoal.review.pages.report; print('scipy.optimize' in sys.modules)"

@@ -73,6 +73,7 @@ def test_files_in_a_watched_folder_start_a_night_once(
     assert started(server, "nightly", 3) == 3
 
 
+@pytest.mark.long
 def test_a_run_that_is_due_while_another_one_runs_is_skipped(
     server: Server, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_set_that_was_added_starts_the_night_that_trains_on_it(home: Path, mon
     assert announce_data("mine") == []
 
 
+@pytest.mark.long
 def test_a_fingerprint_tells_names_sizes_times_and_the_pointer(home: Path) -> None:
     folder = home / "incoming"
     assert fingerprint(folder) == ""

@@ -100,6 +100,7 @@ FAILS = (
 )
 
 
+@pytest.mark.long
 def test_a_failed_night_is_told_by_itself_and_by_an_automation(server: Server, home: Path) -> None:
     (home / "flows").symlink_to(ROOT / "flows")
     (home / "prefect.yaml").write_text((ROOT / "prefect.yaml").read_text())
@@ -175,6 +176,7 @@ def test_a_command_that_somebody_else_may_have_written_is_not_run(home: Path) ->
     assert set(inspect.signature(tell.fn).parameters) == {"message", "what"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -11,6 +11,7 @@ from tests.fuzz.run import Opened, fuzz, outcome_of, unfit
 INPUTS = 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reader", READERS)
 def test_broken_inputs_end_in_an_answer_or_a_sentence(reader: str) -> None:
     found = fuzz(reader, seed=1, first=0, count=INPUTS)

@@ -25,6 +25,7 @@ def test_a_set_is_measured(home: Path) -> None:
     assert "federated K-means on columns as they are" in advice.sentences[0]
 
 
+@pytest.mark.long
 def test_data_show_ends_with_the_command(home: Path) -> None:
     assert CliRunner().invoke(app, ["prepare", "digits"]).exit_code == 0
     done = CliRunner().invoke(app, ["show", "digits"])

@@ -103,6 +103,7 @@ def all_tables(home: Path) -> pd.DataFrame:
     return pd.concat([pd.read_csv(path) for path in sorted(home.glob(f"results/assigned/{MODEL}/[0-9]*/clusters.csv"))])
 
 
+@pytest.mark.long
 def test_answers_and_pages_name_clusters_by_the_numbers_that_tables_keep(place: Path) -> None:
     """The second model numbers its clusters in another order; it answers with the names of the first one's."""
     put(place, "dark-1.png", "left-2.png", "right-3.png")

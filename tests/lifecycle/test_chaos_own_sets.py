@@ -13,6 +13,7 @@ from tests.chaos.own_sets import KINDS, own_sets, planned_sets
 SHORT = ["data add --append killed", "data add --force killed", "a night's new files, killed"]
 
 
+@pytest.mark.long
 def test_a_set_that_is_killed_while_it_is_replaced_is_the_old_one_or_the_new_one(home: Path, tmp_path: Path) -> None:
     outcomes = list(own_sets(tmp_path / "tries", SHORT, seed=0))
     wrong = [outcome for outcome in outcomes if not outcome.same or outcome.traceback]

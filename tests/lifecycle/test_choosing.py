@@ -43,6 +43,7 @@ def on_points(small: Make, **changes: Any) -> Any:
     return small(**{"data": POINTS, "method": {"name": "kfed"}, "partition": partition, "rounds": 1, **AUTO, **changes})
 
 
+@pytest.mark.long
 def test_the_run_has_the_number_and_its_lineage_says_how_it_was_chosen(home: Path, small: Make) -> None:
     settings = on_points(small)
     run = straight(settings)
@@ -102,6 +103,7 @@ def test_a_number_at_the_edge_makes_the_verdict_doubtful(home: Path, small: Make
     assert "do not trust this number: 3 is the largest" in run.events()[0].message
 
 
+@pytest.mark.long
 def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: pytest.CaptureFixture[str]) -> None:
     from shoal.cli.console import execute
 
@@ -109,6 +111,7 @@ def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: 
     assert "3 clusters: the most detail that halves" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_the_same_settings_choose_once_and_other_data_choose_again(home: Path, small: Make, monkeypatch: Any) -> None:
     settings = on_points(small)
     first = new_run(settings).lineage().clusters_chosen
@@ -124,6 +127,7 @@ def test_the_same_settings_choose_once_and_other_data_choose_again(home: Path, s
     assert known_choice(Choice, with_scheme(settings)) is None, "a file that was changed is not believed"
 
 
+@pytest.mark.long
 def test_a_number_of_another_rule_is_chosen_again(home: Path, small: Make) -> None:
     settings = with_scheme(on_points(small))
     first = new_run(settings).lineage().clusters_chosen
@@ -134,6 +138,7 @@ def test_a_number_of_another_rule_is_chosen_again(home: Path, small: Make) -> No
     assert with_known_choices(settings).model.clusters == 3
 
 
+@pytest.mark.long
 def test_a_number_is_sought_where_the_method_clusters(home: Path, small: Make) -> None:
     """A column in another unit hides three groups, unless columns are standardised."""
     rng = np.random.default_rng(0)
@@ -150,6 +155,7 @@ def test_a_number_is_sought_where_the_method_clusters(home: Path, small: Make) -
     assert [each.clusters == 3 for each in told if each] == [True, False]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("clients", "landmarks"), [(3, True), (12, False)])
 def test_landmarks_are_placed_where_clients_hold_enough(
     home: Path, small: Make, monkeypatch: Any, clients: int, landmarks: bool
@@ -178,6 +184,7 @@ def written(folder: Path, x: np.ndarray) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_features_come_from_an_encoder_that_is_trained_once(home: Path, small: Make) -> None:
     settings = small(
         model={"clusters": "auto"},

@@ -103,6 +103,7 @@ def test_other_rules_than_those_of_the_choice_choose_again(home: Path, monkeypat
     assert new_run(settings).settings().digest() == before.settings().digest()
 
 
+@pytest.mark.long
 def test_images_are_compared_in_both_spaces(home: Path) -> None:
     run = new_run(unnamed(data={"name": "digits", "limit": 120}))
     chosen = run.lineage().method_chosen
@@ -164,6 +165,7 @@ def test_a_pretrained_start_asks_for_training(home: Path) -> None:
     assert run.settings().model.start == "pretrained"
 
 
+@pytest.mark.long
 def test_an_open_number_of_clusters_is_sought_among_the_features_that_are_clustered(home: Path) -> None:
     changes = {"data": {"name": "digits", "limit": 90}, "choose": {"max_clusters": 4}}
     encoder = {"clusters": "auto", "encoder": "efficientnet-lite0"}

@@ -48,6 +48,7 @@ def write_list(root: Path, pid: int, *, readers: bool = False) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_killed_dvc_that_nobody_waited_for_blocks_nothing(root: Path, zombie: int) -> None:
     write_list(root, zombie)
     pointer = track(root / "mine")
@@ -75,6 +76,7 @@ def test_dvc_at_work_on_a_set_is_respected(root: Path) -> None:
     assert (root / RWLOCK).read_text() == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", ["", '{"write": {"/x', "[]", '{"write": {"/x": 3}}'])
 def test_a_list_that_a_kill_cut_short_is_begun_again(root: Path, text: str) -> None:
     (root / RWLOCK).write_text(text)

@@ -134,6 +134,7 @@ def test_nothing_is_done_twice_and_changed_images_are_told(home: Path, images: P
     assert not is_stale(again.prepared)
 
 
+@pytest.mark.long
 def test_only_batches_with_new_images_are_embedded(
     home: Path, images: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +242,7 @@ def test_vectors_have_the_privacy_ledger_of_their_images(home: Path, images: Pre
     assert set(SetLedger.from_settings(DataSection(name="mine")).runs()) == {"earlier", "mine", "made"}
 
 
+@pytest.mark.long
 def test_a_run_on_vectors_shows_and_takes_images(home: Path, run: RunFolder) -> None:
     assert len(list((run.figures / "clusters").glob("*.png"))) == 3
     assert explain(run, 0).draw(home / "sheet.png").is_file()
@@ -258,6 +260,7 @@ def test_a_run_on_vectors_shows_and_takes_images(home: Path, run: RunFolder) -> 
         predict(run, home / "new", on_odd="resize")
 
 
+@pytest.mark.long
 def test_vectors_of_several_layers_are_clustered_as_the_images_are(images: Prepared, small: Make) -> None:
     """Each group of layers counts equally, whether a run encodes images itself or gets vectors."""
     encoder = "efficientnet-lite0-layers"

@@ -19,6 +19,7 @@ from tests.runs import straight
 Make = Callable[..., Any]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fraction", [1.0, 0.67])
 def test_bytes_of_the_plan_are_those_of_the_run(home: Path, small: Make, fraction: float) -> None:
     settings = small(participation={"fraction": fraction}, evaluate={"every": 2})

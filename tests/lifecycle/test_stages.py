@@ -61,6 +61,7 @@ def taken(counts: Counter[str]) -> dict[str, int]:
     return found
 
 
+@pytest.mark.long
 def test_a_run_gets_each_part_once(home: Path, small: Make, made: Counter[str]) -> None:
     run = new_run(small(rounds=1, tracking=ON))
     result = drive(run)
@@ -70,6 +71,7 @@ def test_a_run_gets_each_part_once(home: Path, small: Make, made: Counter[str]) 
     assert taken(made) == {"log": 1, "registering": 1}, "MLflow itself finds nothing new"
 
 
+@pytest.mark.long
 def test_a_report_waits_for_a_slow_mlflow_to_name_its_run(
     home: Path, small: Make, made: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +95,7 @@ def test_a_report_waits_for_a_slow_mlflow_to_name_its_run(
     assert taken(made) == dict.fromkeys(PARTS, 1)
 
 
+@pytest.mark.long
 def test_a_run_that_was_killed_between_stages_gets_what_is_missing(
     home: Path, small: Make, made: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +119,7 @@ def test_a_run_that_was_killed_between_stages_gets_what_is_missing(
     assert taken(made) == {}
 
 
+@pytest.mark.long
 def test_views_that_are_damaged_or_out_of_date_are_made_again(home: Path, small: Make, made: Counter[str]) -> None:
     run = new_run(small(rounds=1))
     drive(run)
@@ -132,6 +136,7 @@ def test_views_that_are_damaged_or_out_of_date_are_made_again(home: Path, small:
     assert "kept the champion" in (run.path / "report.html").read_text()
 
 
+@pytest.mark.long
 def test_a_report_names_the_mlflow_run_that_was_away_before(home: Path, small: Make, made: Counter[str]) -> None:
     run = new_run(small(rounds=1, tracking=ON))
     drive(run, stages=(ROUNDS, CLUSTERS))
@@ -142,6 +147,7 @@ def test_a_report_names_the_mlflow_run_that_was_away_before(home: Path, small: M
     assert taken(made) == {**dict.fromkeys(DRAWN, 1), "report": 2, "log": 2, "registering": 1}
 
 
+@pytest.mark.long
 def test_a_stage_that_has_nothing_to_compute_starts_no_worker(
     home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

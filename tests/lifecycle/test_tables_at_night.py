@@ -255,6 +255,7 @@ def test_new_images_of_an_embedded_set_are_embedded(home: Path, small: Make) -> 
     assert made.manifest.extra["clients"] == [*first.extra["clients"], "south"]
 
 
+@pytest.mark.long
 def test_vectors_of_a_built_in_set_do_not_grow(home: Path, small: Make) -> None:
     place = Place(home, small)
     write_scripted(home / "encoders" / "parts.pt", kind=Patches)

@@ -57,6 +57,7 @@ def test_what_is_new_is_taken_and_the_rest_is_not_read(home: Path, small: Make) 
     assert (again.new, again.digest) == (0, second.digest)
 
 
+@pytest.mark.long
 def test_a_night_without_news_tells_dvc_what_a_killed_one_did_not(
     home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +257,7 @@ def test_a_set_without_a_watched_folder_is_taken_as_it_is(home: Path, small: Mak
     assert (found.new, found.digest) == (0, prepare("digits", places.store()).manifest.digest)
 
 
+@pytest.mark.long
 def test_a_folder_that_dvc_tracks_is_brought_to_its_pointer(home: Path) -> None:
     incoming, pointer = home / "incoming", home / "incoming.dvc"
     update_from_dvc(incoming)  # no repository: left alone

@@ -42,6 +42,7 @@ def test_settings_say_what_they_mean(name):
         assert not outside, f"the default of {item.name} is refused"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 def test_an_update_is_a_function_of_seed_round_and_client(world, name):
     """Two rounds twice over, with other draws from the global generators in between: the same bits."""
@@ -60,6 +61,7 @@ def test_an_update_is_a_function_of_seed_round_and_client(world, name):
         assert a.metrics == b.metrics
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TRAINED)
 def test_other_seeds_rounds_and_clients_draw_otherwise(world, name):
     method = world.method(name)
@@ -91,6 +93,7 @@ def test_what_travels_is_free_of_gradient_and_aliases(world, name):
     assert same(update.memory or {}, again)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", those(lambda kind: kind.trains and kind.loss_falls))
 def test_training_lowers_the_loss(world, name):
     """By the method's own optimiser and learning rate."""

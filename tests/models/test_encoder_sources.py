@@ -122,6 +122,7 @@ def test_timm_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         frozen_encoder("timm:resnet18")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("file", ["resnet18.safetensors", "mine.safetensors"])
 def test_timms_weights_and_preprocessing(home: Path, file: str) -> None:
     timm = pytest.importorskip("timm")

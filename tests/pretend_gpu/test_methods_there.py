@@ -28,6 +28,8 @@ from tests.pretend_gpu.device import DEVICE, pretending
 from tests.pretend_gpu.running import PretendWorker, run_there
 from tests.runs import numbers, straight
 
+pytestmark = pytest.mark.long
+
 BY_WHO_IS_FIRST = ("shoal/engine/store/codec.py:", " DeviceData.")
 """Reads states and data: once each, for training or for evaluation, whichever needs it first."""
 AS_OTHERS = ("fedavg, ", "uifca, from k-FED", "uifca, tries")

@@ -107,6 +107,7 @@ def test_gradients_come_back_in_float32() -> None:
 CASES = ("fedpnp", "fedpnp, colour", "ssd", "cfcl", "cfl", "cfl, text", "fedsimclr", "fedavg", "fedbyol")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if ", " in name else ()) for name in CASES])
 def test_methods_train_there_in_bf16(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps compute in bf16 and wait for nothing; the loss is float32's, roughly."""

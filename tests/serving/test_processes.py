@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from shoal.serving.processes import Processes, start
 from tests.sources import ROOT
@@ -51,6 +52,7 @@ def is_gone(pid: int) -> bool:
     return not is_alive(pid)
 
 
+@pytest.mark.long
 def test_parts_end_when_shoal_serve_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     words = [sys.executable, "-c", SERVE, str(log), PART]

@@ -31,6 +31,8 @@ from tests.flows.test_prefect import free_port
 from tests.serving import attack
 from tests.serving.served import BIN, OURS, PATIENCE, ROOT, TINY, Served, clone, eventually
 
+pytestmark = pytest.mark.long
+
 
 def events(run: Path) -> list[str]:
     path = run / "events.jsonl"

@@ -49,6 +49,7 @@ def readings(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     add_table(tmp_path / "readings.csv", "readings", places.store(), licence="none")
 
 
+@pytest.mark.long
 def test_the_method_is_chosen_once_and_told(readings: None, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     definition = make_search(SEARCH)

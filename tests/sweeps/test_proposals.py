@@ -75,6 +75,7 @@ def test_a_planted_best_is_found_and_a_setting_that_does_nothing_is_last(seed: i
     assert found["local.batch"].share < 0.2 < 0.5 < found["local.lr"].share
 
 
+@pytest.mark.long
 def test_stopped_trials_and_one_very_bad_one_do_not_hide_what_matters() -> None:
     definition = search(pruner="median", spare_trials=3)
     settled: list[Any] = []
@@ -91,6 +92,7 @@ def test_stopped_trials_and_one_very_bad_one_do_not_hide_what_matters() -> None:
     assert not found["local.batch"].above_chance
 
 
+@pytest.mark.long
 def test_of_scores_that_are_noise_no_setting_is_seen_to_matter() -> None:
     found_effects = []
     draw = np.random.default_rng(0)

@@ -131,6 +131,7 @@ def test_a_search_goes_on_from_wherever_it_was_interrupted(bare: Path, monkeypat
     assert numbers(run_search(definition)) == expected
 
 
+@pytest.mark.long
 def test_a_bad_run_is_stopped_early_and_says_why(bare: Path) -> None:
     result = run_search(toy())
     stopped = [trial for trial in result.trials if trial.state == "stopped"]
@@ -161,6 +162,7 @@ def test_a_bad_run_is_stopped_early_and_says_why(bare: Path) -> None:
     assert len(more.trials) == 6
 
 
+@pytest.mark.long
 def test_the_page_is_there_before_the_end(bare: Path) -> None:
     definition = toy(trials=2, settings={"rounds": 1})
     page = places.searches() / "toy" / "search.html"
@@ -202,6 +204,7 @@ def test_a_score_that_no_run_has_is_told(bare: Path) -> None:
         run_search(toy(score="perplexity", settings={"rounds": 1}))
 
 
+@pytest.mark.long
 def test_settings_that_do_not_go_together_are_a_failed_trial(bare: Path) -> None:
     vary = {"choose.min_clusters": {"choices": [2, 9]}, "choose.max_clusters": {"choices": [5, 12]}}
     definition = make_search({**TOY, "vary": vary, "sampler": "grid", "trials": 4, "settings": {**TOY["settings"]}})
@@ -212,6 +215,7 @@ def test_settings_that_do_not_go_together_are_a_failed_trial(bare: Path) -> None
     assert failed.runs == ()
 
 
+@pytest.mark.long
 def test_planted_clusters_are_counted_by_silhouette(bare: Path) -> None:
     definition = make_search(
         {
@@ -239,6 +243,7 @@ def test_planted_clusters_are_counted_by_silhouette(bare: Path) -> None:
     assert not result.level_with_best()
 
 
+@pytest.mark.long
 def test_mlflow_has_the_search_with_its_runs_nested(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow import MlflowClient
 

@@ -17,6 +17,7 @@ from shoal.sweeps.sweep import RunFailed, open_sweep, without_registration
 Make = Callable[..., Any]
 
 
+@pytest.mark.long
 def test_a_run_that_was_cut_short_after_its_rounds_gets_its_report_and_is_left_alone_then(
     home: Path, small: Make
 ) -> None:

@@ -60,6 +60,7 @@ def test_a_task_of_another_host_does_the_work_itself() -> None:
     assert execute_once(Counted(Path()), None) == 2
 
 
+@pytest.mark.long
 def test_a_process_that_holds_nothing_of_the_run_does_its_rounds(home: Path, small: Callable[..., Any]) -> None:
     """The units of round 2 in a fresh process that sees the run's folder: what it leaves is taken up, with the bits."""
     settings = small(workers={"slots": 1})

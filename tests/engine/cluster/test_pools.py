@@ -207,6 +207,7 @@ def cluster() -> Iterator[tuple[subprocess.Popen[str], str]]:
         process.communicate()
 
 
+@pytest.mark.long
 def test_a_scheduler_that_is_gone_ends_the_run_resumable(
     home: Any, small: Make, cluster: tuple[subprocess.Popen[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,8 @@ from tests.engine.messages.test_peers import Ring, _sections
 from tests.engine.rounds.test_every_method_runs import CASES
 from tests.runs import go_on, numbers, straight
 
+pytestmark = pytest.mark.long
+
 Make = Callable[..., Any]
 
 

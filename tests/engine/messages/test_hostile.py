@@ -111,6 +111,7 @@ def test_both_sides_look_at_metrics(home: Path, small: Make) -> None:
     assert "list of metrics of client 2" in told.message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("summed", [1, 5])
 @pytest.mark.parametrize(
     ("more", "said"),
@@ -220,6 +221,7 @@ def test_who_is_refused_in_three_rounds_is_not_asked_again(home: Path, small: Ma
     assert html.escape(refused.message, quote=False)[:40] in report
 
 
+@pytest.mark.long
 def test_quarantine_is_the_same_after_every_interruption(
     home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -169,6 +169,7 @@ def test_a_run_has_the_same_bits_with_and_without(
     assert numbers(straight(small(**ROUNDS))) == with_them
 
 
+@pytest.mark.long
 def test_a_message_is_read_as_soon_as_its_client_is_done(
     home: Path, small: Make, all_early: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

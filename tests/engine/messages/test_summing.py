@@ -95,6 +95,7 @@ def far(client: int, update: Update) -> Update:
     return replace(update, message=replace(update.message, tensors=tensors))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.averages])
 def test_every_method_that_averages_is_near_what_each_message_gives(home: Path, small: Make, name: str) -> None:
     known: dict[str, Any] = CASES.get(name, {})

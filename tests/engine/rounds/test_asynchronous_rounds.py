@@ -145,6 +145,7 @@ def test_a_buffer_for_all_is_the_round_that_waits(home: Any, small: Make) -> Non
     assert "simulated_time" not in waits.table("rounds")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["fedpnp", "fedsimclr"])
 def test_resumed_is_straight_and_states_are_kept_as_long_as_needed(home: Any, small: Make, method: str) -> None:
     settings = small(rounds=6, method={"name": method}, participation=ASYNC, partition=FIVE)
@@ -202,6 +203,7 @@ def clients_of(run: Any) -> list[Any]:
     return [range(size) for size in opened.federation.sizes]
 
 
+@pytest.mark.long
 def test_time_is_simulated_for_rounds_that_wait_too(home: Any, small: Make) -> None:
     settings = small(rounds=3, participation={"speed_spread": 1.0})
     run = straight(settings)

@@ -49,6 +49,7 @@ def weights(run: Any, round: int) -> torch.Tensor:
     return torch.cat([t.double().flatten() for _, t in sorted(tensors.items()) if t.is_floating_point()])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FAMILIES)
 def test_pairs_are_near_the_loop_and_a_run_of_their_own(home: Path, small: Callable[..., Any], name: str) -> None:
     case = FAMILIES[name]
@@ -63,6 +64,7 @@ def test_pairs_are_near_the_loop_and_a_run_of_their_own(home: Path, small: Calla
     assert list(pairs.table("clients")["client"]) == [0, 1, 2, 3, 4] * last
 
 
+@pytest.mark.long
 def test_batch_norm_in_bf16_on_the_cpu_is_computed_one_by_one(home: Path, small: Callable[..., Any]) -> None:
     """torch has no such BatchNorm for a stack there: every client failed."""
     case = {**FAMILIES["fedpnp"], "method": {"name": "fedsimclr"}, "rounds": 1}

@@ -12,6 +12,8 @@ from tests.chaos.events import EVENTS
 from tests.chaos.tally import Outcome, markdown, write
 from tests.chaos.trial import chaos_in, methods, settings_of
 
+pytestmark = pytest.mark.long
+
 SHORT = (  # test_loop.py kills driver and workers, test_deadlines.py stops workers, test_moved_home.py moves the home
     ("driver killed, workers go on", "cfcl"),
     ("disk full", "fedavg"),

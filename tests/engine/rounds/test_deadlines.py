@@ -143,6 +143,7 @@ def test_deadlines_can_be_switched_off_and_doubled(small: Make) -> None:
     assert double == Limits(20.0, 600.0, 43200.0)
 
 
+@pytest.mark.long
 def test_methods_whose_rounds_differ_say_what_comes(small: Make, home: Path) -> None:
     from tests.engine.test_recorded_bits import case_settings
 
@@ -202,6 +203,7 @@ def lost(run: Any) -> list[str]:
     return [e.message for e in run.events() if e.kind == "slot_lost"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("slots", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_stopped_worker_is_ended_and_its_clients_are_done(
     home: Path, small: Make, quick: None, orders: Path, slots: int
@@ -311,6 +313,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("stop", "all_of_them"), [pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow), (signal.SIGINT, False)]
 )
@@ -401,6 +404,7 @@ def test_workers_that_never_work_end_the_run(home: Path, small: Make) -> None:
         straight(small(), losing({0, 1, 2}))
 
 
+@pytest.mark.long
 def test_workers_that_never_work_end_the_run_after_some_tries(home: Path, small: Make) -> None:
     """Forty clients, each of which would otherwise be charged on its own, twice."""
     calls: list[Request] = []

@@ -59,6 +59,7 @@ def average(updates: Iterable[Update]) -> dict[str, torch.Tensor]:
     return mean.mean()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("probability", [0.1, 0.3, 0.5, 0.95])
 def test_the_mean_over_those_that_answer_is_unbiased(probability: float) -> None:
     values = np.random.default_rng(3).lognormal(size=10)
@@ -74,6 +75,7 @@ def test_the_mean_over_those_that_answer_is_unbiased(probability: float) -> None
     assert means.std(ddof=1) == pytest.approx(error, rel=0.1)
 
 
+@pytest.mark.long
 def test_weights_by_samples_are_biased_by_less_than_the_share_of_one_client() -> None:
     """A ratio of two sums is unbiased only as their number grows; the page on reliability says so."""
     generator = np.random.default_rng(4)
@@ -124,6 +126,7 @@ def test_a_run_with_dropout_says_who_answered(home: Path, small: Make) -> None:
     assert "clients_dropped" not in page
 
 
+@pytest.mark.long
 def test_a_run_with_dropout_resumes_to_the_same_bits(home: Path, small: Make) -> None:
     settings = small(partition={"clients": 6}, participation={"dropout": 0.5}, data={"limit": 300})
     whole = straight(settings)
@@ -167,6 +170,7 @@ class Stragglers:
         return answer
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["cfl", "cfcl", "fedema"])
 def test_late_and_double_answers_change_no_bit(home: Path, small: Make, name: str) -> None:
     """Also of methods with private memory and messages between clients, after the round was closed, and a resume."""

@@ -68,6 +68,7 @@ def settings_of(name: str, small: Small) -> Any:
     return small(**case, evaluate={"every": 1, "batch": 32})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*SHARED, "fedsimclr_kmeans"])
 def test_the_same_numbers_to_the_bit(home: Path, small: Small, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     whole, _ = carried_out(settings_of(name, small), 3)  # too few samples to be shared

@@ -89,6 +89,7 @@ def test_cfcl_counts_what_devices_send_each_other(home: Path, small: Callable[..
     assert set(between["bytes"][between["round"] == 1]) == {5 * 64}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize("method", [{"name": "ssd"}, {"name": "cfcl", "steps": 4, "tau_a": 2}])
 def test_natural_clients(home: Path, small: Callable[..., Any], method: dict[str, Any], labelled: bool) -> None:

@@ -31,6 +31,7 @@ def last(run: RunFolder, metric: str) -> float:
     return float(run.table("rounds")[metric].iloc[-1])
 
 
+@pytest.mark.long
 def test_metrics_clusters_and_predictions_are_of_one_network(home: Path, small: Callable[..., Any]) -> None:
     import pandas as pd
 

@@ -69,6 +69,7 @@ def test_one_slot_equals_two_processes(home: Path, small: Make) -> None:
     assert numbers(here) == numbers(there)
 
 
+@pytest.mark.long
 def test_interrupted_between_any_two_events_resumes_to_the_same_bits(home: Path, small: Make) -> None:
     whole = straight(small(rounds=2))
     events = len([e for e in whole.events() if e.kind != "finished"])
@@ -107,6 +108,7 @@ def test_killed_process_tree_resumes_to_the_same_bits(home: Path, small: Make, d
     assert numbers(run) == numbers(whole)
 
 
+@pytest.mark.long
 def test_truncated_checkpoint_falls_back_and_says_so(home: Path, small: Make) -> None:
     whole = straight(small())
     run = straight(small())
@@ -132,6 +134,7 @@ def test_changed_byte_in_a_checkpoint_is_noticed(home: Path, small: Make) -> Non
         checkpoint.load_round(run, 1)
 
 
+@pytest.mark.long
 def test_full_disk_while_checkpointing_loses_nothing(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = straight(small())
     run = new_run(small())
@@ -176,6 +179,7 @@ def failing(client: int, rounds: tuple[int, ...], times: int) -> Callable[[Reque
     return call
 
 
+@pytest.mark.long
 def test_a_failed_client_is_tried_again(home: Path, small: Make) -> None:
     whole = straight(small())
     run = straight(small(), failing(1, (2,), times=1))
@@ -190,6 +194,7 @@ def test_a_client_that_keeps_failing_is_left_out(home: Path, small: Make) -> Non
     assert [e.client for e in run.events() if e.kind == "client_left_out"] == [1]
 
 
+@pytest.mark.long
 def test_too_few_clients_stop_the_run_resumable(home: Path, small: Make) -> None:
     strict = small(participation={"minimum": 1.0})
     whole = straight(strict)
@@ -228,6 +233,7 @@ def test_partial_participation_is_a_seeded_draw(home: Path, small: Make) -> None
     assert numbers(one) == numbers(two)
 
 
+@pytest.mark.long
 def test_drive_gives_the_result(home: Path, small: Make) -> None:
     run = new_run(small(rounds=1, tracking={"mlflow": True, "model": False}))
     result = drive(run)

@@ -61,6 +61,7 @@ def test_seeded_noise_comes_from_the_clients_own_stream_whatever_the_workers(hom
     assert not torch.equal(*noises)
 
 
+@pytest.mark.long
 def test_epsilon_is_told_with_every_round_and_survives_a_stop(home: Path, small: Make) -> None:
     settings = small(privacy=PRIVATE, participation={"fraction": 0.67}, rounds=3)
     whole = straight(settings)
@@ -99,6 +100,7 @@ def test_a_budget_ends_the_run_before_it_is_spent(home: Path, small: Make) -> No
     assert not len(none.table("rounds")), "the run before has spent what the data set has"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("aggregation", [{"rule": "median"}, {"clip": 1.0}])
 def test_other_rules_than_the_mean_hide_no_client_behind_the_others(
     home: Path, small: Make, aggregation: dict[str, Any]

@@ -80,6 +80,7 @@ def attacked(found: Spied, seed: int, rounds: int) -> float:
     return best
 
 
+@pytest.mark.long
 def test_the_noise_is_not_in_what_a_run_leaves(home: Path, small: Make, spied: Spied) -> None:
     """The same attack takes the noise off every message of a run whose noise is seeded."""
     settings = small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=PRIVATE, tracking={"mlflow": True})

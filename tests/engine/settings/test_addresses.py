@@ -94,6 +94,7 @@ def written(home: Path) -> bytes:
     return b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
 
 
+@pytest.mark.long
 def test_a_password_reaches_no_file_of_a_run(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIDDEN", "Tr0ub4dor")
     tracking = {"mlflow": True, "model": False, "uri": "http://me:${HIDDEN}@127.0.0.1:9"}
@@ -124,6 +125,7 @@ def test_the_password_of_the_environments_address_is_masked(
     assert b"Tr0ub4dor" not in written(home)
 
 
+@pytest.mark.long
 def test_a_store_named_through_a_variable(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHERE", str(home / "elsewhere"))
     (home / "elsewhere").mkdir()

@@ -120,6 +120,7 @@ print(before - resident())
 """
 
 
+@pytest.mark.long
 def test_kept_memory_can_be_released() -> None:
     done = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 100 << 20, "of 200 MB"
@@ -148,6 +149,7 @@ print(counts[-1])
 """
 
 
+@pytest.mark.long
 def test_threads_get_large_blocks_again_that_they_have_freed() -> None:
     def faults(arenas: str) -> int:
         command = [sys.executable, "-c", FAULTS, arenas]

@@ -124,6 +124,7 @@ def test_installed_elsewhere_shoal_has_a_digest_and_no_commit(tmp_path: Path, pr
     assert ask(site, project)[0] == GitState(head, dirty=True, page=None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ignored", [True, False])
 def test_installed_within_a_project_shoal_does_not_have_its_commit(project: Path, ignored: bool) -> None:
     if not ignored:

@@ -37,6 +37,8 @@ from shoal.methods.fedpnp.fedpnp import FedPNP
 from shoal.review.pages.report import missed_rounds
 from tests.runs import go_on, numbers, stopped, straight
 
+pytestmark = pytest.mark.long
+
 Make = Callable[..., Any]
 CFCL: dict[str, Any] = {
     "method": {"name": "cfcl", "steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "candidates": 20, "budget": 4},

@@ -89,6 +89,7 @@ def test_an_index_says_what_a_round_brought_and_dropped() -> None:
     assert MemoryIndex.from_json(after.to_json()) == after
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("keep", [1, 2, 3])
 @pytest.mark.parametrize("stop", [None, 4])
 def test_only_what_kept_states_name_is_left(home: Path, small: Make, keep: int, stop: int | None) -> None:
@@ -105,6 +106,7 @@ def test_only_what_kept_states_name_is_left(home: Path, small: Make, keep: int, 
     assert {str(path.relative_to(run.path)) for path in run.memory.rglob("*.safetensors")} == named
 
 
+@pytest.mark.long
 def test_a_round_does_not_look_through_what_is_there(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the rounds so far nor the memories of others are listed after the start."""
     listed: list[str] = []
@@ -127,6 +129,7 @@ def test_a_round_does_not_look_through_what_is_there(home: Path, small: Make, mo
     assert len(listed) == 2 * few
 
 
+@pytest.mark.long
 def test_an_index_is_written_as_changes_and_now_and_then_whole(
     home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def test_the_last_state_is_read_whole_or_named(whole: RunFolder) -> None:
     assert read_state(whole, 2).server.round == 2, "an older state is taken where it is named"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["manifest.json", "links.json", "server.safetensors", ""])
 def test_what_is_missing_is_named(whole: RunFolder, name: str) -> None:
     path = whole.rounds / "0003" / name
@@ -92,6 +93,7 @@ def test_a_stopped_run_is_read_at_its_newest_round_alone(home: Path, small: Make
         read_state(run)
 
 
+@pytest.mark.long
 def test_an_older_round_that_is_damaged_does_not_block_resuming(home: Path, small: Make) -> None:
     settings = small(rounds=4, checkpoint={"keep": 3})
     expected = numbers(straight(settings))

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from shoal.engine.store.lineage import dvc_hash, versions
@@ -11,6 +12,7 @@ from shoal.engine.store.lineage import dvc_hash, versions
 DVC = str(Path(sys.executable).with_name("dvc"))
 
 
+@pytest.mark.long
 def test_hashes_are_dvcs_own(home: Path) -> None:
     folder = home / "things"
     (folder / "b").mkdir(parents=True)

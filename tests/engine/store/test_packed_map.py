@@ -6,6 +6,7 @@ import gc
 import pickle
 import sys
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,6 +55,7 @@ def blocks() -> int:
     return sys.getallocatedblocks()
 
 
+@pytest.mark.long
 def test_thousands_of_clients_are_not_thousands_of_objects() -> None:
     clients, round = 20_000, 100
     blocks()

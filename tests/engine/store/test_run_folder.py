@@ -69,6 +69,7 @@ def test_latest_may_mean_the_last_finished_run(home: Path, small: Make) -> None:
     assert RunFolder.find(made[2].name, places.runs(), unfinished=False).name == made[2].name
 
 
+@pytest.mark.long
 def test_who_holds_a_run_goes_on_holding_it(home: Path, small: Make) -> None:
     run = new_run(small())
     other = f"from pathlib import Path; from shoal.engine.store.run_folder import RunFolder; r = RunFolder(Path({str(run.path)!r}))"  # noqa: E501

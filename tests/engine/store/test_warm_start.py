@@ -25,6 +25,7 @@ def gone_on(settings: Any, origin: WarmStart, watch: Any = ()) -> RunFolder:
     return run
 
 
+@pytest.mark.long
 def test_the_same_origin_gives_the_same_bits_also_when_interrupted(home: Any, small: Make) -> None:
     before = straight(small(rounds=2, checkpoint={"keep": 3}))
     origin = WarmStart.from_run(before)

@@ -46,6 +46,7 @@ def test_as_the_settings_say_and_afterwards_as_before(precision: str, determinis
     assert before[0] is False
 
 
+@pytest.mark.long
 def test_deterministic_runs_have_the_same_bits_on_a_cpu(home: Path, small: Callable[..., Any]) -> None:
     reference = small(method={"name": "fedpnp"}, data={"limit": 60}, rounds=2)
     careful = small(method={"name": "fedpnp"}, data={"limit": 60}, rounds=2, workers={"deterministic": True})

@@ -49,6 +49,7 @@ def start(folder: Path, how: str, runner: str) -> subprocess.CompletedProcess[st
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "runner"),
     [

@@ -69,6 +69,7 @@ def test_without_the_encoder_images_are_not_called_good(home: Path, small: Make,
     assert ENCODER not in found.baseline_neighbours
 
 
+@pytest.mark.long
 def test_features_that_are_learnt_are_judged_by_a_probe_and_clusters_are_not(home: Path, small: Make) -> None:
     learnt = comparison_of(small(method={"name": "fedsimclr"}, rounds=1))
     assert learnt.probe is not None

@@ -46,6 +46,7 @@ def test_planted_clusters_are_counted(clusters: int) -> None:
     assert found.bytes_down > 0
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_curve_and_another_seed_another() -> None:
     x = cluster_samples(4)
     first, again = (find_cluster_number(x, QUICK, 0, Traffic()) for _ in range(2))

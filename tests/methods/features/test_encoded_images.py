@@ -49,6 +49,7 @@ def run(world: Any, method: Any, rounds: int) -> tuple[Server, dict[int, Tensors
     return server, memory
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("centre_sites", [False, True])
 def test_with_components_a_client_keeps_these_and_the_last_layer(
     world: Any, client_list: Any, counted: Callable[[Any], list[int]], centre_sites: bool
@@ -75,6 +76,7 @@ def test_with_components_a_client_keeps_these_and_the_last_layer(
     torch.testing.assert_close(torch.from_numpy(judged[:]), expected.float(), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.long
 def test_without_components_a_client_keeps_its_features(world: Any, client_list: Any) -> None:
     method = world.method("fedkmeans", encoder=LAYERS)
     server, memory = run(world, method, 3)
@@ -88,6 +90,7 @@ def test_without_components_a_client_keeps_its_features(world: Any, client_list:
     torch.testing.assert_close(last[1 : world.spec.train : 2], memory[1][FEATURES][:, :1280])
 
 
+@pytest.mark.long
 def test_a_client_that_comes_late_projects_its_images_at_once(world: Any) -> None:
     method = world.method("fedkmeans", encoder=LAYERS, components=3)
     server, memory = run(world, method, BLOCKS + 2)
@@ -97,6 +100,7 @@ def test_a_client_that_comes_late_projects_its_images_at_once(world: Any) -> Non
     torch.testing.assert_close(update.memory[PROJECTED], memory[1][PROJECTED])
 
 
+@pytest.mark.long
 def test_the_projection_is_sent_once_to_each_client(world: Any) -> None:
     method = world.method("fedkmeans", encoder=LAYERS, components=3, landmarks=8)
     before, _ = run(world, method, BLOCKS + 1)

@@ -44,6 +44,7 @@ def blobs(seed: int = 0, sites: int = 3, shift: float = 0.0) -> tuple[np.ndarray
     return x.astype(np.float32), y, owner
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_k_means_finds_what_it_finds_on_pooled_digits(tmp_path: Path, seed: int) -> None:
     x, y = load_digits(return_X_y=True)
@@ -157,6 +158,7 @@ def test_components_are_those_of_pooled_rows(tmp_path: Path) -> None:
     assert BLOCK not in server.model
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "first"),
     [

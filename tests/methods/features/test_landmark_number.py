@@ -27,6 +27,7 @@ def apart(x: np.ndarray, owner: np.ndarray) -> ClientSamples:
     return ClientSamples(torch.from_numpy(x[order]).double(), torch.from_numpy(owner[order]), int(owner.max()) + 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("clusters", [3, 5])
 def test_planted_clusters_are_counted(clusters: int) -> None:
     x, y = gaussian(clusters, 100, 10, 0)
@@ -36,6 +37,7 @@ def test_planted_clusters_are_counted(clusters: int) -> None:
     assert found.bytes_down > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_halves_agree_on_groups_that_k_means_cuts(seed: int) -> None:
     x, y = rings(seed)

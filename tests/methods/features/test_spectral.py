@@ -42,6 +42,7 @@ def test_groups_that_k_means_cuts_are_found_as_on_pooled_rows(tmp_path: Path, se
     assert abs(apart - pooled.accuracy(method, pooled.run(method))) <= 0.01
 
 
+@pytest.mark.long
 def test_a_run_measures_places_and_ties_before_it_starts(tmp_path: Path) -> None:
     x, y = rings(0)
     rows = Rows(tmp_path, x, y, np.arange(900) // 3 % 4)

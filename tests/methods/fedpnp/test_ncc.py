@@ -65,6 +65,7 @@ def test_training_goes_on_where_it_stopped(world):
     torch.testing.assert_close(server.tensors["prototypes"].norm(dim=1), torch.ones(4))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", ["network.", "target.", "optimiser."])
 def test_every_part_of_the_memory_counts(world, part):
     method = world.method("ncc", rounds=2)

@@ -89,6 +89,7 @@ def gives_clusters(kind):
     return kind.predictor is not Method.predictor and not kind.learns_from_labels
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if gives_clusters(kind)])
 def test_it_is_what_evaluation_judged(world, client_list, name):
     """From the table alone one gets the scores of the evaluation again."""

@@ -74,6 +74,7 @@ def test_a_probe_needs_something_to_learn_and_something_to_test() -> None:
     assert probe_of(wide, order[:90], order[90:], label, 0) == 1
 
 
+@pytest.mark.long
 def test_the_ari_of_chance_is_that_of_random_orders() -> None:
     rng = np.random.default_rng(0)
     label, cluster = rng.integers(0, 4, 60), rng.integers(0, 3, 60)

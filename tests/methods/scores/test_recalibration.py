@@ -94,6 +94,7 @@ def test_the_size_of_a_pass_does_not_matter(world, one_class_each):
         torch.testing.assert_close(tensor, runs[1][name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoder", ["tiny-conv", "resnet18-cifar"])
 def test_one_pass_finds_what_a_pass_for_each_layer_finds(world, one_class_each, monkeypatch, encoder):
     context = world.method("fedcc").context

@@ -81,6 +81,7 @@ def test_repeated_steps_have_the_bits_of_plain_ones(
     assert numbers(repeated) == numbers(reference)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["fedpnp", "fedbyol", "cfcl", "cfl"])
 def test_steps_from_buffers_on_the_pretend_device(sets: None, name: str) -> None:
     """Nothing is captured there; the steps are called in the same way, and the host waits no more often."""

@@ -123,6 +123,7 @@ def test_pulled_negatives_are_of_their_clients_alone(world):
     compare(one_by_one, method.cohort_update(work))
 
 
+@pytest.mark.long
 def test_only_equal_companions_and_optimisers_go_together(world):
     """A client that joins in round 2 has no past model, and one that missed a round has taken fewer steps."""
     for name, changes in (("fedpnp", {}), ("single", ADAM)):

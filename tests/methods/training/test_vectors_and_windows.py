@@ -135,6 +135,7 @@ def test_an_encoder_or_a_view_of_another_kind_is_refused(small: Callable[[str], 
         kind(kind.Settings(), Context(image, ModelSettings(OF_KIND["vector"])))
 
 
+@pytest.mark.long
 def test_windows_of_unequal_phase_are_clustered_where_k_means_on_raw_windows_is_not(tmp_path: Path) -> None:
     x, kind, site = waves(0)
     raw = accuracy(kind, KMeans(4, n_init=10, random_state=0).fit_predict(x.reshape(len(x), -1)))

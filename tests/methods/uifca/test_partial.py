@@ -7,6 +7,8 @@ import torch
 
 from shoal.methods.uifca.state import Instruction
 
+pytestmark = pytest.mark.long
+
 SCHEDULE = {"cluster_rounds": 12, "comm_rounds": 10, "steps": 10}
 
 

@@ -88,6 +88,7 @@ def test_clusters_are_made_equally_full_over_the_federation() -> None:
     torch.testing.assert_close((scores - offsets).softmax(1).mean(0), torch.full((3,), 1 / 3), atol=1e-3, rtol=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["federated", "apart"])
 def test_planted_clusters_are_found(kind: str, request: pytest.FixtureRequest) -> None:
     federated = request.getfixturevalue(kind)
@@ -188,6 +189,7 @@ def test_points_are_assigned_again_once_a_cluster_round(federated: Federated) ->
     assert again.message.facts["changed"] == 30
 
 
+@pytest.mark.long
 def test_a_client_that_missed_the_start_gets_a_cluster_when_it_comes(federated: Federated) -> None:
     method = federated.method("uifca_shared", 1e-3, fraction=0.5, **SHORT)
     early, every = list(range(6)), list(range(8))

@@ -96,6 +96,7 @@ def test_the_batched_computation_equals_the_loop(blobs):
         assert torch.equal(found.assignments[2][k], memory[k]["assignment"]), "made at the third round's start"
 
 
+@pytest.mark.long
 def test_tries_in_the_batched_computation_equal_those_of_the_loop(blobs):
     """Three tries of two cluster rounds, whose best goes on to the sixth's end or until it settles."""
     uifca = method(blobs, lr=1e-3, cluster_rounds=9, comm_rounds=3, steps=20, tries=3, trial=2)
@@ -113,6 +114,7 @@ def test_tries_in_the_batched_computation_equal_those_of_the_loop(blobs):
     assert torch.equal(reference.assignments[0], found.assignments[0]) == (server.facts["chosen"] == 0)
 
 
+@pytest.mark.long
 def test_folds_in_the_batched_computation_equal_those_of_the_loop(blobs):
     uifca = method(blobs, lr=1e-3, cluster_rounds=30, comm_rounds=3, steps=20, folds=3)
     server, memory = play(blobs, uifca, 100)
@@ -176,6 +178,7 @@ def test_dense_image_flows_train_together_and_convolutions_do_not(world, monkeyp
     torch.testing.assert_close(found.tensors["flows"], reference.tensors["flows"], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 def test_who_missed_the_chosen_try_is_assigned_by_its_flows(blobs):
     uifca = method(blobs, lr=3e-3, cluster_rounds=9, comm_rounds=10, steps=10, tries=2, trial=2)
     server, memory = play(blobs, uifca, 2 * 21)
@@ -298,6 +301,7 @@ def test_folds_train_on_the_others_and_assign_the_one_kept_out(blobs):
         server = uifca.aggregate(server, iter([replace(update, client=0)]))
 
 
+@pytest.mark.long
 def test_folds_find_planted_blobs_and_stop_when_every_part_had_its_turn(blobs):
     uifca = method(blobs, folds=2, cluster_rounds=30, comm_rounds=4, steps=20)
     server, memory = play(blobs, uifca, 200)

@@ -82,6 +82,7 @@ def numbers(run: RunFolder, *rounds: int) -> dict[tuple[str, int], float]:
     }
 
 
+@pytest.mark.long
 def test_tensorboard_gets_every_round_once_also_of_a_resumed_run(
     home: Path, small: Make, writers: list[Writer]
 ) -> None:
@@ -105,6 +106,7 @@ def test_tensorboard_gets_every_round_once_also_of_a_resumed_run(
     assert len(writers) == 2, "a finished run is not logged again"
 
 
+@pytest.mark.long
 def test_no_log_gets_single_clients_where_that_is_off(home: Path, small: Make, writers: list[Writer]) -> None:
     run = new_run(small(rounds=1, tracking={"also": ["tensorboard"], "clients": False}))
     drive(run)
@@ -112,6 +114,7 @@ def test_no_log_gets_single_clients_where_that_is_off(home: Path, small: Make, w
     assert not [name for name, _ in writers[0].scalars if "client_loss" in name]
 
 
+@pytest.mark.long
 def test_a_log_that_fails_stops_no_run(home: Path, small: Make, writers: list[Writer]) -> None:
     Writer.fails_at = 2
     run = new_run(small(rounds=3, tracking={"also": ["tensorboard"]}))
@@ -121,6 +124,7 @@ def test_a_log_that_fails_stops_no_run(home: Path, small: Make, writers: list[Wr
     assert {step for _, step in writers[0].scalars} == {1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["tensorboard", "wandb"])
 def test_a_missing_package_is_named(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setitem(sys.modules, {"tensorboard": "torch.utils.tensorboard"}.get(name, name), None)
@@ -152,6 +156,7 @@ class Opened:
         self.exit_code = exit_code
 
 
+@pytest.mark.long
 def test_weights_and_biases_goes_on_with_the_run_that_it_has(
     home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

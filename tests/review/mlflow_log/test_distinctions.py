@@ -30,6 +30,8 @@ from shoal.review.mlflow_log.distinctions import (
 from shoal.review.mlflow_log.embedded_store import store_uri
 from tests.conftest import SMALL
 
+pytestmark = pytest.mark.long
+
 ON = {"mlflow": True, "model": False}
 
 

@@ -28,6 +28,8 @@ from shoal.review.mlflow_log.distinctions import title
 from shoal.review.mlflow_log.embedded_store import damage_of, newest_revision, ready_store, store_uri
 from shoal.review.mlflow_log.run import experiment_of, experiment_tags
 
+pytestmark = pytest.mark.long
+
 Make = Callable[..., Any]
 ON = {"mlflow": True, "model": False}
 FIRST = """

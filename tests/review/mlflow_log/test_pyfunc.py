@@ -91,6 +91,7 @@ def server(tracked: RunFolder) -> Iterator[Any]:
         mlflow.set_tracking_uri(None)
 
 
+@pytest.mark.long
 def test_arrays_and_encoded_images_give_the_same_in_a_fresh_process(tracked: RunFolder, tmp_path: Path) -> None:
     images = stored_images(tracked, 3)
     np.save(tmp_path / "images.npy", images)
@@ -116,6 +117,7 @@ def test_arrays_and_encoded_images_give_the_same_in_a_fresh_process(tracked: Run
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_a_repeated_sync_registers_nothing_and_a_new_run_is_the_newest(tracked: RunFolder) -> None:
     client = MlflowClient(store())
     for _ in range(2):
@@ -134,6 +136,7 @@ def test_a_repeated_sync_registers_nothing_and_a_new_run_is_the_newest(tracked: 
     assert aliases() == {"champion": "2"}
 
 
+@pytest.mark.long
 def test_an_alias_of_older_registries_is_removed_with_the_next_version(tracked: RunFolder) -> None:
     client = MlflowClient(store())
     own = {"register_as": "older"}
@@ -161,6 +164,7 @@ def test_aliases_that_a_kill_left_unmoved_are_moved_by_the_next_try(
     assert aliases("cut-short") == {"champion": "1", "challenger": "2"}
 
 
+@pytest.mark.long
 def test_a_model_without_a_name_is_not_registered(tracked: RunFolder) -> None:
     client = MlflowClient(store())
     before = {model.name for model in client.search_registered_models()}

@@ -86,6 +86,7 @@ def images(count: int = 6) -> np.ndarray:
     return np.stack([np.asarray(draw(kinds[k % 3], random))[None] for k in range(count)])
 
 
+@pytest.mark.long
 def test_images_and_their_vectors_have_the_same_clusters(run: RunFolder, load: Load) -> None:
     model = load()
     x = images()

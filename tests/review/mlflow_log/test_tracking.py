@@ -59,6 +59,7 @@ def tracked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
         yield run
 
 
+@pytest.mark.long
 def test_the_report_and_the_check_name_the_project_and_shoal(tracked: RunFolder) -> None:
     lineage = tracked.lineage()
     assert lineage.shoal == shoal_version()
@@ -140,6 +141,7 @@ def test_a_run_is_logged_once_with_its_lineage(tracked: RunFolder) -> None:
     assert client.list_artifacts(run_id, "figures/clusters")
 
 
+@pytest.mark.long
 def test_nothing_of_single_clients_is_told_where_that_is_off(home: Path, small: Make) -> None:
     run = new_run(small(rounds=2, tracking={**ON, "clients": False}))
     drive(run)
@@ -200,6 +202,7 @@ def test_the_model_loads_in_a_fresh_process(tracked: RunFolder, tmp_path: Path) 
     assert width == 128
 
 
+@pytest.mark.long
 def test_out_of_reach_mlflow_never_stops_a_run(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     run = new_run(small(rounds=2, tracking={**ON, "model": False}))

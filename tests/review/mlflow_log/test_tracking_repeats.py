@@ -27,6 +27,8 @@ from shoal.review.results.result import run_result
 from tests.conftest import SMALL
 from tests.runs import go_on, stopped
 
+pytestmark = pytest.mark.long
+
 WRITING = (
     "create_experiment",
     "set_experiment_tag",

@@ -32,6 +32,8 @@ from shoal.review.served.promotion import approve, roll_back
 from tests.conftest import SMALL
 from tests.sources import ROOT
 
+pytestmark = pytest.mark.long
+
 RUN = {
     "method": {"name": "fedcc"},
     "rounds": 3,

@@ -31,6 +31,7 @@ Make = Callable[..., Any]
 ON = {"mlflow": True, "model": False}
 
 
+@pytest.mark.long
 def test_a_deleted_experiment_is_the_reason_and_every_observer_hears_it(home: Path, small: Make) -> None:
     drive(new_run(small(rounds=1, tracking=ON)))
     client = MlflowClient(f"sqlite:///{home}/mlflow/mlflow.db")
@@ -88,6 +89,7 @@ def test_a_folder_called_mlflow_is_not_the_package(tmp_path: Path, monkeypatch: 
             check_installed()
 
 
+@pytest.mark.long
 def test_a_damaged_run_is_not_logged(home: Path, small: Make) -> None:
     from typer.testing import CliRunner
 

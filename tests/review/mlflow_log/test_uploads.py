@@ -72,6 +72,7 @@ def test_what_a_user_allows_is_added_to_and_comes_back(tmp_path: Path, monkeypat
     assert VARIABLE not in os.environ
 
 
+@pytest.mark.long
 def test_models_and_files_of_a_run_have_that_time(home: Path, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow import MlflowClient
 

@@ -18,6 +18,7 @@ from tests.engine.rounds.test_every_method_runs import CASES
 from tests.runs import straight
 
 
+@pytest.mark.long
 def test_a_run_of_cfcl_has_the_table_of_its_exchange(home: Path, small: Callable[..., Any]) -> None:
     run = straight(small(**CASES["cfcl"]))
     assert run.figures / "exchange.csv" in draw_figures(run)
@@ -26,6 +27,7 @@ def test_a_run_of_cfcl_has_the_table_of_its_exchange(home: Path, small: Callable
     assert len(table) > 0
 
 
+@pytest.mark.long
 def test_a_method_draws_from_what_the_run_holds(
     home: Path, small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

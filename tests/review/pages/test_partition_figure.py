@@ -15,6 +15,7 @@ def drawn(path):
         return np.asarray(image.convert("RGB"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", [LabelsPerClient(clients=3), IID(clients=120, transform="rotation")])
 def test_heat_map(scheme, digits, tmp_path):
     path = partition_figure(make_partition(scheme, digits), digits, tmp_path / "new" / "labels.png")

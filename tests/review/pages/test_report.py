@@ -238,6 +238,7 @@ def test_labels_stand_in_the_order_of_numbers() -> None:
     assert confusion(table.drop(columns="label")) is None
 
 
+@pytest.mark.long
 def test_without_labels_it_says_what_needs_none(home: Path, small: Make) -> None:
     write_clients(home / "pictures")
     add_folder(home / "pictures", "mine", places.store())
@@ -260,6 +261,7 @@ def test_without_labels_it_says_what_needs_none(home: Path, small: Make) -> None
         assert shown in page
 
 
+@pytest.mark.long
 def test_a_method_that_gives_samples_no_clusters(home: Path, small: Make) -> None:
     method = {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0}
     partition = {"clients": 4, "validation": 0.3, "transform": "label_swap", "groups": 2}
@@ -298,6 +300,7 @@ def test_a_run_that_was_never_started(home: Path, small: Make) -> None:
         assert left_out not in page
 
 
+@pytest.mark.long
 def test_no_view_that_fails_makes_the_run_fail(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("of a figure")
@@ -377,6 +380,7 @@ def test_units() -> None:
     assert bytes_sent({"up": 520, "down": 0, "d2d": 0}).about == "520 B up"
 
 
+@pytest.mark.long
 def test_features_are_drawn_by_cluster_client_and_label(digits_run: RunFolder) -> None:
     """The points are of the rows that were kept, and the page shows them once."""
     kept = load_tensors(digits_run.path / FEATURES)[0]

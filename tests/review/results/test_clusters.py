@@ -138,6 +138,7 @@ def test_planted_label_maps_and_rotations_count(home: Path, small: Make) -> None
     assert set(table["client"].dropna()) == {0, 1, 2, 3}, "K-means pools all data, and each sample still has its client"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["fedsimclr", "uifca", "kfed"])
 def test_the_run_is_the_same_with_its_table_and_the_table_after_resuming(home: Path, small: Make, method: str) -> None:
     changes: dict[str, Any] = {"method": {"name": method}}
@@ -244,6 +245,7 @@ def test_quality_of_a_planted_set_without_labels(planted: RunFolder) -> None:
     assert [name for name in shown if name in QUALITY] == [name for name in QUALITY if name in found]
 
 
+@pytest.mark.long
 def test_stability_is_of_the_last_two_rounds(home: Path, small: Make) -> None:
     """The same as of two runs' tables, of which one ended a round earlier."""
     long = judged(small(method={"name": "fedcc"}, rounds=3, local={"epochs": 1, "batch": 16, "lr": 0.003}))
@@ -273,6 +275,7 @@ def test_the_most_and_the_least_certain_come_first() -> None:
         assert not set(certain.index) & set(unsure.index)
 
 
+@pytest.mark.long
 def test_a_sheet_per_cluster_shows_its_files(own: Path, planted: RunFolder) -> None:
     stale = planted.figures / "clusters" / "cluster-99.png"
     stale.parent.mkdir()

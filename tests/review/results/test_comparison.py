@@ -35,6 +35,7 @@ def row(page: str, name: str) -> str:
     return found[1]
 
 
+@pytest.mark.long
 def test_numbers_stand_beside_each_other_and_the_best_is_marked(pair: list[RunFolder], tmp_path: Path) -> None:
     page = write_comparison(pair, tmp_path / "pages" / "both.html").read_text()
     values = [run_result(run).metrics["acc"] for run in pair]
@@ -48,6 +49,7 @@ def test_numbers_stand_beside_each_other_and_the_best_is_marked(pair: list[RunFo
     assert page.count("<table") == page.count('<div class="wide"><table'), "a table that a phone cannot scroll"
 
 
+@pytest.mark.long
 def test_runs_are_compared_within_a_partition_only(home: Path, small: Make, tmp_path: Path) -> None:
     uneven = {"kind": "dirichlet", "beta": 0.5, "clients": 3, "minimum": 2}
     runs = [straight(small(rounds=1, method={"name": name})) for name in ("fedpnp", "fedcc", "kmeans")]
@@ -79,6 +81,7 @@ def test_runs_on_different_data_have_no_best_value(home: Path, small: Make, tmp_
     assert "different data" not in CliRunner().invoke(compare.app, [str(runs[0].path)]).output
 
 
+@pytest.mark.long
 def test_it_says_what_differs_and_what_does_not(pair: list[RunFolder], tmp_path: Path) -> None:
     page = write_comparison(pair, tmp_path / "both.html").read_text()
     cells = re.findall(r"<td class=\"words\">(.*?)</td>", row(page, "method.name"))
@@ -93,6 +96,7 @@ def test_it_says_what_differs_and_what_does_not(pair: list[RunFolder], tmp_path:
     assert all(digest in row(page, "partition") for digest in digests)
 
 
+@pytest.mark.long
 def test_what_cannot_be_compared_is_said(pair: list[RunFolder], tmp_path: Path) -> None:
     with pytest.raises(ShoalError, match="2 to 26 runs, not 1"):
         write_comparison(pair[:1], tmp_path / "one.html")

@@ -50,6 +50,7 @@ def test_every_method_that_finds_clusters_has_a_case() -> None:
     assert expected - covered == set()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", list(settings_by_method()))
 def test_the_table_gives_the_logged_scores(home: Path, name: str) -> None:
     write_colour_set()

@@ -98,6 +98,7 @@ def check_mlflow(run: RunFolder, mlflow_run: str, images: np.ndarray) -> None:
     assert len(served.predict(images)) == len(images)
 
 
+@pytest.mark.long
 def test_a_home_moved_between_two_rounds_and_before_the_report_gives_the_same_bits(
     tmp_path: Path, photos: Path, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def clustered(home: Path, small: Make, shift: int, method: dict[str, Any]) -> tu
     return run, accuracy(kind.to_numpy(), table["cluster"].to_numpy())
 
 
+@pytest.mark.long
 def test_a_darker_site_is_found_and_site_means_take_it_away(home: Path, small: Make) -> None:
     unshifted, whole = clustered(home, small, 0, {})
     facts = cluster_facts(unshifted)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from PIL import Image
 
 from shoal.data.intake.own import add_folder
@@ -39,6 +40,7 @@ def names_of_kinds(run: RunFolder) -> dict[str, list[int]]:
     return table.groupby(table["file"].map(kind_of))["cluster_id"].unique().map(list).to_dict()
 
 
+@pytest.mark.long
 def test_names_follow_the_samples_through_three_nights(home: Path, small: Make) -> None:
     write_clients(home / "pictures")
     add_folder(home / "pictures", "mine", places.store(), test=0.25)

@@ -125,6 +125,7 @@ def test_what_cannot_be_enrolled_is_named(made, small, monkeypatch):
         new_client(other, "gaussian", store, None)  # before anything is said about its samples
 
 
+@pytest.mark.long
 def test_figures_of_a_cfl_run(made):
     _, run, _ = made
     names = {path.stem for path in draw_figures(run)}

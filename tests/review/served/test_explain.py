@@ -44,6 +44,7 @@ def images(home: Path, small: Make) -> RunFolder:
     return run
 
 
+@pytest.mark.long
 def test_the_shares_are_those_of_the_cluster_table(images: RunFolder) -> None:
     table = pd.read_parquet(images.path / TABLE)
     found = explain(images, 1)
@@ -60,6 +61,7 @@ def test_the_shares_are_those_of_the_cluster_table(images: RunFolder) -> None:
     assert "mostly_label" not in found.clients, "there are no labels"
 
 
+@pytest.mark.long
 def test_the_most_and_the_least_certain_of_each_client_are_shown(images: RunFolder) -> None:
     table = pd.read_parquet(images.path / TABLE)
     found = explain(images, 0)
@@ -73,6 +75,7 @@ def test_the_most_and_the_least_certain_of_each_client_are_shown(images: RunFold
         assert len({kind_of(file) for file in shown["file"]}) == 1
 
 
+@pytest.mark.long
 def test_the_sheet_has_a_row_a_client_with_its_images(images: RunFolder, tmp_path: Path) -> None:
     found = explain(images, 2)
     path = found.draw(tmp_path / "deep" / "sheet.png")
@@ -87,6 +90,7 @@ def test_the_sheet_has_a_row_a_client_with_its_images(images: RunFolder, tmp_pat
     assert "base64" in found._repr_html_()
 
 
+@pytest.mark.long
 def test_labels_are_told_where_there_are_some(home: Path, small: Make) -> None:
     run = new_run(small(method={"name": "kmeans"}, rounds=1))
     drive(run)
@@ -98,6 +102,7 @@ def test_labels_are_told_where_there_are_some(home: Path, small: Make) -> None:
     assert row["label_share"] == pytest.approx((labels == labels.mode()[0]).mean())
 
 
+@pytest.mark.long
 def test_of_vectors_the_nearest_rows_are_told_and_nothing_is_drawn(
     home: Path, small: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,6 +118,7 @@ def test_of_vectors_the_nearest_rows_are_told_and_nothing_is_drawn(
     assert all(isinstance(row["distance"], float) for row in told["shown"])
 
 
+@pytest.mark.long
 def test_the_command_names_clients_and_files(images: RunFolder, home: Path) -> None:
     with out.capture() as said:
         explain_command(images.name, 1)

@@ -75,6 +75,7 @@ def decided(pair: tuple[RunFolder, RunFolder], score: Any = "auto", margin: floa
     return compare(pair[1], pair[0], prepare("digits", places.store()).folder, score, margin)
 
 
+@pytest.mark.long
 def test_the_score_without_labels_agrees_with_accuracy(pair: tuple[RunFolder, RunFolder]) -> None:
     decision = decided(pair)
     assert decision.champion is not None
@@ -122,6 +123,7 @@ def test_the_margin_decides(pair: tuple[RunFolder, RunFolder]) -> None:
     assert (same.promoted, same.why) == (True, "it is the champion already")
 
 
+@pytest.mark.long
 def test_mlflow_is_told_and_can_be_told_again(pair: tuple[RunFolder, RunFolder]) -> None:
     champion, challenger = pair
     client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
@@ -269,6 +271,7 @@ def test_what_cannot_be_judged_is_said(pair: tuple[RunFolder, RunFolder], tmp_pa
     assert champion_run(make_settings(merge(SMALL, {"tracking": {"register_as": "new"}})), places.runs()) is None
 
 
+@pytest.mark.long
 def test_drift_of_one_client_is_found_and_told(home: Path, small: Make) -> None:
     store, folder, rng = places.store(), home / "pictures", np.random.default_rng(3)
 
