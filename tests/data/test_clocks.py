@@ -40,7 +40,9 @@ TOO_COARSE = {(44_100, "epoch milliseconds")}
 
 @pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("rate", [Fraction(50), Fraction(256), Fraction(360), Fraction(44_100), Fraction(1, 60)])
+@pytest.mark.parametrize(
+    "rate", [Fraction(50), Fraction(60), Fraction(256), Fraction(360), Fraction(44_100), Fraction(1, 60)]
+)
 def test_positions_are_exact_and_go_on_where_samples_are_appended(rate: Fraction, form: str) -> None:
     for gaps in (0, 1, 5):
         there = np.ones(SAMPLES, dtype=bool)
