@@ -99,6 +99,7 @@ def test_a_run_that_is_due_while_another_one_runs_is_skipped(
     assert watch.check() == ["nightly"]
 
 
+@pytest.mark.long
 def test_a_set_that_was_added_starts_the_night_that_trains_on_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = {"settings": {"data": {"name": "mine"}}, "night": {"watch": None}}
     (found,) = data_deployments(

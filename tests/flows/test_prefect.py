@@ -276,6 +276,7 @@ def test_a_server_that_is_busy_during_a_run_costs_nothing(server: Server, home: 
     assert states == {"COMPLETED"}
 
 
+@pytest.mark.long
 def test_a_lost_connection_is_one_line() -> None:
     import logging
 

@@ -399,6 +399,7 @@ def test_only_who_was_at_work_is_charged_with_a_lost_worker(home: Path, small: M
     assert sorted(failed) == [0, 3]
 
 
+@pytest.mark.long
 def test_workers_that_never_work_end_the_run(home: Path, small: Make) -> None:
     with pytest.raises(RoundFailed, match="0 of 3 clients succeeded"):
         straight(small(), losing({0, 1, 2}))
