@@ -10,7 +10,7 @@ TORCH ?= auto
 # Several small processes of one thread are faster than one of many.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup tools research demo test test-all test-rest test-slow fuzz chaos chaos-clusters hostile check format types serve results docs bench gpu-day clean test-floor
+.PHONY: setup tools research demo test test-all test-rest test-tenth test-slow fuzz chaos chaos-clusters hostile check format types serve results docs bench gpu-day clean test-floor
 
 setup: $(STAMP)
 
@@ -56,10 +56,13 @@ test-floor: $(FLOOR)/.installed
 test-all: tools research
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" tests research/tests
 
-# What `make test` leaves out of `make test-all`, and a tenth of the slow tests, another one for each commit.
+# What `make test` leaves out of `make test-all`.
 test-rest: tools research
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "long and not slow" tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" research/tests
+
+# A tenth of the slow tests, another one for each commit.
+test-tenth: tools research
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow --tenth $$(git rev-parse HEAD) tests research/tests
 
 test-slow: tools research
