@@ -115,8 +115,8 @@ def _continued(known: Clock, times: Times, differences: np.ndarray) -> tuple[Clo
     """Return the clock of a series with later or earlier samples, and their positions."""
     begin = int(times.ticks[0]) * times.tick
     last = int(times.ticks[-1]) * times.tick
-    anchor, offset = (Fraction(known.last), known.position) if begin >= Fraction(known.last) else (known.begin, 0)
-    positions = np.full(len(times.ticks), offset + round((begin - anchor) / known.distance), dtype=np.int64)
+    start = known.position + round((begin - Fraction(known.last)) / known.distance)
+    positions = np.full(len(times.ticks), start, dtype=np.int64)
     everywhere = np.ones(len(differences), dtype=bool)
     positions[1:] += np.cumsum(_steps(differences, everywhere, known.distance / times.tick))
     clock = replace(known, unit=str(max(Fraction(known.unit), times.unit * times.tick)))
