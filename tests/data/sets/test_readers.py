@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from official_formats import cifar_bytes, csv_bytes, idx_bytes, tiny_images
 
 from shoal.core.errors import DataError
 from shoal.data.sets.readers import cifar_batch, read_ag_news, read_cifar_pickle, read_cifar_records, read_idx, unpack
+from tests.data.official_formats import cifar_bytes, csv_bytes, idx_bytes, tiny_images
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4))

@@ -4,14 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from official_formats import (
-    put,
-    sha256,
-    write_ag_news,
-    write_cifar10_binary,
-    write_cifar_python,
-    write_idx_set,
-)
 
 from shoal.core.errors import DataError
 from shoal.core.seal import unsealed
@@ -21,6 +13,14 @@ from shoal.data.sets.files import names_of_lines
 from shoal.data.sets.prepare import prepare, prepared_sets, resolve, store_folder
 from shoal.data.sets.prepared import open_prepared
 from shoal.data.sets.sources import find, verify
+from tests.data.official_formats import (
+    put,
+    sha256,
+    write_ag_news,
+    write_cifar10_binary,
+    write_cifar_python,
+    write_idx_set,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from shoal.data.intake.own import add_folder, read_folder
 from shoal.data.intake.own_images import NothingNew
 from shoal.data.intake.own_store import store_batch
 from shoal.data.sets.intake_notes import Intake, names_file
-from tests.data.test_image_decoding import tiff
+from tests.data.intake.test_image_decoding import tiff
 
 HEIC_HEAD = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic" + bytes(40)
 
