@@ -109,7 +109,7 @@ def test_cifar100(mirror, store, tmp_path):
 
 
 def test_cifar100_binary_needs_checksums(mirror, store):
-    from official_formats import cifar_bytes, tiny_images
+    from tests.data.official_formats import cifar_bytes, tiny_images
 
     y = np.array([7, 99])
     content = cifar_bytes(tiny_images(2, (3, 32, 32)), y, coarse=y % 20)
@@ -196,7 +196,7 @@ def test_right_checksum_but_broken_content(mirror, store):
 
 
 def test_images_and_labels_that_do_not_match(mirror, store):
-    from official_formats import idx_bytes
+    from tests.data.official_formats import idx_bytes
 
     _, checksums = write_idx_set(mirror, "MNIST/raw")
     path = "MNIST/raw/train-labels-idx1-ubyte.gz"
