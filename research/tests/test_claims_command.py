@@ -33,4 +33,8 @@ def test_claims_are_shown_with_verdict_and_what_measures_them(home: Path, capsys
     run("fedpnp-table1")
     lines = re.sub(r"\s+", " ", capsys.readouterr().out)
     assert "fedpnp-table1: clustering scores of FedPNP and its baselines" in lines
-    assert all(entry["verdict"] in lines for entry in shown)
+    partly = [
+        entry for entry in shown if entry["verdict"] == Verdict.MISSING and 0 < len(entry["seeds"]) < entry["planned"]
+    ]
+    words = {"not decided yet" if entry in partly else entry["verdict"] for entry in shown}
+    assert all(word in lines for word in words)
