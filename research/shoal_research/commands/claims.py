@@ -82,7 +82,7 @@ def folder_of(docs: Path | None, *, made: bool) -> Path:
 
 def show(entry: Entry) -> None:
     """Print a claim on one line."""
-    from shoal_research.wording import notes, verdict_word
+    from shoal_research.wording import is_partly_run, notes, verdict_word
 
     colour = COLOURS.get(entry.verdict, "yellow")
     marks = ("settings have changed since" * entry.stale, "the rule was written after the run" * entry.later)
@@ -92,7 +92,8 @@ def show(entry: Entry) -> None:
         end = f" ({text})"
     elif entry.cost:
         end = f": {entry.cost}: {entry.command}"
-    out.print(f"  [{colour}]{verdict_word(entry.checked)}[/]  {entry.claim.claim}, {entry.scale}{end}", highlight=False)
+    word = verdict_word(entry.checked) if is_partly_run(entry.checked) else entry.verdict
+    out.print(f"  [{colour}]{word}[/]  {entry.claim.claim}, {entry.scale}{end}", highlight=False)
 
 
 def entry_json(entry: Entry) -> dict[str, object]:
