@@ -191,7 +191,8 @@ def make_rule(
         DataError: series are irregular, or --window or --step is not a whole number of samples.
     """
     assert options.window is not None
-    dated, zone = series.times[0].dated, series.times[0].zone
+    dated = series.times[0].dated
+    zone = series.times[0].zone
     window = duration(options.window, "--window", dated=dated)
     step = window if options.step is None else duration(options.step, "--step", dated=dated)
     clocks = [read_clock(name, times)[0] for name, times in zip(series.name, series.times, strict=True)]
@@ -256,7 +257,8 @@ def cut(
         _check_rate(name, clock, rule)
         clocks[name] = clock
         present = ~missing[row]
-        row, positions = row[present], positions[present]
+        row = row[present]
+        positions = positions[present]
         ticks = times.ticks[present]
         for low in _complete(name, clock, positions, times.rows(present), rule, intake):
             window = slice(low, low + rule.length)

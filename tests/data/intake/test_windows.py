@@ -146,7 +146,8 @@ def test_series_in_parts_are_cut_as_in_one_piece(tmp_path: Path, parts: tuple[in
     ticks = [round(1000 * k / 360) for k in range(900)]
     whole = pd.DataFrame({"site": "a", "t": ticks, "v": 1.0 * np.arange(900)})
     options = WindowOptions("100", time_column="t")
-    names, x = {}, {}
+    names: dict[str, list[str]] = {}
+    x: dict[str, dict[str, np.ndarray]] = {}
     for kind, ends in (("whole", (900,)), ("parts", (*parts, 900))):
         (tmp_path / kind).mkdir()
         begin = 0
