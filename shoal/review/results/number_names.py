@@ -18,7 +18,6 @@ NAMES = {
     "acc_min": "ACC of the worst client",
     "acc_max": "ACC of the best client",
     "probe_sgd": "linear probe, as papers train it",
-    "probe_gradient": "rest of the probe's gradient",
     "chance_acc": "ACC of random clusters",
     "site_nmi": "NMI of clusters and clients",
     "balance": "balance of cluster sizes",

@@ -256,7 +256,7 @@ def test_names_of_very_many_clients_are_made_once(home: Path, small: Make, monke
 def test_metrics_come_in_sections() -> None:
     said = {name: metric_name(name) for name in [metric.name for metric in METRICS] + ["loss_all", "epsilon_sent"]}
     assert said["acc"] == "score/acc"
-    assert said["probe_gradient"] == "score/probe_gradient"
+    assert said["probe"] == "score/probe"
     assert said["loss"] == "training/loss"
     assert said["loss_all"] == "training/loss_all"
     assert said["balance"] == "structure/balance"
