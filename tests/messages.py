@@ -182,8 +182,6 @@ class Listener(Worker):
         client: Client,
         update: Update,
         began: float,
-        *,
-        summed: bool,
     ) -> FinishedWork:
         """As of `Worker`."""
         size = opened.prepared.spec.sample_bytes
@@ -191,7 +189,7 @@ class Listener(Worker):
         for way, message in ((UP, update.message), *((PEER, m) for m in update.peers.values())):
             self.sent.add(way, message, size)
             self.sent.compare(message, client)
-        return super().write(opened, round, down, client, update, began, summed=summed)
+        return super().write(opened, round, down, client, update, began)
 
 
 def listen(name: str, changes: Mapping[str, Any] | None = None) -> Sent:

@@ -11,8 +11,6 @@ class FailureCause(StrEnum):
 
     MESSAGE_REFUSED = "message_refused"
     """A client's message is not as its method declares it: the client is left out."""
-    SUM_AGAIN = "sum_again"
-    """A client's message is in a sum with a refused one: the others are summed again, and it is not to blame."""
     FILE = "file"
     """A file is missing or damaged, or cannot be written: the work is done again, perhaps on another host."""
     REMOTE_FILES = "remote_files"

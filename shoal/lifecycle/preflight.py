@@ -50,7 +50,6 @@ def check_method(settings: Settings, store: Path) -> None:
     )
     method = METHODS[settings.method.name](settings.dataclass("method"), context)
     check_graphs(method)
-    check_sums(settings, method)
     check_rounds(settings, method)
 
 
@@ -108,25 +107,6 @@ def check_open_method(settings: Settings, spec: DataSpec) -> None:
             raise MethodError(f"{name} is for some methods only, and method.name is auto: set method.name to one")
 
 
-def check_sums(settings: Settings, method: Method) -> None:
-    """Refuse sums of clients' messages where the server needs each of them.
-
-    Raises:
-        SettingsError: says what needs them.
-    """
-    if settings.workers.summed == 1:
-        return
-    why = ""
-    if not method.averages:
-        why = f"the server of method {method.name!r} needs the message of each client"
-    elif not settings.dataclass("aggregation").is_mean:
-        why = "aggregation.rule and aggregation.clip compare the messages of clients"
-    elif settings.participation.buffer is not None:
-        why = "participation.buffer weighs each message by its age"
-    if why:
-        raise SettingsError(f"workers.summed adds up messages in groups, and {why}: set workers.summed=1")
-
-
 def check_rounds(settings: Settings, method: Method) -> None:
     """Refuse so few rounds that no sample would have a cluster.
 
@@ -171,11 +151,6 @@ def check_privacy(settings: Settings) -> None:
         raise MethodError(
             f"privacy.clip is for methods whose clients send the weights that are averaged, and nothing else: "
             f"{', '.join(fit)}; method {settings.method.name!r} is none of them"
-        )
-    if settings.privacy.secret and settings.workers.straggler_factor:
-        raise MethodError(
-            "workers.straggler_factor repeats slow work, and each copy would send an update with its own noise, "
-            "which tells more about a client: with privacy.noise set workers.straggler_factor=0"
         )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -21,13 +20,11 @@ class SingleExecution:
 
     Args:
         unit: the work.
-        on_start: called when it begins.
     """
 
-    def __init__(self, unit: Unit, on_start: Callable[[], None] | None = None) -> None:
+    def __init__(self, unit: Unit) -> None:
         self.outcome: Future[Any] = Future()
         self._unit = unit
-        self._on_start = on_start
         self._active_run = active_run_of(unit)
         self._start = threading.Lock()
 
@@ -36,7 +33,7 @@ class SingleExecution:
         if not self._start.acquire(blocking=False):
             return
         try:
-            self.outcome.set_result(execute(self._unit, self._on_start, self._active_run))
+            self.outcome.set_result(execute(self._unit, self._active_run))
         except BaseException as error:
             self.outcome.set_exception(error)
             raise

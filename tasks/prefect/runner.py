@@ -51,9 +51,9 @@ class PrefectRunner:
         self._warn = warn
         self._lost = False
 
-    def submit(self, unit: Unit, begun: Callable[[], None] | None = None) -> Future[Any]:
+    def submit(self, unit: Unit) -> Future[Any]:
         """Submit `unit` as a task run of its name."""
-        execution = SingleExecution(unit, begun)
+        execution = SingleExecution(unit)
         if not self._lost:
             ticket = take_ticket(execution)
             try:

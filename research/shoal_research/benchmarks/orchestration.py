@@ -61,13 +61,12 @@ def beside_training(rounds: list[dict[str, float]], trained: dict[int, float]) -
     return found
 
 
-def one(work: Workload, environment: dict[str, str], summed: int = 1) -> dict[str, float]:
-    """Medians over the middle rounds of one `shoal run`, with messages of so many clients summed by workers."""
+def one(work: Workload, environment: dict[str, str]) -> dict[str, float]:
+    """Medians over the middle rounds of one `shoal run`."""
     home = Path(environment["SHOAL_HOME"])
     name = prepare_workload(work, home / "data" / "store")
     settings = settings_of(work, name, 1)
     settings["tracking"]["prefect"] = environment["BENCH_PREFECT"]
-    settings["workers"]["summed"] = summed
     path = home / f"{name}.yaml"
     path.write_text(json.dumps(settings))
     wait_quiet()
@@ -87,7 +86,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--cases", type=int, nargs="+", default=list(range(len(CASES))), help="numbers of rows, from 0")
-    parser.add_argument("--summed", type=int, default=1, help="workers.summed")
     given = parser.parse_args()
     print("| clients | Prefect | s a client | s a round | ms a client beside it | share of the round | rounds |")
     print("|---|---|---|---|---|---|---|")
@@ -99,7 +97,7 @@ def main() -> None:
                     environment = {**os.environ, "SHOAL_HOME": str(home), "OMP_NUM_THREADS": "1"}
                     environment |= {"PYTHONPATH": SOURCES, "BENCH_PREFECT": prefect}
                     environment |= {"PREFECT_API_URL": url, "PREFECT_HOME": str(home / "prefect")}
-                    row: dict[str, Any] = one(replace(work, rounds=given.rounds), environment, given.summed)
+                    row: dict[str, Any] = one(replace(work, rounds=given.rounds), environment)
                     print(
                         f"| {name} | {'on' if prefect == 'auto' else 'off'} | {row['client_s']:.3f} | "
                         f"{row['round_s']:.2f} | {row['ms_a_client']:.1f} | {100 * row['share']:.1f} % | "

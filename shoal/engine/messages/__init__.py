@@ -1,1 +1,1 @@
-"""The messages of clients and workers: requests, answers, their inspection, and sums of them."""
+"""The messages of clients and workers: requests, answers, and their inspection."""

@@ -64,8 +64,7 @@ class ActiveRun:
     @cached_property
     def speeds(self) -> Speeds:
         """The simulated times of clients."""
-        settings = self.opened.settings
-        return Speeds(self.opened.federation.sizes, settings.seed, settings.participation.speed_spread)
+        return Speeds(self.opened.federation.sizes, self.opened.settings.seed)
 
     @cached_property
     def answer_schedule(self) -> AnswerSchedule | None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from shoal.engine.messages.inspection import RoundInspection, check_state
 from shoal.engine.messages.prefetcher import REUSE_MEMORY_BYTES
-from shoal.engine.messages.summing import SumsInspection
 from shoal.engine.messages.wire import Failed
 from shoal.engine.rounds.active_run import ActiveRun
 from shoal.engine.settings.hardware import keep_freed_memory
@@ -41,11 +40,7 @@ def aggregate(active_run: ActiveRun, round: int, clients: Sequence[int], min_cli
     before, memory_index = active_run.state(round - 1)
     done = [active_run.done(round, client) for client in sorted(clients)]
     method = active_run.opened.method
-    inspection: RoundInspection | SumsInspection
-    if active_run.opened.settings.workers.summed > 1:
-        inspection = SumsInspection(active_run.run, active_run.opened, before, done)
-    else:
-        inspection = RoundInspection(active_run.run, active_run.opened, before, done, active_run.prefetcher)
+    inspection = RoundInspection(active_run.run, active_run.opened, before, done, active_run.prefetcher)
     if inspection.size > REUSE_MEMORY_BYTES:
         keep_freed_memory()
     with one_thread():

@@ -33,7 +33,7 @@ class AggregationStep:
         """Make the next server state, in an open checkpoint.
 
         A client whose message the server refuses is left out. A client whose stored answer was damaged is retrained, up
-        to `retries` times; so are clients whose messages are in a sum with a refused one.
+        to `retries` times.
 
         Args:
             round: the round.
@@ -58,7 +58,7 @@ class AggregationStep:
         attempts = {client: outcomes.rejected(client, failure) for client, failure in rejected.items()}
         for client in sorted(rejected):
             failure = rejected[client]
-            if failure.cause not in (FailureCause.MESSAGE_REFUSED, FailureCause.SUM_AGAIN):
+            if failure.cause != FailureCause.MESSAGE_REFUSED:
                 attempt = attempts[client]
                 self.tell("client_failed", round=round, client=client, attempt=attempt, message=failure.error)
         return rejected

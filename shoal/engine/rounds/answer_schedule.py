@@ -2,9 +2,9 @@
 
 A share of the clients trains at any time. When a client has answered, another begins from the newest state, and when
 the buffer holds enough answers, these make the next state. So an answer may have begun from a state that is several
-rounds old. Speeds are simulated: each client has a time of its own, in units of the time of a client of usual speed
-with the mean number of samples. Everything follows from the seed and not from real times, so that such runs can be
-repeated, resumed and shared among workers like others: the order of events is known before any training.
+rounds old. Times are simulated: that of a client is in proportion to its samples, and 1 with the mean number.
+Everything follows from the seed and not from real times, so that such runs can be repeated, resumed and shared among
+workers like others: the order of events is known before any training.
 
 Source: Nguyen et al. 2022, "Federated Learning with Buffered Asynchronous Aggregation" (arXiv:2106.06639), algorithm 1.
 """
@@ -40,25 +40,22 @@ class Speeds:
     Args:
         sizes: training samples of each client.
         seed: of the run.
-        speed_spread: standard deviation of the logarithm of a client's time; 0: time is proportional to samples.
     """
 
     sizes: Sequence[int]
     seed: int
-    speed_spread: float
     _mean: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._mean = max(float(np.mean(self.sizes)), 1e-9)
 
     def time(self, client: int) -> float:
-        """Return the time of a client: 1 with the mean number of samples at the usual speed.
+        """Return the time of a client: 1 with the mean number of samples.
 
         A client without samples counts as one with the mean number. It can only fail, and must not return at once and
         fill every buffer.
         """
-        drawn = Streams(self.seed, 0, client).numpy("speed").standard_normal()
-        return float((self.sizes[client] or self._mean) / self._mean * np.exp(self.speed_spread * drawn))
+        return float((self.sizes[client] or self._mean) / self._mean)
 
 
 class AnswerSchedule:

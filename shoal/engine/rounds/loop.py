@@ -23,7 +23,7 @@ from shoal.engine.rounds.round_checkpoints import RoundCheckpoints, newest_check
 from shoal.engine.rounds.round_events import RoundEvents
 from shoal.engine.rounds.round_record import RoundClock, make_record
 from shoal.engine.rounds.run_ending import record_early_ending
-from shoal.engine.rounds.simulated_time import SimulatedTime
+from shoal.engine.rounds.simulated_time import simulated_time
 from shoal.engine.rounds.training import Training
 from shoal.engine.rounds.units import Runner
 from shoal.engine.store.checkpoint import Checkpoint
@@ -63,7 +63,6 @@ class Engine:
     quarantine: Quarantine = field(init=False)
     events: RoundEvents = field(init=False)
     private: PrivateRun = field(init=False)
-    time: SimulatedTime = field(init=False)
     sampling: ClientSampling = field(init=False)
     training: Training = field(init=False)
     aggregation: AggregationStep = field(init=False)
@@ -133,7 +132,7 @@ class Engine:
 
         # 5. Evaluate the new state.
         measured = self.evaluation.evaluate(following, final=self.ended(following))
-        metrics = measured | spent | self.time.metrics(round, outcomes)
+        metrics = measured | spent | simulated_time(self.active_run, round, outcomes)
         seconds = clock.end_evaluation()
 
         # 6. Close the checkpoint: from now on the round is done.
@@ -176,7 +175,6 @@ class Engine:
         self.private = PrivateRun.from_opened(self.opened, kept=self.writes_ledger)
         self.quarantine = Quarantine(self.tables)
         self.events = RoundEvents(self.quarantine, self.tell)
-        self.time = SimulatedTime(run)
         self.sampling = self.sampling_type(run, self.quarantine)
         self.training = Training(run, self.runner, self.slots, self.tables, self.tell, self.private.ask)
         self.aggregation = AggregationStep(run, self.runner, self.training, self.tell)
@@ -184,14 +182,13 @@ class Engine:
         self.checkpoints = RoundCheckpoints(run, self.tables, self.quarantine, self.tell)
 
     def resume(self, checkpoint: Checkpoint) -> Server:
-        """Return the state of a checkpoint, after restoring time and privacy from the closed rounds."""
+        """Return the state of a checkpoint, after restoring privacy from the closed rounds."""
 
         def count_lost(round: int) -> None:
             if round:  # its clients are unknown, so that an update of every client is accounted
                 self.private.past.add_unknown()
 
         for record in self.checkpoints.resume(checkpoint, count_lost):
-            self.time.resume(record.metrics)
             self.private.read_back(record)
         return checkpoint.server
 

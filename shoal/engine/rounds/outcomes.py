@@ -1,6 +1,6 @@
 """The outcome of each client of a round: a small state machine, to which training and aggregation report.
 
-waiting --finished--> done --rejected--> failed, refused, or waiting (its sum is made again)
+waiting --finished--> done --rejected--> failed or refused
 |                    (a client that is done stays done if its group is trained again and fails)
 +--failed-----> failed, or refused if its message was refused; retrained up to `retries` times
 +--not_started--> waiting: its worker was lost before its turn, which does not count as a failure
@@ -136,17 +136,10 @@ class RoundOutcomes:
         return [group for group in self._training if not self._is_done(group) and self._may_try(group)]
 
     def groups_to_train_again(self) -> list[list[int]]:
-        """Return the groups to train again after an aggregation rejected answers.
-
-        If sums must be made again, the groups have no refused clients.
-        """
-        rejected = {client for client in self.asked if self._is_rejected(client)}
-        summed_again = {client for client in rejected if self._cause(client) == FailureCause.SUM_AGAIN}
-        damaged = {client for client in rejected - summed_again if self._clients[client].damages <= self.retries}
-        groups = [group for group in self.groups if (summed_again | damaged) & set(group)]
-        if not summed_again:
-            return groups
-        return [[client for client in group if self.state(client) != ClientState.REFUSED] for group in groups]
+        """Return the groups to train again after an aggregation rejected answers."""
+        rejected = [client for client in self.asked if self._is_rejected(client)]
+        damaged = {client for client in rejected if self._clients[client].damages <= self.retries}
+        return [group for group in self.groups if damaged & set(group)]
 
     def check_enough(self, round: int, needed: int, quarantined: Sequence[int]) -> None:
         """Stop the round if too few clients are done.
@@ -199,15 +192,8 @@ class RoundOutcomes:
             each.work = stored(client)
             each.tries = 0
 
-    def begin_pass(self, *, sums: bool) -> None:
-        """Begin a pass over the groups to train.
-
-        Args:
-            sums: messages are summed: the sum of a group needs all its clients again, so that none of them is done.
-        """
-        if sums:
-            for client in (client for group in self.groups_to_train() for client in group):
-                self._clients[client].work = None
+    def begin_pass(self) -> None:
+        """Begin a pass over the groups to train."""
         self._not_started = {}
         self._done_before = len(self.done)
 
@@ -257,7 +243,7 @@ class RoundOutcomes:
         """
         each = self._clients[client]
         each.work = None
-        if failure.cause not in (FailureCause.MESSAGE_REFUSED, FailureCause.SUM_AGAIN):
+        if failure.cause != FailureCause.MESSAGE_REFUSED:
             each.damages += 1
         self._forget_failure(client)
         self._set_failure(client, failure, by_server=True)
@@ -281,10 +267,6 @@ class RoundOutcomes:
 
     def _is_refused_by_server(self, client: int) -> bool:
         return self.state(client) == ClientState.REFUSED and self._clients[client].by_server
-
-    def _cause(self, client: int) -> FailureCause | None:
-        failure = self._clients[client].failure
-        return None if failure is None else failure.cause
 
     def _set_failure(self, client: int, failure: Failed, *, by_server: bool) -> None:
         each = self._clients[client]

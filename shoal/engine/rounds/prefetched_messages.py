@@ -22,15 +22,13 @@ class PrefetchedMessages:
         self._active_run = active_run
         self._round = round
         self._inspection = Inspection.from_opened(active_run.opened, server)
-        self._summed = active_run.opened.settings.workers.summed > 1
         model_bytes = sum(tensor.nbytes for tensor in server.model.values())
-        self.worthwhile_while_training = model_bytes > REUSE_MEMORY_BYTES and not self._summed
+        self.worthwhile_while_training = model_bytes > REUSE_MEMORY_BYTES
         """Whether messages are so large that they should be read before the cohorts of their clients end."""
 
     def begin(self, work: FinishedWork) -> None:
-        """Begin to read the message of a client that is done; sums are not read early."""
-        if not self._summed:
-            self._active_run.prefetcher.begin(self._round, work, self._inspected)
+        """Begin to read the message of a client that is done."""
+        self._active_run.prefetcher.begin(self._round, work, self._inspected)
 
     def begin_finished(self, clients: list[int]) -> None:
         """Begin to read the messages of those clients that are done."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from shoal.engine.messages.wire import Failed
 from shoal.engine.rounds.active_run import ActiveRun
-from shoal.engine.rounds.dispatch import MAX_COHORTS_PER_SLOT, Cohort, Dispatch, even_cohorts
+from shoal.engine.rounds.dispatch import MAX_COHORTS_PER_SLOT, Dispatch, even_cohorts
 from shoal.engine.rounds.outcomes import RoundFailed, RoundOutcomes
 from shoal.engine.rounds.prefetched_messages import PrefetchedMessages
 from shoal.engine.rounds.units import Runner, TrainCohort
@@ -85,7 +85,7 @@ class Training:
     def train_once(self, round: int, stage: str, messages: PrefetchedMessages, outcomes: RoundOutcomes) -> None:
         """Train the groups that need it once, and record the outcome of each client."""
         groups = outcomes.groups_to_train()
-        outcomes.begin_pass(sums=self.opened.settings.workers.summed > 1)
+        outcomes.begin_pass()
         self.ask(clients_of(groups))
         cohorts = self.cohorts(round, groups, outcomes)
         while_waiting = None
@@ -110,9 +110,8 @@ class Training:
         self.tell("client_failed", round=round, client=client, attempt=attempt, message=failure.error)
 
     def groups(self, round: int, clients: list[int]) -> list[list[int]]:
-        """Divide clients into groups, each trained in one computation or summed; by default one client each."""
-        workers = self.opened.settings.workers
-        size = max(workers.batched, workers.summed)
+        """Divide clients into groups, each trained in one computation; by default one client each."""
+        size = self.opened.settings.workers.batched
         found: list[list[int]] = []
         for same_state in self.by_state(round, clients, lambda client: client):
             found += [same_state[start : start + size] for start in range(0, len(same_state), size)]
@@ -173,28 +172,18 @@ class Training:
             cohorts: each with its groups.
             while_waiting: called now and then, while no cohort ends, with the clients of those under way.
         """
-        expected = self.expected_seconds(client for groups in cohorts for client in clients_of(groups))
-        cohorts_to_run = []
-        for groups in cohorts:
-            unit = TrainCohort(self.active_run.run.path, round, tuple(map(tuple, groups)))
-            cohorts_to_run.append(Cohort(unit, sum(expected[client] for client in unit.clients)))
-        dispatch = Dispatch(
-            self.runner,
-            self.slots,
-            self.opened.settings.workers.straggler_factor,
-            lambda cohort: self.tell("cohort_reissued", round=round, message=f"{cohort.unit.name}: started again"),
-            while_waiting,
-        )
-        for cohort, answer in dispatch.run(cohorts_to_run):
+        units = [TrainCohort(self.active_run.run.path, round, tuple(map(tuple, groups))) for groups in cohorts]
+        dispatch = Dispatch(self.runner, while_waiting)
+        for unit, answer in dispatch.run(units):
             if isinstance(answer, Failed):
                 raise RoundFailed(f"round {round}: {answer.error}")
             if isinstance(answer, WorkerLost):
                 self.tell("slot_lost", round=round, message=str(answer))
-                yield from self.outcomes_of_lost_worker(cohort.unit, Failed(str(answer)))
+                yield from self.outcomes_of_lost_worker(unit, Failed(str(answer)))
             else:
                 # A client without any result must fail: else it would be trained again without end.
                 missing = Failed("the answer of its worker does not contain it")
-                yield from ((client, answer.clients.get(client, missing)) for client in cohort.unit.clients)
+                yield from ((client, answer.clients.get(client, missing)) for client in unit.clients)
 
     def outcomes_of_lost_worker(
         self, unit: TrainCohort, lost: Failed

@@ -6,7 +6,6 @@ A unit names its run by its folder. The process that executes it finds the run a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,16 +160,8 @@ class EvaluateRound:
 class Runner(Protocol):
     """Executes units of work, on threads of this process or as Prefect task runs (`shoal.tasks.prefect.runner`)."""
 
-    def submit(self, unit: Unit, begun: Callable[[], None] | None = None) -> Future[Any]:
-        """Execute a unit once, in the background.
-
-        Args:
-            unit: the work.
-            begun: called when it begins.
-
-        Returns:
-            A future with what `unit.execute` returns or raises.
-        """
+    def submit(self, unit: Unit) -> Future[Any]:
+        """Execute a unit once, in the background; return a future with what `unit.execute` returns or raises."""
         ...
 
 
@@ -180,9 +171,9 @@ class ThreadRunner:
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="shoal")
 
-    def submit(self, unit: Unit, begun: Callable[[], None] | None = None) -> Future[Any]:
+    def submit(self, unit: Unit) -> Future[Any]:
         """Execute a unit on a thread; see `Runner`."""
-        return self._pool.submit(execute, unit, begun, active_run_of(unit))
+        return self._pool.submit(execute, unit, active_run_of(unit))
 
     def close(self) -> None:
         """Start no further work; running work continues."""
@@ -197,15 +188,12 @@ def active_run_of(unit: Unit) -> ActiveRun | None:
     return registered_run(path)
 
 
-def execute(unit: Unit, begun: Callable[[], None] | None = None, active_run: ActiveRun | None = None) -> Any:
+def execute(unit: Unit, active_run: ActiveRun | None = None) -> Any:
     """Execute a unit here for the run that submitted it.
 
     Args:
         unit: the work.
-        begun: called first.
         active_run: the run as it was registered when the unit was submitted.
     """
-    if begun is not None:
-        begun()
     with acting_for(active_run):
         return unit.execute()

@@ -183,10 +183,9 @@ class Settings(Section):
             if not decisive["local"][key]:
                 del decisive["local"][key]
         decisive["augment"] = {k: v for k, v in decisive["augment"].items() if v is not None or k not in OF_ARRAYS}
-        # Batched clients and sums of groups agree with single clients only up to rounding.
+        # Batched clients agree with single clients only up to rounding.
         bits_depend_on = {
             "batched": self.workers.batched > 1,
-            "summed": self.workers.summed > 1,
             "deterministic": self.workers.deterministic,
         }
         named = ("precision", "device", *(name for name, used in bits_depend_on.items() if used))

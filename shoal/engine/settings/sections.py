@@ -235,12 +235,6 @@ class ParticipationSection(Section):
         description="with participation.buffer: exponent a of the weight (1 + t)^-a of an answer that began from a "
         "state t rounds old; 0: all answers have the same weight",
     )
-    speed_spread: float = Field(
-        0.0,
-        ge=0,
-        description="simulated time: standard deviation, over clients, of the logarithm of the time for the same work; "
-        "0 without a buffer: no time is simulated",
-    )
 
 
 class PrivacySection(Section):
@@ -349,12 +343,6 @@ class WorkersSection(Section):
         description="number of clients to train in one batched computation, if the method can: for small networks "
         "on a GPU",
     )
-    summed: int = Field(
-        1,
-        ge=1,
-        description="number of clients whose messages a worker sums before it sends them, if the method averages: "
-        "for large models, and for hosts without a shared file system",
-    )
     graphs: Annotated[Literal["auto", "off", "on"], BeforeValidator(on_or_off)] = Field(
         "auto",
         description="capture local gradient steps as CUDA graphs and replay them, with the same bits; auto: on GPUs, "
@@ -364,11 +352,6 @@ class WorkersSection(Section):
         None,
         description="dask: fsspec URL, such as s3://bucket/shoal, through which files reach workers that "
         "share no file system with this machine; write passwords as ${NAME} of an environment variable",
-    )
-    straggler_factor: float = Field(
-        0.0,
-        ge=0,
-        description="multiple of its expected time after which a cohort is also started on a free worker; 0: never",
     )
     timeout_factor: float = Field(
         1.0,
@@ -398,11 +381,6 @@ class WorkersSection(Section):
     def _fit_together(self) -> WorkersSection:
         if self.remote_files and self.runner == "local":
             raise ValueError("workers.remote_files only applies to workers on other hosts: set workers.runner to dask")
-        if self.summed > 1 and self.summed % self.batched:
-            raise ValueError(
-                f"workers.summed is {self.summed} and workers.batched is {self.batched}: set workers.summed to 1 or to "
-                "a multiple of workers.batched"
-            )
         if self.graphs == "on" and self.batched > 1:
             raise ValueError("workers.graphs=on and workers.batched exclude each other: set only one of them")
         return self

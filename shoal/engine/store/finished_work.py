@@ -29,8 +29,6 @@ class FinishedWork:
         files: names of files in the round's work folder, by content: update, memory, peer-CLIENT.
         sha256: hex digest of each file, by name.
         seconds: time of the work.
-        norm: how much its message changes the model (`shoal.methods.contract.declared.change_norm`); None: no worker
-            summed it.
     """
 
     client: int
@@ -43,11 +41,10 @@ class FinishedWork:
     files: Mapping[str, str]
     sha256: Mapping[str, str]
     seconds: float
-    norm: float | None = None
 
     @property
     def update(self) -> str:
-        """File of the message to the server, or of the sum that contains it."""
+        """File of the message to the server."""
         return self.files["update"]
 
     @property
@@ -61,10 +58,7 @@ class FinishedWork:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the done-file."""
-        entries = {**vars(self), "peers": {str(peer): size for peer, size in self.peers.items()}}
-        if self.norm is None:
-            del entries["norm"]
-        return entries
+        return {**vars(self), "peers": {str(peer): size for peer, size in self.peers.items()}}
 
     @classmethod
     def from_json(cls, entries: dict[str, Any]) -> FinishedWork:

@@ -73,11 +73,10 @@ def counts_fault(done: FinishedWork, samples: int) -> str | None:
     for name, size in (*sizes.items(), *((f"bytes to client {short(peer)}", s) for peer, s in done.peers.items())):
         if type(size) is not int or not 0 <= size <= MAX_INT64:
             return f"{name} is {short(size)}, expected a whole number from 0 to {MAX_INT64}"
-    for name, value in (("seconds", done.seconds), ("norm", 0.0 if done.norm is None else done.norm)):
-        # Compared as they are: a whole number of hundreds of digits cannot become a float.
-        number = not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value <= MAX_INT64
-        if not number:
-            return f"{name} is {short(value)}, expected a number from 0 to {MAX_INT64}"
+    # Compared as it is: a whole number of hundreds of digits cannot become a float.
+    seconds = done.seconds
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_INT64:
+        return f"seconds is {short(seconds)}, expected a number from 0 to {MAX_INT64}"
     return None
 
 

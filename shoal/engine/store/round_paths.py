@@ -109,11 +109,6 @@ def update_file(client: int) -> str:
     return f"update-{client}.safetensors"
 
 
-def sum_file(client: int) -> str:
-    """Return the name, under `RoundPaths.work`, of the sum of a group's messages; `client` is its lowest id."""
-    return f"sum-{client}.safetensors"
-
-
 def memory_file(client: int) -> str:
     """Return the name, under `RoundPaths.work`, of a client's new private memory."""
     return f"memory-{client}.safetensors"

@@ -30,7 +30,6 @@ WARNINGS = frozenset(
         "client_left_out",
         "client_quarantined",
         "client_refused",
-        "cohort_reissued",
         "drift",
         "files_unknown",
         "manifest_unreadable",

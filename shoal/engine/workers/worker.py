@@ -19,7 +19,6 @@ from torch import Tensor
 from shoal.core.errors import FailureCause, ShoalError
 from shoal.engine.messages.evaluation_shards import judged_tensors, read_shards, save_shard
 from shoal.engine.messages.inspection import Inspection
-from shoal.engine.messages.summing import GroupSum
 from shoal.engine.messages.wire import (
     Answer,
     Assign,
@@ -109,27 +108,13 @@ class Worker:
         files = {each.client: each for each in request.clients}
         for ids in request.groups:
             group = [files[client] for client in ids if client in files]
-            if opened.settings.workers.summed > 1:
-                group_results = self.sum_group(opened, server, request.round, group)
-            else:
-                group_results = self.train_group(opened, server, request.round, group)
+            group_results = self.train_group(opened, server, request.round, group)
             mark_failed(RoundPaths(opened.run.path, request.round), group_results)
             results |= group_results
         return Trained(results)
 
-    def sum_group(
-        self, opened: OpenedRun, server: Server, round: int, group: list[ClientFiles]
-    ) -> dict[int, FinishedWork | Failed]:
-        """Train a group of clients and write one sum of their messages; return what became of each client."""
-        results: dict[int, FinishedWork | Failed] = {}
-        total = GroupSum(RoundPaths(opened.run.path, round))
-        size = opened.settings.workers.batched
-        for start in range(0, len(group), size):
-            results |= self.train_group(opened, server, round, group[start : start + size], total)
-        return total.finish(results)
-
     def train_group(
-        self, opened: OpenedRun, server: Server, round: int, group: list[ClientFiles], total: GroupSum | None = None
+        self, opened: OpenedRun, server: Server, round: int, group: list[ClientFiles]
     ) -> dict[int, FinishedWork | Failed]:
         """Train a group of clients, several of them in one computation; return what became of each client.
 
@@ -138,7 +123,6 @@ class Worker:
             server: the state that they begin from.
             round: the round.
             group: the clients.
-            total: sums their messages; None: each message is written to a file of its own.
         """
         started = time.perf_counter()
         exchanges, results = open_clients(opened, server, round, group)
@@ -154,10 +138,8 @@ class Worker:
                 if isinstance(update, Exception):
                     raise update
                 update = outgoing_update(opened, server, down, client, update)
-                form = inspection.check(client.id, len(client.train), update)
-                results[client.id] = self.write(opened, round, down, client, update, began, summed=total is not None)
-                if total is not None:
-                    total.add(client.id, update.message, form)
+                inspection.check(client.id, len(client.train), update)
+                results[client.id] = self.write(opened, round, down, client, update, began)
             except StoreError:
                 raise  # a full disk is not the client's fault
             except Exception as error:
@@ -172,8 +154,6 @@ class Worker:
         client: Client,
         update: Update,
         began: float,
-        *,
-        summed: bool,
     ) -> FinishedWork:
         """Write a client's answers and its done-file to work/.
 
@@ -184,7 +164,6 @@ class Worker:
             client: the client.
             update: its whole answer.
             began: when it would have begun, had it been trained alone (`time.perf_counter`).
-            summed: leave out its update and its done-file, which follow with the sum of its group.
         """
         number = client.id
         check_metric_names(update.metrics)
@@ -192,9 +171,7 @@ class Worker:
         paths = RoundPaths(opened.run.path, round)
         private_folder(opened.run.work)
         private_folder(paths.work)
-        messages: dict[str, tuple[str, Message]] = {}
-        if not summed:
-            messages[update_file(number)] = ("update", update.message)
+        messages: dict[str, tuple[str, Message]] = {update_file(number): ("update", update.message)}
         if update.memory is not None:
             messages[memory_file(number)] = ("memory", Message(update.memory))
         for peer, message in sorted(update.peers.items()):
@@ -212,8 +189,7 @@ class Worker:
             sha256={name: save_message(paths.work / name, message) for name, (_, message) in messages.items()},
             seconds=time.perf_counter() - began,
         )
-        if not summed:
-            write_sealed(paths.done(number), done.to_json(), sync=False)
+        write_sealed(paths.done(number), done.to_json(), sync=False)
         return done
 
     def evaluate(self, request: Evaluate) -> Evaluated:

@@ -27,14 +27,12 @@ LARGE = 1 << 20
 class WeightedMean:
     """A running weighted mean of tensors by name, in float64: memory of one model whatever the number of clients.
 
-    Integer tensors (BatchNorm's batch counter) are averaged and rounded.
-
-    Args:
-        threads: how many sum large tensors, by default `THREADS`; the bits are those of one.
+    Integer tensors (BatchNorm's batch counter) are averaged and rounded. `THREADS` threads sum large tensors, with the
+    bits of one.
     """
 
-    def __init__(self, threads: int | None = None) -> None:
-        self._threads = THREADS if threads is None else threads
+    def __init__(self) -> None:
+        self._threads = THREADS
         self._sums: Tensors = {}
         self._forms: dict[str, tuple[torch.Size, torch.dtype]] = {}
         self.weight = 0.0
@@ -77,41 +75,12 @@ class WeightedMean:
             for weight in weights:
                 self.weight += weight
 
-    def add_sums(self, sums: Mapping[str, Tensor], weight: float, like: Mapping[str, Tensor]) -> None:
-        """Count in what another mean summed.
-
-        Args:
-            sums: its `sums`.
-            weight: its `weight`.
-            like: tensors of the shapes and dtypes that it was given, by name; others may be among them.
-
-        Raises:
-            ValueError: see `add`.
-        """
-        if missing := sorted(sums.keys() - like.keys()):
-            raise ValueError(f"updates differ in their tensors: {', '.join(missing[:3])}")
-        self._check(sums, weight, {name: like[name].dtype for name in sums})
-        if not self._sums:
-            self._sums = {name: torch.zeros_like(tensor) for name, tensor in sums.items()}
-        for name, total in self._sums.items():
-            for here, there in blocks(total, sums[name]):
-                here.add_(there)
-        self.weight += weight
-
-    @property
-    def sums(self) -> Tensors:
-        """The sums so far of the tensors times their weights, float64, by name."""
-        return self._sums
-
     def check(self, tensors: Mapping[str, Tensor], weight: float) -> None:
         """Refuse what `add` cannot count in; the first tensors say what all others must be."""
-        self._check(tensors, weight, {name: tensor.dtype for name, tensor in tensors.items()})
-
-    def _check(self, tensors: Mapping[str, Tensor], weight: float, dtypes: Mapping[str, torch.dtype]) -> None:
         if not weight >= 0:
             raise ValueError(f"a weight of {weight} cannot be averaged: weights are >= 0")
         if not self._forms:
-            self._forms = {k: (t.shape, dtypes[k]) for k, t in tensors.items()}
+            self._forms = {k: (t.shape, t.dtype) for k, t in tensors.items()}
         if tensors.keys() != self._forms.keys():
             odd = sorted(tensors.keys() ^ self._forms.keys())
             raise ValueError(f"updates differ in their tensors: {', '.join(odd[:3])}")

@@ -14,7 +14,7 @@ Symbols in shapes: m clients, p values of a model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -174,26 +174,15 @@ def aggregated(
     """Return the mean of the updates' tensors, weighted by the fact `n` of each message, or by the settings' rule.
 
     Args:
-        updates: of the clients, or of groups of clients whose messages a worker has summed.
+        updates: of the clients.
         settings: the rule and the bound.
-        start: the tensors that the clients were sent, by name; sums are rounded to their dtypes.
+        start: the tensors that the clients were sent, by name.
 
     Raises:
-        ValueError: see `WeightedMean`; also sums where the rule needs each update.
+        ValueError: see `WeightedMean`.
     """
     mean = mean_by(settings, start)
-
-    def single() -> Iterator[tuple[Mapping[str, Tensor], float]]:
-        for update in updates:
-            weight = float(update.message.facts["n"])
-            if not update.summed:
-                yield update.message.tensors, weight
-            elif settings.is_mean:
-                mean.add_sums(update.message.tensors, weight, start or {})
-            else:
-                raise ValueError("a robust mean or a bound needs each client's update, and a worker has summed some")
-
-    mean.add_all(single())
+    mean.add_all((update.message.tensors, float(update.message.facts["n"])) for update in updates)
     return mean.mean()
 
 

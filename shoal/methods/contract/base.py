@@ -132,8 +132,6 @@ class Update:
         memory: the client's new private memory; None: it did not change.
         metrics: numbers about the local work, such as `loss`, kept per client and round.
         client: the client's id; set by the engine.
-        summed: ids of the clients whose messages (tensors times the fact `n`, float64) this one is the sum of; set by
-            the engine.
     """
 
     message: Message
@@ -141,7 +139,6 @@ class Update:
     memory: Tensors | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     client: int = -1
-    summed: tuple[int, ...] = ()
 
 
 class Clients(ABC):

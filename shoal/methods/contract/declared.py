@@ -8,7 +8,7 @@ message changes the model is measured too, so that one update can be compared wi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -159,30 +159,6 @@ def bounded(message: Message, form: MessageForm | None) -> Message:
         if name in tensors and tensors[name].is_floating_point() and (declared.minimum, declared.maximum) != UNBOUNDED:
             tensors[name] = tensors[name].clamp(declared.minimum, declared.maximum)
     return replace(message, tensors=tensors)
-
-
-def sum_fault(
-    message: Message, form: MessageForm | None, clients: Sequence[int], samples: int, largest: float
-) -> str | None:
-    """Return the first fault of a sum of messages, each of which had none; None: it has none.
-
-    Args:
-        message: float64 sums of tensors times `n`, and facts: the sum of `n`, and the `clients`.
-        form: of each message.
-        clients: ids of the clients whose messages should be in it, in order.
-        samples: number of training samples that they have together.
-        largest: bound of the absolute value of numbers in each message.
-    """
-    if message.facts.get("clients") != list(clients):
-        return f"it is the sum of clients {short(message.facts.get('clients'))}, expected {short(list(clients))}"
-    if form is not None:
-        sums = {
-            name: replace(each, dtype=torch.float64, minimum=min(0.0, each.minimum), maximum=math.inf)
-            for name, each in form.tensors.items()
-        }
-        facts = {"n": exactly(samples), "clients": FactForm(whole=True, length=len(clients))}
-        form = replace(form, tensors=sums, facts=facts, rule=None)
-    return fault(message, form, max(1, samples) * largest)
 
 
 def change_norm(message: Message, form: MessageForm) -> float:

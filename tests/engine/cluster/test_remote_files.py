@@ -117,7 +117,7 @@ def test_asynchronous_rounds_begin_from_several_states(
     settings = small(
         method={"name": "fedcc"},
         rounds=12,
-        participation={"buffer": 2, "speed_spread": 1.0},
+        participation={"buffer": 2},
         partition={"kind": "iid", "clients": 6},
         evaluate={"every": 12},
     )

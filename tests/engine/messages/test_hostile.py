@@ -112,7 +112,6 @@ def test_both_sides_look_at_metrics(home: Path, small: Make) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("summed", [1, 5])
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -125,11 +124,9 @@ def test_both_sides_look_at_metrics(home: Path, small: Make) -> None:
         ({"seconds": float("nan")}, r"list of counts of client 2.*seconds is nan"),
     ],
 )
-def test_what_no_table_could_hold_is_refused(
-    home: Path, small: Make, summed: int, more: dict[str, Any], said: str
-) -> None:
+def test_what_no_table_could_hold_is_refused(home: Path, small: Make, more: dict[str, Any], said: str) -> None:
     """The run goes on without the client, and what is left can be resumed."""
-    settings = small(**QUICK, rounds=2, workers={"summed": summed})
+    settings = small(**QUICK, rounds=2)
     run = new_run(settings)
 
     class Telling(HostileWorker):

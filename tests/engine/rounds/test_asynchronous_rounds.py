@@ -26,7 +26,7 @@ from shoal.methods.contract.message import Message
 from tests.runs import go_on, numbers, stopped, straight
 
 Make = Callable[..., Any]
-ASYNC = {"buffer": 2, "speed_spread": 0.5}
+ASYNC = {"buffer": 2}
 FIVE = {"kind": "iid", "clients": 5}
 
 
@@ -47,7 +47,7 @@ def by_hand(speeds: Speeds, buffer: int, rounds: int) -> list[tuple[dict[int, in
 
 
 def test_all_at_work_is_as_by_hand() -> None:
-    speeds = Speeds([5, 10, 20, 40, 7, 30], seed=3, speed_spread=0.7)
+    speeds = Speeds([5, 10, 20, 40, 7, 30], seed=3)
     arrivals = AnswerSchedule(speeds, at_work=6, buffer=2)
     expected = by_hand(speeds, 2, 60)
     for number, (begun_from, time) in enumerate(expected, 1):
@@ -70,7 +70,7 @@ def test_any_round_can_be_asked_for_first(
 ) -> None:
     at_work = max(1, round(share * len(sizes)))
     buffer = max(1, round(part * at_work))
-    one, other = (AnswerSchedule(Speeds(sizes, seed, 1.0), at_work, buffer, dropout) for _ in range(2))
+    one, other = (AnswerSchedule(Speeds(sizes, seed), at_work, buffer, dropout) for _ in range(2))
     last = one.round(20)
     before = 0.0
     for number in range(1, 21):
@@ -83,7 +83,7 @@ def test_any_round_can_be_asked_for_first(
 
 
 def test_slow_clients_answer_seldom_and_late() -> None:
-    speeds = Speeds([10] * 8, seed=0, speed_spread=1.5)
+    speeds = Speeds([2, 3, 5, 10, 20, 30, 50, 80], seed=0)
     arrivals = AnswerSchedule(speeds, at_work=8, buffer=3)
     count = dict.fromkeys(range(8), 0)
     for number in range(1, 201):
@@ -95,14 +95,14 @@ def test_slow_clients_answer_seldom_and_late() -> None:
 
 
 def test_silent_clients_never_answer() -> None:
-    speeds = Speeds([10] * 40, seed=0, speed_spread=0.0)
+    speeds = Speeds([10] * 40, seed=0)
     busy, half = AnswerSchedule(speeds, 10, 5), AnswerSchedule(speeds, 10, 5, dropout=0.5)
     # Half of the work gives no answer, so that as many answers take twice as long.
     assert half.round(200).time / busy.round(200).time == pytest.approx(2.0, rel=0.1)
 
 
 def test_a_client_without_samples_does_not_fill_every_buffer() -> None:
-    arrivals = AnswerSchedule(Speeds([0, 0, 10, 10, 10, 10], 0, 0.0), at_work=6, buffer=2)
+    arrivals = AnswerSchedule(Speeds([0, 0, 10, 10, 10, 10], 0), at_work=6, buffer=2)
     assert any(not {0, 1} & arrivals.round(number).begun_from.keys() for number in range(1, 9))
 
 
@@ -110,7 +110,7 @@ def test_others_stand_in_for_those_who_are_not_asked_any_more(
     home: Any, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = small(rounds=6, method={"name": "fedcc"}, participation={"buffer": 1}, partition=FIVE)
-    expected = AnswerSchedule(Speeds([len(c) for c in clients_of(straight(settings))], 0, 0.0), 5, 1)
+    expected = AnswerSchedule(Speeds([len(c) for c in clients_of(straight(settings))], 0), 5, 1)
     (only_client,) = expected.round(4).begun_from
     monkeypatch.setattr(Quarantine, "clients", [only_client])
     run = straight(settings)
@@ -174,7 +174,7 @@ def test_old_answers_count_less(home: Any, small: Make, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(aggregation, "rebase", watch)
     run = straight(small(rounds=6, method={"name": "fedcc"}, participation=ASYNC, partition=FIVE))
-    arrivals = AnswerSchedule(Speeds([len(c) for c in clients_of(run)], 0, 0.5), 5, 2)
+    arrivals = AnswerSchedule(Speeds([len(c) for c in clients_of(run)], 0), 5, 2)
     ages = [n - 1 - s for n in range(1, 7) for s in arrivals.round(n).begun_from.values() if s < n - 1]
     assert weights == pytest.approx([1 / math.sqrt(1 + age) for age in ages])
     assert ages
@@ -191,7 +191,7 @@ def test_work_begins_from_the_state_of_its_time(home: Any, small: Make, monkeypa
 
     monkeypatch.setattr(worker, "train_group", watch)
     run = straight(small(rounds=6, method={"name": "fedcc"}, participation=ASYNC, partition=FIVE), worker.handle)
-    arrivals = AnswerSchedule(Speeds([len(c) for c in clients_of(run)], 0, 0.5), 5, 2)
+    arrivals = AnswerSchedule(Speeds([len(c) for c in clients_of(run)], 0), 5, 2)
     assert begun == {number: arrivals.round(number).begun_from for number in range(1, 7)}
 
 
@@ -201,20 +201,6 @@ def clients_of(run: Any) -> list[Any]:
 
     opened = OpenedRun(run)
     return [range(size) for size in opened.federation.sizes]
-
-
-@pytest.mark.long
-def test_time_is_simulated_for_rounds_that_wait_too(home: Any, small: Make) -> None:
-    settings = small(rounds=3, participation={"speed_spread": 1.0})
-    run = straight(settings)
-    sizes = [len(c) for c in clients_of(run)]
-    speeds = Speeds(sizes, 0, 1.0)
-    slowest = max(speeds.time(client) for client in range(3))
-    assert run.table("rounds")["simulated_time"].dropna().tolist() == pytest.approx([slowest, 2 * slowest, 3 * slowest])
-    again = stopped(settings, "client_finished", 3)
-    go_on(again)
-    assert numbers(again) == numbers(run)
-    assert run.status().weights_sha256 == straight(small(rounds=3)).status().weights_sha256
 
 
 def test_what_cannot_be_is_refused(home: Any, small: Make) -> None:

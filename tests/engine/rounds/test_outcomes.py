@@ -15,7 +15,6 @@ ILL = Failed("it was ill")
 LOST = Failed("its worker was lost")
 REFUSED = Failed("NaN", FailureCause.MESSAGE_REFUSED)
 DAMAGED = Failed("its file is damaged", FailureCause.FILE)
-SUM_AGAIN = Failed("it is in a sum with client 1", FailureCause.SUM_AGAIN)
 
 
 def work(client: int) -> FinishedWork:
@@ -31,9 +30,9 @@ def asked(groups: Sequence[list[int]], retries: int = 1, stored: Sequence[int] =
     return outcomes
 
 
-def one_pass(outcomes: RoundOutcomes, results: dict[int, Failed | None], *, sums: bool = False) -> None:
+def one_pass(outcomes: RoundOutcomes, results: dict[int, Failed | None]) -> None:
     """Train once: None is work that is done."""
-    outcomes.begin_pass(sums=sums)
+    outcomes.begin_pass()
     for client, failure in results.items():
         if failure is None:
             outcomes.finished(client, work(client))
@@ -64,15 +63,9 @@ def test_a_group_is_trained_as_a_whole_and_what_is_done_stays_done() -> None:
     assert outcomes.left_out == {}
 
 
-def test_a_sum_is_made_again_from_all_its_clients() -> None:
-    outcomes = asked([[0, 1], [2]], stored=[0, 2])
-    outcomes.begin_pass(sums=True)
-    assert sorted(outcomes.done) == [2], "the stored sum has no message of client 1"
-
-
 def test_nothing_is_counted_against_a_client_that_did_not_start() -> None:
     outcomes = asked([[0], [1]], retries=0)
-    outcomes.begin_pass(sums=False)
+    outcomes.begin_pass()
     outcomes.finished(0, work(0))
     outcomes.not_started(1, LOST)
     assert outcomes.end_pass() == {}
@@ -83,7 +76,7 @@ def test_nothing_is_counted_against_a_client_that_did_not_start() -> None:
 def test_clients_that_never_start_fail_after_two_passes_without_progress() -> None:
     outcomes = asked([[0], [1]], retries=5)
     for expected in ({}, {1: LOST}):
-        outcomes.begin_pass(sums=False)
+        outcomes.begin_pass()
         outcomes.failed(0, LOST)
         outcomes.not_started(1, LOST)
         assert outcomes.end_pass() == expected
@@ -92,7 +85,7 @@ def test_clients_that_never_start_fail_after_two_passes_without_progress() -> No
 def test_progress_starts_the_count_of_passes_again() -> None:
     outcomes = asked([[0], [1], [2]], retries=5)
     for finished in (None, 0, None):
-        outcomes.begin_pass(sums=False)
+        outcomes.begin_pass()
         if finished is not None:
             outcomes.finished(finished, work(finished))
         outcomes.not_started(2, LOST)
@@ -121,16 +114,6 @@ def test_what_failed_in_training_after_damage_is_not_trained_for_that_damage_aga
     one_pass(outcomes, {1: ILL})
     outcomes.rejected(2, DAMAGED)
     assert outcomes.groups_to_train_again() == [[2]]
-
-
-def test_a_sum_is_made_again_without_the_refused() -> None:
-    outcomes = asked([[0, 1, 2], [3]], stored=[0, 1, 2, 3])
-    outcomes.begin_aggregation()
-    outcomes.rejected(1, REFUSED)
-    outcomes.rejected(0, SUM_AGAIN)
-    outcomes.rejected(2, SUM_AGAIN)
-    assert outcomes.refused == [1]
-    assert outcomes.groups_to_train_again() == [[0, 2]]
 
 
 def test_a_refused_message_is_not_asked_for_again_by_the_server() -> None:

@@ -18,11 +18,9 @@ from shoal.engine.store.checkpoint import load_round
 from shoal.engine.workers import worker
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
-from shoal.lifecycle.preflight import check_privacy
 from shoal.lifecycle.starting import new_run
 from shoal.methods.averaging import noise
 from shoal.methods.averaging.noise import secret_normal, seeded_normal
-from shoal.methods.contract.base import MethodError
 from shoal.review.pages.report import write_report
 from tests.runs import go_on, numbers, stopped, straight
 
@@ -132,12 +130,6 @@ def test_a_seeded_run_says_that_it_protects_nothing(home: Path, small: Make) -> 
     assert make_settings({"privacy": PRIVATE}).privacy.noise_source == "secret", "never by default"
     with pytest.raises(SettingsError, match="needs secret noise"):
         make_settings({"privacy": {**SEEDED, "epsilon": 3.0}})
-
-
-def test_work_is_not_done_twice_on_purpose(small: Make) -> None:
-    with pytest.raises(MethodError, match=r"with privacy\.noise set workers\.straggler_factor=0"):
-        check_privacy(small(privacy=PRIVATE, workers={"straggler_factor": 2.0}))
-    check_privacy(small(privacy=SEEDED, workers={"straggler_factor": 2.0}))
 
 
 def test_the_noise_reaches_the_state(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,17 @@ def test_a_slot_that_restarts_while_all_are_closed_leaves_no_process(monkeypatch
     assert pool.processes[0].process is None
 
 
+@dataclass(frozen=True)
+class Waits:
+    """A unit of work that waits for an event."""
+
+    event: threading.Event
+    name: str = "waits"
+
+    def execute(self) -> None:
+        assert self.event.wait(30)
+
+
 @pytest.mark.parametrize("by", ["threads", "prefect"])
 def test_a_unit_that_comes_late_opens_no_workers_of_its_own(
     home: Path, small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, by: str
@@ -141,7 +153,8 @@ def test_a_unit_that_comes_late_opens_no_workers_of_its_own(
     runner = ThreadRunner(1)
     with activate(ActiveRun(run, closed)):
         if by == "threads":
-            outcome = runner.submit(unit, lambda: bool(begin.wait(30)))
+            runner.submit(Waits(begin))  # on the only thread
+            outcome = runner.submit(unit)
         else:
             once = SingleExecution(unit)
             outcome = once.outcome

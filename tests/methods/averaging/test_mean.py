@@ -132,31 +132,6 @@ def test_several_threads_have_the_bits_of_one(monkeypatch):
     assert all(torch.equal(found[0][name], other[name]) for other in found[1:] for name in ("a", "w"))
 
 
-def test_sums_of_groups_have_the_bits_of_the_sum_of_their_sums():
-    generator = torch.Generator().manual_seed(2)
-    sent = [({"w": torch.randn(BLOCK + 5, generator=generator), "n": torch.tensor(k)}, float(3 + k)) for k in range(5)]
-    whole = WeightedMean()
-    for group in (sent[:3], sent[3:]):
-        part = WeightedMean(threads=1)
-        part.add_all(group)
-        whole.add_sums(part.sums, part.weight, sent[0][0])
-    found = whole.mean()
-    total = [sum(w * t["w"].double() for t, w in group) for group in (sent[:3], sent[3:])]
-    assert torch.equal(found["w"], ((total[0] + total[1]) / 25).float())
-    assert found["n"].dtype == torch.int64
-    assert found["n"].item() == 2  # 2.4
-    with pytest.raises(ValueError, match="differ in their tensors: v"):
-        whole.add_sums({"v": torch.zeros(2)}, 1.0, sent[0][0])
-    with pytest.raises(ValueError, match="shape"):
-        whole.add_sums({"w": torch.zeros(2), "n": torch.tensor(1.0)}, 1.0, sent[0][0])
-
-
-def test_a_sum_says_nothing_to_a_rule_that_compares_clients():
-    summed = Update(Message({"w": torch.ones(2, dtype=torch.float64)}, {"n": 2}), summed=(0, 1))
-    with pytest.raises(ValueError, match="robust mean or a bound needs"):
-        aggregated([summed], AggregationSettings(rule="median"), {"w": torch.ones(2)})
-
-
 def test_an_odd_one_among_several_is_refused():
     sent = [({"w": torch.zeros(2)}, 1.0), ({"w": torch.zeros(3)}, 1.0)]
     with pytest.raises(ValueError, match=r"w has shape \(3,\), not \(2,\)"):
