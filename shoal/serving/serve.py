@@ -24,7 +24,7 @@ from shoal.engine.store.codec import private_folder, write_atomic
 from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, own_login
 from shoal.engine.store.shared_temp import user_name
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
-from shoal.review.mlflow_log.run import experiment_tags, view_page
+from shoal.review.mlflow_log.experiments import experiment_tags, view_page
 from shoal.serving.data_events import CHECK_SECONDS, FolderWatch
 from shoal.serving.deployments import POOL, make_pool, read_project, register
 from shoal.serving.flow_run_news import NEWS_SECONDS, FlowRunNews

@@ -10,7 +10,7 @@ from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings, flatten
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.distinctions import title
+from shoal.review.mlflow_log.run_names import title
 from shoal.review.results.clusters import cluster_facts
 
 STEP = "round"

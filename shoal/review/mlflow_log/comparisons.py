@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.distinctions import title
 from shoal.review.mlflow_log.parent import ParentRun
 from shoal.review.mlflow_log.rounds import allowed_name, metric_name
+from shoal.review.mlflow_log.run_names import title
 from shoal.review.results.result import run_result, shown_metrics
 
 TAG = "shoal.comparison"

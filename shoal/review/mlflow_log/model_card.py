@@ -11,8 +11,8 @@ from shoal.engine.store.client_names import client_names
 from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.run_folder import SETTINGS, RunFolder
 from shoal.methods.scores.verdict import site_sentence
-from shoal.review.mlflow_log.distinctions import partition_title, shorten
 from shoal.review.mlflow_log.note import report_link
+from shoal.review.mlflow_log.run_names import partition_title, shorten
 from shoal.review.results.baseline_tables import baseline_rows
 from shoal.review.results.clusters import ClusterFacts, cluster_facts
 from shoal.review.results.result import run_result

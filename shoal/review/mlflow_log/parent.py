@@ -14,8 +14,9 @@ from typing import Any
 
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
+from shoal.review.mlflow_log.experiments import NOTE, experiment_of
 from shoal.review.mlflow_log.rounds import BATCH
-from shoal.review.mlflow_log.run import NOTE, PARENT, experiment_of, known_run, lookup
+from shoal.review.mlflow_log.run import PARENT, known_run, lookup
 from shoal.review.mlflow_log.tracking import artifact_folder, open_client, shown_uri, tracking_uri
 from shoal.review.mlflow_log.trouble import reason_of
 

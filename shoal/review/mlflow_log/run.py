@@ -10,33 +10,15 @@ from shoal.engine.settings.run_settings import Settings, flatten
 from shoal.engine.store.lineage import Lineage
 from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.distinctions import (
-    NAME,
-    VIEW,
-    VIEW_TAG,
-    Distinctions,
-    distinguish,
-    rename,
-    run_name,
-    set_experiment_tag,
-    title,
-    view,
-)
 from shoal.review.mlflow_log.embedded_store import recorded_uri
+from shoal.review.mlflow_log.experiments import experiment_of
 from shoal.review.mlflow_log.rounds import allowed_name, round_stamp
-from shoal.review.mlflow_log.trouble import check_experiment
-from shoal.review.results.result import run_result
-from shoal.review.results.stable_names import NIGHT
-from shoal.review.results.summary import score_names
+from shoal.review.mlflow_log.run_names import run_name
 
 PARENT = "mlflow.parentRunId"
 """Tag of a run: the id of the run that it is nested under."""
 RUN_ID = "shoal.run_id"
 """Tag of a run: the number in its lineage, the same wherever its folder lies."""
-NOTE = "mlflow.note.content"
-"""Tag of a run or an experiment: its description, in Markdown."""
-KIND = {"mlflow.experimentKind": "custom_model_development"}
-"""Tag of an experiment: its page opens with runs and charts instead of traces of language models."""
 MAX_PARAMETER_CHARACTERS = 6000
 """Characters of a parameter's value that MLflow keeps."""
 
@@ -123,9 +105,8 @@ def begin(client: Any, run: RunFolder, settings: Settings, artifacts: Path | Non
     run_id = begun_run(client, experiment_id, run)
     values = parameters(settings)
     if run_id is None:
-        name = run_name(values, distinguish(client, experiment_id, settings), title(settings))
         start = round_stamp(run, 0) or None
-        run_id = client.create_run(experiment_id, start, {**tags(run), NAME: name}, name).info.run_id
+        run_id = client.create_run(experiment_id, start, tags(run), run_name(settings)).info.run_id
     if any(value == reference_to_file(settings, key) for key, value in values.items()):
         client.log_artifact(run_id, str(run.path / "settings.yaml"))
     client.log_batch(run_id, params=[Param(allowed_name(key), value) for key, value in values.items()])
@@ -146,22 +127,6 @@ def begun_run(client: Any, experiment_id: str, run: RunFolder) -> str | None:
     if not found:
         return None
     return str(found[0].info.run_id)
-
-
-def give_name(client: Any, found: Any, run: RunFolder, settings: Settings) -> None:
-    """Add a run to what sets the runs of its experiment apart, and update the name that Shoal gave it.
-
-    Args:
-        client: an MlflowClient.
-        found: the MLflow run.
-        run: the run's folder.
-        settings: of the run.
-    """
-    scores = score_names(run_result(run))
-    night = any(event.kind == NIGHT for event in run.events())
-    differing = distinguish(client, found.info.experiment_id, settings, scores, night=night)
-    given = found.data.tags.get(NAME, title(settings))
-    rename(client, found, given, run_name(parameters(settings), differing, title(settings)))
 
 
 def parameters(settings: Settings) -> dict[str, str]:
@@ -215,46 +180,3 @@ def shoal_tags(lineage: Lineage) -> dict[str, Any]:
         "shoal.code_commit": lineage.shoal.git.commit,
         "shoal.code_dirty": lineage.shoal.git.dirty,
     }
-
-
-def experiment_of(client: Any, name: str, artifacts: Path | None) -> str:
-    """Return the id of an experiment; create it where it is missing, even if two runs do so at the same moment."""
-    from mlflow.exceptions import MlflowException
-
-    if client.get_experiment_by_name(name) is None:
-        location = None
-        if artifacts is not None:
-            location = (artifacts / name).as_uri()
-        try:
-            client.create_experiment(name, artifact_location=location)
-        except MlflowException:
-            if client.get_experiment_by_name(name) is None:
-                raise
-    experiment = client.get_experiment_by_name(name)
-    experiment_id = str(experiment.experiment_id)
-    check_experiment(name, experiment.lifecycle_stage, experiment_id)
-    complete_tags(client, experiment)
-    return experiment_id
-
-
-def complete_tags(client: Any, experiment: Any) -> None:
-    """Set the tags that an experiment does not have yet; a tag that a user wrote stays."""
-    experiment_id = str(experiment.experiment_id)
-    for key, value in experiment_tags(experiment_id).items():
-        if key not in experiment.tags:
-            set_experiment_tag(client, experiment_id, key, value)
-
-
-def experiment_tags(experiment_id: str) -> dict[str, str]:
-    """Return the first tags of an experiment of federated runs: its kind, its description, and its view."""
-    description = (
-        "Federated clustering and representation learning without labels. Each run is a training; nested runs belong "
-        "to a study. [The runs with their scores and settings]"
-        f"(#{view_page(experiment_id)})"
-    )
-    return {**KIND, NOTE: description, VIEW_TAG: view(Distinctions())}
-
-
-def view_page(experiment_id: str) -> str:
-    """Return the address of an experiment's view on MLflow's page, without what stands before #."""
-    return f"/experiments/{experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"

@@ -15,7 +15,7 @@ from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import flatten
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import DESCRIBED, METRICS, shown_in
-from shoal.review.mlflow_log.distinctions import partition_title
+from shoal.review.mlflow_log.run_names import partition_title
 from shoal.review.pages.figures import compare_curves
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.pages.provenance import value_in_table

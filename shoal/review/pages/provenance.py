@@ -15,8 +15,8 @@ from shoal.engine.settings.run_settings import Settings, flatten, make_settings
 from shoal.engine.store.embedded import embedded_from
 from shoal.engine.store.lineage import DataVersion, Lineage, PartitionVersion
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
-from shoal.review.mlflow_log.distinctions import shorten
 from shoal.review.mlflow_log.page import mlflow_page
+from shoal.review.mlflow_log.run_names import shorten
 
 MAX_CHARACTERS = 120
 """Characters of a value that are shown."""

@@ -30,7 +30,7 @@ from shoal.review.mlflow_log.champions import (
     note_move_by_hand,
     return_to_previous,
 )
-from shoal.review.mlflow_log.distinctions import NIGHT_DECISION
+from shoal.review.mlflow_log.experiments import NIGHT_DECISION
 from shoal.review.mlflow_log.model_registry import CHALLENGER, CHAMPION, registered_name
 from shoal.review.mlflow_log.tracking import open_client, shown_uri
 from shoal.review.mlflow_log.trouble import is_no_answer, reason_of

@@ -28,10 +28,11 @@ from shoal.lifecycle.starting import new_run
 from shoal.methods.cfl.cfl import CFL
 from shoal.methods.scores.metrics import METRICS
 from shoal.review.mlflow_log import rounds as mlflow_rounds
+from shoal.review.mlflow_log.experiments import NOTE
 from shoal.review.mlflow_log.model_card import origin_rows
 from shoal.review.mlflow_log.models import copy_checkpoint, models_of
 from shoal.review.mlflow_log.rounds import client_losses, client_metric_names, metric_name, names_of_clients
-from shoal.review.mlflow_log.run import NOTE, tags
+from shoal.review.mlflow_log.run import tags
 from shoal.review.mlflow_log.tracking import sync
 from shoal.review.pages.provenance import lineage_rows
 from shoal.review.results.clusters import TABLE, quality
@@ -137,7 +138,7 @@ def test_a_run_is_logged_once_with_its_lineage(tracked: RunFolder) -> None:
         name: [(2, value)] for name, value in quality(tracked).items()
     }
     paths = {artifact.path for artifact in client.list_artifacts(run_id)}
-    assert {"settings.yaml", "Report.html", "figures", "images", "tables", "clients.parquet", TABLE} <= paths
+    assert {"settings.yaml", "Report.html", "figures", "clients.parquet", TABLE} <= paths
     assert client.list_artifacts(run_id, "figures/clusters")
 
 

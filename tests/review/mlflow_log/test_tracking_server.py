@@ -151,13 +151,12 @@ def test_mlflow_alone_answers_what_a_reviewer_asks(asked: dict[str, RunFolder]) 
     accs = {what: run.table("rounds")["acc"].iloc[-1] for what, run in asked.items()}
     assert [run.data.metrics["score/acc"] for run in (best, *others)] == sorted(accs.values(), reverse=True)
 
-    # What made it differ: its name says it, and the view has a column of it.
+    # What made it differ: its name says it, and the view has columns of scores and settings.
     what = next(what for what, run in asked.items() if run.name == best.data.tags["shoal.run"])
-    assert best.info.run_name.startswith(f"fedcc digits · {what} · ")
-    assert {run.info.run_name.split(" · ")[1] for run in (best, *others)} == set(asked)
+    assert best.info.run_name.startswith("fedcc digits · ")
+    assert f" · {what} · " in best.info.run_name
     state = json.loads(json.loads(experiment.tags["mlflow.sharedViewState.shoal"])["state"])
-    assert "params.`local.lr`" in state["selectedColumns"]
-    assert not [column for column in state["selectedColumns"] if column == "params.`rounds`"], "all have the same"
+    assert {"metrics.`score/acc`", "params.`method.name`"} <= set(state["selectedColumns"])
 
     # Its data, its report, and its model with a card.
     lineage = asked[what].lineage()
@@ -225,9 +224,6 @@ def test_a_second_sync_over_http_adds_nothing(served: list[RunFolder]) -> None:
 
     before = there()
     assert before[:2] == (3, 8), "three checkpoints and a final model of each run"
-    assert len([name for name in before[2] if name.startswith("images/")]) == 2 * len(
-        list(served[0].figures.glob("*.png"))
-    )
     drive(served[0])
     assert there() == before
 
