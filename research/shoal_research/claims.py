@@ -107,21 +107,21 @@ def judge(studies: Sequence[Study], table: Callable[[Study, str], Table]) -> lis
         table: of a study at a scale.
     """
     tables = {(study.name, scale): table(study, scale) for study in studies for scale in study.scales}
-    found = [
+    judged = [
         at_best_scale([measure(study, claim, scale, tables[study.name, scale]) for scale in study.judged_at(claim)])
         for study in studies
         for claim in study.claims
     ]
-    tested = [one.p for one in found if one.p is not None]
+    tested = [one.p for one in judged if one.p is not None]
     rates = iter(stats.false_discovery_control(tested) if tested else ())
-    return [one if one.p is None else decided(one, float(next(rates))) for one in found]
+    return [one if one.p is None else decided(one, float(next(rates))) for one in judged]
 
 
-def at_best_scale(found: Sequence[JudgedClaim]) -> JudgedClaim:
+def at_best_scale(at_scales: Sequence[JudgedClaim]) -> JudgedClaim:
     """Return the claim at the largest scale that was run and is in regime, else that was run, else at the first."""
-    run = [one for one in found if one.verdict is not Verdict.NOT_RUN]
+    run = [one for one in at_scales if one.verdict is not Verdict.NOT_RUN]
     in_regime = [one for one in run if one.verdict is not Verdict.REGIME]
-    return [*found[:1], *run[-1:], *in_regime[-1:]][-1]
+    return [*at_scales[:1], *run[-1:], *in_regime[-1:]][-1]
 
 
 def decided(one: JudgedClaim, rate: float) -> JudgedClaim:
@@ -273,9 +273,9 @@ def failure(control: Control, compared: Comparison, first_seed: int, table: Tabl
         return f"control not measured: {control.control}"
     if tails(compared, measured)[0] <= ERROR_RATE / 2:
         return ""
-    found = interval_of(measured)
-    assert found is not None
-    return f"control fails: {control.control} ({interval_words(found, bound_of(compared))})"
+    interval = interval_of(measured)
+    assert interval is not None
+    return f"control fails: {control.control} ({interval_words(interval, bound_of(compared))})"
 
 
 def bound_of(compared: Comparison) -> float | None:

@@ -118,7 +118,7 @@ def load_kept(study: str, scale: str) -> MeasuredCells:
     return read_cells(RESULTS / f"{study}-{scale}.json", study, scale)
 
 
-def load_own(study: str, scale: str) -> MeasuredCells:
+def load_measured(study: str, scale: str) -> MeasuredCells:
     """Return the cells of a study that were measured in this home."""
     return read_cells(study_folder(study, scale) / CELLS, study, scale)
 
@@ -170,24 +170,29 @@ def image_file(study: str, scale: str, name: str) -> Path:
 def keep(study: Study, scale: str) -> Path:
     """Add the cells that were measured in this home to the kept ones, with their rounds and the study's figures.
 
+    A figure of some cells does not take the place of one of all.
+
     Returns:
         The file of the kept cells.
 
     Raises:
         StudyError: nothing was measured; its code is not committed; or a figure is too large.
     """
-    own = load_own(study.name, scale)
-    if not own.cells:
+    here = load_measured(study.name, scale)
+    if not here.cells:
         raise StudyError(f"nothing was measured of {study.name!r}: shoal study {study.name} --scale {scale}")
-    require_clean_code(study.name, scale, [one.commit for one in own.measured], HOME)
+    require_clean_code(study.name, scale, [one.commit for one in here.measured], HOME)
+    before = load_kept(study.name, scale)
+    shows_all = before.newest().keys() <= here.newest().keys()
     images = {
         image_file(study.name, scale, name): image_to_keep(study_folder(study.name, scale) / name)
         for name in study.images
         if (study_folder(study.name, scale) / name).is_file()
+        and (shows_all or not image_file(study.name, scale, name).exists())
     }
     path = RESULTS / f"{study.name}-{scale}.json"
-    write_cells(path, load_kept(study.name, scale).with_cells(as_kept(own)))
-    keep_rounds(own, (*study.metrics, study.curve))
+    write_cells(path, before.with_cells(as_kept(here)))
+    keep_rounds(here, (*study.metrics, study.curve))
     for file, image in images.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(image)

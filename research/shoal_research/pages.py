@@ -131,9 +131,9 @@ def values_table(study: Study, scale: str, table: Table) -> str:
             for metric in shown:
                 lines[f"{row.caption}, {metric}"] = [(key, column, metric) for column in columns]
     body = [
-        [label, *(number(study, place, table) for place in found), seeds_words(found, table)]
-        for label, found in lines.items()
-        if any(place in table for place in found)
+        [label, *(number(study, place, table) for place in line), seeds_words(line, table)]
+        for label, line in lines.items()
+        if any(place in table for place in line)
     ]
     return markdown_table([*head, "seeds"], body)
 
@@ -186,10 +186,11 @@ def rule_words(cases: Sequence[JudgedClaim]) -> str:
     """Return how the cases of a rule on every seed came out: those of one verdict together."""
     parts = []
     for verdict in dict.fromkeys(one.verdict for one in cases):
-        found = [one for one in cases if one.verdict is verdict]
-        named = [f"{case_of(one)}on {one.met} of {len(one.differences)}" for one in found]
-        counted = f"{len(found)} of {len(cases)} cases"
-        parts.append(f"{verdict} ({'; '.join(named) if len(found) <= MAX_NAMED else counted})")
+        alike = [one for one in cases if one.verdict is verdict]
+        words = f"{len(alike)} of {len(cases)} cases"
+        if len(alike) <= MAX_NAMED:
+            words = "; ".join(f"{case_of(one)}on {one.met} of {len(one.differences)}" for one in alike)
+        parts.append(f"{verdict} ({words})")
     return ", ".join(parts)
 
 
@@ -217,4 +218,4 @@ def not_run_parts(claims: Sequence[JudgedClaim]) -> Iterator[str]:
             waiting.setdefault(f"shoal study {one.study.name} --scale {one.scale}", []).append(one.claim.claim)
     if waiting:
         yield "## Not run"
-        yield "\n".join(f"- `{command}`: {'; '.join(found)}." for command, found in waiting.items())
+        yield "\n".join(f"- `{command}`: {'; '.join(waits)}." for command, waits in waiting.items())

@@ -39,7 +39,7 @@ from shoal_research.kept import (
     MeasuredCells,
     commit_of,
     load_kept,
-    load_own,
+    load_measured,
     measurement,
     study_folder,
     write_cells,
@@ -100,20 +100,15 @@ def run_study(
     study = load_study(name)
     overrides = overrides or {}
     planned = cells(study, scale, seeds, rows, columns)
-    has_own_numbers = any(key not in NOT_DECISIVE for key in overrides)
-    own = MeasuredCells(name, scale)
-    known = own
-    if not has_own_numbers:
-        own = load_own(name, scale)
-        known = load_kept(name, scale).with_cells(own)
+    here, known = measured_before(name, scale, overrides)
     commit = commit_of(current_environment().shoal_git)
     missing = [] if gather else [cell for cell in planned if is_missing(cell, known, commit, again=again)]
     folder = study_folder(name, scale)
     folder.mkdir(parents=True, exist_ok=True)
 
     def save(new: MeasuredCells) -> None:
-        if not has_own_numbers:
-            write_cells(folder / CELLS, own.with_cells(new))
+        if not changes_numbers(overrides):
+            write_cells(folder / CELLS, here.with_cells(new))
 
     if missing and study.add_data:
         function(study, study.add_data)(study, list(dict.fromkeys(cell.row.key for cell in missing)))
@@ -130,6 +125,19 @@ def run_study(
         raise StudyError("; ".join(failed) or f"no cell of study {name!r} at scale {scale!r} was measured: {command}")
     save(new)
     return StudyResult(study, scale, everything.table(), judged(study, scale, everything), failed, folder)
+
+
+def changes_numbers(overrides: Mapping[str, Any]) -> bool:
+    """Return whether settings that are laid over all runs make other numbers than the study's."""
+    return any(key not in NOT_DECISIVE for key in overrides)
+
+
+def measured_before(name: str, scale: str, overrides: Mapping[str, Any]) -> tuple[MeasuredCells, MeasuredCells]:
+    """Return the cells that this home has measured, and these with the kept ones; none with other numbers."""
+    if changes_numbers(overrides):
+        return MeasuredCells(name, scale), MeasuredCells(name, scale)
+    here = load_measured(name, scale)
+    return here, load_kept(name, scale).with_cells(here)
 
 
 def is_missing(cell: Cell, known: MeasuredCells, commit: str, *, again: bool) -> bool:
@@ -191,10 +199,10 @@ def groups_of(study: Study, cells: MeasuredCells) -> list[Group]:
         Group(
             study.rows[row],
             columns[column],
-            tuple(cell.seed for cell in found if cell.seed is not None),
-            tuple(cell.metrics for cell in found),
+            tuple(cell.seed for cell in at_place if cell.seed is not None),
+            tuple(cell.metrics for cell in at_place),
         )
-        for (row, column), found in places.items()
+        for (row, column), at_place in places.items()
     ]
 
 
@@ -286,13 +294,13 @@ def gathered(study: Study, scale: str, planned: Sequence[Cell], overrides: dict[
             places.setdefault((cell.row.key, cell.column.key), []).append((cell, run))
     groups = [
         Group(
-            found[0][0].row,
-            found[0][0].column,
-            tuple(cell.seed for cell, _ in found),
-            tuple(run_numbers(study, run) for _, run in found),
-            tuple(run for _, run in found),
+            at_place[0][0].row,
+            at_place[0][0].column,
+            tuple(cell.seed for cell, _ in at_place),
+            tuple(run_numbers(study, run) for _, run in at_place),
+            tuple(run for _, run in at_place),
         )
-        for found in places.values()
+        for at_place in places.values()
     ]
     table = derive(study, groups, folder)
     draw_curves(study, groups, folder)

@@ -21,20 +21,21 @@ class Ends(Protocol):
     def high(self) -> float: ...
 
 
-def interval_words(found: Ends, bound: float | None = None) -> str:
+def interval_words(interval: Ends, bound: float | None = None) -> str:
     """Return a mean with its 95 % interval: `+0.8 [+0.2, +1.4]` of differences, `50.8 [50.2, 51.4]` with a bound.
 
     Args:
-        found: the interval of the differences.
+        interval: the interval of the differences.
         bound: the number that was subtracted from each value.
     """
-    size = (found.high - found.low) / 2 or abs(found.mean)
+    size = (interval.high - interval.low) / 2 or abs(interval.mean)
     digits = 1
     if size > 0 and math.isfinite(size):
         digits = max(0, SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(size)))
     sign = "+" if bound is None else "-"
     mean, low, high = (
-        f"{round(end + (bound or 0.0), digits) + 0.0:{sign},.{digits}f}" for end in (found.mean, found.low, found.high)
+        f"{round(end + (bound or 0.0), digits) + 0.0:{sign},.{digits}f}"
+        for end in (interval.mean, interval.low, interval.high)
     )
     return f"{mean} [{low}, {high}]"
 

@@ -118,7 +118,11 @@ def test_what_this_home_measured_is_added_to_what_is_kept(results: Path) -> None
         ("small", "all", "score"): {0: 2.0},
     }
     assert json.loads(path.read_text())["measured"][1]["commit"] == head
-    assert (results / "docs" / "images" / "toy-cpu-seen.png").read_bytes() == b"an image"
+    image = results / "docs" / "images" / "toy-cpu-seen.png"
+    assert image.read_bytes() == b"an image"
+    image.write_bytes(b"an image of both rows")
+    keep(study, "cpu")
+    assert image.read_bytes() == b"an image of both rows"
 
 
 @pytest.mark.parametrize("commit", ["unknown", "aaaaaaaaaaaa", "HEAD+"])

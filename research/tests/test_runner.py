@@ -14,7 +14,7 @@ from shoal.engine.settings.merge import merge
 from shoal_research import kept, runner, simulation
 from shoal_research.commands.study import result_json, show_study
 from shoal_research.definition import Study, StudyError, load_study
-from shoal_research.kept import MeasuredCell, MeasuredCells, Measurement, load_own, write_cells
+from shoal_research.kept import MeasuredCell, MeasuredCells, Measurement, load_measured, write_cells
 from shoal_research.runner import run_study
 from shoal_research.simulation import simulate_cell
 from shoal_research.table import Table
@@ -89,7 +89,7 @@ def test_cells_of_other_settings_are_no_cells_of_the_study(known: Known) -> None
     run_study("toy", "cpu")
     changed = run_study("toy", "cpu", overrides={"size": 5, "workers": {"slots": 1}})
     assert changed.table["small", "all", "score"] == {0: 5.0, 1: 6.0, 2: 7.0}
-    assert load_own("toy", "cpu").table()["small", "all", "score"][0] == 1.0
+    assert load_measured("toy", "cpu").table()["small", "all", "score"][0] == 1.0
     with pytest.raises(StudyError, match="no cell of study 'toy' at scale 'cpu' was measured: shoal study toy"):
         run_study("toy", "cpu", overrides={"size": 5}, gather=True)
 
@@ -138,7 +138,7 @@ def test_an_interrupted_simulation_keeps_what_it_computed(known: Known) -> None:
     known(toy(simulate="toy:compute", rows=ROWS), compute=interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_study("toy", "cpu")
-    assert len(load_own("toy", "cpu").cells) == 4
+    assert len(load_measured("toy", "cpu").cells) == 4
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_a_run_that_diverges_has_no_number_and_the_others_have(
     runs = sorted(places.runs().iterdir())
     assert run_study("toy", "cpu", rows=["fedcc"]).table == result.table
     assert sorted(places.runs().iterdir()) == runs, "finished runs are used again"
-    cells = load_own("toy", "cpu")
+    cells = load_measured("toy", "cpu")
     assert {cell.run for cell in cells.cells if cell.seed is not None} <= {path.name for path in runs}
     assert cells.measured[0].versions["shoal"]
     known(toy(metrics=["acc"], settings=merge(SMALL, {"rounds": 2}), rows={"wild": trained.rows["wild"].model_dump()}))

@@ -83,7 +83,13 @@ def table1(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float
 
 
 def purity_rounds(study: Study, groups: Sequence[Group], folder: Path) -> Table:
-    """Draw figure 3: purity over cluster rounds, a line a column (heterogeneity p) and a panel a row."""
+    """Draw figure 3: purity over cluster rounds, a line a column (heterogeneity p) and a panel a row.
+
+    Kept cells lack most of the rounds, and are not drawn.
+    """
+    groups = [group for group in groups if all("purity/0" in metrics for metrics in group.metrics)]
+    if not groups:
+        return {}
     rows = list({cell.row.key: cell.row for cell in groups}.values())
     figure = Figure(figsize=(5.5 * len(rows), 4), layout="constrained")
     for axes, row in zip(figure.subplots(1, len(rows), squeeze=False)[0], rows, strict=True):
