@@ -96,12 +96,6 @@ CASES: dict[str, dict[str, Any]] = {
         "partition": MAJORITY,
         "rounds": 6,
     },
-    "uifca_shared": {
-        "method": {"name": "uifca_shared", "cluster_rounds": 2, "comm_rounds": 1, "steps": 3},
-        "data": POINTS,
-        "partition": MAJORITY,
-        "rounds": 4,
-    },
     "ifca_flows": {"method": {"name": "ifca_flows", "steps": 3}, "data": POINTS, "partition": MAJORITY},
     "kfed": {"method": {"name": "kfed"}, "data": POINTS, "partition": MAJORITY},
     "fedkmeans": {"method": {"name": "fedkmeans", "standardise": True}, "data": POINTS, "rounds": 4},

@@ -69,12 +69,6 @@ CASES: dict[str, dict[str, Any]] = {
         "partition": MAJORITY,
         "rounds": 4,
     },
-    "uifca_shared": {
-        "method": {"cluster_rounds": 2, "comm_rounds": 1, "steps": 3},
-        "data": POINTS,
-        "partition": MAJORITY,
-        "rounds": 4,
-    },
     "ifca_flows": {"method": {"steps": 3}, "data": POINTS, "partition": MAJORITY},
     "kfed": {"data": POINTS, "partition": MAJORITY},
     "uifca, from k-FED": {

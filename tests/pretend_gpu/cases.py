@@ -118,16 +118,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "uifca, validation": {"method": {**FLOWS, "held_out": 0.2}, "data": POINTS, "rounds": 4},
     "uifca, tries": {"method": {**FLOWS, "tries": 2, "trial": 1, "cluster_rounds": 3}, "data": POINTS, "rounds": 8},
-    "uifca_shared": {
-        "method": {
-            "name": "uifca_shared",
-            "cluster_rounds": 2,
-            "comm_rounds": 1,
-            "steps": 2,
-            "width": 4,
-        },
-        "rounds": 4,
-    },
     "ifca_flows": {"method": {"name": "ifca_flows", "steps": 2}, "data": POINTS},
     "kfed": {"method": {"name": "kfed"}, "data": POINTS},
     "fedkmeans": {"method": {"name": "fedkmeans", "components": 2}, "data": POINTS, "rounds": 7},
@@ -138,7 +128,6 @@ FLOW_STEPS = {"method": {"steps": 4}}
 TWICE: dict[str, dict[str, Any]] = {
     "cfcl": {"method": {"steps": 8, "tau_a": 4, "tau_p": 4}},
     "uifca": FLOW_STEPS,
-    "uifca_shared": FLOW_STEPS,
     "ifca_flows": FLOW_STEPS,
     "clustergan": FLOW_STEPS,
 }

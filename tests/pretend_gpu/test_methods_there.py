@@ -18,7 +18,7 @@ from shoal.methods.cfl.state import CFLState
 from shoal.methods.cfl.supervised import judge
 from shoal.methods.cfl.tree import branch_similarities, nearest_child
 from shoal.methods.contract.base import Method
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores import probe
 from shoal.methods.training.two_views import TwoViewMethod
 from shoal.review.results.clusters import keep_clusters

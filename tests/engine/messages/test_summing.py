@@ -29,7 +29,7 @@ from shoal.engine.workers.worker_processes import WorkerProcesses
 from shoal.lifecycle.preflight import check_method
 from shoal.methods.cfl.fedavg import FedAvg
 from shoal.methods.contract.base import ClientError, Message, Update
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from tests.engine.cluster.test_remote_files import Elsewhere
 from tests.engine.rounds.test_every_method_runs import CASES
 from tests.runs import go_on, numbers, stopped, straight, unwell

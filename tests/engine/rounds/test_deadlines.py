@@ -25,7 +25,7 @@ from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost, WorkerProcesses
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import Server
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.review.results.clusters import keep_clusters
 from tests.orders import obedient
 from tests.runs import go_on, numbers, straight

@@ -19,7 +19,7 @@ from shoal.engine.store.round_paths import JUDGED, RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores import evaluation
 from tests.runs import straight
 

@@ -41,18 +41,6 @@ CASES: dict[str, dict[str, Any]] = {
         "method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "components": 3, "neighbours": 0.05},
         "rounds": 5,
     },
-    "uifca_shared": {
-        "method": {
-            "name": "uifca_shared",
-            "cluster_rounds": 2,
-            "comm_rounds": 1,
-            "steps": 3,
-            "width": 4,
-        },
-        "partition": {"kind": "majority", "p": 0.5, "clients": 3},
-        "participation": {"fraction": 0.7},
-        "rounds": 5,
-    },
     "ifca_flows": {
         "method": {"name": "ifca_flows", "steps": 3},
         "data": {"name": "subspace", "limit": None, "options": {"samples": 60, "clusters": 3}},

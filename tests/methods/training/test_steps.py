@@ -13,7 +13,7 @@ import torch
 
 from shoal.core.streams import Streams
 from shoal.methods.contract.base import Client, ClientError, Message, ModelSettings, Update
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.training.steps import GradientMethod
 
 SIZES = (96, 70, 48, 20, 96)

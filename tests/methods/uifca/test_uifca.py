@@ -22,7 +22,7 @@ from shoal.methods.contract.base import (
     ModelSettings,
     Update,
 )
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores.clustering import purity
 from shoal.methods.uifca.batched import affine_losses, run_batched
 from shoal.methods.uifca.flow_method import flow_input
