@@ -85,16 +85,10 @@ CASES: dict[str, dict[str, Any]] = {
     "cfl, gradients": {"method": {"name": "cfl", "similarity": "both", "gamma_max": "measured"}},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
     "uifca, from k-FED, held out": {
-        "method": {**FLOWS, "init": "kfed", "held_out": 0.2, "folds": 2},
+        "method": {**FLOWS, "init": "kfed", "held_out": 0.2},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 5,
-    },
-    "uifca, tries": {
-        "method": {**FLOWS, "comm_rounds": 1, "tries": 2, "trial": 1, "cluster_rounds": 4},
-        "data": POINTS,
-        "partition": MAJORITY,
-        "rounds": 6,
     },
     "ifca_flows": {"method": {"name": "ifca_flows", "steps": 3}, "data": POINTS, "partition": MAJORITY},
     "kfed": {"method": {"name": "kfed"}, "data": POINTS, "partition": MAJORITY},

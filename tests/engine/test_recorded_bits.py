@@ -88,13 +88,13 @@ CASES: dict[str, dict[str, Any]] = {
     "local_only": {"method": {"name": "local_only"}, "partition": VALIDATED},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
     "uifca, from k-FED, held out": {
-        "method": {**FLOWS, "init": "kfed", "held_out": 0.2, "folds": 2, "warm_start": True},
+        "method": {**FLOWS, "init": "kfed", "held_out": 0.2, "warm_start": True},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 4,
     },
     "uifca, images": {
-        "method": {**FLOWS, "width": 4, "blocks": 1, "cluster_rounds": 4, "tries": 2, "trial": 1, "background": True},
+        "method": {**FLOWS, "width": 4, "blocks": 1, "cluster_rounds": 4, "background": True},
         "partition": {"kind": "majority", "p": 0.5, "clients": 3},
         "data": {"name": "digits", "limit": 90},
         "rounds": 8,
@@ -113,13 +113,13 @@ LONG_CASES = ("uifca, images",)
 """Cases that take some twenty seconds; UIFCA on vectors is among the others."""
 
 
-def case_settings(name: str) -> Any:
+def case_settings(case: dict[str, Any]) -> Any:
     """The settings of a case: small, with augmentation named, so that defaults of a data set do not matter."""
     from shoal.engine.settings.merge import merge
     from shoal.engine.settings.run_settings import make_settings
 
     base = merge(SMALL, {"rounds": 2, "augment": {"recipe": "digits"}, "data": {"limit": 160}})
-    changed = dict(CASES[name])
+    changed = dict(case)
     for key in ("method", "partition"):
         base = {**base, key: changed.pop(key, base[key])}
     return make_settings(merge(base, changed))
@@ -138,9 +138,9 @@ def write_colour_set() -> None:
     write_prepared(store_folder(places.store(), "colour"), manifest, arrays)
 
 
-def found(name: str, slots: WorkerProcesses | None = None) -> dict[str, Any]:
+def found(case: dict[str, Any], slots: WorkerProcesses | None = None) -> dict[str, Any]:
     """What a case comes to: the digest of the weights, and the metrics of all rounds by column."""
-    run = straight(case_settings(name), slots.call if slots else None, slots=slots.count if slots else 1)
+    run = straight(case_settings(case), slots.call if slots else None, slots=slots.count if slots else 1)
     rounds = run.table("rounds")
     kept = [c for c in rounds.columns if not c.startswith("seconds") and c != "finished_at"]
     # Digits as Python writes them: they name the number exactly. A round without evaluation has no metric: null.
@@ -172,9 +172,13 @@ def two_slots() -> Iterator[WorkerProcesses]:
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG_CASES)) for name in CASES]
 )
 def test_the_numbers_are_those_recorded(home: Path, two_slots: WorkerProcesses, name: str) -> None:
-    recorded = json.loads(RECORDING.read_text())
+    check_recorded(CASES[name], json.loads(RECORDING.read_text()), name, two_slots)
+
+
+def check_recorded(case: dict[str, Any], recorded: dict[str, Any], name: str, two_slots: WorkerProcesses) -> None:
+    """Run a case on one slot and on two, and compare with what was recorded of it."""
     write_colour_set()
-    one, two = found(name), found(name, two_slots)
+    one, two = found(case), found(case, two_slots)
     assert one == two, "one slot and two"
     expected = recorded["cases"][name]
     if expected.get("arithmetic", recorded["arithmetic"]) == arithmetic():
@@ -213,7 +217,7 @@ def record(names: Sequence[str] = ()) -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SHOAL_HOME"] = folder
         write_colour_set()
-        cases = {name: found(name) for name in names or CASES}
+        cases = {name: found(CASES[name]) for name in names or CASES}
     recorded = json.loads(RECORDING.read_text()) if names else {"arithmetic": arithmetic(), "cases": {}}
     own = {} if recorded["arithmetic"] == arithmetic() else {"arithmetic": arithmetic()}
     recorded["cases"] |= {name: own | case for name, case in cases.items()}

@@ -110,14 +110,13 @@ CASES: dict[str, dict[str, Any]] = {
     "local_only": {"method": {"name": "local_only"}, "partition": HELD},
     # Who trains which flow is drawn, and no matter of what was learnt.
     "uifca": {"method": {**FLOWS, "cluster_rounds": 1}, "model": {"clusters": 2}, "rounds": 1},
-    "uifca, from k-FED": {"method": {**FLOWS, "init": "kfed", "folds": 2}, "data": POINTS, "rounds": 4},
+    "uifca, from k-FED": {"method": {**FLOWS, "init": "kfed"}, "data": POINTS, "rounds": 4},
     "uifca, dense": {
         "method": {**FLOWS, "cluster_rounds": 1, "flow": "dense_cycle", "width": 4},
         "model": {"clusters": 2},
         "rounds": 1,
     },
     "uifca, validation": {"method": {**FLOWS, "held_out": 0.2}, "data": POINTS, "rounds": 4},
-    "uifca, tries": {"method": {**FLOWS, "tries": 2, "trial": 1, "cluster_rounds": 3}, "data": POINTS, "rounds": 8},
     "ifca_flows": {"method": {"name": "ifca_flows", "steps": 2}, "data": POINTS},
     "kfed": {"method": {"name": "kfed"}, "data": POINTS},
     "fedkmeans": {"method": {"name": "fedkmeans", "components": 2}, "data": POINTS, "rounds": 7},

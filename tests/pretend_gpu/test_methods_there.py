@@ -32,7 +32,7 @@ pytestmark = pytest.mark.long
 
 BY_WHO_IS_FIRST = ("shoal/engine/store/codec.py:", " DeviceData.")
 """Reads states and data: once each, for training or for evaluation, whichever needs it first."""
-AS_OTHERS = ("fedavg, ", "uifca, from k-FED", "uifca, tries")
+AS_OTHERS = ("fedavg, ", "uifca, from k-FED")
 """Cases whose local steps are those of another; of UIFCA who trains which flow then depends on what was learnt."""
 STEPPED = [name for name in CASES if METHODS[name.split(",")[0]].trains and not name.startswith(AS_OTHERS)]
 Ran = tuple[RunFolder, PretendWorker]

@@ -145,10 +145,10 @@ def test_deadlines_can_be_switched_off_and_doubled(small: Make) -> None:
 
 @pytest.mark.long
 def test_methods_whose_rounds_differ_say_what_comes(small: Make, home: Path) -> None:
-    from tests.engine.test_recorded_bits import case_settings
+    from tests.engine.test_recorded_bits import CASES, case_settings
 
     def stages(name: str, **changes: Any) -> list[str]:
-        settings, found = case_settings(name), []
+        settings, found = case_settings(CASES[name]), []
         run = new_run(settings)
         kind = METHODS[settings.method.name]
         original = kind.aggregate

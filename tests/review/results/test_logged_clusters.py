@@ -33,7 +33,7 @@ def settings_by_method() -> dict[str, Any]:
     for name, case in CASES.items():
         kind = METHODS[case["method"]["name"]]
         if kind.finds_clusters and can_have_clusters(kind) and name not in SLOW:
-            found[name] = case_settings(name)
+            found[name] = case_settings(case)
     for name, case in OTHERS.items():
         found[name] = make_settings(merge({**SMALL, "method": {}}, {"data": {"limit": 160}}, case))
     return found
