@@ -69,7 +69,6 @@ FLOWS = {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 2, "steps": 3}
 EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 4, "candidates": 10, "budget": 3}
 CASES: dict[str, dict[str, Any]] = {
     "fedcc": {"method": {"name": "fedcc"}},
-    "fedcc, shares": {"method": {"name": "fedcc", "entropy_over": "federation"}},
     "cfcl": {"method": EXCHANGE, "model": {"encoder": "pooled-conv"}, "rounds": 50},
     "cfcl, local models": {
         "method": {**EXCHANGE, "selection": "cfcl_local"},

@@ -42,7 +42,7 @@ FLOWS = {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 2, "steps": 3}
 CASES: dict[str, dict[str, Any]] = {
     "fedpnp": {"method": {"name": "fedpnp"}, "rounds": 3},
     "fedpnp, part of the clients": {
-        "method": {"name": "fedpnp", "decoupled": True, "mu": 0.9},
+        "method": {"name": "fedpnp", "mu": 0.9},
         "partition": {"kind": "dirichlet", "clients": 5, "beta": 0.5},
         "participation": {"fraction": 0.6},
     },

@@ -39,10 +39,7 @@ FLOWS = {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 1, "steps": 2, "wi
 ATTACKED = {"kind": "iid", "clients": 3, "validation": 0.25}
 CASES: dict[str, dict[str, Any]] = {
     "fedpnp": {},
-    "fedpnp, turned": {
-        "partition": TURNED,
-        "method": {"name": "fedpnp", "decoupled": True, "entropy_over": "federation"},
-    },
+    "fedpnp, turned": {"partition": TURNED, "method": {"name": "fedpnp"}},
     "fedpnp, colour": {"data": COLOUR, "augment": {"recipe": "strong", "blur": 0.5}},
     "fedcc": {"method": {"name": "fedcc"}},
     "fedbyolcc": {"method": {"name": "fedbyolcc"}},

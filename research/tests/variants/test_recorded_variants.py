@@ -11,6 +11,11 @@ from tests.engine.test_recorded_bits import FLOWS, MAJORITY, POINTS, check_recor
 
 RECORDING = Path(__file__).with_name("recorded_variants.json")
 CASES = {
+    "fedpnp_decoupled, part of the clients": {
+        "method": {"name": "fedpnp_decoupled", "mu": 0.9},
+        "partition": {"kind": "dirichlet", "clients": 5, "beta": 0.5},
+        "participation": {"fraction": 0.6},
+    },
     "uifca_folds, from k-FED, held out": {
         "method": {**FLOWS, "name": "uifca_folds", "init": "kfed", "held_out": 0.2, "folds": 2, "warm_start": True},
         "data": POINTS,
