@@ -66,7 +66,7 @@ HELD_OUT = {"kind": "iid", "clients": 5, "validation": 0.3}
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
 MAJORITY = {"kind": "majority", "p": 0.5, "clients": 5}
 FLOWS = {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 2, "steps": 3}
-EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 4, "candidates": 10, "budget": 3}
+EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 4, "budget": 3}
 CASES: dict[str, dict[str, Any]] = {
     "fedcc": {"method": {"name": "fedcc"}},
     "cfcl": {"method": EXCHANGE, "model": {"encoder": "pooled-conv"}, "rounds": 50},

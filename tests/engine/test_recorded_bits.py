@@ -36,7 +36,7 @@ POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "cluster
 PLANES = {"name": "subspace", "limit": None, "options": {"samples": 60, "clusters": 3}}
 MAJORITY = {"kind": "majority", "p": 0.5, "clients": 3}
 COLOUR = {"name": "colour", "limit": None}
-EXCHANGE = {"name": "cfcl", "steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "candidates": 20, "budget": 4}
+EXCHANGE = {"name": "cfcl", "steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "budget": 4}
 TWO_LABELS = {"kind": "labels_per_client", "labels": 2, "clients": 5}
 FLOWS = {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 2, "steps": 3}
 CASES: dict[str, dict[str, Any]] = {
@@ -54,7 +54,7 @@ CASES: dict[str, dict[str, Any]] = {
     "kmeans": {"method": {"name": "kmeans"}, "rounds": 1},
     "cfcl": {"method": EXCHANGE, "partition": TWO_LABELS, "model": {"encoder": "pooled-conv"}, "rounds": 50},
     "cfcl, pulled negatives": {
-        "method": {**EXCHANGE, "negatives": "pulled", "macro": "ratio", "selection": "cfcl_local",
+        "method": {**EXCHANGE, "negatives": "pulled", "selection": "cfcl_local",
                    "reserve_kind": "random"},
         "partition": TWO_LABELS,
         "model": {"encoder": "pooled-conv"},

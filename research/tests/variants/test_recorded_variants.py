@@ -7,10 +7,29 @@ from pathlib import Path
 import pytest
 
 from shoal.engine.workers.worker_processes import WorkerProcesses
-from tests.engine.test_recorded_bits import FLOWS, MAJORITY, POINTS, check_recorded
+from tests.engine.test_recorded_bits import EXCHANGE, FLOWS, MAJORITY, POINTS, TWO_LABELS, check_recorded
 
 RECORDING = Path(__file__).with_name("recorded_variants.json")
+FEW_CANDIDATES = {**EXCHANGE, "name": "cfcl_importance", "candidates": 20}
 CASES = {
+    "cfcl_importance": {
+        "method": FEW_CANDIDATES,
+        "partition": TWO_LABELS,
+        "model": {"encoder": "pooled-conv"},
+        "rounds": 50,
+    },
+    "cfcl_importance, pulled negatives": {
+        "method": {
+            **FEW_CANDIDATES,
+            "negatives": "pulled",
+            "macro": "ratio",
+            "selection": "cfcl_local",
+            "reserve_kind": "random",
+        },
+        "partition": TWO_LABELS,
+        "model": {"encoder": "pooled-conv"},
+        "rounds": 50,
+    },
     "fedpnp_decoupled, part of the clients": {
         "method": {"name": "fedpnp_decoupled", "mu": 0.9},
         "partition": {"kind": "dirichlet", "clients": 5, "beta": 0.5},

@@ -26,7 +26,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ifca": {"method": {"name": "ifca", "models": 2}, "partition": VALIDATED},
     "local_only": {"method": {"name": "local_only"}, "partition": VALIDATED},
     "cfcl": {
-        "method": {"name": "cfcl", "steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "candidates": 20, "budget": 4},
+        "method": {"name": "cfcl", "steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "budget": 4},
         "partition": {"kind": "labels_per_client", "labels": 2, "clients": 5},
         "model": {"encoder": "pooled-conv"},
         "rounds": 50,

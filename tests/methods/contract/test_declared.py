@@ -145,7 +145,7 @@ def test_norms_by_hand() -> None:
 # --- every method -----------------------------------------------------------------------------------------------------
 
 FEW = {
-    "cfcl": {"steps": 4, "tau_a": 2, "tau_p": 2, "candidates": 10, "reserve": 4, "budget": 3},
+    "cfcl": {"steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 4, "budget": 3},
     "fedsimclr_kmeans": {"kmeans_rounds": 3, "starts": 2, "neighbours": 0.05},
     "uifca": {"init": "kfed", "held_out": 0.2, "cluster_rounds": 2, "comm_rounds": 2},
     "cfl": {"similarity": "both", "gamma_max": "measured", "min_age": 1},
