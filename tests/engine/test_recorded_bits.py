@@ -62,8 +62,8 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "cfcl, uniform": {"method": {**EXCHANGE, "selection": "uniform", "loss": "simclr"}, "rounds": 50},
     "ssd": {"method": {"name": "ssd"}, "participation": {"fraction": 0.7}},
-    "ssd, poster": {
-        "method": {"name": "ssd", "form": "poster", "basis": "axis", "direction": "code", "stop": True, "gamma": 0.05},
+    "ssd, colour": {
+        "method": {"name": "ssd"},
         "data": COLOUR,
         "augment": {"recipe": "strong"},
     },
@@ -77,8 +77,8 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 4,
     },
     "cfl, adversaries": {
-        "method": {"name": "cfl", "criterion": "relative", "min_age": 0, "adversaries": ["random"],
-                   "permute": True, "history": 0.5, "gamma_max": 0.0, "ratio": 0.9, "patience": 1},
+        "method": {"name": "cfl", "criterion": "absolute", "eps1": 1e9, "eps2": 0.0, "adversaries": ["random"],
+                   "permute": True, "history": 0.5, "gamma_max": 0.0},
         "partition": VALIDATED,
         "rounds": 4,
     },

@@ -59,7 +59,7 @@ CASES: dict[str, dict[str, Any]] = {
     "cfcl, fedcc's loss": {"method": {**EXCHANGE, "loss": "fedcc", "reserve_kind": "random"}, **DEVICES},
     "ssd": {"method": {"name": "ssd"}},
     "ssd, hard, fine-tuned": {
-        "method": {"name": "ssd", "form": "hard", "gamma": 0.0},
+        "method": {"name": "ssd", "gamma": 0.0},
         "evaluate": {"finetune": True, "probe_epochs": 1},
     },
     "fedsimclr": {"method": {"name": "fedsimclr"}, "workers": {"batched": 2}},

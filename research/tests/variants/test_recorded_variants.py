@@ -7,11 +7,47 @@ from pathlib import Path
 import pytest
 
 from shoal.engine.workers.worker_processes import WorkerProcesses
-from tests.engine.test_recorded_bits import EXCHANGE, FLOWS, MAJORITY, POINTS, TWO_LABELS, check_recorded
+from tests.engine.test_recorded_bits import (
+    COLOUR,
+    EXCHANGE,
+    FLOWS,
+    MAJORITY,
+    POINTS,
+    TWO_LABELS,
+    VALIDATED,
+    check_recorded,
+)
 
 RECORDING = Path(__file__).with_name("recorded_variants.json")
 FEW_CANDIDATES = {**EXCHANGE, "name": "cfcl_importance", "candidates": 20}
 CASES = {
+    "ssd_forms, poster": {
+        "method": {
+            "name": "ssd_forms",
+            "form": "poster",
+            "basis": "axis",
+            "direction": "code",
+            "stop": True,
+            "gamma": 0.05,
+        },
+        "data": COLOUR,
+        "augment": {"recipe": "strong"},
+    },
+    "cfl_criteria, adversaries": {
+        "method": {
+            "name": "cfl_criteria",
+            "criterion": "relative",
+            "min_age": 0,
+            "adversaries": ["random"],
+            "permute": True,
+            "history": 0.5,
+            "gamma_max": 0.0,
+            "ratio": 0.9,
+            "patience": 1,
+        },
+        "partition": VALIDATED,
+        "rounds": 4,
+    },
     "cfcl_importance": {
         "method": FEW_CANDIDATES,
         "partition": TWO_LABELS,

@@ -25,7 +25,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("fedavg", {"encoder": "pooled-conv", "momentum": 0.0}),
     ("fedavg", {"adversaries": ("random", "flip")}),
     ("cfl", {"similarity": "both"}),
-    ("ssd", {"form": "hard", "projector": False, "gamma": 0.0, "delta": 0.0}),
+    ("ssd", {"projector": False, "gamma": 0.0, "delta": 0.0}),
     ("fedpnp", {"mu": 0.9}),
     ("single", ADAM),
     ("cfcl", {**ADAM, "loss": "simclr"}),
