@@ -66,10 +66,9 @@ HELD_OUT = {"kind": "iid", "clients": 5, "validation": 0.3}
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
 MAJORITY = {"kind": "majority", "p": 0.5, "clients": 5}
 FLOWS = {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 2, "steps": 3}
-EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 4, "candidates": 10, "budget": 3}
+EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 4, "budget": 3}
 CASES: dict[str, dict[str, Any]] = {
     "fedcc": {"method": {"name": "fedcc"}},
-    "fedcc, shares": {"method": {"name": "fedcc", "entropy_over": "federation"}},
     "cfcl": {"method": EXCHANGE, "model": {"encoder": "pooled-conv"}, "rounds": 50},
     "cfcl, local models": {
         "method": {**EXCHANGE, "selection": "cfcl_local"},
@@ -85,22 +84,10 @@ CASES: dict[str, dict[str, Any]] = {
     "cfl, gradients": {"method": {"name": "cfl", "similarity": "both", "gamma_max": "measured"}},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
     "uifca, from k-FED, held out": {
-        "method": {**FLOWS, "init": "kfed", "held_out": 0.2, "folds": 2},
+        "method": {**FLOWS, "init": "kfed", "held_out": 0.2},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 5,
-    },
-    "uifca, tries": {
-        "method": {**FLOWS, "comm_rounds": 1, "tries": 2, "trial": 1, "cluster_rounds": 4},
-        "data": POINTS,
-        "partition": MAJORITY,
-        "rounds": 6,
-    },
-    "uifca_shared": {
-        "method": {"name": "uifca_shared", "cluster_rounds": 2, "comm_rounds": 1, "steps": 3},
-        "data": POINTS,
-        "partition": MAJORITY,
-        "rounds": 4,
     },
     "ifca_flows": {"method": {"name": "ifca_flows", "steps": 3}, "data": POINTS, "partition": MAJORITY},
     "kfed": {"method": {"name": "kfed"}, "data": POINTS, "partition": MAJORITY},

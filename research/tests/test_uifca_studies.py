@@ -137,7 +137,6 @@ def test_a_run_of_images_draws_confusion_and_samples(home, small):
             "steps": 2,
             "width": 4,
             "blocks": 1,
-            "folds": 2,
         },
         partition={"kind": "majority", "p": 0.5, "clients": 3},
         rounds=10,

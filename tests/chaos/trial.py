@@ -19,7 +19,7 @@ from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FINISHED
 from shoal.lifecycle.starting import new_run
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from tests.chaos.nursery import Driver, Nursery, Odd
 from tests.chaos.tally import Outcome
 from tests.conftest import SMALL
@@ -33,7 +33,7 @@ TRACEBACK = "Traceback (most recent call last)"
 WORKERS = {"slots": 2}
 FURTHER: dict[str, dict[str, Any]] = {
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3}, "rounds": 5},
-    **{name: EVERY_METHOD[name] for name in ("fedsimclr_kmeans, neighbours", "uifca_shared", "fedx", "fedu2")},
+    **{name: EVERY_METHOD[name] for name in ("fedsimclr_kmeans, neighbours", "fedx", "fedu2")},
 }
 """Methods that have no recorded case."""
 

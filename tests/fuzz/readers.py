@@ -80,7 +80,7 @@ def settings_file(folder: Path) -> Opened:
 
 def settings_values(folder: Path) -> Opened:
     from shoal.engine.settings.run_settings import Settings, load_settings
-    from shoal.methods.registry import METHODS
+    from shoal.methods.registry import BUILT_IN as METHODS
 
     path = folder / "mine.yaml"
     seeds = [_json(Settings(method={"name": name}).to_json()) for name in METHODS]

@@ -17,12 +17,12 @@ from shoal.data.partition.deal import NOBODY, deal_majority
 from shoal.data.sets import synthetic
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.scores.clustering import purity
-from shoal.methods.uifca.batched import run_batched
 from shoal.methods.uifca.kfed import local_clustering
 from shoal.review.pages.figures import save
 from shoal_research.definition import Study
 from shoal_research.figures import draw_band, label_panel
 from shoal_research.table import Group, Table
+from shoal_research.uifca.batched import run_batched
 
 
 def federated_points(settings: dict[str, Any], seed: int) -> tuple[Tensor, np.ndarray]:

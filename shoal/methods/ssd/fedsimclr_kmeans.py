@@ -320,7 +320,7 @@ class FedSimCLRKMeans(FedSimCLR):
             return steps
         components = min(self.settings.components or POOL_COMPONENTS, POOL_COMPONENTS)
         found = find_neighbours(self.own_features(message, client), self.settings.neighbours, components)
-        return with_neighbours(steps, client, found)
+        return with_neighbours(steps, found)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Return NT-Xent of the projections; once there is a pool, an anchor's neighbours are not its negatives."""

@@ -30,8 +30,6 @@ NAMES = {
     "loss_cluster": "loss, clusters",
     "loss_prototypes": "loss, prototypes",
     "pool_dropped": "negatives left out",
-    "pool_precision": "left out rightly (precision)",
-    "pool_recall": "left out rightly (recall)",
     "confidence": "mean confidence",
 }
 OF_BASELINES = ("neighbour_agreement", "acc")

@@ -25,7 +25,7 @@ from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost, WorkerProcesses
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import Server
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.review.results.clusters import keep_clusters
 from tests.orders import obedient
 from tests.runs import go_on, numbers, straight
@@ -145,10 +145,10 @@ def test_deadlines_can_be_switched_off_and_doubled(small: Make) -> None:
 
 @pytest.mark.long
 def test_methods_whose_rounds_differ_say_what_comes(small: Make, home: Path) -> None:
-    from tests.engine.test_recorded_bits import case_settings
+    from tests.engine.test_recorded_bits import CASES, case_settings
 
     def stages(name: str, **changes: Any) -> list[str]:
-        settings, found = case_settings(name), []
+        settings, found = case_settings(CASES[name]), []
         run = new_run(settings)
         kind = METHODS[settings.method.name]
         original = kind.aggregate

@@ -19,7 +19,7 @@ from shoal.engine.store.round_paths import JUDGED, RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores import evaluation
 from tests.runs import straight
 
@@ -27,7 +27,7 @@ Small = Callable[..., Any]
 SHARED = [name for name, kind in METHODS.items() if kind.shared_in_evaluation != "nothing"]
 CASES: dict[str, dict[str, Any]] = {
     "cfcl": {
-        "method": {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 3, "candidates": 6, "budget": 3},
+        "method": {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 3, "budget": 3},
         "model": {"encoder": "pooled-conv"},
         "rounds": 20,
     },

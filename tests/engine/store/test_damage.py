@@ -41,7 +41,7 @@ pytestmark = pytest.mark.long
 
 Make = Callable[..., Any]
 CFCL: dict[str, Any] = {
-    "method": {"name": "cfcl", "steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "candidates": 20, "budget": 4},
+    "method": {"name": "cfcl", "steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "budget": 4},
     "partition": {"kind": "labels_per_client", "labels": 2, "clients": 3},
     "model": {"encoder": "pooled-conv"},
     "rounds": 50,

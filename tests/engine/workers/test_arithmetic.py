@@ -15,7 +15,7 @@ from shoal.engine.workers.arithmetic import arithmetic
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from tests.runs import stopped
 
 

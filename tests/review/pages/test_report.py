@@ -28,7 +28,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores.clustering import cluster_scores
 from shoal.methods.scores.shown import COMPONENTS, SAMPLES, shown_features
 from shoal.methods.scores.verdict import Verdict, in_words

@@ -19,7 +19,7 @@ from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.contract.declared import FactForm, MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.uifca.declared import centres_form
-from shoal.methods.uifca.latent_mixture import LOG_DEVIATIONS, MEANS
+from shoal_research.variants.latent_mixture import LOG_DEVIATIONS, MEANS
 
 OFFSETS = "offsets"
 """Tensor of the model (K,), subtracted from scaled log-densities."""

@@ -17,9 +17,9 @@ from shoal.data.views.view import DeviceData
 from shoal.methods.contract.base import ClientError, Message, MethodError, Server, Update
 from shoal.methods.contract.declared import fault
 from shoal.methods.uifca.flow_method import minibatches
-from shoal.methods.uifca.latent_mixture import LOG_DEVIATIONS, MEANS, LatentMixture, breadth
-from shoal.methods.uifca.shared_protocol import MIN_DEVIATION, OFFSETS, State, gaussians, moved_offsets
 from shoal.models.normalising_flows import AffineFlow
+from shoal_research.variants.latent_mixture import LOG_DEVIATIONS, MEANS, LatentMixture, breadth
+from shoal_research.variants.shared_protocol import MIN_DEVIATION, OFFSETS, State, gaussians, moved_offsets
 from tests.methods.uifca.federated_blobs import CENTRES, D, Federated, K, blobs
 
 SHORT: dict[str, Any] = {"cluster_rounds": 4, "comm_rounds": 2}
@@ -137,7 +137,7 @@ def test_the_loss_is_nats_per_dimension_and_a_contrast_by_how_many_clusters_a_cl
     federated: Federated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of one local step, against the loss written out."""
-    monkeypatch.setattr("shoal.methods.uifca.shared_trunk.TEMPERATURE", 0.3)
+    monkeypatch.setattr("shoal_research.variants.shared_trunk.TEMPERATURE", 0.3)
     method, server, memory = learning(federated, steps=1)
     update = method.client_update(method.broadcast(server, 0), federated.client(0, 3, memory[0]))
     counts = torch.tensor(update.message.facts["counts"])
@@ -165,7 +165,7 @@ def test_images_are_learned_from_views_and_assigned_by_several(world: Any, monke
         batches.append(x)
         return x
 
-    monkeypatch.setattr("shoal.methods.uifca.shared_trunk.augment", moved)
+    monkeypatch.setattr("shoal_research.variants.shared_trunk.augment", moved)
     method = world.method("uifca_shared", steps=5, batch=16)
     server, memory = world.at_training(method)
     assert not batches, "moments are of the images as they are"

@@ -42,8 +42,8 @@ from shoal.methods.training.steps import run_steps
 from shoal.methods.uifca import kfed_start
 from shoal.methods.uifca.declared import beyond_centres, memory_form
 from shoal.methods.uifca.flow_method import FORWARD_POINTS, FlowName, minibatches, new_flow
-from shoal.methods.uifca.latent_mixture import LOG_DEVIATIONS, MEANS, LatentMixture, breadth
-from shoal.methods.uifca.shared_protocol import OFFSETS, State, form_of, gaussians, mixture_of, moved_offsets
+from shoal_research.variants.latent_mixture import LOG_DEVIATIONS, MEANS, LatentMixture, breadth
+from shoal_research.variants.shared_protocol import OFFSETS, State, form_of, gaussians, mixture_of, moved_offsets
 
 GAUSSIAN = (MEANS, LOG_DEVIATIONS)
 GAUSSIAN_RATE = 10.0

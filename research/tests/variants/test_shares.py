@@ -6,8 +6,16 @@ import pytest
 import torch
 
 from shoal.methods.contract.base import Message, Update
-from shoal.methods.fedpnp.shares import OTHERS, PART, SAMPLES, SHARES, even_shares, federation_shares
-from shoal.methods.losses.contrastive import assignment_entropy, cluster_contrastive, entropy_among_others
+from shoal.methods.losses.contrastive import assignment_entropy
+from shoal_research.variants.shares import (
+    OTHERS,
+    PART,
+    SAMPLES,
+    SHARES,
+    entropy_among_others,
+    even_shares,
+    federation_shares,
+)
 from tests.methods.one_step import (
     assert_trained,
     client_of_one_batch,
@@ -37,8 +45,6 @@ def test_the_entropy_is_that_of_client_and_others_together():
     found = entropy_among_others(y, OWN, part)
     assert found.item() == pytest.approx(entropy_by_hand(y, OWN, 0.25).item(), rel=1e-5)
     assert entropy_among_others(y, OWN, torch.tensor(1.0)).item() == pytest.approx(assignment_entropy(y).item())
-    whole = cluster_contrastive(y, soft(2), 1.0, others=OWN, part=torch.tensor(1.0))
-    assert whole.item() == pytest.approx(cluster_contrastive(y, soft(2), 1.0).item(), rel=1e-5)
 
 
 def test_a_client_that_holds_what_others_lack_is_not_spread():
@@ -55,10 +61,10 @@ def test_a_client_that_holds_what_others_lack_is_not_spread():
     assert beside < pull(entropy_among_others(logits.softmax(1), others[[3, 0, 1, 2]], part)) / 10, "one is empty"
 
 
-@pytest.mark.parametrize("name", ["fedcc", "fedpnp"])
+@pytest.mark.parametrize("name", ["fedcc_federation", "fedpnp_federation"])
 def test_a_step_by_hand(world, name):
-    weight = {"fedcc": {"alpha": 0.7}, "fedpnp": {"alpha_first": 0.7, "mu": 2.0}}[name]
-    method = method_of_one_step(world, name, entropy_over="federation", **weight)
+    weight = {"fedcc_federation": {"alpha": 0.7}, "fedpnp_federation": {"alpha_first": 0.7, "mu": 2.0}}[name]
+    method = method_of_one_step(world, name, **weight)
     server = world.start(method, 2)
     assert torch.equal(server.tensors[SHARES], even_shares(4))
     done = one_step(method, world, broadcast={**server.tensors, SHARES: OWN})
@@ -81,7 +87,7 @@ def test_a_step_by_hand(world, name):
 
 
 def test_the_server_has_the_mean_by_samples_and_predicts_by_the_network_alone(world):
-    method = method_of_one_step(world, "fedcc", entropy_over="federation")
+    method = method_of_one_step(world, "fedcc_federation")
     server = world.start(method, 2)
     updates = [
         Update(Message({**server.tensors, SHARES: shares}, {"n": n}), client=client)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from shoal.core.streams import Streams
 from shoal.methods.uifca.flow_method import minibatches
-from shoal.methods.uifca.held_out import fold
+from shoal_research.variants.uifca_folds import fold
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def run_batched(
         cluster_rounds, comm_rounds, steps: T, tau and M; the run ends early where no assignment changes.
         assignment: the first one, int64 (clients, points); None: random.
         first_round: the engine's number of the first communication round.
-        tries, trial, folds: see `UIFCASettings`; with an `assignment` there is one try.
+        tries, trial, folds: see `shoal_research.variants`; with an `assignment` there is one try.
 
     Raises:
         ValueError: the tries leave none of the cluster rounds, or folds are set too.
