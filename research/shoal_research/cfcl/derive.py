@@ -178,7 +178,7 @@ def draw_labels(run: RunFolder, path: Path) -> Path:
     opened = OpenedRun(run)
     classes = opened.prepared.spec.classes or 0
     counts = []
-    for client in OpenedClients(opened, checkpoint.server.round, checkpoint.memory_index):
+    for client in OpenedClients(opened, checkpoint.server.round, checkpoint.memory_index.clients()):
         labels = with_pulled(client.train, client.memory.get("pulled", NO_SAMPLES)).y()
         counts.append(torch.bincount(labels, minlength=classes).numpy())
     figure = Figure(figsize=(6, 4), layout="constrained")

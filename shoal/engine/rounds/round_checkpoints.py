@@ -61,7 +61,7 @@ class RoundCheckpoints:
             server = initial_state(self.active_run.opened)
         self.active_run.keep_state(server, MemoryIndex())
         open_round(self.active_run.run, server, MemoryIndex())
-        close_round(self.active_run.run, server, MemoryIndex(), None)
+        close_round(self.active_run.run, server.round, None)
         return server
 
     def resume(self, checkpoint: Checkpoint, lost: Callable[[int], None]) -> Iterator[RoundRecord]:
@@ -101,9 +101,9 @@ class RoundCheckpoints:
         This is not a unit of work, which would cost more than the few milliseconds of the work itself.
         """
         run = self.active_run.run
-        memory_index = self.active_run.state(server.round)[1]
-        manifest = close_round(run, server, memory_index, record)
-        self._pruning.closed(server.round, memory_index)
+        manifest = close_round(run, server.round, record)
+        before = self.active_run.state(server.round - 1)[1]
+        self._pruning.closed(server.round, before.replaced_by(self.active_run.state(server.round)[1]))
         shutil.rmtree(RoundPaths(run.path, server.round).work, ignore_errors=True)
         self.tables.add(manifest)
         self.tables.write()

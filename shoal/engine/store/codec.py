@@ -199,13 +199,13 @@ def save_server(path: Path, server: Server, *, sync: bool = True) -> None:
     save_tensors(path, server.tensors, facts, sync=sync)
 
 
-def load_server(path: Path, device: torch.device | str = "cpu") -> Server:
-    """Read a server state.
+def load_server(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> Server:
+    """Read a server state; arguments as of `load_tensors`.
 
     Raises:
         StoreError: see `load_tensors`; or the file has an older layout.
     """
-    tensors, record = load_tensors(path, device)
+    tensors, record = load_tensors(path, device, sha256)
     if "model" not in record:
         raise StoreError(f"{path} has an older layout, which does not say which tensors the model has: run it again")
     names = set(record["model"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from shoal.core.errors import ShoalError
 from shoal.engine.store.checkpoint import Checkpoint, has_server, load_round, rounds_done
-from shoal.engine.store.codec import StoreError
+from shoal.engine.store.codec import StoreError, server_digest
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder
 
@@ -99,6 +99,6 @@ def check_final_state(run: RunFolder, checkpoint: Checkpoint) -> None:
         StoreError: the digests differ.
     """
     expected = run.status().weights_sha256
-    if expected is not None and checkpoint.manifest.server_sha256 != expected:
+    if expected is not None and server_digest(checkpoint.server) != expected:
         folder = RoundPaths(run.path, checkpoint.manifest.round).checkpoint
         raise StoreError(f"{folder} does not hold the state with which the run ended")

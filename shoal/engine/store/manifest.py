@@ -188,17 +188,13 @@ class Manifest:
     Args:
         round: the round; 0: the initial state.
         finished_at: time of its end, in seconds since the epoch.
-        server_sha256: digest of the server state.
         record: the record of the round; None for round 0.
-        finished: whether the method ended the training with this round.
         files: hex digests of the other files of the checkpoint, by name.
     """
 
     round: int
     finished_at: float
-    server_sha256: str
     record: RoundRecord | None = None
-    finished: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -221,7 +217,7 @@ class Manifest:
         Raises:
             KeyError: an entry is missing.
         """
-        values = {name: entries[name] for name in ("round", "finished_at", "server_sha256", "finished", "files")}
+        values = {name: entries[name] for name in ("round", "finished_at", "files")}
         record = None
         if "clients" in entries:
             record = RoundRecord(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
-from types import MappingProxyType
 
 import torch
 
@@ -16,7 +14,7 @@ from shoal.data.views.view import DeviceData, Samples, all_samples, client_sampl
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.codec import load_message, load_tensors
 from shoal.engine.store.lineage import Lineage
-from shoal.engine.store.memory_index import MemoryIndex
+from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import sender_of
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.verified import open_verified
@@ -110,37 +108,28 @@ class OpenedRun:
         """Return a client's samples."""
         return client_samples(self.data, self.partition, client, validation=validation)
 
-    def client(
-        self,
-        client: int,
-        round: int,
-        memory: str | None,
-        inbox: Sequence[str],
-        sha256: Mapping[str, str] = MappingProxyType({}),
-    ) -> Client:
+    def client(self, files: ClientFiles, round: int) -> Client:
         """Return a client for its local work in a round.
 
         Args:
-            client: its id.
+            files: its memory and its messages from other clients.
             round: the round.
-            memory: file of its private memory, relative to the run's folder; None: it has none.
-            inbox: files of the messages to it from other clients.
-            sha256: hex digests of these files, by path.
 
         Raises:
             StoreError: a file is missing, unreadable, or has another digest.
         """
-        tensors: Tensors = {}
-        if memory is not None:
-            tensors, _ = load_tensors(self.run.path / memory, self.device, sha256.get(memory))
+        client = files.client
+        memory: Tensors = {}
+        if files.memory is not None:
+            memory, _ = load_tensors(self.run.path / files.memory, self.device, files.sha256.get(files.memory))
         messages = []
-        for path in inbox:
-            messages.append((sender_of(path), load_message(self.run.path / path, self.device, sha256.get(path))))
+        for path in files.inbox:
+            messages.append((sender_of(path), load_message(self.run.path / path, self.device, files.sha256.get(path))))
         return Client(
             client,
             self.samples(client),
             self.samples(client, validation=True),
-            tensors,
+            memory,
             tuple(messages),
             Streams(self.settings.seed, round, client),
         )
@@ -162,19 +151,22 @@ class OpenedRun:
         )
 
 
-@dataclass(frozen=True)
 class OpenedClients(Clients):
-    """The clients of a run after a round, each loaded on access."""
+    """The clients of a run after a round, each loaded on access.
 
-    opened: OpenedRun
-    round: int
-    memory_index: MemoryIndex
+    Args:
+        opened: the run.
+        round: the round.
+        files: of each client that has any.
+    """
+
+    def __init__(self, opened: OpenedRun, round: int, files: Sequence[ClientFiles] = ()) -> None:
+        self._opened = opened
+        self._round = round
+        self._files = {each.client: each for each in files}
 
     def __len__(self) -> int:
-        return self.opened.partition.clients
+        return self._opened.partition.clients
 
     def __getitem__(self, client: int) -> Client:
-        index = self.memory_index
-        return self.opened.client(
-            client, self.round, index.memory.get(client), index.inbox.get(client, ()), index.client_digests(client)
-        )
+        return self._opened.client(self._files.get(client, ClientFiles(client)), self._round)

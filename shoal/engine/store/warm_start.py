@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from shoal.core.errors import ShoalError
-from shoal.engine.store.codec import file_digest, load_tensors, save_server
+from shoal.engine.store.codec import file_digest, load_tensors, save_server, server_digest
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.lineage import StartingState
 from shoal.engine.store.opened_run import OpenedRun
@@ -34,7 +34,7 @@ class WarmStart:
     Args:
         run: name of the other run.
         server: its newest state.
-        sha256: digest of that state, as in the manifest of its round.
+        sha256: digest of that state, as in the status of a finished run.
     """
 
     run: str
@@ -51,7 +51,7 @@ class WarmStart:
         found = read_state_if_any(run)
         if found is None:
             raise WarmStartError(f"run {run.name} has no finished round to start from: start a new run without it")
-        return cls(run.name, found.server, found.manifest.server_sha256)
+        return cls(run.name, found.server, server_digest(found.server))
 
     def keep(self, run: RunFolder) -> None:
         """Write the state to the folder of the run that starts from it, and add it to its lineage."""

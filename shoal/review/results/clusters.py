@@ -46,7 +46,7 @@ from shoal.engine.store.codec import (
     write_sealed,
 )
 from shoal.engine.store.embedded import EmbeddedFrom, embedded_from
-from shoal.engine.store.memory_index import MemoryIndex
+from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_folder import RunFolder
@@ -254,10 +254,10 @@ def assign_samples(run: RunFolder, round: int, call: Call, *, judge: bool) -> As
     paths = RoundPaths(run.path, round)
     settings = run.settings()
     deadline = Deadline(Limits.from_settings(settings.workers), f"the clusters of round {round}")
-    index = MemoryIndex()
+    clients: tuple[ClientFiles, ...] = ()
     if METHODS[settings.method.name].evaluation_reads_memory:
-        index = load_index(run, round)
-    request = Assign(run.path, round, paths.server, index, judge, deadline=deadline)
+        clients = load_index(run, round).clients()
+    request = Assign(run.path, round, paths.server, clients, judge, deadline=deadline)
     try:
         answer = call(request)
     except WorkerLost:

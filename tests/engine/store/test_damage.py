@@ -27,7 +27,7 @@ from shoal.engine.store.checkpoint import load_manifest, load_round
 from shoal.engine.store.codec import StoreError, load_tensors, save_tensors
 from shoal.engine.store.finished_work import finished_work
 from shoal.engine.store.manifest import COUNTED, MetricNameTaken, check_metric_names
-from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.round_paths import MEMORIES, RoundPaths
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.verified import open_verified
@@ -82,7 +82,7 @@ def copy_of(run: RunFolder, place: Path) -> RunFolder:
 
 
 def memories(run: RunFolder, round: int) -> list[Path]:
-    return [run.path / path for path in sorted(load_round(run, round).memory_index.memory.values())]
+    return [run.path / path for path in sorted(load_round(run, round).memory_index.files())]
 
 
 def test_every_kind_of_damage_to_a_checkpoint_falls_back_to_the_round_before(home: Path, small: Make) -> None:
@@ -103,10 +103,8 @@ def test_every_kind_of_damage_to_a_checkpoint_falls_back_to_the_round_before(hom
         "memories swapped": lambda run: swap(*memories(run, 2)[:2]),
         "memory of an older round": lambda run: shutil.copy(memories(run, 1)[0], memories(run, 2)[0]),
         "memory missing": lambda run: memories(run, 2)[0].unlink(),
-        "links changed": lambda run: edit(newest(run, "links.json"), lambda about: about["memory"].pop("0")),
-        "links of another round": lambda run: shutil.copy(
-            run.rounds / "0001" / "links.json", newest(run, "links.json")
-        ),
+        "memories zeroed": lambda run: zero(newest(run, MEMORIES)),
+        "memories of another round": lambda run: shutil.copy(run.rounds / "0001" / MEMORIES, newest(run, MEMORIES)),
         "numbers changed": lambda run: edit(newest(run, "manifest.json"), numbers_of),
         "manifest of another round": lambda run: shutil.copy(
             run.rounds / "0001" / "manifest.json", newest(run, "manifest.json")
@@ -218,7 +216,7 @@ def test_a_message_that_waits_for_a_client_is_the_one_that_was_sent(home: Path, 
     settings = small(**CFCL)
 
     def waits(round: int) -> list[str]:
-        return [path for paths in load_round(run, round).memory_index.inbox.values() for path in paths]
+        return [path for path in load_round(run, round).memory_index.files() if "inbox" in path]
 
     for stop in range(1, 8):
         run = stopped(settings, "round_finished", stop)

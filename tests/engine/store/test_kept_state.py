@@ -51,7 +51,7 @@ def test_the_last_state_is_read_whole_or_named(whole: RunFolder) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["manifest.json", "links.json", "server.safetensors", ""])
+@pytest.mark.parametrize("name", ["manifest.json", "memories.safetensors", "server.safetensors", ""])
 def test_what_is_missing_is_named(whole: RunFolder, name: str) -> None:
     path = whole.rounds / "0003" / name
     if name:
@@ -98,7 +98,7 @@ def test_an_older_round_that_is_damaged_does_not_block_resuming(home: Path, smal
     settings = small(rounds=4, checkpoint={"keep": 3})
     expected = numbers(straight(settings))
     run = stopped(settings, "round_finished", 3)
-    flip(run.rounds / "0002" / "links.json")
+    flip(run.rounds / "0002" / "memories.safetensors")
     go_on(run)
     assert numbers(run) == expected
     said = [event.message for event in run.events() if event.kind == "checkpoint_unreadable"]
