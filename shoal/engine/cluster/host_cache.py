@@ -7,7 +7,6 @@ has changed meanwhile. The processes of a host share the cache: one of them fetc
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import os
@@ -18,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from shoal.core.durable import lock_if_free
 from shoal.engine.cluster.remote_files import RemoteFiles, map_threads
 from shoal.engine.cluster.remote_pool import folders_of, several_states, transfer_failures
 from shoal.engine.messages.wire import Answer, RemoteRequest, Request, Train, Trained
@@ -192,16 +192,7 @@ def lock(name: str) -> Iterator[None]:
     """
     folder = cache() / LOCKS
     private_folder(folder)
-    with (folder / name).open("a") as file:
-        end = time.monotonic() + LOCK_SECONDS
-        while time.monotonic() < end:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.02)
-            except OSError:  # a file system without locks
-                break
+    with lock_if_free(folder / name, LOCK_SECONDS):
         yield
 
 

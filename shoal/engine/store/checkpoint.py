@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal.core.durable import put_in_place, sync_folder
-from shoal.core.errors import short_text, shown
+from shoal.core.records import record_to_json
 from shoal.engine.store.codec import (
     PRIVATE,
     StoreError,
@@ -33,12 +33,11 @@ from shoal.engine.store.codec import (
     load_server,
     load_tensors,
     private_folder,
-    read_sealed,
     save_server,
     save_tensors,
     write_sealed,
 )
-from shoal.engine.store.manifest import Manifest, RoundRecord
+from shoal.engine.store.manifest import Manifest, RoundRecord, read_manifest
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import JUDGED, MANIFEST, MEMORIES, SERVER, RoundPaths
 from shoal.engine.store.run_folder import RunFolder, now
@@ -101,8 +100,8 @@ def close_round(run: RunFolder, round: int, record: RoundRecord | None) -> Manif
     """
     paths = RoundPaths(run.path, round)
     files = {path.name: file_digest(path) for path in sorted(paths.scratch.iterdir())}
-    manifest = Manifest(round, now(), record, files)
-    write_sealed(paths.scratch / MANIFEST, manifest.to_json())
+    manifest = Manifest(round, now(), files, record)
+    write_sealed(paths.scratch / MANIFEST, record_to_json(manifest))
     try:
         sync_folder(paths.scratch)
         put_in_place(paths.scratch, paths.checkpoint)
@@ -171,16 +170,7 @@ def load_manifest(run: RunFolder, round: int) -> Manifest:
     Raises:
         StoreError: it is missing, incomplete, changed, or of another round.
     """
-    path = RoundPaths(run.path, round).manifest
-    try:
-        manifest = Manifest.from_json(read_sealed(path))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise StoreError(
-            f"{path} is not the manifest of a round: {type(error).__name__} {short_text(error)}"
-        ) from error
-    if manifest.round != round:
-        raise StoreError(f"{path} is the manifest of round {shown(manifest.round)}")
-    return manifest
+    return read_manifest(RoundPaths(run.path, round).manifest, round)
 
 
 def has_server(run: RunFolder, round: int) -> bool:

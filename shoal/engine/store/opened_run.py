@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 
 import torch
 
 from shoal.core.streams import SERVER, Streams
 from shoal.data.partition.table import Partition, load_partition
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.by_client import is_by_client
+from shoal.data.sets.prepared import Manifest, Prepared, check_bytes, check_file, open_prepared
 from shoal.data.views.view import DeviceData, Samples, all_samples, client_samples
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.codec import load_message, load_tensors
@@ -17,11 +19,26 @@ from shoal.engine.store.lineage import Lineage
 from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import sender_of
 from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.engine.store.verified import open_verified
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method
 from shoal.methods.contract.context import Context
 from shoal.methods.contract.message import Tensors
 from shoal.methods.registry import METHODS
+
+
+def open_compared(folder: Path) -> Prepared:
+    """Open a prepared set after comparing its files with its manifest; those of a client when they are first opened.
+
+    Raises:
+        DataError: files are missing, or differ from the manifest.
+    """
+
+    def check(manifest: Manifest, path: Path) -> None:
+        check_file(folder, manifest, path.relative_to(folder).as_posix())
+
+    prepared = open_prepared(folder, check=check)
+    if not is_by_client(prepared.manifest.files):
+        check_bytes(prepared)
+    return prepared
 
 
 class OpenedRun:
@@ -40,7 +57,7 @@ class OpenedRun:
         self.settings: Settings = run.settings()
         self.lineage: Lineage = run.lineage()
         self.device = torch.device(device)
-        self.prepared: Prepared = open_verified(run.folder_of("data"), by_client=True)
+        self.prepared: Prepared = open_compared(run.folder_of("data"))
         if self.prepared.manifest.digest != self.lineage.data.digest:
             raise RunError(
                 f"the prepared data in {self.prepared.folder} is not that with which run {run.name} was started "

@@ -26,9 +26,8 @@ class Status:
         rounds: planned number of rounds of a running run.
         quarantined: clients that take no more part, because their messages were refused too often.
         weights_sha256: digest of the final server state of a finished run.
-        tables_sha256: digest of each table of a finished run, by name.
+        files: digests of the tables and of clusters.json of a finished run, by name.
         events_bytes: size of the event log of a finished run.
-        clusters_sha256: digest of clusters.json of a finished run.
     """
 
     state: str
@@ -39,9 +38,12 @@ class Status:
     rounds: int | None = None
     quarantined: tuple[int, ...] | None = None
     weights_sha256: str | None = None
-    tables_sha256: Mapping[str, str] | None = None
+    files: Mapping[str, str] | None = None
     events_bytes: int | None = None
-    clusters_sha256: str | None = None
+
+    def digest_of(self, name: str) -> str | None:
+        """Return the digest of a file of a finished run; None: it has no such file."""
+        return (self.files or {}).get(name)
 
     @property
     def is_finished(self) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from shoal.core.errors import FailureCause, ShoalError
+from shoal.engine.messages.client_numbers import check_metric_names
 from shoal.engine.messages.evaluation_shards import judged_tensors, read_shards, save_shard
 from shoal.engine.messages.inspection import Inspection
 from shoal.engine.messages.summing import GroupSum
@@ -36,7 +37,6 @@ from shoal.engine.messages.wire import (
 from shoal.engine.settings.hardware import release_freed_memory
 from shoal.engine.store.codec import StoreError, load_server, private_folder, save_message, write_sealed
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.engine.store.manifest import check_metric_names
 from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun
 from shoal.engine.store.round_paths import RoundPaths, memory_file, peer_file, update_file, version

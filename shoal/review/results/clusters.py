@@ -241,8 +241,9 @@ def are_clusters_whole(run: RunFolder, weights_sha256: str | None) -> bool:
 def keep_facts_digest(run: RunFolder) -> None:
     """Keep the digest of clusters.json in the status, so that a file that goes missing is noticed."""
     digest = file_digest(run.path / FACTS)
-    if run.status().clusters_sha256 != digest:
-        run.add_to_status(clusters_sha256=digest)
+    status = run.status()
+    if status.digest_of(FACTS) != digest:
+        run.add_to_status(files={**(status.files or {}), FACTS: digest})
 
 
 def assign_samples(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned:
@@ -549,11 +550,12 @@ def cluster_facts(run: RunFolder) -> ClusterFacts | None:
     """
     path = run.path / FACTS
     status = run.status()
-    if not path.exists() and status.clusters_sha256 is None:
+    sha256 = status.digest_of(FACTS)
+    if not path.exists() and sha256 is None:
         return None
     try:
         facts = read_facts(path)
-        check_digest(path, status.clusters_sha256)
+        check_digest(path, sha256)
     except StoreError as error:
         raise damaged_clusters(run, error) from error
     return facts

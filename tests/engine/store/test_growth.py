@@ -1,4 +1,4 @@
-"""What a round costs depends on its clients: rows wait beside tables, indices share, pruning lists nothing."""
+"""What a round costs depends on its clients: an index is a few arrays, and pruning lists nothing."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from shoal.engine.store import checkpoint, run_folder
+from shoal.engine.store import checkpoint
 from shoal.engine.store.checkpoint import Pruning, load_round, rounds_done
 from shoal.engine.store.memory_index import ClientFiles, MemoryIndex
 from shoal.engine.store.round_paths import inbox_path, memory_path
@@ -17,58 +16,6 @@ from shoal.engine.store.run_folder import RunFolder
 from tests.runs import go_on, numbers, stopped, straight
 
 Make = Callable[..., Any]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    return RunFolder(tmp_path)
-
-
-def rows(*rounds: int) -> list[dict[str, Any]]:
-    return [{"round": round, "client": client, "loss": round + client / 7} for round in rounds for client in (0, 1)]
-
-
-def test_rows_that_wait_are_read_with_their_table(folder: RunFolder) -> None:
-    folder.set_table("clients", rows(1))
-    folder.add_rows("clients", rows(2))
-    folder.add_rows("clients", [{**row, "acc": 0.5} for row in rows(3)])
-    whole = pd.DataFrame([*rows(1, 2), *({**row, "acc": 0.5} for row in rows(3))])
-    pd.testing.assert_frame_equal(folder.table("clients"), whole)
-    folder.merge_new_rows("clients")
-    assert not list(folder.path.glob("*.jsonl"))
-    pd.testing.assert_frame_equal(folder.table("clients"), whole)
-
-
-def test_a_crash_while_rows_are_written_loses_and_doubles_none(folder: RunFolder) -> None:
-    folder.set_table("clients", rows(1))
-    folder.add_rows("clients", rows(2))
-    waiting = (folder.path / "clients.new.jsonl").read_bytes()
-    folder.merge_new_rows("clients")
-    (folder.path / "clients.new.jsonl").write_bytes(waiting)  # written into the table, and not forgotten yet
-    pd.testing.assert_frame_equal(folder.table("clients"), pd.DataFrame(rows(1, 2)))
-    (folder.path / "clients.new.jsonl").write_bytes(waiting + b'{"round": 3, "cli')
-    pd.testing.assert_frame_equal(folder.table("clients"), pd.DataFrame(rows(1, 2)))
-    folder.set_table("clients", rows(1))  # gone back to round 1
-    pd.testing.assert_frame_equal(folder.table("clients"), pd.DataFrame(rows(1)))
-
-
-def test_many_rows_are_put_into_the_table_now_and_then(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_folder, "MIN_MERGE_BYTES", 400)
-    settled: list[int] = []
-    settle = RunFolder.merge_new_rows
-
-    def count_merges(self: RunFolder, name: str) -> None:
-        settle(self, name)
-        settled.append(len(pd.read_parquet(self.path / f"{name}.parquet")))
-
-    monkeypatch.setattr(RunFolder, "merge_new_rows", count_merges)
-    folder.set_table("clients", [])
-    for round in range(1, 201):
-        folder.add_rows("clients", rows(round))
-        assert folder.table("clients")["round"].iloc[-1] == round
-    assert len(settled) < 12
-    assert sum(settled) < 400 * 6, "each row is written a few times"
-    pd.testing.assert_frame_equal(folder.table("clients"), pd.DataFrame(rows(*range(1, 201))))
 
 
 def digest(number: int) -> str:

@@ -124,13 +124,13 @@ def test_a_table_that_changed_after_the_end_is_refused_and_written_again(whole: 
     assert whole.table("clients").equals(expected)
 
 
-def test_a_table_of_a_stopped_run_that_is_cut_short_is_named(home: Path, small: Make) -> None:
-    run = stopped(small(rounds=3), "round_finished", 2)
-    run.merge_new_rows("rounds")
-    path = run.path / "rounds.parquet"
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(StoreError, match=r"rounds\.parquet is damaged: it is not a complete Parquet table"):
-        run.table("rounds")
+def test_the_tables_of_a_stopped_run_come_from_its_manifests(home: Path, small: Make) -> None:
+    settings = small(rounds=3)
+    run = stopped(settings, "round_finished", 2)
+    assert not list(run.path.glob("*.parquet"))
+    assert list(run.table("rounds")["round"]) == [1, 2]
+    assert len(run.table("clients")) == 6
+    assert run.table("links").empty
 
 
 def test_a_status_or_events_that_changed_are_refused(whole: RunFolder) -> None:
