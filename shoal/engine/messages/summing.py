@@ -22,11 +22,11 @@ from shoal.engine.messages.inspection import (
     MessageRefused,
     too_large_changes,
 )
+from shoal.engine.messages.read_ahead import read_ahead
 from shoal.engine.messages.wire import Failed
 from shoal.engine.store.codec import StoreError, load_message, save_message, write_sealed
 from shoal.engine.store.finished_work import FinishedWork, drop_refused
 from shoal.engine.store.opened_run import OpenedRun
-from shoal.engine.store.read_ahead import read_ahead
 from shoal.engine.store.round_paths import RoundPaths, sum_file
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.averaging.mean import WeightedMean

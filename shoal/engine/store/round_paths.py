@@ -13,7 +13,6 @@ memory/12/12345/0007.safetensors                             of client 12345: a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,8 +21,6 @@ MANIFEST = "manifest.json"
 SERVER = "server.safetensors"
 MEMORIES = "memories.safetensors"
 JUDGED = "judged.safetensors"
-STATES = "rounds"
-"""The folder of copies of server states, of all rounds."""
 CLIENTS_PER_FOLDER = 1000
 """Number of clients with neighbouring ids that share a folder."""
 
@@ -130,32 +127,6 @@ def peer_file(sender: int, receiver: int) -> str:
 def sender_of(path: str | Path) -> int:
     """Return the client that sent the message in a file of an inbox."""
     return int(Path(path).stem.split("-")[1])
-
-
-def server_file(round: int) -> str:
-    """Return the file of the server state of a round, relative to the run's folder."""
-    return f"rounds/{round:04d}/{SERVER}"
-
-
-def copy_of(path: str, sha256: str) -> str:
-    """Return the path of a copy of a run's file, relative to the folder of copies; its name has the digest.
-
-    `sender_of` can read the name too. All server states share the folder `STATES`.
-
-    Args:
-        path: relative to the run's folder.
-        sha256: hex digest of its bytes.
-    """
-    folder, _, name = path.rpartition("/")
-    stem, _, suffix = name.rpartition(".")
-    if folder.startswith("rounds/"):
-        folder = STATES
-    return f"{folder}/{stem}-{sha256}.{suffix}".removeprefix("/")
-
-
-def folders_of_clients(clients: Iterable[int]) -> set[str]:
-    """Return the folders of the memories and inboxes of some clients, relative to the run's folder."""
-    return {folder for c in clients for folder in (client_folder(c), f"{client_folder(c)}/inbox")}
 
 
 def version(path: Path) -> tuple[int, int] | None:

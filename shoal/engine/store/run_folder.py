@@ -158,15 +158,9 @@ class RunFolder:
 
         Raises:
             StoreError: the file or the lineage has changed since.
-            RunError: this version refuses the settings, or the run has an older layout.
+            RunError: this version refuses the settings.
         """
-        sha256 = self.lineage().settings_file_sha256
-        if sha256 is None:
-            raise RunError(
-                f"run {self.name} has the layout of an older version, which this one cannot read: start it again with "
-                f"`shoal run {self.path / SETTINGS}`"
-            )
-        check_digest(self.path / SETTINGS, sha256)
+        check_digest(self.path / SETTINGS, self.lineage().settings_file_sha256)
         raw = read_yaml_file(self.path / SETTINGS, "", RunError)
         if not isinstance(raw, dict):
             raise RunError(f"{self.path / SETTINGS} holds a {type(raw).__name__}, expected keys and values")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from shoal.engine.settings.run_settings import Settings, flatten
-from shoal.engine.store.lineage import Lineage
 from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.distinctions import (
@@ -194,7 +193,10 @@ def tags(run: RunFolder) -> dict[str, str]:
         "shoal.partition_dvc": lineage.partition.dvc,
         "shoal.git_commit": lineage.git.commit,
         "shoal.git_dirty": lineage.git.dirty,
-        **shoal_tags(lineage),
+        "shoal.version": lineage.shoal.version,
+        "shoal.code_sha256": lineage.shoal.sha256,
+        "shoal.code_commit": lineage.shoal.git.commit,
+        "shoal.code_dirty": lineage.shoal.git.dirty,
         "shoal.prefect_flow_run": None if lineage.prefect is None else lineage.prefect.flow_run,
         # The columns Source and Version of MLflow's page.
         "mlflow.source.name": run.name,
@@ -203,18 +205,6 @@ def tags(run: RunFolder) -> dict[str, str]:
         PARENT: lineage.mlflow_parent,
     }
     return {key: str(value) for key, value in found.items() if value is not None}
-
-
-def shoal_tags(lineage: Lineage) -> dict[str, Any]:
-    """Return the tags of the Shoal that computed a run; none where its lineage does not say so."""
-    if lineage.shoal is None:
-        return {}
-    return {
-        "shoal.version": lineage.shoal.version,
-        "shoal.code_sha256": lineage.shoal.sha256,
-        "shoal.code_commit": lineage.shoal.git.commit,
-        "shoal.code_dirty": lineage.shoal.git.dirty,
-    }
 
 
 def experiment_of(client: Any, name: str, artifacts: Path | None) -> str:

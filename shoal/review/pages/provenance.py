@@ -101,8 +101,8 @@ def code_rows(lineage: Lineage) -> list[LineageRow]:
     rows = []
     if commit := lineage.git.in_words():
         rows.append(LineageRow("commit", commit, lineage.git.page or ""))
-    if shoal := lineage.shoal:
-        rows.append(LineageRow("Shoal", shoal.in_words(), shoal.git.page or "", f"sha256 {shoal.sha256}"))
+    shoal = lineage.shoal
+    rows.append(LineageRow("Shoal", shoal.in_words(), shoal.git.page or "", f"sha256 {shoal.sha256}"))
     return rows
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from shoal.engine.cluster import host_cache, remote_files
 from shoal.engine.cluster.cluster_work import work
+from shoal.engine.cluster.copy_names import copy_of, folders_of_clients
 from shoal.engine.cluster.host_cache import UNUSED_DAYS, drop_unused_copies, fetch
 from shoal.engine.cluster.pools import open_pool
 from shoal.engine.cluster.remote_files import RemoteFiles, RemoteFilesGone
@@ -35,7 +36,7 @@ from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.codec import StoreError, file_digest, private_folder, read_json
 from shoal.engine.store.memory_index import ClientFiles
-from shoal.engine.store.round_paths import copy_of, folders_of_clients, sender_of
+from shoal.engine.store.round_paths import sender_of
 from shoal.engine.store.run_events import Event
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost

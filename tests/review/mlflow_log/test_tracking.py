@@ -20,9 +20,9 @@ from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import flatten, make_settings
 from shoal.engine.store.checkpoint import load_manifest
 from shoal.engine.store.code_version import shoal_version
-from shoal.engine.store.codec import load_server, read_sealed, write_sealed
+from shoal.engine.store.codec import load_server
 from shoal.engine.store.round_paths import RoundPaths
-from shoal.engine.store.run_folder import LINEAGE, RunFolder
+from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.methods.cfl.cfl import CFL
@@ -31,7 +31,7 @@ from shoal.review.mlflow_log import rounds as mlflow_rounds
 from shoal.review.mlflow_log.model_card import origin_rows
 from shoal.review.mlflow_log.models import copy_checkpoint, models_of
 from shoal.review.mlflow_log.rounds import client_losses, client_metric_names, metric_name, names_of_clients
-from shoal.review.mlflow_log.run import NOTE, tags
+from shoal.review.mlflow_log.run import NOTE
 from shoal.review.mlflow_log.tracking import sync
 from shoal.review.pages.provenance import lineage_rows
 from shoal.review.results.clusters import TABLE, quality
@@ -73,22 +73,6 @@ def test_the_report_and_the_check_name_the_project_and_shoal(tracked: RunFolder)
     told = {check.name: check for check in (*packages(), *stores())}
     assert told["git"].detail == lineage.git.commit
     assert lineage.shoal.sha256 in told["shoal"].detail
-
-
-def test_a_run_from_before_the_digest_stays_readable(tracked: RunFolder) -> None:
-    path = tracked.path / LINEAGE
-    kept = path.read_bytes()
-    older = read_sealed(path)
-    del older["shoal"]
-    try:
-        write_sealed(path, older)
-        assert tracked.lineage().shoal is None
-        assert tracked.lineage().environment.shoal_git == tracked.lineage().git
-        assert "Shoal" not in {row.what for row in lineage_rows(tracked)}
-        assert "shoal.code_sha256" not in tags(tracked)
-        assert tags(tracked)["shoal.git_commit"] == tracked.lineage().git.commit
-    finally:
-        path.write_bytes(kept)
 
 
 def client_of(home: Path) -> MlflowClient:
