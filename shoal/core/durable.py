@@ -190,6 +190,16 @@ def _alive(pid: int) -> bool:
     return True
 
 
+def private_folder(folder: Path) -> None:
+    """Make a folder, and missing ones above it, that only the user may open; an existing one becomes private too."""
+    if not folder.parent.exists():
+        private_folder(folder.parent)
+    folder.mkdir(exist_ok=True, mode=0o700)
+    if folder.stat().st_mode & 0o077:
+        with contextlib.suppress(OSError):  # it is another user's, or its file system has no modes
+            folder.chmod(0o700)
+
+
 def sync_tree(folder: Path) -> None:
     """Wait until all files of a folder, and their names, are on the disk."""
     for place, _, files in os.walk(folder, topdown=False):

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from shoal.core.durable import lock_if_free
+from shoal.core.durable import lock_if_free, private_folder
 from shoal.engine.cluster.copy_names import STATES, copy_of, server_file
 from shoal.engine.cluster.remote_files import RemoteFiles, map_threads
 from shoal.engine.cluster.remote_pool import folders_of, several_states, transfer_failures
 from shoal.engine.messages.wire import Answer, RemoteRequest, Request, Train, Trained
-from shoal.engine.store.codec import StoreError, file_digest, private_folder
+from shoal.engine.store.codec import StoreError, file_digest
 from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import RoundPaths, version
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, read_lineage, write_lineage

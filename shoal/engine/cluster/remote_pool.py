@@ -20,12 +20,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shoal.core.durable import private_folder
 from shoal.core.errors import FailureCause
 from shoal.engine.cluster.copy_names import STATES, copy_of, folders_of_clients, server_file
 from shoal.engine.cluster.pool_interface import Pool
 from shoal.engine.cluster.remote_files import THREADS, RemoteFiles, RemoteFilesError, RemoteFilesGone, map_threads
 from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request, Train, Trained
-from shoal.engine.store.codec import StoreError, changed_error, file_digest, private_folder, write_sealed
+from shoal.engine.store.codec import StoreError, changed_error, file_digest, write_sealed
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.round_paths import RoundPaths, version
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from shoal.core.durable import lock_if_free, sync_folder
+from shoal.core.durable import lock_if_free, private_folder, sync_folder
 from shoal.core.errors import short_text
 from shoal.core.seal import SEAL
 from shoal.data.sets.prepare import is_built_in, resolve
@@ -29,15 +29,7 @@ from shoal.engine.rounds.privacy import Ledger, Spent, epsilon
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
 from shoal.engine.settings.sections import DataSection
-from shoal.engine.store.codec import (
-    PRIVATE,
-    StoreError,
-    disk_error,
-    private_folder,
-    read_json,
-    read_sealed,
-    write_sealed,
-)
+from shoal.engine.store.codec import PRIVATE, StoreError, disk_error, read_json, read_sealed, write_sealed
 from shoal.engine.store.embedded import embedded_set
 from shoal.engine.store.represent import parse
 

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shoal.core.durable import put_in_place, sync_folder
+from shoal.core.durable import private_folder, put_in_place, sync_folder
 from shoal.core.records import record_to_json
 from shoal.engine.store.codec import (
     PRIVATE,
@@ -32,7 +32,6 @@ from shoal.engine.store.codec import (
     file_digest,
     load_server,
     load_tensors,
-    private_folder,
     save_server,
     save_tensors,
     write_sealed,
@@ -224,7 +223,7 @@ def newest_valid(run: RunFolder) -> Checkpoint | None:
             continue  # pruned
         try:
             return load_round(run, round)
-        except (StoreError, KeyError, TypeError) as error:
+        except StoreError as error:
             message = f"the checkpoint of round {round} is skipped, and the round computed again: {error}"
             run.event("checkpoint_unreadable", round=round, message=message)
     return None

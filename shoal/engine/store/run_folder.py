@@ -23,7 +23,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from shoal.core.durable import lock_if_free, owner_of
+from shoal.core.durable import lock_if_free, owner_of, private_folder
 from shoal.core.errors import ShoalError
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.engine.settings.addresses import masked
@@ -34,7 +34,6 @@ from shoal.engine.store.codec import (
     check_digest,
     disk_error,
     file_digest,
-    private_folder,
     read_sealed,
     write_atomic,
     write_sealed,

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from shoal.core.durable import private_folder
 from shoal.core.errors import FailureCause, ShoalError
 from shoal.engine.messages.client_numbers import check_metric_names
 from shoal.engine.messages.evaluation_shards import judged_tensors, read_shards, save_shard
@@ -35,7 +36,7 @@ from shoal.engine.messages.wire import (
     Trained,
 )
 from shoal.engine.settings.hardware import release_freed_memory
-from shoal.engine.store.codec import StoreError, load_server, private_folder, save_message, write_sealed
+from shoal.engine.store.codec import StoreError, load_server, save_message, write_sealed
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun

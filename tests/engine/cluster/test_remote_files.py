@@ -15,6 +15,7 @@ from unittest import mock
 import fsspec
 import pytest
 
+from shoal.core.durable import private_folder
 from shoal.engine.cluster import host_cache, remote_files
 from shoal.engine.cluster.cluster_work import work
 from shoal.engine.cluster.copy_names import copy_of, folders_of_clients
@@ -34,7 +35,7 @@ from shoal.engine.messages.wire import (
 )
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.run_settings import SettingsError
-from shoal.engine.store.codec import StoreError, file_digest, private_folder, read_json
+from shoal.engine.store.codec import StoreError, file_digest, read_json
 from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import sender_of
 from shoal.engine.store.run_events import Event
