@@ -78,9 +78,9 @@ def test_a_study_is_a_parent_run_with_its_runs_nested(toy: MlflowClient, caplog:
     with sqlite3.connect(places.mlflow_store() / "mlflow.db") as store:
         store.execute("drop table alembic_version")
     assert run_study("toy", "cpu", gather=True).runs == result.runs
-    about = RunFolder.find(result.runs[0], places.runs()).lineage()
+    run = RunFolder.find(result.runs[0], places.runs())
     ((parent,), ()) = rows_of(toy)
-    assert about.mlflow_parent == parent.info.run_id
+    assert run.status().tracking.mlflow_parent == parent.info.run_id
     assert not [record for record in caplog.records if record.name == "shoal.review.mlflow_log.parent"]
 
 

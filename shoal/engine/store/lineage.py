@@ -59,14 +59,6 @@ class PartitionVersion:
 
 
 @dataclass(frozen=True)
-class FlowRun:
-    """The Prefect flow run that worked on a run last: its id, and its web page, if it has one."""
-
-    flow_run: str
-    page: str | None
-
-
-@dataclass(frozen=True)
 class StartingState:
     """The state of another run that a run started from.
 
@@ -102,7 +94,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Lineage:
-    """The origin of a run, kept in lineage.json.
+    """The origin of a run: lineage.json, which is complete before the first round and stays as it is.
 
     Args:
         git: the user's project.
@@ -120,10 +112,6 @@ class Lineage:
         method_chosen: the choice for `method.name: auto`.
         origin: the state of another run from which this one started; None: it started from the method's own.
         encoder: the pretrained encoder; None: the run uses none.
-        prefect: the flow run that worked on it last.
-        mlflow_run: id of its run in MLflow.
-        mlflow_uri: address of that MLflow, without secrets.
-        mlflow_parent: id of the MLflow run under which it is nested.
     """
 
     git: GitState
@@ -141,10 +129,6 @@ class Lineage:
     method_chosen: MethodChoice | None = None
     origin: StartingState | None = None
     encoder: EncoderVersion | None = None
-    prefect: FlowRun | None = None
-    mlflow_run: str | None = None
-    mlflow_uri: str | None = None
-    mlflow_parent: str | None = None
 
     @property
     def encoder_sha256(self) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,6 +58,10 @@ EVENTS = "events.jsonl"
 LOCK_SECONDS = 3.0
 """So long a run in use is tried again: one that only looks whether it is in use has it for a moment, and so does a
 process that another thread is just starting."""
+
+
+_status_lock = threading.Lock()
+"""The loop and the log to MLflow write the status from threads of their own."""
 
 
 class RunError(ShoalError):
@@ -179,7 +184,7 @@ class RunFolder:
         return located(folders[what], self.path)
 
     def set_lineage(self, **entries: Any) -> None:
-        """Replace attributes of the lineage, such as the MLflow run id, which is known later."""
+        """Replace attributes of the lineage of a run that has not begun yet."""
         write_lineage(self.path / LINEAGE, replace(self.lineage(), **entries))
 
     def status(self) -> Status:
@@ -246,12 +251,24 @@ class RunFolder:
         self._write_status(status)
 
     def _write_status(self, status: Status) -> None:
+        """Replace the status; where the run is shown stays as it is."""
         stamped = replace(status, message=masked(status.message), pid=os.getpid(), updated=now())
-        write_sealed(self.path / STATUS, record_to_json(stamped))
+        with _status_lock:
+            with contextlib.suppress(ShoalError):  # a damaged status is replaced
+                stamped = replace(stamped, tracking=self.status().tracking)
+            write_sealed(self.path / STATUS, record_to_json(stamped))
 
     def add_to_status(self, **entries: Any) -> None:
         """Replace attributes of the status, but not the time of its last update."""
-        write_sealed(self.path / STATUS, record_to_json(replace(self.status(), **entries)))
+        with _status_lock:
+            write_sealed(self.path / STATUS, record_to_json(replace(self.status(), **entries)))
+
+    def set_tracking(self, **entries: Any) -> None:
+        """Replace attributes of `Status.tracking`."""
+        with _status_lock:
+            status = self.status()
+            changed = replace(status, tracking=replace(status.tracking, **entries))
+            write_sealed(self.path / STATUS, record_to_json(changed))
 
     def event(self, kind: str, *, level: str | None = None, **facts: Any) -> Event:
         """Append an event to the log, and call the observers of the run (`shoal.engine.store.run_events.observing`).

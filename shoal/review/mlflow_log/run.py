@@ -70,9 +70,9 @@ def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, arti
 
     Args:
         client: an MlflowClient.
-        run: the run's folder; its lineage keeps the id.
+        run: the run's folder; its status keeps the id.
         settings: of the run.
-        shown: the tracking server's address without secrets, as in the lineage.
+        shown: the tracking server's address without secrets, as in the status.
         artifacts: the folder of a new experiment's artifacts; None where the server chooses it.
 
     Returns:
@@ -81,21 +81,21 @@ def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, arti
     found = known_run(client, run, shown)
     if found is None:
         found = begin(client, run, settings, artifacts)
-        run.set_lineage(mlflow_run=found.info.run_id, mlflow_uri=recorded_uri(shown))
+        run.set_tracking(mlflow_run=found.info.run_id, mlflow_uri=recorded_uri(shown))
     return found
 
 
 def known_run(client: Any, run: RunFolder, shown: str) -> Any | None:
-    """Return the MLflow run that a run's lineage names in a store; None where it names none, or the store lost it.
+    """Return the MLflow run that a run's status names in a store; None where it names none, or the store lost it.
 
     Args:
         client: an MlflowClient.
         run: the run's folder.
         shown: the tracking server's address without secrets.
     """
-    lineage = run.lineage()
-    run_id = lineage.mlflow_run
-    if not run_id or lineage.mlflow_uri != recorded_uri(shown):
+    tracking = run.status().tracking
+    run_id = tracking.mlflow_run
+    if not run_id or tracking.mlflow_uri != recorded_uri(shown):
         return None
     return lookup(client, run_id)
 
@@ -180,6 +180,7 @@ def reference_to_file(settings: Settings, key: str) -> str:
 def tags(run: RunFolder) -> dict[str, str]:
     """Return the lineage as tags: from a number in MLflow back to code, data and settings."""
     lineage = run.lineage()
+    tracking = run.status().tracking
     found = {
         "shoal.run": run.name,
         RUN_ID: lineage.id,
@@ -197,12 +198,12 @@ def tags(run: RunFolder) -> dict[str, str]:
         "shoal.code_sha256": lineage.shoal.sha256,
         "shoal.code_commit": lineage.shoal.git.commit,
         "shoal.code_dirty": lineage.shoal.git.dirty,
-        "shoal.prefect_flow_run": None if lineage.prefect is None else lineage.prefect.flow_run,
+        "shoal.prefect_flow_run": None if tracking.prefect is None else tracking.prefect.flow_run,
         # The columns Source and Version of MLflow's page.
         "mlflow.source.name": run.name,
         "mlflow.source.type": "LOCAL",
         "mlflow.source.git.commit": lineage.git.commit,
-        PARENT: lineage.mlflow_parent,
+        PARENT: tracking.mlflow_parent,
     }
     return {key: str(value) for key, value in found.items() if value is not None}
 

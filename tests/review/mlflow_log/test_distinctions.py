@@ -146,7 +146,7 @@ def test_runs_can_be_told_apart_by_names_and_columns(three: list[RunFolder]) -> 
 
 def test_a_name_that_a_person_gave_stays(three: list[RunFolder]) -> None:
     client = MlflowClient(store_uri(places.mlflow_store()))
-    mine = three[0].lineage().mlflow_run
+    mine = three[0].status().tracking.mlflow_run
     client.update_run(mine, name="the good one")
     run = run_with(model={"clusters": 7})
     found = names_of(client)

@@ -174,10 +174,10 @@ def test_an_experiments_tag_that_another_run_writes_just_now_is_taken(
 def test_resume_repairs_a_broken_store(home: Path, small: Make) -> None:
     run = new_run(small(rounds=1, tracking=ON))
     drive(run)
-    first = run.lineage().mlflow_run
+    first = run.status().tracking.mlflow_run
     spoil(home / "mlflow" / "mlflow.db", "drop table alembic_version")
     drive(RunFolder(run.path))
-    again = run.lineage().mlflow_run
+    again = run.status().tracking.mlflow_run
     assert again != first
     client = MlflowClient(store_uri(home / "mlflow"))
     assert client.get_run(again).info.status == "FINISHED"
@@ -205,7 +205,7 @@ def test_a_refused_second_resume_touches_nothing(home: Path, small: Make, monkey
                 patched.setattr(driving, "open_pool", lambda *_: pytest.fail("workers were started"))
                 with pytest.raises(RunError, match="in use by another process"):
                     drive(RunFolder(run.path))
-            states.append(client.get_run(run.lineage().mlflow_run).info.status)
+            states.append(client.get_run(run.status().tracking.mlflow_run).info.status)
 
     drive(run, observers=[observe])
     assert states == ["RUNNING"]
