@@ -165,11 +165,8 @@ class RunFolder:
             RunError: this version refuses the settings.
         """
         check_digest(self.path / SETTINGS, self.lineage().settings_file_sha256)
-        raw = read_yaml_file(self.path / SETTINGS, "", RunError)
-        if not isinstance(raw, dict):
-            raise RunError(f"{self.path / SETTINGS} holds a {type(raw).__name__}, expected keys and values")
         try:
-            return make_settings(raw)
+            return make_settings(read_yaml_file(self.path / SETTINGS, "", RunError))
         except ShoalError as error:
             raise RunError(f"{self.path / SETTINGS}: {error}") from None
 
@@ -298,26 +295,14 @@ class RunFolder:
         Raises:
             StoreError: a line was changed or damaged, or lines of a finished run are missing.
         """
-        path = self.path / EVENTS
-        expected = self.status().events_bytes or 0
-        size = size_of(path)
-        if size < expected:
+        lost = size_of(self.path / EVENTS) < (self.status().events_bytes or 0)
+        events = [read_line(line) for line in self._event_lines()[:-1]]
+        if lost or None in events:
             raise StoreError(
-                f"run {self.name}: {path} has lost lines since the run ended ({size:,} bytes, expected at least "
-                f"{expected:,}): restore the file, or accept the loss with `shoal run --resume {self.name}`"
+                f"run {self.name}: {self.path / EVENTS} has lost lines or been changed since it was written: restore "
+                f"it, or remove the damaged lines and accept the loss with `shoal run --resume {self.name}`"
             )
-        events = []
-        lines = self._event_lines()
-        for number, line in enumerate(lines, 1):
-            event = read_line(line)
-            if event is not None:
-                events.append(event)
-            elif number < len(lines):
-                raise StoreError(
-                    f"run {self.name}: line {number} of {path} has been changed or damaged since it was written: "
-                    f"remove that line, then `shoal run --resume {self.name}`"
-                )
-        return events
+        return [event for event in events if event is not None]
 
     def _event_lines(self) -> list[bytes]:
         """Return the lines of the event log; the last one is empty, or was cut short."""
