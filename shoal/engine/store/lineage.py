@@ -65,14 +65,12 @@ class StartingState:
     Args:
         run: name of the other run.
         round: the round of the state.
-        server_sha256: digest of the state.
-        file_sha256: digest of the file of the state in the folder of the new run.
+        server_sha256: digest of the state, of which the folder of the new run has a copy.
     """
 
     run: str
     round: int
     server_sha256: str
-    file_sha256: str
 
 
 @dataclass(frozen=True)
