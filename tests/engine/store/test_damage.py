@@ -93,7 +93,7 @@ def test_every_kind_of_damage_to_a_checkpoint_falls_back_to_the_round_before(hom
         return run.rounds / "0002" / name
 
     def numbers_of(about: dict[str, Any]) -> None:
-        about["clients"][0]["samples"] += 1
+        about["record"]["clients"][0]["samples"] += 1
 
     damages: dict[str, Callable[[RunFolder], None]] = {
         "memory flipped": lambda run: flip(memories(run, 2)[0]),
