@@ -37,6 +37,8 @@ LINEAGE = {
     "resolved": {"device": "cpu", "precision": "fp32"},
     "hardware": {"cores": 1, "machine": "x", "system": "x", "gpus": [], "python": "3", "torch": "2"},
     "versions": {"shoal": "0"},
+    "shoal": {"version": "0", "sha256": "0", "git": {"commit": None, "dirty": None, "page": None}},
+    "layout": 2,
 }
 
 
@@ -379,12 +381,18 @@ def run_events(folder: Path) -> Opened:
 
 def run_settings(folder: Path) -> Opened:
     from shoal.engine.settings.run_settings import Settings
+    from shoal.engine.store.codec import file_digest
     from shoal.engine.store.run_folder import RunFolder
 
     run = RunFolder(folder)
-    (folder / "lineage.json").write_bytes(_json(LINEAGE))
     seed = _json(Settings().to_json())
-    return Opened([seed], _put(folder / "settings.yaml", run.settings), rf"settings\.yaml|{SETTING}", structured=True)
+
+    def read() -> Any:
+        sha256 = file_digest(folder / "settings.yaml")
+        (folder / "lineage.json").write_bytes(_json({**LINEAGE, "settings_file_sha256": sha256}))
+        return run.settings()
+
+    return Opened([seed], _put(folder / "settings.yaml", read), rf"settings\.yaml|{SETTING}", structured=True)
 
 
 def run_lineage(folder: Path) -> Opened:
