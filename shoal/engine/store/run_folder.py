@@ -165,8 +165,11 @@ class RunFolder:
             RunError: this version refuses the settings.
         """
         check_digest(self.path / SETTINGS, self.lineage().settings_file_sha256)
+        raw = read_yaml_file(self.path / SETTINGS, "", RunError)
+        if not isinstance(raw, dict):
+            raise RunError(f"{self.path / SETTINGS} holds a {type(raw).__name__}, expected keys and values")
         try:
-            return make_settings(read_yaml_file(self.path / SETTINGS, "", RunError))
+            return make_settings(raw)
         except ShoalError as error:
             raise RunError(f"{self.path / SETTINGS}: {error}") from None
 
