@@ -21,7 +21,6 @@ from shoal.review.mlflow_log.tracking import Tracker
 from shoal.review.mlflow_log.trouble import has_reported_trouble
 from shoal.review.results.clusters import FindClusters, has_clusters
 from shoal.review.results.result import RunResult, run_result
-from shoal.review.results.run_list import keep_line
 from shoal.review.results.views import source_of_report
 from shoal.review.served.record import LogRun, RegisterModel
 
@@ -86,7 +85,6 @@ def drive(
         finally:
             if isinstance(runner, ThreadRunner):
                 runner.close()
-    keep_line(run.path)
     return run_result(run)
 
 

@@ -140,7 +140,7 @@ def test_views_that_are_damaged_or_out_of_date_are_made_again(home: Path, small:
 def test_a_report_names_the_mlflow_run_that_was_away_before(home: Path, small: Make, made: Counter[str]) -> None:
     run = new_run(small(rounds=1, tracking=ON))
     drive(run, stages=(ROUNDS, CLUSTERS))
-    run.set_lineage(mlflow_run=None, mlflow_uri=None)
+    run.set_tracking(mlflow_run=None, mlflow_uri=None)
     taken(made)
     result = drive(RunFolder(run.path), stages=(VIEWS,))
     assert result.mlflow_run in (run.path / "report.html").read_text()

@@ -152,7 +152,7 @@ def client_projections(
     parts = []
     owners = []
     alignments = []
-    for client in OpenedClients(opened, server.round, checkpoint.memory_index):
+    for client in OpenedClients(opened, server.round, checkpoint.memory_index.clients()):
         streams = opened.evaluation(server.round, final=True).streams
         order = torch.randperm(len(client.train), generator=streams.torch(f"look {client.id}"))
         mine = client.train.take(

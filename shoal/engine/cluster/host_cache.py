@@ -7,7 +7,6 @@ has changed meanwhile. The processes of a host share the cache: one of them fetc
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import os
@@ -18,12 +17,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from shoal.core.durable import lock_if_free, private_folder
+from shoal.engine.cluster.copy_names import STATES, copy_of, server_file
 from shoal.engine.cluster.remote_files import RemoteFiles, map_threads
 from shoal.engine.cluster.remote_pool import folders_of, several_states, transfer_failures
-from shoal.engine.messages.wire import Answer, ClientFiles, RemoteRequest, Request, Train, Trained
-from shoal.engine.store.codec import StoreError, file_digest, private_folder
-from shoal.engine.store.memory_index import MemoryIndex
-from shoal.engine.store.round_paths import STATES, RoundPaths, copy_of, server_file, version
+from shoal.engine.messages.wire import Answer, RemoteRequest, Request, Train, Trained
+from shoal.engine.store.codec import StoreError, file_digest
+from shoal.engine.store.memory_index import ClientFiles
+from shoal.engine.store.round_paths import RoundPaths, version
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, read_lineage, write_lineage
 from shoal.engine.store.shared_temp import own_folder
 
@@ -104,27 +105,17 @@ def localise_request(request: Request, place: Path, copies: dict[str, str], sha2
         copies: for each file that it reads, the path of the copy in `place`.
         sha256: hex digest of each file.
     """
-    copy_digests = {copies[path]: digest for path, digest in sha256.items()}
-    if isinstance(request, Train):
-        clients = tuple(
-            ClientFiles(
-                each.client,
-                each.memory and copies[each.memory],
-                inbox := tuple(copies[path] for path in each.inbox),
-                {copy: copy_digests[copy] for copy in (*inbox, *([copies[each.memory]] if each.memory else ()))},
-            )
-            for each in request.clients
+    clients = tuple(
+        ClientFiles(
+            files.client,
+            files.memory and copies[files.memory],
+            tuple(copies[path] for path in files.inbox),
+            {copies[path]: sha256[path] for path in files.paths},
         )
-        return replace(request, run=place, clients=clients, server=place / copies[server_file(request.state)])
-    index = request.memory_index
-    here = MemoryIndex.from_json(
-        {
-            "memory": {client: copies[path] for client, path in index.memory.items()},
-            "inbox": {client: [copies[path] for path in paths] for client, paths in index.inbox.items()},
-            "sha256": copy_digests,
-        }
+        for files in request.clients
     )
-    return replace(request, run=place, memory_index=here, server=place / copies[server_file(request.round)])
+    state = request.state if isinstance(request, Train) else request.round
+    return replace(request, run=place, clients=clients, server=place / copies[server_file(state)])
 
 
 def put_back(remote: RemoteFiles, paths: RoundPaths, back: str, answer: Trained) -> Trained:
@@ -202,16 +193,7 @@ def lock(name: str) -> Iterator[None]:
     """
     folder = cache() / LOCKS
     private_folder(folder)
-    with (folder / name).open("a") as file:
-        end = time.monotonic() + LOCK_SECONDS
-        while time.monotonic() < end:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.02)
-            except OSError:  # a file system without locks
-                break
+    with lock_if_free(folder / name, LOCK_SECONDS):
         yield
 
 

@@ -20,13 +20,15 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shoal.core.durable import private_folder
 from shoal.core.errors import FailureCause
+from shoal.engine.cluster.copy_names import STATES, copy_of, folders_of_clients, server_file
 from shoal.engine.cluster.pool_interface import Pool
 from shoal.engine.cluster.remote_files import THREADS, RemoteFiles, RemoteFilesError, RemoteFilesGone, map_threads
 from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request, Train, Trained
-from shoal.engine.store.codec import StoreError, changed_error, file_digest, private_folder, write_sealed
+from shoal.engine.store.codec import StoreError, changed_error, file_digest, write_sealed
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.engine.store.round_paths import STATES, RoundPaths, copy_of, folders_of_clients, server_file, version
+from shoal.engine.store.round_paths import RoundPaths, version
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
 from shoal.engine.workers.worker_processes import WorkerLost
 
@@ -307,16 +309,10 @@ def digest_of(path: Path) -> str:
 
 def files_read(request: Request) -> tuple[dict[str, str | None], Path]:
     """Return the digests of the clients' files that a request reads, by path, and the file of the server state."""
-    digests: Mapping[str, str]
+    digests = {path: files.sha256.get(path) for files in request.clients for path in files.paths}
     if isinstance(request, Train):
-        paths = {path for each in request.clients for path in (each.memory, *each.inbox) if path}
-        digests = {path: digest for each in request.clients for path, digest in each.sha256.items()}
-        server = request.server or RoundPaths(request.run, request.state).server
-    else:
-        paths = request.memory_index.files()
-        digests = request.memory_index.sha256
-        server = request.server
-    return {path: digests.get(path) for path in sorted(paths)}, server
+        return digests, request.server or RoundPaths(request.run, request.state).server
+    return digests, request.server
 
 
 def several_states(request: Request) -> bool:
@@ -326,6 +322,4 @@ def several_states(request: Request) -> bool:
 
 def folders_of(request: Request) -> set[str]:
     """Return the folders of the clients of a request, in which files that it does not name are no longer needed."""
-    if isinstance(request, Train):
-        return folders_of_clients(each.client for each in request.clients)
-    return folders_of_clients({*request.memory_index.memory, *request.memory_index.inbox})
+    return folders_of_clients(files.client for files in request.clients)

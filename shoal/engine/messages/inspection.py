@@ -19,13 +19,13 @@ from torch import Tensor
 
 from shoal.core.errors import FailureCause
 from shoal.data.partition.table import Partition
+from shoal.engine.messages.client_numbers import counts_fault, metrics_fault
 from shoal.engine.messages.prefetcher import MessagePrefetcher
+from shoal.engine.messages.read_ahead import read_ahead
 from shoal.engine.messages.wire import Failed
 from shoal.engine.store.codec import StoreError, load_message
 from shoal.engine.store.finished_work import FinishedWork, drop_refused, load_update
-from shoal.engine.store.manifest import counts_fault, metrics_fault
 from shoal.engine.store.opened_run import OpenedRun
-from shoal.engine.store.read_ahead import read_ahead
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.methods.contract.base import ClientError, Method, Server, Update

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
+from shoal.engine.messages.read_ahead import MAX_READ_AHEAD_BYTES, MIN_THREAD_BYTES, THREADS
 from shoal.engine.settings.hardware import keep_freed_memory, memory
 from shoal.engine.settings.one_thread import one_thread
-from shoal.engine.store.codec import MIN_THREAD_BYTES
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.engine.store.read_ahead import MAX_READ_AHEAD_BYTES, THREADS
 
 REUSE_MEMORY_BYTES = 1 << 22
 """Size of a message above which its freed memory is kept for the next message."""

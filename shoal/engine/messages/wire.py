@@ -17,7 +17,7 @@ import numpy as np
 from shoal.core.errors import FailureCause
 from shoal.core.records import record_from_json, record_to_json
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.engine.store.memory_index import MemoryIndex
+from shoal.engine.store.memory_index import ClientFiles
 from shoal.methods.scores.baselines import Comparison
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -36,21 +36,14 @@ class Deadline(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class ClientFiles:
-    """The files from which a client's work begins; paths are relative to the run's folder.
+def clients_to_json(clients: tuple[ClientFiles, ...]) -> list[dict[str, Any]]:
+    """Return the files of clients as JSON."""
+    return [record_to_json(files) for files in clients]
 
-    Args:
-        client: the client's id.
-        memory: its newest private memory; None: it has none.
-        inbox: messages to it from other clients.
-        sha256: hex digest of each of these files, by its path.
-    """
 
-    client: int
-    memory: str | None = None
-    inbox: tuple[str, ...] = ()
-    sha256: Mapping[str, str] = field(default_factory=dict)
+def clients_from_json(entries: list[Any]) -> tuple[ClientFiles, ...]:
+    """Return the files of clients from their JSON."""
+    return tuple(record_from_json(ClientFiles, files) for files in entries)
 
 
 @dataclass(frozen=True)
@@ -88,7 +81,7 @@ class Train:
             "do": "train",
             "run": str(self.run),
             "round": self.round,
-            "clients": [record_to_json(each) for each in self.clients],
+            "clients": clients_to_json(self.clients),
             "groups": [list(group) for group in self.groups],
             "server": None if self.server is None else str(self.server),
             "begun_from": self.begun_from,
@@ -103,7 +96,7 @@ class StateRequest:
         run: the run's folder.
         round: the round of the state.
         server: the file of the state.
-        memory_index: memories and inboxes of the clients after the round.
+        clients: the files of each client after the round.
         deadline: see `Train`.
     """
 
@@ -111,23 +104,21 @@ class StateRequest:
     run: Path
     round: int
     server: Path
-    memory_index: MemoryIndex
+    clients: tuple[ClientFiles, ...]
     deadline: Deadline | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def to_json(self) -> dict[str, Any]:
         """Return the values as JSON."""
         values = {name: value for name, value in vars(self).items() if name != "deadline"}
-        paths = {"run": str(self.run), "server": str(self.server), "memory_index": self.memory_index.to_json()}
-        return {"do": self.do, **values, **paths}
+        paths = {"run": str(self.run), "server": str(self.server)}
+        return {"do": self.do, **values, **paths, "clients": clients_to_json(self.clients)}
 
     @classmethod
     def from_json(cls, entries: dict[str, Any]) -> Self:
         """Return a request from its JSON."""
         values = {item.name: entries[item.name] for item in fields(cls) if item.name != "deadline"}
-        memory_index = MemoryIndex.from_json(entries["memory_index"])
-        return cls(
-            **{**values, "run": Path(entries["run"]), "server": Path(entries["server"]), "memory_index": memory_index}
-        )
+        paths = {"run": Path(entries["run"]), "server": Path(entries["server"])}
+        return cls(**{**values, **paths, "clients": clients_from_json(entries["clients"])})
 
 
 @dataclass(frozen=True)
@@ -248,7 +239,7 @@ def request_from_json(entries: dict[str, Any]) -> Request | RemoteRequest:
 
 
 def _train_from_json(entries: dict[str, Any]) -> Train:
-    clients = tuple(record_from_json(ClientFiles, each) for each in entries["clients"])
+    clients = clients_from_json(entries["clients"])
     groups = tuple(tuple(group) for group in entries["groups"])
     server = entries["server"] and Path(entries["server"])
     return Train(

@@ -20,12 +20,12 @@ from shoal.engine.messages.prefetcher import MessagePrefetcher
 from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.rounds.answer_schedule import AnswerSchedule, Speeds
 from shoal.engine.rounds.deadlines import Limits, WorkTimes
-from shoal.engine.store.checkpoint import load_index, load_state
-from shoal.engine.store.codec import load_server
+from shoal.engine.store.checkpoint import load_state
+from shoal.engine.store.codec import load_server, load_tensors
 from shoal.engine.store.finished_work import FinishedWork, finished_work
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.opened_run import OpenedRun
-from shoal.engine.store.round_paths import LINKS, SERVER, RoundPaths
+from shoal.engine.store.round_paths import MEMORIES, SERVER, RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.methods.contract.base import Server
 
@@ -122,7 +122,8 @@ class ActiveRun:
             folder = paths.scratch
             if paths.checkpoint.exists():
                 folder = paths.checkpoint
-            self.keep_state(load_server(folder / SERVER), load_index(self.run, round, folder / LINKS))
+            index = MemoryIndex.from_tensors(load_tensors(folder / MEMORIES)[0])
+            self.keep_state(load_server(folder / SERVER), index)
         return self._states[round]
 
     def keep_done(self, round: int, done: dict[int, FinishedWork]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from shoal.engine.messages.inspection import RoundInspection, check_state
 from shoal.engine.messages.prefetcher import REUSE_MEMORY_BYTES
@@ -13,8 +14,8 @@ from shoal.engine.settings.hardware import keep_freed_memory
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.store.checkpoint import adopt, open_round, sync_files
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.engine.store.memory_index import IndexChange, MemoryIndex
-from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.memory_index import MemoryIndex
+from shoal.engine.store.round_paths import RoundPaths, inbox_path, memory_path
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.methods.contract.base import Update
 from shoal.methods.contract.message import Message, Tensors
@@ -121,18 +122,21 @@ def memory_index_after(run: RunFolder, round: int, before: MemoryIndex, done: Se
     """
     paths = RoundPaths(run.path, round)
     memory: dict[int, str] = {}
-    sent: dict[int, list[str]] = {}
-    sha256: dict[str, str] = {}
-    for each in done:
-        if each.memory is not None:
-            memory[each.client] = target = paths.memory(each.client)
-            adopt(run, paths.work / each.memory, target)
-            sha256[target] = each.sha256[each.memory]
-        for peer in sorted(each.peers):
-            target = paths.inbox(peer, each.client)
-            adopt(run, paths.work / each.peer(peer), target)
-            sent.setdefault(peer, []).append(target)
-            sha256[target] = each.sha256[each.peer(peer)]
-    sync_files([run.path / path for path in sha256])
-    messages = {peer: tuple(targets) for peer, targets in sent.items()}
-    return before.after(IndexChange(tuple(each.client for each in done), memory, messages, sha256))
+    sent: dict[tuple[int, int], str] = {}
+    adopted: list[Path] = []
+
+    def keep(name: str, target: str) -> None:
+        adopt(run, paths.work / name, target)
+        adopted.append(run.path / target)
+
+    for work in done:
+        if work.memory is not None:
+            keep(work.memory, memory_path(work.client, round))
+            memory[work.client] = work.sha256[work.memory]
+        for peer in sorted(work.peers):
+            name = work.peer(peer)
+            keep(name, inbox_path(peer, work.client, round))
+            sent[peer, work.client] = work.sha256[name]
+    sync_files(adopted)
+    sync_files(sorted({path.parent for path in adopted}))
+    return before.after(round, [work.client for work in done], memory, sent)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from shoal.engine.settings.sections import WorkersSection
-from shoal.engine.store.client_seconds import ClientSeconds
 
 LONGEST_TIME_FACTOR = 10.0
 """Multiple of the longest measured time after which work is late."""
@@ -75,13 +74,13 @@ class StageTimes:
         rate: the highest time for each sample, in seconds.
     """
 
-    clients: ClientSeconds = field(default_factory=ClientSeconds)
+    clients: dict[int, float] = field(default_factory=dict)
     max_seconds: float = 0.0
     rate: float = 0.0
 
     def add(self, client: int, seconds: float, samples: int) -> None:
         """Record the time of a client's work."""
-        self.clients[client] = max(seconds, self.clients.get(client) or 0.0)
+        self.clients[client] = max(seconds, self.clients.get(client, 0.0))
         self.max_seconds = max(seconds, self.max_seconds)
         self.rate = max(seconds / max(1, samples), self.rate)
 

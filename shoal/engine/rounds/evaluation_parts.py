@@ -51,7 +51,7 @@ def evaluate_in_parts(active_run: ActiveRun, request: Evaluate, workers: int) ->
     parts = parts_for(samples, workers, opened.lineage.resolved.device)
     if parts < 2 or use == "nothing" or (use == "features" and not request.final):
         return active_run.call(request)
-    state = request.run, request.round, request.server, request.memory_index, request.final
+    state = request.run, request.round, request.server, request.clients, request.final
     found = active_run.call(Recalibrate(*state, deadline=request.deadline))
     if isinstance(found, Failed):
         return found

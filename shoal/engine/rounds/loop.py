@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from shoal.engine.rounds.active_run import ActiveRun, Call, activate
 from shoal.engine.rounds.aggregation_step import AggregationStep
+from shoal.engine.rounds.client_history import ClientHistory
 from shoal.engine.rounds.client_sampling import ClientSampling
 from shoal.engine.rounds.evaluation_step import EvaluationStep
 from shoal.engine.rounds.outcomes import RoundOutcomes
@@ -33,7 +34,6 @@ from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_events import Observer, observing
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import RUNNING
-from shoal.engine.store.tables import RunTables
 from shoal.methods.contract.base import Server
 
 
@@ -59,7 +59,7 @@ class Engine:
     sampling_type: ClassVar[type[ClientSampling]] = ClientSampling
     """Class that draws the clients of rounds."""
     active_run: ActiveRun = field(init=False)
-    tables: RunTables = field(init=False)
+    history: ClientHistory = field(init=False)
     quarantine: Quarantine = field(init=False)
     events: RoundEvents = field(init=False)
     private: PrivateRun = field(init=False)
@@ -137,7 +137,7 @@ class Engine:
 
         # 6. Close the checkpoint: from now on the round is done.
         record = make_record(round, outcomes, metrics, seconds)
-        self.checkpoint(following, replace(record, refusals=self.tables.refused_by(record)))
+        self.checkpoint(following, replace(record, refusals=self.history.refused_by(record)))
         self.events.finished(round, outcomes, metrics, seconds.round)
         return following
 
@@ -171,15 +171,15 @@ class Engine:
     def make_parts(self) -> None:
         """Make the objects that do the steps of a round."""
         run = self.active_run
-        self.tables = RunTables(self.run)
+        self.history = ClientHistory()
         self.private = PrivateRun.from_opened(self.opened, kept=self.writes_ledger)
-        self.quarantine = Quarantine(self.tables)
+        self.quarantine = Quarantine(self.history)
         self.events = RoundEvents(self.quarantine, self.tell)
         self.sampling = self.sampling_type(run, self.quarantine)
-        self.training = Training(run, self.runner, self.slots, self.tables, self.tell, self.private.ask)
+        self.training = Training(run, self.runner, self.slots, self.history, self.tell, self.private.ask)
         self.aggregation = AggregationStep(run, self.runner, self.training, self.tell)
         self.evaluation = EvaluationStep(run, self.runner, self.slots, self.tell)
-        self.checkpoints = RoundCheckpoints(run, self.tables, self.quarantine, self.tell)
+        self.checkpoints = RoundCheckpoints(run, self.history, self.quarantine, self.tell)
 
     def resume(self, checkpoint: Checkpoint) -> Server:
         """Return the state of a checkpoint, after restoring privacy from the closed rounds."""
@@ -207,7 +207,7 @@ class Engine:
         shutil.rmtree(self.run.work, ignore_errors=True)  # files of a second copy of a cohort
         if server.round < self.opened.settings.rounds and not server.finished:
             self.tell("budget_spent", round=server.round, message=self.private.budget_message)
-        self.tables.end()
+        self.checkpoints.write_tables(server.round)
         self.run.set_finished(server.round, server_digest(server), self.quarantine.clients)
         self.tell("finished", round=server.round)
 

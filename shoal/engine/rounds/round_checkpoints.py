@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from shoal.engine.rounds.active_run import ActiveRun
+from shoal.engine.rounds.client_history import ClientHistory
 from shoal.engine.rounds.quarantine import Quarantine
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.store.checkpoint import (
@@ -23,7 +24,7 @@ from shoal.engine.store.manifest import RoundRecord
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.status import RUNNING
-from shoal.engine.store.tables import RunTables
+from shoal.engine.store.tables import make_tables
 from shoal.engine.store.warm_start import initial_state
 from shoal.methods.contract.base import Server
 
@@ -40,20 +41,22 @@ def newest_checkpoint(active_run: ActiveRun) -> Checkpoint | None:
 
 @dataclass
 class RoundCheckpoints:
-    """Reads and writes the checkpoints of a run, with its tables and its status.
+    """Reads and writes the checkpoints of a run, and with them its status, and at the end its tables.
 
     Args:
         active_run: the run.
-        tables: of the run; they get every closed round.
+        history: gets every closed round.
         quarantine: the clients that the status names.
         tell: logs an event (its kind, and facts by name).
     """
 
     active_run: ActiveRun
-    tables: RunTables
+    history: ClientHistory
     quarantine: Quarantine
     tell: Callable[..., None]
     _pruning: Pruning = field(init=False)
+    _lost: set[int] = field(default_factory=set, init=False)
+    """The rounds whose manifests are missing or damaged."""
 
     def begin(self) -> Server:
         """Write the initial state as round 0, and return it."""
@@ -61,7 +64,7 @@ class RoundCheckpoints:
             server = initial_state(self.active_run.opened)
         self.active_run.keep_state(server, MemoryIndex())
         open_round(self.active_run.run, server, MemoryIndex())
-        close_round(self.active_run.run, server, MemoryIndex(), None)
+        close_round(self.active_run.run, server.round, None)
         return server
 
     def resume(self, checkpoint: Checkpoint, lost: Callable[[int], None]) -> Iterator[RoundRecord]:
@@ -74,17 +77,12 @@ class RoundCheckpoints:
         round = checkpoint.server.round
         self._tell_changes(round)
         self.active_run.keep_state(checkpoint.server, checkpoint.memory_index)
-
-        def tell_lost(number: int, why: str) -> None:
-            message = f"round {number} is missing from the tables: {why}"
-            self.tell("manifest_unreadable", round=number, message=message)
-            lost(number)
-
-        for manifest in manifests(self.active_run.run, round, tell_lost):
-            self.tables.add(manifest)
+        for manifest in manifests(self.active_run.run, round, self._tell_lost):
             if manifest.record is not None:
+                self.history.add(manifest.record)
                 yield manifest.record
-        self.tables.begin()
+        for number in sorted(self._lost):
+            lost(number)
 
     def begin_pruning(self) -> None:
         """Begin to remove old states, but for as many as the settings keep and those from which clients still train."""
@@ -96,19 +94,28 @@ class RoundCheckpoints:
         self._pruning = Pruning(self.active_run.run, settings.checkpoint.keep + older)
 
     def close(self, server: Server, record: RoundRecord) -> None:
-        """Close the checkpoint of a round, and update tables and status.
+        """Close the checkpoint of a round, and update the status.
 
         This is not a unit of work, which would cost more than the few milliseconds of the work itself.
         """
         run = self.active_run.run
-        memory_index = self.active_run.state(server.round)[1]
-        manifest = close_round(run, server, memory_index, record)
-        self._pruning.closed(server.round, memory_index)
+        close_round(run, server.round, record)
+        before = self.active_run.state(server.round - 1)[1]
+        self._pruning.closed(server.round, before.replaced_by(self.active_run.state(server.round)[1]))
         shutil.rmtree(RoundPaths(run.path, server.round).work, ignore_errors=True)
-        self.tables.add(manifest)
-        self.tables.write()
+        self.history.add(record)
         rounds = self.active_run.opened.settings.rounds
         run.set_status(RUNNING, server.round, rounds=rounds, quarantined=self.quarantine.clients)
+
+    def write_tables(self, round: int) -> None:
+        """Write the tables of all rounds up to the last one."""
+        self.active_run.run.set_tables(make_tables(manifests(self.active_run.run, round, self._tell_lost)))
+
+    def _tell_lost(self, round: int, why: str) -> None:
+        """Log, once, that the manifest of a round is missing or damaged."""
+        if round not in self._lost:
+            self._lost.add(round)
+            self.tell("manifest_unreadable", round=round, message=f"round {round} is missing from the tables: {why}")
 
     def _tell_changes(self, round: int) -> None:
         """Log, before a run resumes, which code or packages have changed since its start."""

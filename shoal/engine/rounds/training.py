@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from shoal.engine.messages.wire import Failed
 from shoal.engine.rounds.active_run import ActiveRun
+from shoal.engine.rounds.client_history import ClientHistory
 from shoal.engine.rounds.dispatch import MAX_COHORTS_PER_SLOT, Dispatch, even_cohorts
 from shoal.engine.rounds.outcomes import RoundFailed, RoundOutcomes
 from shoal.engine.rounds.prefetched_messages import PrefetchedMessages
 from shoal.engine.rounds.units import Runner, TrainCohort
 from shoal.engine.store.finished_work import FinishedWork, finished_work
 from shoal.engine.store.opened_run import OpenedRun
-from shoal.engine.store.tables import RunTables
 from shoal.engine.workers.worker_processes import WorkerLost
 
 Item = TypeVar("Item")
@@ -35,7 +35,7 @@ class Training:
         active_run: the run.
         runner: executes units of work.
         slots: number of requests that are worked on at once.
-        tables: have the times of clients.
+        history: the times of clients.
         tell: logs an event (its kind, and facts by name).
         ask: accounts for private updates before clients are asked for them.
     """
@@ -43,7 +43,7 @@ class Training:
     active_run: ActiveRun
     runner: Runner
     slots: int
-    tables: RunTables
+    history: ClientHistory
     tell: Callable[..., None]
     ask: Callable[[list[int]], None] = lambda clients: None
 
@@ -145,17 +145,17 @@ class Training:
         together = {first: seconds[first] for first in by_first if first not in single_groups}
         found: list[list[int]] = []
         if together:
-            found = even_cohorts(together, self.slots, measured=bool(self.tables.seconds))
+            found = even_cohorts(together, self.slots, measured=bool(self.history.seconds))
         cohorts = [[by_first[first] for first in cohort] for cohort in (*found, *([first] for first in single_groups))]
         return [part for cohort in cohorts for part in self.by_state(round, cohort, lambda group: group[0])]
 
     def expected_seconds(self, clients: Iterable[int]) -> dict[int, float]:
         """Return the expected time of each client: its last time, or in proportion to its samples."""
         sizes = self.opened.federation.sizes
-        measured = self.tables.seconds
+        measured = self.history.seconds
         rate = 1.0
         if measured:
-            rate = self.tables.measured_seconds / max(1, self.tables.measured_samples)
+            rate = self.history.measured_seconds / max(1, self.history.measured_samples)
         expected = {}
         for client in clients:
             seconds = measured.get(client)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from shoal.engine.messages.wire import ClientFiles, Evaluate, Evaluated, Failed, Train, Trained
+from shoal.engine.messages.wire import Evaluate, Evaluated, Failed, Train, Trained
 from shoal.engine.rounds.active_run import ActiveRun, acting_for, active_run_at, registered_run
 from shoal.engine.rounds.aggregation import aggregate
 from shoal.engine.rounds.evaluation_parts import evaluate_in_parts, save_judged
-from shoal.engine.store.memory_index import MemoryIndex
+from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import SERVER, RoundPaths, version
 
 
@@ -72,9 +72,7 @@ class TrainCohort:
         deadline = active_run.times.cohort(
             stage, self.groups, lambda c: version(paths.done(c)), lambda c: version(paths.failed(c))
         )
-        clients = tuple(
-            ClientFiles(c, index.memory.get(c), index.inbox.get(c, ()), index.client_digests(c)) for c in self.clients
-        )
+        clients = tuple(index.client(client) for client in self.clients)
         answer = active_run.call(Train(self.run, self.round, clients, self.groups, deadline, begun_from=begun_from))
         assert isinstance(answer, Trained | Failed)
         return answer
@@ -141,12 +139,12 @@ class EvaluateRound:
             WorkerLost: a worker ended in the middle.
         """
         active_run = active_run_at(self.run)
-        _, memory_index = active_run.state(self.round)
-        if not active_run.opened.method.evaluation_reads_memory:
-            memory_index = MemoryIndex()  # so that no memories have to travel
+        clients: tuple[ClientFiles, ...] = ()
+        if active_run.opened.method.evaluation_reads_memory:
+            clients = active_run.state(self.round)[1].clients()
         scratch = RoundPaths(self.run, self.round).scratch
         deadline = active_run.times.evaluation(self.round, final=self.final)
-        request = Evaluate(self.run, self.round, scratch / SERVER, memory_index, self.final, deadline=deadline)
+        request = Evaluate(self.run, self.round, scratch / SERVER, clients, self.final, deadline=deadline)
         answer = evaluate_in_parts(active_run, request, self.workers)
         assert isinstance(answer, Evaluated | Failed)
         if isinstance(answer, Evaluated) and not self.final:

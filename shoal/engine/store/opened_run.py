@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
-from types import MappingProxyType
+from pathlib import Path
 
 import torch
 
 from shoal.core.streams import SERVER, Streams
 from shoal.data.partition.table import Partition, load_partition
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.by_client import is_by_client
+from shoal.data.sets.prepared import Manifest, Prepared, check_bytes, check_file, open_prepared
 from shoal.data.views.view import DeviceData, Samples, all_samples, client_samples
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.codec import load_message, load_tensors
 from shoal.engine.store.lineage import Lineage
-from shoal.engine.store.memory_index import MemoryIndex
+from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import sender_of
 from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.engine.store.verified import open_verified
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method
 from shoal.methods.contract.context import Context
 from shoal.methods.contract.message import Tensors
 from shoal.methods.registry import METHODS
+
+
+def open_compared(folder: Path) -> Prepared:
+    """Open a prepared set after comparing its files with its manifest; those of a client when they are first opened.
+
+    Raises:
+        DataError: files are missing, or differ from the manifest.
+    """
+
+    def check(manifest: Manifest, path: Path) -> None:
+        check_file(folder, manifest, path.relative_to(folder).as_posix())
+
+    prepared = open_prepared(folder, check=check)
+    if not is_by_client(prepared.manifest.files):
+        check_bytes(prepared)
+    return prepared
 
 
 class OpenedRun:
@@ -42,7 +57,7 @@ class OpenedRun:
         self.settings: Settings = run.settings()
         self.lineage: Lineage = run.lineage()
         self.device = torch.device(device)
-        self.prepared: Prepared = open_verified(run.folder_of("data"), by_client=True)
+        self.prepared: Prepared = open_compared(run.folder_of("data"))
         if self.prepared.manifest.digest != self.lineage.data.digest:
             raise RunError(
                 f"the prepared data in {self.prepared.folder} is not that with which run {run.name} was started "
@@ -110,37 +125,28 @@ class OpenedRun:
         """Return a client's samples."""
         return client_samples(self.data, self.partition, client, validation=validation)
 
-    def client(
-        self,
-        client: int,
-        round: int,
-        memory: str | None,
-        inbox: Sequence[str],
-        sha256: Mapping[str, str] = MappingProxyType({}),
-    ) -> Client:
+    def client(self, files: ClientFiles, round: int) -> Client:
         """Return a client for its local work in a round.
 
         Args:
-            client: its id.
+            files: its memory and its messages from other clients.
             round: the round.
-            memory: file of its private memory, relative to the run's folder; None: it has none.
-            inbox: files of the messages to it from other clients.
-            sha256: hex digests of these files, by path.
 
         Raises:
             StoreError: a file is missing, unreadable, or has another digest.
         """
-        tensors: Tensors = {}
-        if memory is not None:
-            tensors, _ = load_tensors(self.run.path / memory, self.device, sha256.get(memory))
+        client = files.client
+        memory: Tensors = {}
+        if files.memory is not None:
+            memory, _ = load_tensors(self.run.path / files.memory, self.device, files.sha256.get(files.memory))
         messages = []
-        for path in inbox:
-            messages.append((sender_of(path), load_message(self.run.path / path, self.device, sha256.get(path))))
+        for path in files.inbox:
+            messages.append((sender_of(path), load_message(self.run.path / path, self.device, files.sha256.get(path))))
         return Client(
             client,
             self.samples(client),
             self.samples(client, validation=True),
-            tensors,
+            memory,
             tuple(messages),
             Streams(self.settings.seed, round, client),
         )
@@ -162,19 +168,22 @@ class OpenedRun:
         )
 
 
-@dataclass(frozen=True)
 class OpenedClients(Clients):
-    """The clients of a run after a round, each loaded on access."""
+    """The clients of a run after a round, each loaded on access.
 
-    opened: OpenedRun
-    round: int
-    memory_index: MemoryIndex
+    Args:
+        opened: the run.
+        round: the round.
+        files: of each client that has any.
+    """
+
+    def __init__(self, opened: OpenedRun, round: int, files: Sequence[ClientFiles] = ()) -> None:
+        self._opened = opened
+        self._round = round
+        self._files = {each.client: each for each in files}
 
     def __len__(self) -> int:
-        return self.opened.partition.clients
+        return self._opened.partition.clients
 
     def __getitem__(self, client: int) -> Client:
-        index = self.memory_index
-        return self.opened.client(
-            client, self.round, index.memory.get(client), index.inbox.get(client, ()), index.client_digests(client)
-        )
+        return self._opened.client(self._files.get(client, ClientFiles(client)), self._round)

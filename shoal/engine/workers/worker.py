@@ -16,14 +16,15 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from shoal.core.durable import private_folder
 from shoal.core.errors import FailureCause, ShoalError
+from shoal.engine.messages.client_numbers import check_metric_names
 from shoal.engine.messages.evaluation_shards import judged_tensors, read_shards, save_shard
 from shoal.engine.messages.inspection import Inspection
 from shoal.engine.messages.wire import (
     Answer,
     Assign,
     Assigned,
-    ClientFiles,
     Evaluate,
     Evaluated,
     EvaluateShard,
@@ -34,9 +35,9 @@ from shoal.engine.messages.wire import (
     Trained,
 )
 from shoal.engine.settings.hardware import release_freed_memory
-from shoal.engine.store.codec import StoreError, load_server, private_folder, save_message, write_sealed
+from shoal.engine.store.codec import StoreError, load_server, save_message, write_sealed
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.engine.store.manifest import check_metric_names
+from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun
 from shoal.engine.store.round_paths import RoundPaths, memory_file, peer_file, update_file, version
 from shoal.engine.store.run_folder import RunFolder
@@ -199,7 +200,7 @@ class Worker:
             release_freed_memory()
         opened = self.opened(request.run)
         server = self.server(request.server)
-        clients = OpenedClients(opened, request.round, request.memory_index)
+        clients = OpenedClients(opened, request.round, request.clients)
         evaluation = opened.evaluation(request.round, final=request.final)
         if request.parts:
             found = judged_tensors(request.server, self.device)
@@ -223,7 +224,7 @@ class Worker:
         """Compute the tensors that replace those of a state in its evaluation."""
         started = time.perf_counter()
         opened = self.opened(request.run)
-        clients = OpenedClients(opened, request.round, request.memory_index)
+        clients = OpenedClients(opened, request.round, request.clients)
         evaluation = opened.evaluation(request.round, final=request.final)
         found = opened.method.recalibrate(self.server(request.server), clients, evaluation)
         judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
@@ -250,7 +251,7 @@ class Worker:
         release_freed_memory()
         opened = self.opened(request.run)
         server = self.server(request.server)
-        clients = OpenedClients(opened, request.round, request.memory_index)
+        clients = OpenedClients(opened, request.round, request.clients)
         evaluation = opened.evaluation(request.round, final=True)
         # Computed again and not read: the draws are those of `evaluate`, and not every state was evaluated.
         server = server.with_model(opened.method.recalibrate(server, clients, evaluation))
@@ -289,7 +290,7 @@ def open_clients(
     failures: dict[int, FinishedWork | Failed] = {}
     for each in group:
         try:
-            client = opened.client(each.client, round, each.memory, each.inbox, each.sha256)
+            client = opened.client(each, round)
             exchanges.append((opened.method.broadcast(server, client.id), client))
         except StoreError:
             raise

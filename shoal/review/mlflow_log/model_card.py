@@ -69,8 +69,7 @@ def origin_rows(run: RunFolder, settings: Settings, facts: ClusterFacts | None) 
         rows.append(("encoder", f"{lineage.encoder.in_words()}: sha256 {lineage.encoder.sha256}"))
     if lineage.git.commit:
         rows.append(("commit", lineage.git.in_words()))
-    if lineage.shoal is not None:
-        rows.append(("Shoal", f"{lineage.shoal.in_words()}: sha256 {lineage.shoal.sha256}"))
+    rows.append(("Shoal", f"{lineage.shoal.in_words()}: sha256 {lineage.shoal.sha256}"))
     rows.append(("weights", f"sha256 {run.status().weights_sha256}, after round {run.status().round}"))
     if lineage.origin is not None:
         rows.append(("started from", f"run {lineage.origin.run}, round {lineage.origin.round}"))

@@ -107,7 +107,7 @@ class ParentRun:
     def _adopt(self, run: RunFolder) -> None:
         child = known_run(self._client, run, self._shown)
         if child is None:
-            run.set_lineage(mlflow_parent=self._id)
+            run.set_tracking(mlflow_parent=self._id)
             return
         parent = child.data.tags.get(PARENT)
         if parent is None or lookup(self._client, parent) is None:

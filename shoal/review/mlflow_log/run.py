@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from shoal.engine.settings.run_settings import Settings, flatten
-from shoal.engine.store.lineage import Lineage
 from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.embedded_store import recorded_uri
@@ -53,9 +52,9 @@ def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, arti
 
     Args:
         client: an MlflowClient.
-        run: the run's folder; its lineage keeps the id.
+        run: the run's folder; its status keeps the id.
         settings: of the run.
-        shown: the tracking server's address without secrets, as in the lineage.
+        shown: the tracking server's address without secrets, as in the status.
         artifacts: the folder of a new experiment's artifacts; None where the server chooses it.
 
     Returns:
@@ -64,21 +63,21 @@ def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, arti
     found = known_run(client, run, shown)
     if found is None:
         found = begin(client, run, settings, artifacts)
-        run.set_lineage(mlflow_run=found.info.run_id, mlflow_uri=recorded_uri(shown))
+        run.set_tracking(mlflow_run=found.info.run_id, mlflow_uri=recorded_uri(shown))
     return found
 
 
 def known_run(client: Any, run: RunFolder, shown: str) -> Any | None:
-    """Return the MLflow run that a run's lineage names in a store; None where it names none, or the store lost it.
+    """Return the MLflow run that a run's status names in a store; None where it names none, or the store lost it.
 
     Args:
         client: an MlflowClient.
         run: the run's folder.
         shown: the tracking server's address without secrets.
     """
-    lineage = run.lineage()
-    run_id = lineage.mlflow_run
-    if not run_id or lineage.mlflow_uri != recorded_uri(shown):
+    tracking = run.status().tracking
+    run_id = tracking.mlflow_run
+    if not run_id or tracking.mlflow_uri != recorded_uri(shown):
         return None
     return lookup(client, run_id)
 
@@ -146,6 +145,7 @@ def reference_to_file(settings: Settings, key: str) -> str:
 def tags(run: RunFolder) -> dict[str, str]:
     """Return the lineage as tags: from a number in MLflow back to code, data and settings."""
     lineage = run.lineage()
+    tracking = run.status().tracking
     found = {
         "shoal.run": run.name,
         RUN_ID: lineage.id,
@@ -159,24 +159,15 @@ def tags(run: RunFolder) -> dict[str, str]:
         "shoal.partition_dvc": lineage.partition.dvc,
         "shoal.git_commit": lineage.git.commit,
         "shoal.git_dirty": lineage.git.dirty,
-        **shoal_tags(lineage),
-        "shoal.prefect_flow_run": None if lineage.prefect is None else lineage.prefect.flow_run,
-        # The columns Source and Version of MLflow's page.
-        "mlflow.source.name": run.name,
-        "mlflow.source.type": "LOCAL",
-        "mlflow.source.git.commit": lineage.git.commit,
-        PARENT: lineage.mlflow_parent,
-    }
-    return {key: str(value) for key, value in found.items() if value is not None}
-
-
-def shoal_tags(lineage: Lineage) -> dict[str, Any]:
-    """Return the tags of the Shoal that computed a run; none where its lineage does not say so."""
-    if lineage.shoal is None:
-        return {}
-    return {
         "shoal.version": lineage.shoal.version,
         "shoal.code_sha256": lineage.shoal.sha256,
         "shoal.code_commit": lineage.shoal.git.commit,
         "shoal.code_dirty": lineage.shoal.git.dirty,
+        "shoal.prefect_flow_run": None if tracking.prefect is None else tracking.prefect.flow_run,
+        # The columns Source and Version of MLflow's page.
+        "mlflow.source.name": run.name,
+        "mlflow.source.type": "LOCAL",
+        "mlflow.source.git.commit": lineage.git.commit,
+        PARENT: tracking.mlflow_parent,
     }
+    return {key: str(value) for key, value in found.items() if value is not None}

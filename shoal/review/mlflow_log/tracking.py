@@ -131,7 +131,7 @@ class Tracker:
 
     def _begin(self) -> None:
         self._safely("RUNNING", check_store=True)
-        run_id = self.run.lineage().mlflow_run
+        run_id = self.run.status().tracking.mlflow_run
         wanted = os.environ.get(SYSTEM_METRICS_VARIABLE, "false").lower() in ("true", "1")
         if wanted and run_id and not self._reported:
             # System metrics are optional: an error must not stop the run.

@@ -254,7 +254,7 @@ def origin_of(folder: RunFolder) -> dict[str, str]:
         "data": lineage.data.digest,
         "partition": lineage.partition.digest,
         "commit": lineage.git.in_words(),
-        "Shoal": "" if lineage.shoal is None else f"{lineage.shoal.in_words()}, sha256 {lineage.shoal.sha256}",
+        "Shoal": f"{lineage.shoal.in_words()}, sha256 {lineage.shoal.sha256}",
         "device": f"{lineage.resolved.device} {lineage.resolved.precision}",
         "versions": ", ".join(f"{name} {version}" for name, version in lineage.versions.items()),
     }

@@ -46,7 +46,7 @@ from shoal.engine.store.codec import (
     write_sealed,
 )
 from shoal.engine.store.embedded import EmbeddedFrom, embedded_from
-from shoal.engine.store.memory_index import MemoryIndex
+from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_folder import RunFolder
@@ -241,8 +241,9 @@ def are_clusters_whole(run: RunFolder, weights_sha256: str | None) -> bool:
 def keep_facts_digest(run: RunFolder) -> None:
     """Keep the digest of clusters.json in the status, so that a file that goes missing is noticed."""
     digest = file_digest(run.path / FACTS)
-    if run.status().clusters_sha256 != digest:
-        run.add_to_status(clusters_sha256=digest)
+    status = run.status()
+    if status.digest_of(FACTS) != digest:
+        run.add_to_status(files={**(status.files or {}), FACTS: digest})
 
 
 def assign_samples(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned:
@@ -254,10 +255,10 @@ def assign_samples(run: RunFolder, round: int, call: Call, *, judge: bool) -> As
     paths = RoundPaths(run.path, round)
     settings = run.settings()
     deadline = Deadline(Limits.from_settings(settings.workers), f"the clusters of round {round}")
-    index = MemoryIndex()
+    clients: tuple[ClientFiles, ...] = ()
     if METHODS[settings.method.name].evaluation_reads_memory:
-        index = load_index(run, round)
-    request = Assign(run.path, round, paths.server, index, judge, deadline=deadline)
+        clients = load_index(run, round).clients()
+    request = Assign(run.path, round, paths.server, clients, judge, deadline=deadline)
     try:
         answer = call(request)
     except WorkerLost:
@@ -549,11 +550,12 @@ def cluster_facts(run: RunFolder) -> ClusterFacts | None:
     """
     path = run.path / FACTS
     status = run.status()
-    if not path.exists() and status.clusters_sha256 is None:
+    sha256 = status.digest_of(FACTS)
+    if not path.exists() and sha256 is None:
         return None
     try:
         facts = read_facts(path)
-        check_digest(path, status.clusters_sha256)
+        check_digest(path, sha256)
     except StoreError as error:
         raise damaged_clusters(run, error) from error
     return facts

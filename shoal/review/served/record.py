@@ -55,7 +55,7 @@ class RegisterModel:
         """Register the model; return its version, None where the settings want none or MLflow has no model."""
         run = RunFolder(self.run)
         settings = run.settings()
-        run_id = run.lineage().mlflow_run
+        run_id = run.status().tracking.mlflow_run
         if run_id is None:
             return None
         try:

@@ -497,5 +497,4 @@ def test_the_server_looks_at_what_clients_send_each_other(home: Path) -> None:
     (told,) = events(run, "client_refused")
     assert "message to client" in told.message
     assert "samples outside of the set" in told.message
-    inboxes = load_round(run, 1).memory_index.inbox.values()
-    assert not [path for paths in inboxes for path in paths if path.endswith("-2.safetensors")]
+    assert not [path for path in load_round(run, 1).memory_index.files() if path.endswith("-2.safetensors")]

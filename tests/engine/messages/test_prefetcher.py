@@ -14,12 +14,11 @@ import torch
 from shoal.engine.messages import inspection
 from shoal.engine.messages import prefetcher as early
 from shoal.engine.messages.prefetcher import MessagePrefetcher
+from shoal.engine.messages.read_ahead import MAX_READ_AHEAD_BYTES, MIN_THREAD_BYTES
 from shoal.engine.messages.wire import Trained
 from shoal.engine.rounds import dispatch, prefetched_messages, training
 from shoal.engine.rounds.dispatch import Dispatch
-from shoal.engine.store.codec import MIN_THREAD_BYTES
 from shoal.engine.store.finished_work import FinishedWork, load_update
-from shoal.engine.store.read_ahead import MAX_READ_AHEAD_BYTES
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import new_run

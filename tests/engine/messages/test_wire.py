@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from shoal.core.errors import FailureCause
+from shoal.core.records import record_from_json, record_to_json
 from shoal.engine.cluster.remote_files import RemoteFilesError
 from shoal.engine.messages.inspection import MessageRefused
 from shoal.engine.messages.wire import (
     Answer,
     Assign,
     Assigned,
-    ClientFiles,
     Evaluate,
     Evaluated,
     EvaluateShard,
@@ -28,27 +29,25 @@ from shoal.engine.messages.wire import (
     answer_from_json,
     request_from_json,
 )
+from shoal.engine.rounds.round_record import client_row
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.engine.store.manifest import ClientRow, Manifest, PeerBytes, RoundRecord, RoundSeconds
-from shoal.engine.store.memory_index import MemoryIndex
-from shoal.engine.store.packed_map import PackedMap
-from shoal.engine.store.round_paths import RoundPaths, round_of, sender_of
+from shoal.engine.store.manifest import Manifest, PeerBytes, RoundRecord, RoundSeconds
+from shoal.engine.store.memory_index import ClientFiles
+from shoal.engine.store.round_paths import RoundPaths, inbox_path, memory_path, sender_of
+from shoal.engine.store.tables import make_tables
 from shoal.engine.workers.worker import failure
 from shoal.methods.contract.base import ClientError
 from shoal.methods.scores.baselines import Comparison
 
 RUN = Path("/runs/one")
-INDEX = MemoryIndex(
-    PackedMap.from_mapping({3: "memory/3/0006.safetensors"}),
-    PackedMap.from_mapping({5: ("memory/5/inbox/0006-3.safetensors",)}),
-)
-TRAIN = Train(RUN, 7, (ClientFiles(3, "memory/3/0006.safetensors"), ClientFiles(5, None, ("a", "b"))), ((3, 5),))
-EVALUATE = Evaluate(RUN, 7, RUN / "server.safetensors", INDEX, final=True)
-IN_PARTS = Evaluate(RUN, 7, RUN / "server.safetensors", INDEX, final=False, parts=3)
-RECALIBRATE = Recalibrate(RUN, 7, RUN / "server.safetensors", INDEX, final=True)
-SEE = EvaluateShard(RUN, 7, RUN / "server.safetensors", INDEX, final=True, part=1, parts=3, averaged=True)
-ASSIGN = Assign(RUN, 7, RUN / "server.safetensors", INDEX, judge=False)
+CLIENTS = (ClientFiles(3, "memory/3/0006.safetensors", sha256={"memory/3/0006.safetensors": "ab"}),)
+TRAIN = Train(RUN, 7, (*CLIENTS, ClientFiles(5, None, ("a", "b"))), ((3, 5),))
+EVALUATE = Evaluate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True)
+IN_PARTS = Evaluate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=False, parts=3)
+RECALIBRATE = Recalibrate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True)
+SEE = EvaluateShard(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True, part=1, parts=3, averaged=True)
+ASSIGN = Assign(RUN, 7, RUN / "server.safetensors", CLIENTS, judge=False)
 DONE = {
     "client": 3,
     "samples": 40,
@@ -119,40 +118,42 @@ def test_a_done_file_keeps_its_keys() -> None:
         FinishedWork.from_json({"client": 3})
 
 
-def test_a_manifest_keeps_its_keys() -> None:
-    row = ClientRow.from_work(7, FinishedWork.from_json(DONE))
+def test_a_manifest_keeps_what_it_says() -> None:
+    row = client_row(7, FinishedWork.from_json(DONE))
     record = RoundRecord({"acc": 0.5}, (row,), (PeerBytes(7, 3, 5, 4),), (1,), RoundSeconds(1.0, 0.1, 0.2, 1.3))
-    entries = json.loads(json.dumps(Manifest(7, 12.5, "cc", record).to_json()))
-    assert entries["clients"] == [
+    manifest = Manifest(7, 12.5, {"memories.safetensors": "ee"}, replace(record, refusals={"4": 2}))
+    assert record_from_json(Manifest, json.loads(json.dumps(record_to_json(manifest)))) == manifest
+    tables = {name: table.to_dict("records") for name, table in make_tables([Manifest(0, 1.0, {}), manifest]).items()}
+    counted = {"round": 7, "client": 3, "samples": 40, "bytes_up": 8, "bytes_down": 16, "bytes_d2d": 4, "seconds": 1.5}
+    assert tables["clients"] == [{**counted, "loss": 0.5}]
+    assert tables["links"] == [{"round": 7, "from": 3, "to": 5, "bytes": 4}]
+    assert tables["rounds"] == [
         {
             "round": 7,
-            "client": 3,
-            "samples": 40,
+            "clients": 1,
+            "left_out": 1,
             "bytes_up": 8,
             "bytes_down": 16,
             "bytes_d2d": 4,
-            "seconds": 1.5,
-            "loss": 0.5,
+            "seconds_train": 1.0,
+            "seconds_aggregate": 0.1,
+            "seconds_evaluate": 0.2,
+            "seconds_round": 1.3,
+            "finished_at": 12.5,
+            "acc": 0.5,
         }
     ]
-    assert entries["links"] == [{"round": 7, "from": 3, "to": 5, "bytes": 4}]
-    assert entries["seconds"] == {"train": 1.0, "aggregate": 0.1, "evaluate": 0.2, "round": 1.3}
-    assert (entries["round"], entries["left_out"], entries["metrics"]) == (7, [1], {"acc": 0.5})
-    assert Manifest.from_json(entries) == Manifest(7, 12.5, "cc", record)
-    assert record.totals() == {"bytes_up": 8, "bytes_down": 16, "bytes_d2d": 4}
-    sealed = Manifest(0, 1.0, "dd", None, True, {"links.json": "ee"})
-    assert Manifest.from_json(json.loads(json.dumps(sealed.to_json()))) == sealed
 
 
 def test_the_paths_of_a_round() -> None:
     paths = RoundPaths(RUN, 7)
     assert paths.manifest == RUN / "rounds/0007/manifest.json"
     assert paths.done(3) == RUN / "work/0007/done-3.json"
-    assert paths.memory(3) == "memory/0/3/0007.safetensors"
-    assert paths.memory(12_345) == "memory/12/12345/0007.safetensors", "a thousand clients share a folder"
-    inbox = paths.inbox(receiver=5, sender=3)
+    assert memory_path(3, 7) == "memory/0/3/0007.safetensors"
+    assert memory_path(12_345, 7) == "memory/12/12345/0007.safetensors", "a thousand clients share a folder"
+    inbox = inbox_path(receiver=5, sender=3, round=7)
     assert inbox == "memory/0/5/inbox/0007-3.safetensors"
-    assert (round_of(inbox), sender_of(inbox)) == (7, 3)
+    assert sender_of(inbox) == 3
 
 
 @pytest.mark.parametrize("cause", FailureCause)

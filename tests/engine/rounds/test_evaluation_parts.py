@@ -14,7 +14,6 @@ from shoal.engine.messages.wire import Answer, Evaluate, Evaluated, EvaluateShar
 from shoal.engine.rounds import evaluation_parts
 from shoal.engine.rounds.active_run import ActiveRun
 from shoal.engine.rounds.evaluation_parts import evaluate_in_parts, parts_for
-from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import JUDGED, RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.workers.worker import Worker
@@ -150,7 +149,7 @@ def test_what_a_state_was_judged_with_before_is_not_used_again(
     other, _ = carried_out(small(method={"name": "fedcc"}, rounds=1), 1)
     (folder / JUDGED).write_bytes(RoundPaths(other.path, 1).judged.read_bytes())
 
-    wanted = Evaluate(run.path, 1, folder / "server.safetensors", MemoryIndex(), final=False)
+    wanted = Evaluate(run.path, 1, folder / "server.safetensors", (), final=False)
     answer = evaluate_in_parts(ActiveRun(run, office.call), wanted, 2)
     assert isinstance(answer, Evaluated)
     assert not (folder / JUDGED).exists()

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from shoal.engine.messages.wire import Evaluate, Failed
-from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.workers.arithmetic import arithmetic
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
@@ -69,5 +68,5 @@ def test_an_operation_that_does_not_repeat_is_refused(
 
     monkeypatch.setattr(kind, "evaluate", written)
     state = run.path / "rounds" / "0001" / "server.safetensors"
-    answer = Worker().handle(Evaluate(run.path, 1, state, MemoryIndex(), final=False))
+    answer = Worker().handle(Evaluate(run.path, 1, state, (), final=False))
     assert isinstance(answer, Failed) is deterministic, answer

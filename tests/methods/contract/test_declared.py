@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from shoal.core.streams import Streams
+from shoal.engine.messages.client_numbers import metrics_fault
 from shoal.engine.messages.inspection import too_large
-from shoal.engine.store.manifest import metrics_fault
 from shoal.methods.contract.base import Client, Federation, Message, Method, Update
 from shoal.methods.contract.declared import (
     FactForm,

@@ -152,7 +152,7 @@ def test_a_run_goes_on_beside_a_broken_store_and_is_logged_when_it_was_moved_awa
     assert logged_again.returncode == 0, logged_again.stderr + logged_again.stdout
     # Another spelling of its place: this process keeps its connection to the broken file.
     client = MlflowClient(store_uri(home / "mlflow" / ".." / "mlflow"))
-    logged = run.lineage().mlflow_run
+    logged = run.status().tracking.mlflow_run
     assert client.get_run(logged).info.status == "FINISHED"
     assert [metric.step for metric in client.get_metric_history(logged, "score/acc")] == [1]
 
@@ -170,7 +170,7 @@ def test_a_refused_second_resume_touches_nothing(home: Path, small: Make, monkey
                 patched.setattr(driving, "open_pool", lambda *_: pytest.fail("workers were started"))
                 with pytest.raises(RunError, match="in use by another process"):
                     drive(RunFolder(run.path))
-            states.append(client.get_run(run.lineage().mlflow_run).info.status)
+            states.append(client.get_run(run.status().tracking.mlflow_run).info.status)
 
     drive(run, observers=[observe])
     assert states == ["RUNNING"]

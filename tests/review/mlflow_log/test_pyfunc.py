@@ -124,7 +124,7 @@ def test_a_repeated_sync_registers_nothing_and_a_new_run_is_the_newest(tracked: 
         assert LogRun(tracked.path).execute()
         assert RegisterModel(tracked.path).execute() == "1"
     (first,) = client.search_model_versions(f"name = '{NAME}'")
-    assert first.run_id == tracked.lineage().mlflow_run
+    assert first.run_id == tracked.status().tracking.mlflow_run
     assert first.tags["shoal.run"] == tracked.name
     second = run_with(seed=1)
     assert aliases() == {"champion": "1", "challenger": "2"}
@@ -177,7 +177,7 @@ def test_a_model_without_a_name_is_not_registered(tracked: RunFolder) -> None:
 def logged(run: RunFolder) -> Path:
     """The folder of the run's logged model."""
     client = MlflowClient(store())
-    model = models_of(client, client.get_run(run.lineage().mlflow_run))["model"]
+    model = models_of(client, client.get_run(run.status().tracking.mlflow_run))["model"]
     return Path(mlflow.artifacts.download_artifacts(model.artifact_location))
 
 

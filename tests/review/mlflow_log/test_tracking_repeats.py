@@ -69,7 +69,7 @@ def client(run: RunFolder) -> MlflowClient:
 def logged(run: RunFolder, experiment: str, **tracking: Any) -> Settings:
     """The run's settings with MLflow on, and the run as if it had never been logged."""
     own = {"mlflow": True, "model": False, "experiment": experiment, "checkpoints": "all", **tracking}
-    run.set_lineage(mlflow_run=None)
+    run.set_tracking(mlflow_run=None)
     return make_settings(merge(run.settings().to_json(), {"tracking": own}))
 
 

@@ -9,8 +9,8 @@ import secrets
 from urllib.parse import urlsplit
 
 from shoal.core.errors import ShoalError
+from shoal.core.private_file import make_private, read_private
 from shoal.engine.settings import places
-from shoal.engine.store.private_file import make_private, read_private
 
 SERVER_AUTH = "PREFECT_SERVER_API_AUTH_STRING"
 """Environment variable with the `user:password` that Prefect's server and the MLflow page require."""

@@ -7,8 +7,8 @@ import os
 import stat
 from pathlib import Path
 
+from shoal.core.durable import private_folder
 from shoal.core.errors import ShoalError
-from shoal.engine.store.codec import private_folder
 
 MAX_BYTES = 1 << 16
 """Most bytes of such a file."""

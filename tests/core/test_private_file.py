@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from shoal.core import private_file
+from shoal.core.private_file import PrivateFileError, make_private, read_private
 from shoal.engine.settings import places
-from shoal.engine.store import private_file
-from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, LoginError, is_local_url, known_login, own_login
-from shoal.engine.store.private_file import PrivateFileError, make_private, read_private
 from shoal.tasks.prefect import environment as prefect_environment
+from shoal.tasks.prefect.login import CLIENT_AUTH, SERVER_AUTH, LoginError, is_local_url, known_login, own_login
 
 
 @pytest.fixture(autouse=True)

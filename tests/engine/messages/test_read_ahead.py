@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from shoal.engine.store.codec import MIN_THREAD_BYTES
-from shoal.engine.store.read_ahead import read_ahead
+from shoal.engine.messages.read_ahead import MIN_THREAD_BYTES, read_ahead
 
 
 @pytest.mark.parametrize("size", [0, MIN_THREAD_BYTES])

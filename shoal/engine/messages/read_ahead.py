@@ -9,9 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from shoal.engine.store.codec import MIN_THREAD_BYTES
-
 THREADS = max(2, min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2))
+MIN_THREAD_BYTES = 1 << 18
+"""Size of a file from which a thread for it saves more time than it costs."""
 MAX_READ_AHEAD_BYTES = 1 << 30
 """Most bytes that are read ahead, which bounds the memory of a round with large messages."""
 
