@@ -23,9 +23,6 @@ class PartitionSettings:
     validation: float = setting(
         0.0, "share of each client's samples that is held out as its validation split", ge=0, lt=1
     )
-    stratified: bool = setting(
-        False, "stratify each client's validation split by label, as closely as its counts allow"
-    )
     transform: TransformName = setting(
         "none", "transformation planted on groups of clients, as ground truth for clustering clients"
     )
@@ -118,7 +115,7 @@ def settle(auto: Auto, own_clients: bool) -> PartitionSettings:
         own_clients: whether the data set names its clients.
 
     >>> settle(Auto(clients=3), own_clients=False)
-    IID(clients=3, validation=0.0, stratified=False, transform='none', groups=2)
+    IID(clients=3, validation=0.0, transform='none', groups=2)
     >>> settle(Auto(), own_clients=True).kind
     'by_column'
     """

@@ -198,11 +198,6 @@ def check_choice(settings: Settings) -> None:
             "model.clusters is auto, and what clients send to choose the number is not covered by privacy.clip: set "
             "model.clusters to a number"
         )
-    if settings.choose.features == "fedsimclr" and "image" not in kind.kinds:
-        raise MethodError(
-            f"choose.features is fedsimclr, which trains on images, and method {settings.method.name!r} works on "
-            f"{' and '.join(kind.kinds)} data: set choose.features to samples"
-        )
 
 
 def check_validation(settings: Settings) -> None:

@@ -19,7 +19,7 @@ from shoal.core.errors import ShoalError, short_text, shown
 from shoal.core.setting import FileFormat
 from shoal.data.partition.schemes import SCHEMES, Auto, settle
 from shoal.data.sets.prepare import kind_of
-from shoal.data.views.augment import OF_ARRAYS, AugmentSettings
+from shoal.data.views.augment import AugmentSettings
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.sections import (
     AutoMethodSection,
@@ -182,11 +182,9 @@ class Settings(Section):
         for key in ("steps", "decorrelation"):
             if not decisive["local"][key]:
                 del decisive["local"][key]
-        decisive["augment"] = {k: v for k, v in decisive["augment"].items() if v is not None or k not in OF_ARRAYS}
         # Batched clients agree with single clients only up to rounding.
         bits_depend_on = {
             "batched": self.workers.batched > 1,
-            "deterministic": self.workers.deterministic,
         }
         named = ("precision", "device", *(name for name, used in bits_depend_on.items() if used))
         decisive["workers"] = {k: decisive["workers"][k] for k in named}

@@ -172,15 +172,6 @@ class ChooseSection(Section):
 
     min_clusters: int = Field(2, ge=2, description="smallest number of clusters to try")
     max_clusters: int = Field(15, ge=3, le=200, description="largest number of clusters to try")
-    features: Literal["auto", "fedsimclr", "samples"] = Field(
-        "auto",
-        description="what to cluster: fedsimclr: features of an encoder that the clients train first; samples: the "
-        "samples themselves; auto: fedsimclr for a method that trains on images, the features of model.encoder for one "
-        "that clusters features of images, samples for any other",
-    )
-    rounds: int | None = Field(
-        None, ge=1, description="communication rounds that train that encoder; none: as many as the run has"
-    )
 
     @model_validator(mode="after")
     def _fit_together(self) -> ChooseSection:
@@ -252,11 +243,6 @@ class PrivacySection(Section):
         description="standard deviation of the Gaussian noise that each client adds to every value of its clipped "
         "difference, as a multiple of privacy.clip; 0: no noise",
     )
-    noise_source: Literal["secret", "seeded"] = Field(
-        "secret",
-        description="source of the noise: secret: the operating system's generator; seeded: the run's public seed, for "
-        "tests, which protects nothing",
-    )
     delta: float = Field(1e-5, gt=0, lt=1, description="delta for which epsilon is computed")
     epsilon: float | None = Field(
         None,
@@ -276,14 +262,12 @@ class PrivacySection(Section):
             raise ValueError("privacy.noise is a multiple of privacy.clip, which is not set: set privacy.clip too")
         if self.epsilon is not None and not self.noise:
             raise ValueError("the budget privacy.epsilon needs noise: set privacy.noise and privacy.clip")
-        if self.epsilon is not None and self.noise_source == "seeded":
-            raise ValueError("the budget privacy.epsilon needs secret noise: set privacy.noise_source=secret")
         return self
 
     @property
     def secret(self) -> bool:
-        """Whether clients add noise to their updates that nobody can subtract."""
-        return self.clip is not None and self.noise > 0 and self.noise_source == "secret"
+        """Whether clients add noise to their updates."""
+        return self.clip is not None and self.noise > 0
 
 
 class EvaluateSection(Section):
@@ -292,18 +276,11 @@ class EvaluateSection(Section):
     every: int = Field(
         1, ge=1, description="number of rounds between two evaluations; the last round is always evaluated"
     )
-    batch: int = Field(512, ge=1, description="batch size of forward passes in evaluation")
     recalibrate: int = Field(
         4096,
         ge=0,
         description="number of training samples, drawn from all clients, from which BatchNorm's statistics are "
         "computed before an averaged network is evaluated or served; 0: use the averaged statistics",
-    )
-    probe_epochs: int = Field(
-        0,
-        ge=0,
-        description="number of epochs of the Adam probe that papers train (200), reported as probe_sgd beside the "
-        "converged probe in the last evaluation of methods that judge features; 0: no such probe",
     )
     finetune: bool = Field(
         False,
@@ -364,10 +341,6 @@ class WorkersSection(Section):
         description="floating-point precision; tf32: float32 with matrix products and convolutions in TF32 on a GPU; "
         "auto: bf16 on GPUs that have it, else fp32",
     )
-    deterministic: bool = Field(
-        False,
-        description="use only algorithms that repeat their results bit by bit on GPUs of one kind; slower on a GPU",
-    )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="device of the workers; auto: a GPU if this machine has one"
     )
@@ -409,9 +382,6 @@ class TrackingSection(Section):
         "auto",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         description="name of the final model in MLflow's registry; auto: shoal-METHOD-DATA; none: it is not registered",
-    )
-    also: list[Literal["tensorboard", "wandb"]] = Field(
-        default_factory=list, description="further logs of each round's numbers, beside MLflow's"
     )
     prefect: Annotated[Literal["auto", "on", "off"], BeforeValidator(on_or_off)] = Field(
         "auto", description="execute the run as a Prefect flow; auto: if a Prefect server answers"

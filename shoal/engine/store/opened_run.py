@@ -25,6 +25,9 @@ from shoal.methods.contract.context import Context
 from shoal.methods.contract.message import Tensors
 from shoal.methods.registry import METHODS
 
+EVALUATION_BATCH = 512
+"""Samples in a forward pass of an evaluation."""
+
 
 class OpenedRun:
     """A run with everything that training and evaluation need.
@@ -155,10 +158,9 @@ class OpenedRun:
             train,
             streams,
             final,
-            evaluate.batch,
-            evaluate.recalibrate,
-            evaluate.probe_epochs,
-            evaluate.finetune,
+            EVALUATION_BATCH,
+            recalibrate=evaluate.recalibrate,
+            finetune=evaluate.finetune,
         )
 
 

@@ -78,9 +78,6 @@ METRICS = (
         shown=("comparison",),
     ),
     Metric(
-        "probe_sgd", "accuracy of a linear probe after the steps of Adam that papers train it for", "higher", "share"
-    ),
-    Metric(
         "probe_gradient",
         "largest entry of the gradient at which the fit of the linear probe ended: at most 1e-7 where it converged",
         "lower",
