@@ -76,7 +76,7 @@ def make_partition(
         _hold_out(client, clients, settings.validation, seed),
         transformation,
         listed,
-        {"kind": settings.kind, **asdict(settings), "limit": limit, "seed": seed, **about},
+        {**asdict(settings), "limit": limit, "seed": seed, **about},
         names,
         truth,
     )

@@ -16,8 +16,6 @@ from typing import Annotated, Any, Final, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from shoal.core.errors import ShoalError, shown
-from shoal.engine.settings.run_settings import typed_settings
-from shoal.engine.settings.typed_yaml import convert, map_settings
 from shoal.engine.settings.wrong_settings import MAX_SENTENCES, did_you_mean, format_value
 from shoal.engine.settings.yaml_text import read_yaml_file
 
@@ -346,8 +344,7 @@ def load_study(name: str) -> Study:
         raise StudyError(f"no study is called {name!r}{hint}; `shoal study list` shows all")
     system, file = files[name]
     where = f"studies/{system}/{file.name}"
-    raw = map_settings(read_yaml_file(file, "", StudyError, keep_text=True), typed_settings)
-    study = make_study(convert(raw, Study, "", StudyError), system, where)
+    study = make_study(read_yaml_file(file, "", StudyError), system, where)
     if study.name != name:
         raise StudyError(f"{where}: name: given {study.name!r}; expected {name!r}, the name of the file")
     return study

@@ -157,8 +157,8 @@ def features_to_cluster(
     """
     device = torch.device(device_here(resolve_device(settings.workers)))
     seed = settings.seed
-    context = Context(prepared.spec, settings.dataclass("model"), seed=seed, device=device)
-    method = METHODS[settings.method.name](settings.dataclass("method"), context)
+    context = Context(prepared.spec, settings.largest_model, seed=seed, device=device)
+    method = METHODS[settings.method.name](settings.method, context)
     assert isinstance(method, FeatureClustering)
     draw = partial(draw_samples, DeviceData(prepared), table, seed, partial(encoded_in_parts, method))
     landmarks = method.settings.landmarks

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from shoal.cli.console import err, out, say, shown_number
 from shoal.cli.options import Json, Set
+from shoal.core.errors import ShoalError
+from shoal.engine.settings.yaml_text import read_yaml
 from shoal_research.commands.options import COLOURS, Scale
 
 if TYPE_CHECKING:
@@ -19,6 +21,16 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(add_completion=False)
+
+
+def typed(values: dict[str, Any]) -> dict[str, Any]:
+    """Return nested text with the types that YAML gives it, as in the file of a study."""
+    return {key: typed(value) if isinstance(value, dict) else yaml_value(value) for key, value in values.items()}
+
+
+def yaml_value(value: Any) -> Any:
+    """Return a text as YAML reads it."""
+    return read_yaml(value, "--set", ShoalError) if isinstance(value, str) else value
 
 
 @app.command(epilog="Example: shoal study fedpnp-table1 --scale cpu --seeds 3")
@@ -61,7 +73,7 @@ def study(
 
         if current_environment().shoal_git.dirty and not gather:
             err.print("the work tree differs from its commit: this result cannot be kept (shoal claims --keep)")
-        changes = parse_overrides(overrides or ())
+        changes = typed(parse_overrides(overrides or ()))
         chosen = {"rows": row or (), "columns": column or ()}
         try:
             result = run_study(name, scale, seeds, changes, watch, **chosen, gather=gather, processes=processes)

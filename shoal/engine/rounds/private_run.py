@@ -64,7 +64,7 @@ class PrivateRun:
             kept: whether the ledger is written; a rehearsal, which sends no updates, does not write it.
         """
         settings = opened.settings
-        averaged = settings.dataclass("aggregation").is_mean
+        averaged = settings.aggregation.is_mean
         ledger = SetLedger.from_settings(settings.data, kept=kept)
         return cls(opened.run.name, settings.privacy, averaged, opened.federation.sizes, ledger)
 

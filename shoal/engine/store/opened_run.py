@@ -59,7 +59,7 @@ class OpenedRun:
         self.partition: Partition = whole
         if kind.pooled:
             self.partition = whole.pooled()
-        self.method: Method = kind(self.settings.dataclass("method"), self.context)
+        self.method: Method = kind(self.settings.method, self.context)
 
     @property
     def precision(self) -> str:
@@ -81,15 +81,15 @@ class OpenedRun:
         s = self.settings
         return Context(
             self.prepared.spec,
-            s.dataclass("model"),
-            s.dataclass("local"),
-            s.dataclass("augment"),
+            s.model,
+            s.local,
+            s.augment,
             s.seed,
             s.rounds,
             s.participation.fraction,
             self.device,
             self.precision,
-            s.dataclass("aggregation"),
+            s.aggregation,
             self.graphs,
             self.lineage.encoder_sha256,
         )

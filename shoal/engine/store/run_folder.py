@@ -172,7 +172,7 @@ class RunFolder:
                 f"`shoal run {self.path / SETTINGS}`"
             )
         check_digest(self.path / SETTINGS, sha256)
-        raw = read_yaml_file(self.path / SETTINGS, "", RunError)
+        raw = read_yaml_file(self.path / SETTINGS, "", RunError, "base")
         if not isinstance(raw, dict):
             raise RunError(f"{self.path / SETTINGS} holds a {type(raw).__name__}, expected keys and values")
         try:
