@@ -12,16 +12,13 @@ import ast
 import dataclasses
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
-
 from shoal.core.errors import ShoalError
 from shoal.data.partition.schemes import SCHEMES
-from shoal.engine.settings.run_settings import METHOD_SECTIONS, Settings, section
+from shoal.engine.settings.run_settings import METHOD_SECTIONS, Settings
 from shoal.methods.registry import BUILT_IN as METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -119,57 +116,54 @@ def settings_page() -> str:
         "Every key of a settings file, with its default. On the command line: `--set KEY=VALUE`. The settings of a "
         "method are on its page.",
     ]
-    run_fields = {name: field for name, field in Settings.model_fields.items() if not is_section(field.annotation)}
+    sections = {field.name: default for field in dataclasses.fields(Settings) if is_section(default := value_of(field))}
+    run_fields = [field for field in dataclasses.fields(Settings) if field.name not in sections]
     lines += ["## Of the run", table(rows_of(run_fields, ""))]
-    for name, field in Settings.model_fields.items():
-        if name not in ("method", "partition") and is_section(field.annotation):
-            lines += [f"## {name}", table_of(field.annotation, name)]
+    for name, section in sections.items():
+        if name not in ("method", "partition"):
+            lines += [f"## {name}", table_of(section, name)]
     lines.append("## partition")
     lines.append("`partition.kind` chooses the scheme.")
     for kind, scheme in SCHEMES.items():
-        lines += [f"### {kind}", first_paragraph(scheme.__doc__ or ""), table_of(section(scheme), "partition")]
+        lines += [f"### {kind}", first_paragraph(scheme.__doc__ or ""), table_of(scheme, "partition")]
     return "\n\n".join(lines) + "\n"
 
 
-def is_section(annotation: Any) -> bool:
-    """Whether a setting is a section of settings."""
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+def value_of(field: dataclasses.Field[Any]) -> Any:
+    """The default of a setting."""
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
 
 
-def table_of(model: Any, prefix: str) -> str:
+def is_section(value: Any) -> bool:
+    """Whether the default of a setting is a section of settings."""
+    return dataclasses.is_dataclass(value)
+
+
+def table_of(section: Any, prefix: str) -> str:
     """The settings of a section as a table."""
-    rows = rows_of(model.model_fields, f"{prefix}.")
+    rows = rows_of(dataclasses.fields(section), f"{prefix}.")
     return table(rows) if rows else "None of its own."
 
 
-def rows_of(fields: dict[str, Any], prefix: str) -> list[tuple[str, str, str]]:
+def rows_of(fields: Iterable[dataclasses.Field[Any]], prefix: str) -> list[tuple[str, str, str]]:
     """Key, default and description of settings, those of a section inside the section included."""
     rows: list[tuple[str, str, str]] = []
-    for name, field in fields.items():
-        key = f"{prefix}{name}"
-        if key in TAGS or is_tagged(field):
+    for field in fields:
+        key = f"{prefix}{field.name}"
+        value = value_of(field)
+        if key in TAGS:
             continue
-        if is_section(field.annotation):
-            rows += rows_of(field.annotation.model_fields, f"{key}.")
+        if is_section(value):
+            rows += rows_of(dataclasses.fields(value), f"{key}.")
         else:
-            rows.append((f"`{key}`", default_of(field), (field.description or "").replace("|", "\\|")))
+            rows.append((f"`{key}`", default_text(value), field.metadata["description"].replace("|", "\\|")))
     return rows
 
 
-def is_tagged(field: Any) -> bool:
-    """Whether a field is a union of sections, which have pages and tables of their own."""
-    return field.discriminator is not None
-
-
-def default_of(field: Any) -> str:
+def default_text(value: Any) -> str:
     """A default, as it is written in YAML."""
-    value = field.default
-    if value is PydanticUndefined and field.default_factory is not None:
-        value = field.default_factory()
-    if value is PydanticUndefined:
-        return "to be given"
-    if dataclasses.is_dataclass(value) or isinstance(value, BaseModel):
-        return "see there"
     if value is None:
         return "none"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"

@@ -11,30 +11,6 @@ from shoal.models.arrays import SeriesConv, VectorMLP
 from shoal.models.plain import McMahanConv, PlainConv, PooledConv
 
 
-def pooled(places: Tensor, side: int) -> Tensor:
-    """Return averages (n, channels, side, side) over parts of places (n, channels, height, width).
-
-    This is `adaptive_avg_pool2d`, whose gradient has no deterministic kernel on a GPU: with deterministic algorithms
-    the averages are two matrix products.
-    """
-    if places.device.type == "cpu" or not torch.are_deterministic_algorithms_enabled():
-        return nn.functional.adaptive_avg_pool2d(places, side)
-    with torch.autocast(places.device.type, enabled=False):
-        wide = places.float()
-        averages = _shares(wide, 2, side) @ wide @ _shares(wide, 3, side).T
-    return averages.to(places.dtype)
-
-
-def _shares(places: Tensor, axis: int, side: int) -> Tensor:
-    """Return the weight of each place along an axis in each part, float32 (side, places)."""
-    size = places.shape[axis]
-    part = torch.arange(side, device=places.device)[:, None]
-    place = torch.arange(size, device=places.device)
-    begin = (part * size).div(side, rounding_mode="floor")
-    end = ((part + 1) * size + side - 1).div(side, rounding_mode="floor")
-    return ((place >= begin) & (place < end)).float() / (end - begin)
-
-
 def _convolutions(shape: tuple[int, ...], kernels: Sequence[tuple[int, int]]) -> list[nn.Module]:
     """Return convolutions with BatchNorm and ReLU, of (kernel, filters), for images (channels, height, width)."""
     channels = shape[0]
@@ -77,7 +53,7 @@ class SmallConv(nn.Module):
         """Return features (n, features)."""
         places = self.layers(x)
         if places.shape[-2:] != (4, 4):  # pooling has a slow backward pass, even where it changes nothing
-            places = pooled(places, 4)
+            places = nn.functional.adaptive_avg_pool2d(places, 4)
         result: Tensor = self.out(torch.flatten(places, 1))
         return result
 

@@ -31,7 +31,7 @@ BELOW["cli"] = set(BELOW)
 STAIRS = {
     "data": ("sets", "partition", "views", "intake"),
     "engine": ("settings", "store", "messages", "workers", "cluster", "rounds"),
-    "review": ("results", "mlflow_log", "further_logs", "pages", "served"),
+    "review": ("results", "mlflow_log", "pages", "served"),
 }
 """The rooms inside a room, each of which may import those before it."""
 MOST_ARROWS = {"data": 4, "engine": 20, "review": 12}

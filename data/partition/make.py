@@ -63,7 +63,6 @@ def make_partition(
     rows = np.flatnonzero(owner >= 0)
     rows = rows[np.lexsort((samples[rows], owner[rows]))]
     client = owner[rows]
-    strata = _strata(labels, rows, prepared.manifest.name) if settings.stratified else None
     transformation = np.zeros(len(rows), dtype=np.int64)
     if settings.transform != "none":
         truth = tuple(client_groups(settings, clients).tolist())
@@ -74,10 +73,10 @@ def make_partition(
         clients,
         samples[rows],
         client,
-        _hold_out(client, clients, settings.validation, seed, strata),
+        _hold_out(client, clients, settings.validation, seed),
         transformation,
         listed,
-        {"kind": settings.kind, **asdict(settings), "limit": limit, "seed": seed, **about},
+        {**asdict(settings), "limit": limit, "seed": seed, **about},
         names,
         truth,
     )
@@ -102,15 +101,6 @@ def _check_clients(clients: int, samples: int, limit: int | None) -> None:
     if clients > samples:
         advice = "lower partition.clients" if limit is None else "lower partition.clients or raise data.limit"
         raise PartitionError(f"{clients} clients cannot share {samples} samples: {advice}")
-
-
-def _strata(labels: np.ndarray | None, rows: np.ndarray, name: str) -> np.ndarray:
-    if labels is None:
-        raise PartitionError(
-            f"partition.stratified holds out the same share of every label, and {name!r} has no labels: leave it out"
-        )
-    strata: np.ndarray = labels[rows]
-    return strata
 
 
 def _limited(n: int, limit: int | None, streams: Streams) -> np.ndarray:
@@ -266,13 +256,10 @@ def _check_sizes(sizes: np.ndarray) -> None:
     )
 
 
-def _hold_out(
-    client: np.ndarray, clients: int, fraction: float, seed: int, label: np.ndarray | None = None
-) -> np.ndarray:
+def _hold_out(client: np.ndarray, clients: int, fraction: float, seed: int) -> np.ndarray:
     """Return which samples are for validation: a share of each client's, at least one, and never all.
 
-    `client` is ascending, so that each client's samples are a run of rows. With `label`, the label of each row, every
-    label gives its share: rows are held out in the order of their random rank within their label.
+    `client` is ascending, so that each client's samples are a run of rows.
     """
     validation = np.zeros(len(client), dtype=bool)
     if fraction <= 0:
@@ -283,18 +270,5 @@ def _hold_out(
         count = min(max(round(size * fraction), 1), size - 1)
         # A stream per client: what one client holds out does not depend on the others.
         rng = Streams(seed, client=k).numpy("partition validation")
-        if label is None:
-            chosen = rng.choice(size, size=count, replace=False)
-        else:
-            chosen = np.argsort(_ranks(label[starts[k] : starts[k + 1]], rng), kind="stable")[:count]
-        validation[starts[k] + chosen] = True
+        validation[starts[k] + rng.choice(size, size=count, replace=False)] = True
     return validation
-
-
-def _ranks(label: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return each row's place, from 0 to 1, in a random order of the rows of its label; a draw breaks ties."""
-    place = np.empty(len(label))
-    for value in np.unique(label):
-        rows = np.flatnonzero(label == value)
-        place[rows] = (rng.permutation(len(rows)) + rng.random()) / len(rows)
-    return place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 from shoal.core.errors import PartitionError
 from shoal.core.setting import setting
@@ -17,14 +17,10 @@ TransformName = Literal["none", "rotation", "label_permutation", "label_swap"]
 class PartitionSettings:
     """The settings of every scheme: clients, a validation split, and a planted transformation."""
 
-    kind: ClassVar[str] = ""
-
+    kind: str = ""
     clients: int = setting(5, "number of clients", ge=1)
     validation: float = setting(
         0.0, "share of each client's samples that is held out as its validation split", ge=0, lt=1
-    )
-    stratified: bool = setting(
-        False, "stratify each client's validation split by label, as closely as its counts allow"
     )
     transform: TransformName = setting(
         "none", "transformation planted on groups of clients, as ground truth for clustering clients"
@@ -40,7 +36,7 @@ class PartitionSettings:
 class IID(PartitionSettings):
     """The same number of samples of every class for each client; without labels, a random even split."""
 
-    kind: ClassVar[str] = "iid"
+    kind: Literal["iid"] = "iid"
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ class Dirichlet(PartitionSettings):
     Classification, 2019; proportions drawn per class as in Yurochkin et al., 2019.
     """
 
-    kind: ClassVar[str] = "dirichlet"
+    kind: Literal["dirichlet"] = "dirichlet"
 
     beta: float = setting(
         0.5,
@@ -67,7 +63,7 @@ class Dirichlet(PartitionSettings):
 class LabelsPerClient(PartitionSettings):
     """Each client holds samples of a few labels only; a label's samples are split evenly among its holders."""
 
-    kind: ClassVar[str] = "labels_per_client"
+    kind: Literal["labels_per_client"] = "labels_per_client"
 
     labels: int = setting(2, "number of different labels that each client holds", ge=1)
 
@@ -79,7 +75,7 @@ class Majority(PartitionSettings):
     The cluster of client k is label k modulo the number of labels. Source: the heterogeneity p of UIFCA.
     """
 
-    kind: ClassVar[str] = "majority"
+    kind: Literal["majority"] = "majority"
 
     p: float = setting(0.5, "heterogeneity p: share of a client's samples that come from its own cluster", ge=0, le=1)
 
@@ -88,7 +84,7 @@ class Majority(PartitionSettings):
 class ByColumn(PartitionSettings):
     """The natural clients of the data, recorded in a column of the prepared set."""
 
-    kind: ClassVar[str] = "by_column"
+    kind: Literal["by_column"] = "by_column"
 
     clients: int = setting(0, "number of clients, drawn at random from those in the column; 0: all of them", ge=0)
     column: str = setting("client", "column of the prepared data set that names the client of each sample")
@@ -103,7 +99,7 @@ SCHEMES: dict[str, type[PartitionSettings]] = {
 class Auto(PartitionSettings):
     """The natural clients of the data where the set names some, else iid; a run records which scheme that was."""
 
-    kind: ClassVar[str] = "auto"
+    kind: Literal["auto"] = "auto"
 
     clients: int | None = setting(  # type: ignore[assignment]
         None, "number of clients; none: all clients that the data set names, or 5 where it names none", ge=1
@@ -118,11 +114,11 @@ def settle(auto: Auto, own_clients: bool) -> PartitionSettings:
         own_clients: whether the data set names its clients.
 
     >>> settle(Auto(clients=3), own_clients=False)
-    IID(clients=3, validation=0.0, stratified=False, transform='none', groups=2)
+    IID(kind='iid', clients=3, validation=0.0, transform='none', groups=2)
     >>> settle(Auto(), own_clients=True).kind
     'by_column'
     """
-    values = {each.name: getattr(auto, each.name) for each in fields(auto)}
+    values = {each.name: getattr(auto, each.name) for each in fields(auto) if each.name != "kind"}
     if auto.clients is None:
         del values["clients"]  # each scheme has its own default
     return ByColumn(**values) if own_clients else IID(**values)

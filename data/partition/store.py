@@ -28,7 +28,6 @@ def partition_folder(
     """Return the folder of a partition: its name ends in 8 hexadecimal digits of all that determines it."""
     key = json.dumps(
         {
-            "kind": settings.kind,
             "settings": asdict(settings),
             "limit": limit,
             "seed": seed,

@@ -8,7 +8,7 @@ on a GPU each operation is a launch, and for small batches the launches take mos
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -76,31 +76,6 @@ class AugmentSettings:
         "recipe of random augmentations for a view; auto: chosen by image size, data set and method",
         choices=("auto", *RECIPES, *ARRAY_RECIPES),
     )
-    crop_min: float | None = setting(
-        None,
-        "smallest share of the image's area, or of a window's times, that a random crop keeps; none: as in the recipe",
-        gt=0,
-        le=1,
-    )
-    flip: float | None = setting(None, "probability of a horizontal flip; none: as in the recipe", ge=0, le=1)
-    rotate: float | None = setting(None, "largest random rotation in degrees; none: as in the recipe", ge=0, le=180)
-    blur: float | None = setting(None, "probability of a Gaussian blur; none: as in the recipe", ge=0, le=1)
-    jitter: float | None = setting(
-        None,
-        "vectors and windows: standard deviation of added noise, as a multiple of that of the column or channel; none: "
-        "as in the recipe",
-        ge=0,
-    )
-    mask: float | None = setting(
-        None,
-        "vectors: share of values that are replaced by another sample's; windows: share of times that become the mean; "
-        "none: as in the recipe",
-        ge=0,
-        lt=1,
-    )
-    scale: float | None = setting(
-        None, "windows: largest change of the amplitude, in logarithm, either way; none: as in the recipe", ge=0
-    )
 
 
 SMALL = 16
@@ -112,9 +87,6 @@ def is_small(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and max(shape[1:]) <= SMALL
 
 
-OF_IMAGES = ("flip", "rotate", "blur")
-OF_ARRAYS = ("jitter", "mask", "scale")
-"""Settings of views that only act on images, and on vectors and windows."""
 AnyRecipe = Recipe | ArrayRecipe
 
 
@@ -130,46 +102,32 @@ def choose_recipe(
         auto: the method's recipe of images where the user leaves the choice; None: by image size, then by data set.
 
     Raises:
-        ValueError: there is no such recipe for data of this shape, or a setting that does not act on them.
+        ValueError: there is no such recipe for data of this shape.
     """
-    _check_settings(settings, shape)
+    _check_recipe(settings.recipe, shape)
     if len(shape) < 3:
-        return _array_recipe(settings, shape)
+        return _array_recipe(settings.recipe, shape)
     if settings.recipe == "auto":
         recipe = auto or _recipe_of_set(name, shape)
     else:
         recipe = RECIPES[settings.recipe]
-    if settings.crop_min is not None:
-        recipe = replace(recipe, crop=(settings.crop_min, 1.0))
-    for key in ("flip", "rotate", "blur"):
-        if (value := getattr(settings, key)) is not None:
-            recipe = replace(recipe, **{key: value})
     return recipe
 
 
-def _check_settings(settings: AugmentSettings, shape: tuple[int, ...]) -> None:
+def _check_recipe(name: str, shape: tuple[int, ...]) -> None:
     images = len(shape) == 3
     what = "images" if images else "vectors and windows"
-    for key in OF_ARRAYS if images else OF_IMAGES:
-        if getattr(settings, key) is not None:
-            raise ValueError(f"augment.{key} does not act on {what}: leave it out")
     recipes = list(RECIPES if images else ARRAY_RECIPES)
-    if settings.recipe not in ("auto", "none", *recipes):
-        raise ValueError(f"augment.recipe is {settings.recipe!r}; of {what} there are auto, {', '.join(recipes)}, none")
+    if name not in ("auto", "none", *recipes):
+        raise ValueError(f"augment.recipe is {name!r}; of {what} there are auto, {', '.join(recipes)}, none")
 
 
-def _array_recipe(settings: AugmentSettings, shape: tuple[int, ...]) -> ArrayRecipe:
-    name = settings.recipe
+def _array_recipe(name: str, shape: tuple[int, ...]) -> ArrayRecipe:
     if name == "none":
-        recipe = ArrayRecipe()
-    elif name == "auto":
-        recipe = ARRAY_RECIPES["columns" if len(shape) == 1 else "windows"]
-    else:
-        recipe = ARRAY_RECIPES[name]
-    if settings.crop_min is not None:
-        recipe = replace(recipe, crop=settings.crop_min)
-    given = {key: getattr(settings, key) for key in OF_ARRAYS if getattr(settings, key) is not None}
-    return replace(recipe, **given)
+        return ArrayRecipe()
+    if name == "auto":
+        return ARRAY_RECIPES["columns" if len(shape) == 1 else "windows"]
+    return ARRAY_RECIPES[name]
 
 
 def _recipe_of_set(name: str, shape: tuple[int, ...]) -> Recipe:

@@ -8,12 +8,10 @@ import pytest
 
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.run_folder import RunFolder
-from shoal_research.cells import cells
 from shoal_research.cfl import derive
 from shoal_research.cfl.derive import has_rested
 from shoal_research.cfl.simulate import noise_bound, noisy_gradients
 from shoal_research.definition import load_study
-from shoal_research.runner import settings_of
 
 
 def test_a_positive_gap_is_rarer_than_a_correct_bipartition(tmp_path):
@@ -37,15 +35,6 @@ def test_norms_are_drawn_where_only_some_rounds_are_evaluated(tmp_path, monkeypa
     derive.norms_over_rounds(Mock(), [group], tmp_path)
     for line in drawn[0].axes[0].get_lines():
         assert line.get_xydata().tolist() == [[2, 2.0], [4, 1.0]]
-
-
-@pytest.mark.parametrize("name", ["cfl-gap-points", "cfl-gap-rounds"])
-@pytest.mark.parametrize("scale", ["cpu", "paper"])
-def test_only_rows_that_say_so_are_stratified(name, scale):
-    for cell in cells(load_study(name), scale, 1):
-        assert settings_of(cell, {}).to_json()["partition"]["stratified"] == ("stratified" in cell.row.caption), (
-            cell.label
-        )
 
 
 def test_the_studies_name_the_same_metrics_as_the_simulation(tmp_path):

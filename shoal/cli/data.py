@@ -81,7 +81,6 @@ Column = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option(help="use a random subset of at most so many training samples")]
 Validation = Annotated[float, typer.Option(help="share of each client's samples that is held out, below 1")]
-Stratified = Annotated[bool, typer.Option("--stratified", help="hold out the same share of every label of a client")]
 Transform = Annotated[TransformName, typer.Option(help="transformation that is planted on groups of clients")]
 
 
@@ -98,7 +97,6 @@ def partition_set(
     limit: Limit = None,
     seed: Annotated[int, typer.Option(help="seed of every draw")] = 0,
     validation: Validation = 0.0,
-    stratified: Stratified = False,
     transform: Transform = "none",
     groups: Annotated[int, typer.Option(help="number of planted groups")] = 2,
     out: Annotated[Path | None, typer.Option(help="folder to write (default: a folder in the store)")] = None,
@@ -120,7 +118,7 @@ def partition_set(
     settings = _settings(
         kind or ("by_column" if has_clients(name, store) else "iid"),
         {"clients": clients, "beta": beta, "minimum": minimum, "labels": labels, "p": p, "column": column},
-        {"validation": validation, "stratified": stratified, "transform": transform, "groups": groups},
+        {"validation": validation, "transform": transform, "groups": groups},
     )
     prepared = prepare_with_bar(name)
     partition = ensure_partition(store, prepared, settings, limit=limit, seed=seed)

@@ -129,7 +129,7 @@ def partition(params: Params = Path("params.yaml")) -> None:
     """Make the partition."""
     settings = _settings(params)
     prepared = _data(settings)
-    made = make_partition(settings.dataclass("partition"), prepared, limit=settings.data.limit, seed=settings.seed)
+    made = make_partition(settings.partition, prepared, limit=settings.data.limit, seed=settings.seed)
     PARTITION.parent.mkdir(parents=True, exist_ok=True)
     write_partition(made, prepared, PARTITION)
     partition_figure(made, prepared, PARTITION / "labels.png")

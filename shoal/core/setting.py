@@ -1,16 +1,15 @@
 """Settings are frozen dataclasses; `setting` adds what a reader and a form need: a meaning and the bounds.
 
-They stay plain dataclasses so that a method or a partition runs where only torch is installed. The settings file, the
-command line and Prefect's form build their schema from the same fields.
+They stay plain dataclasses so that a method or a partition runs where only torch is installed. Whatever reads settings
+from outside checks them by the metadata of their fields.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
-
-BOUNDS = ("gt", "ge", "lt", "le")
 
 
 @dataclass(frozen=True)
@@ -43,19 +42,21 @@ def setting(
     default: Any,
     doc: str,
     *,
-    gt: float | None = None,
-    ge: float | None = None,
-    lt: float | None = None,
-    le: float | None = None,
     choices: Iterable[str] = (),
     forms: NameForms | None = None,
     file: FileFormat | None = None,
+    **bounds: float | str,
 ) -> Any:
     """Return a dataclass field with a one-line meaning and its bounds or choices.
 
-    `choices` is for names that a registry knows; where the names are few and fixed, a `Literal` type says as much.
-    `forms` allows names of some forms beside them. With
-    `file` the name of a file stands for its content: the reader of settings opens it, the dataclass holds the content.
+    Args:
+        default: of the setting.
+        doc: its meaning.
+        choices: names that a registry knows; where the names are few and fixed, a `Literal` type says as much.
+        forms: allowed beside the choices.
+        file: the name of such a file stands for its content: the reader of settings opens it, the dataclass holds the
+            content.
+        bounds: gt, ge, lt, le for numbers; pattern for text.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -64,12 +65,17 @@ def setting(
     >>> Example().beta
     0.5
     """
-    bounds = {"gt": gt, "ge": ge, "lt": lt, "le": le}
-    metadata = {"doc": doc, **{name: bound for name, bound in bounds.items() if bound is not None}}
+    metadata: dict[str, Any] = {"description": doc, **bounds}
     if choices:
-        metadata["choices"] = tuple(choices)
-    if forms is not None:
-        metadata["forms"] = forms
+        names = list(choices)
+        pattern = f"^(?:{'|'.join(map(re.escape, names))})$"
+        metadata["choices"] = names
+        if forms is None:
+            metadata["json_schema_extra"] = {"enum": names}
+        else:
+            metadata["choices"] = [*names, forms.words]
+            pattern = f"{pattern}|{forms.pattern}"
+        metadata["pattern"] = pattern
     if file is not None:
         metadata["file"] = file
     if isinstance(default, list | dict):

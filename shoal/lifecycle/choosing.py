@@ -65,9 +65,7 @@ Train = Callable[[Settings, Path], RunFolder]
 
 def trains_encoder(settings: Settings, prepared: Prepared) -> bool:
     """Return whether clusters are sought among the features of an encoder that is trained for that."""
-    if settings.choose.features == "auto":
-        return prepared.manifest.kind in ("image", "series") and bool(METHODS[settings.method.name].trains)
-    return bool(settings.choose.features == "fedsimclr")
+    return prepared.manifest.kind in ("image", "series") and METHODS[settings.method.name].trains
 
 
 def known_number(settings: Settings) -> Choice | None:
@@ -132,7 +130,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
 
 def clusters_features(settings: Settings) -> bool:
     """Return whether the number is sought where the method itself clusters: it clusters features and trains nothing."""
-    return issubclass(METHODS[settings.method.name], FeatureClustering) and settings.choose.features == "auto"
+    return issubclass(METHODS[settings.method.name], FeatureClustering)
 
 
 def is_encoded(settings: Settings, prepared: Prepared) -> bool:
@@ -159,8 +157,8 @@ def features_to_cluster(
     """
     device = torch.device(device_here(resolve_device(settings.workers)))
     seed = settings.seed
-    context = Context(prepared.spec, settings.dataclass("model"), seed=seed, device=device)
-    method = METHODS[settings.method.name](settings.dataclass("method"), context)
+    context = Context(prepared.spec, settings.largest_model, seed=seed, device=device)
+    method = METHODS[settings.method.name](settings.method, context)
     assert isinstance(method, FeatureClustering)
     draw = partial(draw_samples, DeviceData(prepared), table, seed, partial(encoded_in_parts, method))
     landmarks = method.settings.landmarks
@@ -203,7 +201,6 @@ def encoder_settings(settings: Settings) -> Settings:
         local = raw["local"]
     if issubclass(kind, FedSimCLRKMeans):
         rounds = max(1, rounds - settings.method.kmeans_rounds)
-    rounds = settings.choose.rounds or rounds
     same = ("data", "partition", "augment", "participation", "aggregation", "workers", "seed")
     own = {
         "method": method,

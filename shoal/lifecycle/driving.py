@@ -16,7 +16,6 @@ from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_events import Observer, observing
 from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
 from shoal.lifecycle.run_views import MakeViews, make_report
-from shoal.review.further_logs.logs import further_logs
 from shoal.review.mlflow_log.tracking import Tracker
 from shoal.review.mlflow_log.trouble import has_reported_trouble
 from shoal.review.results.clusters import FindClusters, has_clusters
@@ -69,13 +68,12 @@ def drive(
         try:
             # Observers hear the events of every thread, until MLflow has the whole run.
             with observing(run.path, observers), open_tracker(run, settings, live=ROUNDS in stages) as tracker:
-                with further_logs(run, settings, live=ROUNDS in stages) as others:
-                    if ROUNDS in stages and pool is not None:
-                        log = [each.observe for each in (tracker, *others) if each is not None]
-                        # Each round: train the clients on the workers, aggregate, evaluate, log.
-                        Engine(run, pool.call, runner, pool.count, log).run_to_end()
-                    if CLUSTERS in stages:
-                        find_clusters(run, runner, pool)
+                if ROUNDS in stages and pool is not None:
+                    log = [tracker.observe] if tracker is not None else []
+                    # Each round: train the clients on the workers, aggregate, evaluate, log.
+                    Engine(run, pool.call, runner, pool.count, log).run_to_end()
+                if CLUSTERS in stages:
+                    find_clusters(run, runner, pool)
                 if VIEWS in stages:
                     if tracker:
                         tracker.close()  # a sync under way may still be making the MLflow run that the report names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.engine.settings.hardware import resolve
+from shoal.engine.settings.hardware import resolve_machine
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.lineage import Environment, Lineage, current_environment, encoder_of_run
 from shoal.engine.store.run_folder import RunFolder
@@ -33,7 +33,7 @@ def equal_run(settings: Settings) -> RunFolder | None:
     for run in runs_like(settings):
         lineage = run.lineage()
         same_data = (lineage.data.digest, lineage.partition.digest) == (prepared.manifest.digest, partition.digest)
-        same_machine = lineage.resolved == resolve(settings) and lineage.encoder == encoder
+        same_machine = lineage.resolved == resolve_machine(settings) and lineage.encoder == encoder
         if is_done(run) and same_data and same_machine and is_same_code(lineage, now):
             return run
     return None

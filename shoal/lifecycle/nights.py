@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import Settings
+from shoal.engine.settings.run_settings import Settings, resolve
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.run_order import in_order
@@ -50,7 +50,7 @@ def earlier_method(settings: Settings) -> Settings:
         run = RunFolder(path.parent)
         choice = run.lineage().method_chosen
         if choice is not None and any(event.kind == NIGHT for event in run.events()):
-            return settings.with_method(choice.settings)
+            return resolve(settings, method=choice.settings)
     return settings
 
 

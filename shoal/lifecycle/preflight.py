@@ -39,16 +39,16 @@ def check_method(settings: Settings, store: Path) -> None:
     check_all(settings, (check_privacy, check_buffer, check_choice))
     context = Context(
         spec,
-        settings.dataclass("model"),
-        settings.dataclass("local"),
-        settings.dataclass("augment"),
+        settings.largest_model,
+        settings.local,
+        settings.augment,
         settings.seed,
         settings.rounds,
         settings.participation.fraction,
-        aggregation=settings.dataclass("aggregation"),
+        aggregation=settings.aggregation,
         graphs=settings.workers.graphs,
     )
-    method = METHODS[settings.method.name](settings.dataclass("method"), context)
+    method = METHODS[settings.method.name](settings.method, context)
     check_graphs(method)
     check_rounds(settings, method)
 
@@ -96,7 +96,7 @@ def check_open_method(settings: Settings, spec: DataSpec) -> None:
         MethodError: says what to set.
     """
     if spec.kind != "text":
-        _ = Context(spec, settings.dataclass("model")).clusters  # without a number nothing can be clustered
+        _ = Context(spec, settings.largest_model).clusters  # without a number nothing can be clustered
     wanted = {
         "privacy.clip": settings.privacy.clip is not None,
         "participation.buffer": settings.participation.buffer is not None,
@@ -197,11 +197,6 @@ def check_choice(settings: Settings) -> None:
         raise MethodError(
             "model.clusters is auto, and what clients send to choose the number is not covered by privacy.clip: set "
             "model.clusters to a number"
-        )
-    if settings.choose.features == "fedsimclr" and "image" not in kind.kinds:
-        raise MethodError(
-            f"choose.features is fedsimclr, which trains on images, and method {settings.method.name!r} works on "
-            f"{' and '.join(kind.kinds)} data: set choose.features to samples"
         )
 
 

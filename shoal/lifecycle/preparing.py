@@ -9,7 +9,7 @@ from shoal.data.partition.table import Partition
 from shoal.data.sets.prepare import is_built_in, kind_of, store_folder
 from shoal.data.sets.prepared import Prepared, read_manifest
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX, Settings, make_settings
+from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX, Settings, make_settings, resolve
 from shoal.engine.store.represent import has_clients
 from shoal.lifecycle.choosing import known_number
 from shoal.lifecycle.choosing_method import known_method
@@ -35,21 +35,21 @@ def with_known_choices(settings: Settings) -> Settings:
         method = known_method(settings)
         if method is None:
             return settings
-        settings = settings.with_method(method.settings)
+        settings = resolve(settings, method=method.settings)
     settings = with_encoder(settings)
     if not settings.chooses_clusters:
         return settings
     choice = known_number(settings)
     if choice is None:
         return settings
-    return settings.with_clusters(choice.clusters)
+    return resolve(settings, clusters=choice.clusters)
 
 
 def with_scheme(settings: Settings) -> Settings:
     """Return the settings with what `partition.kind: auto` means for their data set: its own clients, or iid."""
     if settings.partition.kind != "auto":
         return settings
-    return settings.with_scheme(has_clients(settings.data.name, places.store()))
+    return resolve(settings, own_clients=has_clients(settings.data.name, places.store()))
 
 
 def with_encoder(settings: Settings) -> Settings:
@@ -85,7 +85,7 @@ def prepare_partition(settings: Settings, prepared: Prepared) -> tuple[Path, Par
     """Return the folder of the run's partition, and the partition; make it where that was not done before."""
     check_validation(settings)
     settings = with_scheme(settings)
-    scheme = settings.dataclass("partition")
+    scheme = settings.partition
     limit = settings.data.limit
     seed = settings.seed
     partition = ensure_partition(places.store(), prepared, scheme, limit=limit, seed=seed)

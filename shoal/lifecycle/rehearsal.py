@@ -15,10 +15,10 @@ from shoal.engine.rounds.client_sampling import ClientSampling
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.units import ThreadRunner
 from shoal.engine.settings import places
-from shoal.engine.settings.hardware import expected_slots, resolve
+from shoal.engine.settings.hardware import expected_slots, resolve_machine
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.one_thread import one_thread
-from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.settings.run_settings import Settings, make_settings, resolve
 from shoal.engine.store.manifest import RoundRecord
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
@@ -134,7 +134,7 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
     if settings.chooses_clusters:
         check_method(settings, places.store())
         choice = (settings.choose.min_clusters, settings.choose.max_clusters)
-        settings = settings.with_clusters(settings.choose.max_clusters)
+        settings = resolve(settings, clusters=settings.choose.max_clusters)
     with tempfile.TemporaryDirectory(prefix="shoal-dry-run-") as folder:
         # One client trains, so that no round is asynchronous.
         tried = {"evaluate": {"every": 1}, "participation": {"buffer": None}}
@@ -143,7 +143,7 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         opened = OpenedRun(run)
         sizes = list(opened.federation.sizes)
         rounds = reduced.rounds
-        device = resolve(reduced).device
+        device = resolve_machine(reduced).device
         slots = expected_slots(reduced.workers, device)
         start = opened.method.init_server(opened.federation)
         drawn = opened.method.sample_clients(start, opened.federation)[: settings.participation.buffer]

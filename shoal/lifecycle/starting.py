@@ -18,9 +18,9 @@ from shoal.core.records import record_to_json
 from shoal.data.partition.table import Partition, load_partition
 from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings import places
-from shoal.engine.settings.hardware import expected_slots, resolve
+from shoal.engine.settings.hardware import expected_slots, resolve_machine
 from shoal.engine.settings.one_thread import one_thread
-from shoal.engine.settings.run_settings import Settings
+from shoal.engine.settings.run_settings import Settings, resolve
 from shoal.engine.store.choice import Choice
 from shoal.engine.store.lineage import make_lineage
 from shoal.engine.store.method_choice import MethodChoice
@@ -55,7 +55,7 @@ def new_run(
         ShoalError: the data, the partition or the method refuse the settings; WarmStartError: the origin does not fit.
     """
     settings = with_encoder(with_scheme(settings))
-    resolved = resolve(settings)
+    resolved = resolve_machine(settings)
     expected_slots(settings.workers, resolved.device)
     if partition is None:
         check_validation(settings)
@@ -76,7 +76,7 @@ def new_run(
     choice = None
     if settings.chooses_clusters:
         choice = choose_clusters(settings, prepared, folder, table, finished_run)
-        settings = settings.with_clusters(choice.clusters)
+        settings = resolve(settings, clusters=choice.clusters)
     lineage = make_lineage(settings, prepared, folder, table, resolved)
     lineage = replace(lineage, clusters_chosen=choice, method_chosen=method)
     run = RunFolder.create(runs or places.runs(), settings, lineage)
@@ -106,7 +106,7 @@ def with_open_method(settings: Settings, prepared: Prepared, table: Partition) -
     if not settings.chooses_method:
         return settings, None
     method = choose_method(settings, prepared, table)
-    settings = settings.with_method(method.settings)
+    settings = resolve(settings, method=method.settings)
     check_method(settings, places.store())
     check_validation(settings)
     return settings, method

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from shoal.core.private_file import PrivateFileError
-from shoal.engine.settings.run_settings import Settings
+from shoal.engine.settings.run_settings import make_settings
 from shoal.flows.nightly import tell_left_out
 from shoal.flows.tell import tell
 from shoal.lifecycle.notification import TellError, read_tell_settings
@@ -135,7 +135,7 @@ def test_a_failed_night_is_told_by_itself_and_by_an_automation(server: Server, h
 
 
 def test_only_some_of_the_files_that_were_left_out_are_named(home: Path) -> None:
-    settings = Settings.model_validate({"data": {"name": "photos"}})
+    settings = make_settings({"data": {"name": "photos"}})
     for count in (MAX_NAMED, MAX_NAMED + 3):
         files = tuple(f"{number:02d}.png: unreadable" for number in range(count))
         tell_left_out(settings, TakenIn("", "", 0, "", files), logging.getLogger())

@@ -35,7 +35,8 @@ def shown(entries: list[Schema], value: Schema) -> str:
 
 def test_methods_and_partitions_are_lists_by_their_names(definitions: Schema) -> None:
     assert {entry["title"] for entry in members(definitions, "method")} == set(METHOD_SECTIONS)
-    assert {entry["title"] for entry in members(definitions, "partition")} == set(PARTITION_SECTIONS)
+    kinds = {entry["properties"]["kind"]["const"] for entry in members(definitions, "partition")}
+    assert kinds == set(PARTITION_SECTIONS)
     fedpnp = next(entry for entry in members(definitions, "method") if entry["title"] == "fedpnp")
     assert fedpnp["properties"]["tau_instance"]["description"].startswith("temperature of the instance-level")
     assert fedpnp["properties"]["name"]["const"] == "fedpnp"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.engine.settings.run_settings import SettingsError, make_settings
+from shoal.engine.settings.run_settings import SettingsError, make_settings, resolve
 from shoal.methods.auto import LAYERS, PASSES, RULES, Facts, budget, rule_for, sentence
 from shoal.methods.clustering.client_samples import ClientSamples
 from shoal.methods.clustering.own_neighbours import own_agreement, space_agreement
@@ -105,7 +105,7 @@ def test_a_batch_is_a_share_of_the_clients_data() -> None:
 
 def test_named_settings_win_and_the_others_follow_from_the_choice() -> None:
     settings = make_settings({"method": {"sphere": True}, "model": {"clusters": 4}, "rounds": 7, "local": {"batch": 8}})
-    image_settings = settings.with_method(rule_for(IMAGES).settings)
+    image_settings = resolve(settings, method=rule_for(IMAGES).settings)
     assert (image_settings.method.name, image_settings.method.sphere, image_settings.rounds) == ("fedkmeans", True, 7)
     assert (image_settings.model.encoder, image_settings.model.clusters, image_settings.local.batch) == (
         "efficientnet-lite0",
@@ -117,7 +117,7 @@ def test_named_settings_win_and_the_others_follow_from_the_choice() -> None:
 def test_a_setting_of_another_method_is_refused_by_name() -> None:
     settings = make_settings({"method": {"tau": 0.3}})
     with pytest.raises(SettingsError, match=r"method\.tau: method auto chose fedkmeans, which has no such.*fedsimclr"):
-        settings.with_method(rule_for(IMAGES).settings)
+        resolve(settings, method=rule_for(IMAGES).settings)
 
 
 def two_sites(spread: float) -> ClientSamples:

@@ -9,7 +9,6 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from shoal.core.setting import BOUNDS
 from shoal.core.streams import Streams
 from shoal.methods.contract.base import ClientError, Method, MethodError
 from shoal.methods.registry import METHODS
@@ -37,8 +36,8 @@ def test_settings_say_what_they_mean(name):
     kind = METHODS[name]
     assert kind.name == name
     for item in fields(kind.Settings):
-        assert item.metadata["doc"]
-        outside = [key for key in BOUNDS if key in item.metadata and not WITHIN[key](item.default, item.metadata[key])]
+        assert item.metadata["description"]
+        outside = [key for key in WITHIN if key in item.metadata and not WITHIN[key](item.default, item.metadata[key])]
         assert not outside, f"the default of {item.name} is refused"
 
 

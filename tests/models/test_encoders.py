@@ -8,8 +8,7 @@ from torch import nn
 
 from shoal.methods.scores.representation import uniformity
 from shoal.methods.training.local import seeded_build
-from shoal.models.encoders import build_encoder, encoders_for, pooled
-from tests.pretend_gpu.device import DEVICE, pretending
+from shoal.models.encoders import build_encoder, encoders_for
 
 
 def size(network: nn.Module) -> int:
@@ -67,15 +66,3 @@ def test_how_far_features_spread_at_initial_weights() -> None:
 
     assert spread("tiny-conv") == pytest.approx(2.7, abs=0.1)
     assert spread("averaged-conv") > 3.2
-
-
-@pytest.mark.parametrize(("height", "width"), [(3, 3), (5, 7), (4, 9), (8, 8)])
-def test_pooling_on_a_device_repeats_to_the_bit_where_that_is_asked_for(height: int, width: int) -> None:
-    x = torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(0))
-    with pretending():
-        torch.use_deterministic_algorithms(True)
-        try:
-            found = pooled(x.to(DEVICE), 4).cpu()
-        finally:
-            torch.use_deterministic_algorithms(False)
-    torch.testing.assert_close(found, torch.nn.functional.adaptive_avg_pool2d(x, 4))

@@ -40,7 +40,7 @@ ATTACKED = {"kind": "iid", "clients": 3, "validation": 0.25}
 CASES: dict[str, dict[str, Any]] = {
     "fedpnp": {},
     "fedpnp, turned": {"partition": TURNED, "method": {"name": "fedpnp"}},
-    "fedpnp, colour": {"data": COLOUR, "augment": {"recipe": "strong", "blur": 0.5}},
+    "fedpnp, colour": {"data": COLOUR, "augment": {"recipe": "strong"}},
     "fedcc": {"method": {"name": "fedcc"}},
     "fedbyolcc": {"method": {"name": "fedbyolcc"}},
     "single": {"method": {"name": "single"}},
@@ -60,7 +60,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ssd": {"method": {"name": "ssd"}},
     "ssd, hard, fine-tuned": {
         "method": {"name": "ssd", "gamma": 0.0},
-        "evaluate": {"finetune": True, "probe_epochs": 1},
+        "evaluate": {"finetune": True},
     },
     "fedsimclr": {"method": {"name": "fedsimclr"}, "workers": {"batched": 2}},
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "components": 3}, "rounds": 4},
@@ -100,7 +100,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fedavg, private": {
         "method": {"name": "fedavg"},
         "partition": HELD,
-        "privacy": {"clip": 1.0, "noise": 0.1, "noise_source": "seeded"},
+        "privacy": {"clip": 1.0},
         "rounds": 1,
     },
     "ifca": {"method": {"name": "ifca", "models": 2, "adversaries": ["random"]}, "partition": ATTACKED},

@@ -12,8 +12,7 @@ from shoal.core.errors import ShoalError
 from shoal.data.sets.prepare import store_folder
 from shoal.data.sets.prepared import Manifest, write_prepared
 from shoal.engine.settings import places
-from shoal.engine.settings.yaml_text import read_yaml_file
-from shoal.sweeps.search.definition import SearchError, check_search, load_search, make_search, typed_search
+from shoal.sweeps.search.definition import check_search, load_search, make_search
 
 BASE: dict[str, Any] = {
     "name": "toy",
@@ -29,8 +28,8 @@ REFUSED = [
     ({"vary": {"local.lr": {"low": 2, "high": 1}}}, "low is 2 and high 1: expected low below high"),
     ({"vary": {"local.lr": {"low": 0, "high": 1, "log": True}}}, "with log, expected low above 0"),
     ({"vary": {"local.lr": {"choices": [0.1, 0.1]}}}, "expected at least two choices, each of them once"),
-    ({"vary": {"local.lr": {"choices": [0.1, -1]}}}, "vary.local.lr: -1 cannot be used: local.lr: given -1"),
-    ({"vary": {"local.lr": 3}}, "vary.local.lr: given 3; expected"),
+    ({"vary": {"local.lr": {"choices": [0.1, -1]}}}, "vary.local.lr: -1 cannot be used: local.lr: given '-1'"),
+    ({"vary": {"local.lr": 3}}, "vary.local.lr: given '3'; expected"),
     ({"vary": {"method.name": {"choices": ["fedcc", "fedpmp"]}}}, "'fedpmp' is not known; did you mean fedpnp"),
     ({"vary": {}}, "vary: given {}"),
     ({"vary": {"data.limit": {"low": 100, "high": 200}}}, "vary.data.limit: data cannot vary within a search"),
@@ -111,8 +110,7 @@ def test_values_are_read_by_the_type_of_their_setting(home: Path) -> None:
         "vary:\n  method.stop: {choices: [none, validation]}\n  local.lr: {low: 0.001, high: 0.1, log: yes}\n"
         "score: silhouette\npruner: none\n"
     )
-    raw = typed_search(read_yaml_file(path, "search file", SearchError, keep_text=True))
-    assert raw["settings"]["workers"] == {"graphs": "off"}
-    assert raw["vary"]["method.stop"] == {"choices": ["none", "validation"]}
-    definition = make_search(raw)
+    definition = load_search(path)
+    assert definition.settings_with({}).workers.graphs == "off"
+    assert definition.vary["method.stop"].choices == ("none", "validation")
     assert (definition.name, definition.pruner, definition.vary["local.lr"].log) == ("2024", "none", True)

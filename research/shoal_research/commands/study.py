@@ -7,6 +7,7 @@ import statistics
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import yaml
 from rich.table import Table
 
 from shoal.cli.console import err, out, say, shown_number
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(add_completion=False)
+
+
+def typed(values: dict[str, Any]) -> dict[str, Any]:
+    """Return nested text with the types that YAML gives it, as in the file of a study."""
+    return {key: typed(value) if isinstance(value, dict) else yaml_value(value) for key, value in values.items()}
+
+
+def yaml_value(value: Any) -> Any:
+    """Return a text as YAML reads it."""
+    return yaml.safe_load(value) if isinstance(value, str) else value
 
 
 @app.command(epilog="Example: shoal study fedpnp-table1 --scale cpu --seeds 3")
@@ -68,7 +79,7 @@ def study(
 
         if current_environment().shoal_git.dirty and not gather:
             err.print("the work tree differs from its commit: this result cannot be kept (shoal claims --keep)")
-        changes = parse_overrides(overrides or ())
+        changes = typed(parse_overrides(overrides or ()))
         cells: dict[str, Any] = {"rows": row or (), "columns": column or (), "gather": gather, "again": again}
         try:
             result = run_study(name, scale, seeds, changes, watch, **cells, processes=processes)

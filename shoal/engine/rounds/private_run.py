@@ -19,11 +19,6 @@ from shoal.engine.store.manifest import RoundRecord
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError
 
-NOT_SECRET = (
-    "privacy.noise_source is seeded: the noise follows from the run's public seed and protects nothing; use it only in "
-    "tests that compare bits"
-)
-
 
 class BudgetSpent(RunError):
     """The updates or the state would exceed the budget `privacy.epsilon` of a data set."""
@@ -57,10 +52,7 @@ class PrivateRun:
     _accounted: bool = False
 
     def __post_init__(self) -> None:
-        noise = 0.0  # also with seeded noise, which anybody can subtract
-        if self.privacy.secret:
-            noise = self.privacy.noise
-        self.own = Ledger(noise, self.privacy.delta, self.averaged)
+        self.own = Ledger(self.privacy.noise, self.privacy.delta, self.averaged)
         self.past = self.own.copy()
 
     @classmethod
@@ -72,7 +64,7 @@ class PrivateRun:
             kept: whether the ledger is written; a rehearsal, which sends no updates, does not write it.
         """
         settings = opened.settings
-        averaged = settings.dataclass("aggregation").is_mean
+        averaged = settings.aggregation.is_mean
         ledger = SetLedger.from_settings(settings.data, kept=kept)
         return cls(opened.run.name, settings.privacy, averaged, opened.federation.sizes, ledger)
 
@@ -95,8 +87,6 @@ class PrivateRun:
             return
         if not self.privacy.secret:
             self.own = self.past
-            if self.privacy.noise:
-                yield "noise_not_secret", NOT_SECRET
             return
         with self.ledger.changing(self.privacy.delta) as runs:
             has_entry = self.run in runs

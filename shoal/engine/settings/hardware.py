@@ -109,7 +109,7 @@ def expected_slots(workers: WorkersSection, device: str) -> int:
     return resolve_slots(workers.slots, device)
 
 
-def resolve(settings: Settings) -> Resolved:
+def resolve_machine(settings: Settings) -> Resolved:
     """Return device and precision, which are stored with the run, so that a resumed run computes as before.
 
     Raises:

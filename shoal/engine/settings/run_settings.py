@@ -1,7 +1,8 @@
-"""The schema of a run's settings, for settings files, the command line, Prefect's form and MLflow's parameters.
+"""The settings of a run: one frozen dataclass for settings files, the command line, Prefect's form and MLflow.
 
-Methods, partitions and other parts declare their settings as frozen dataclasses; the pydantic models here are made from
-them, so that each setting is declared once. This module reads nothing but what the caller passes.
+Every number and switch is read as text and typed by its setting, so that a data set named 007, no or 2024 keeps its
+name. `make_settings` is the only door: it fills in the method's defaults, and pydantic checks the result. Nothing is
+written into settings afterwards; `resolve` returns new ones. This module reads nothing but what the caller passes.
 """
 
 from __future__ import annotations
@@ -10,38 +11,32 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, Union, get_args, get_type_hints
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from shoal.core.errors import ShoalError, short_text, shown
-from shoal.core.setting import FileFormat
+from shoal.core.setting import FileFormat, setting
 from shoal.data.partition.schemes import SCHEMES, Auto, settle
 from shoal.data.sets.prepare import kind_of
-from shoal.data.views.augment import OF_ARRAYS, AugmentSettings
+from shoal.data.views.augment import AugmentSettings
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.sections import (
-    AutoMethodSection,
+    AutoMethod,
     CheckpointSection,
     ChooseSection,
     DataSection,
     EvaluateSection,
     ParticipationSection,
     PrivacySection,
-    Section,
     TrackingSection,
     WorkersSection,
-    local_section,
-    model_section,
-    section,
-    tagged_union,
-    to_dataclass,
 )
-from shoal.engine.settings.typed_yaml import Argument, convert, convert_settings, drop_ambiguous, type_of_setting
 from shoal.engine.settings.wrong_settings import Tagged, did_you_mean, explain
-from shoal.engine.settings.yaml_text import Unquoted, read_yaml, read_yaml_file
-from shoal.methods.contract.base import Method
+from shoal.engine.settings.yaml_text import read_yaml, read_yaml_file
 from shoal.methods.contract.context import AggregationSettings, LocalSettings, ModelSettings
 from shoal.methods.registry import METHODS
 
@@ -51,232 +46,334 @@ AUTO = "auto"
 """Value of `model.clusters` and of `method.name` that lets a rule choose before the run (`shoal.lifecycle.choosing` and
 `shoal.lifecycle.choosing_method`)."""
 DEFAULT_ROUNDS = 10
+MAX_SEED = 2**63 - 1
+NAME_KEYS = {"method": "name", "partition": "kind", "data": "name"}
+"""For sections that may be written as one word, the setting that the word is: `data: mine` is `data: {name: mine}`."""
+NULLS = ("", "~", "null", "none")
+"""Words that mean None, for settings that may be None."""
+LOCAL_TO_A_MACHINE = ("tracking", "checkpoint", "workers")
+"""Sections that change no number, except `NUMERIC` of workers."""
+NUMERIC = ("precision", "device", "batched")
 
 
 class SettingsError(ShoalError):
     """A setting is unknown, of the wrong type, or out of bounds."""
 
 
-METHOD_SECTIONS: dict[str, type[Section]] = {
-    AUTO: AutoMethodSection,
-    **{name: section(method.Settings, ("name", name)) for name, method in METHODS.items()},
+def named(name: str, source: type) -> type:
+    """Return the settings of a method as a dataclass that begins with the method's name."""
+    tag = dataclasses.make_dataclass("Tag", [("name", Literal[name], name)], frozen=True)
+    made = dataclasses.make_dataclass(name, [], bases=(source, tag), frozen=True)
+    made.__doc__ = source.__doc__
+    return made
+
+
+def opened(source: type, changed: Mapping[str, Any] | None = None, check: Any = None) -> type:
+    """Return a dataclass whose settings may be None, until the method is known that has their defaults.
+
+    Args:
+        source: the dataclass of the section, of which the result is a subclass.
+        changed: types of settings that differ from those of the source.
+        check: raises ValueError where the settings do not go together.
+    """
+    hints = {key: hint | None for key, hint in get_type_hints(source).items()} | dict(changed or {})
+    fields: list[Any] = []
+    for item in dataclasses.fields(source):
+        metadata: Mapping[str, Any] = item.metadata
+        if item.name in (changed or {}):
+            metadata = {"description": metadata["description"]}
+        fields.append((item.name, hints[item.name], field(default=None, metadata=metadata)))
+    namespace = {"__doc__": source.__doc__, "__post_init__": check or (lambda self: None)}
+    return dataclasses.make_dataclass(source.__name__, fields, bases=(source,), frozen=True, namespace=namespace)
+
+
+def one_of(key: str, members: Mapping[str, type]) -> Any:
+    """Return the type of a section that is one of several, of which the value of a key names one.
+
+    Its schema is `anyOf`, the smallest member first: Prefect's form offers a list of members, and of a given value it
+    shows the first one that has most of its keys.
+    """
+
+    def offer_a_list(schema: dict[str, Any]) -> None:
+        schema["anyOf"] = schema.pop("oneOf")
+
+    ordered = sorted(members.values(), key=lambda member: len(dataclasses.fields(member)))
+    union: Any = Union[tuple(ordered)]  # noqa: UP007 (the type is a value)
+    return Annotated[union, Field(discriminator=key, json_schema_extra=offer_a_list)]
+
+
+def _check_clusters(model: Any) -> None:
+    if model.clusters == 1:
+        raise ValueError(
+            "model.clusters: one cluster would hold every sample: set 2 or more, or auto, which chooses the number"
+        )
+
+
+def _check_budget(local: Any) -> None:
+    if local.steps and local.epochs is not None:
+        raise ValueError("local.steps and local.epochs both set how long a client trains in a round: leave one out")
+
+
+METHOD_SECTIONS: dict[str, type] = {
+    AUTO: AutoMethod,
+    **{name: named(name, method.Settings) for name, method in METHODS.items()},
 }
-PARTITIONS: dict[str, type] = {Auto.kind: Auto, **SCHEMES}
-PARTITION_SECTIONS = {kind: section(scheme, ("kind", kind)) for kind, scheme in PARTITIONS.items()}
-TAGGED = {
-    "method": Tagged("name", AUTO, METHOD_SECTIONS),
-    "partition": Tagged("kind", Auto.kind, PARTITION_SECTIONS),
-}
+PARTITION_SECTIONS: dict[str, type] = {Auto.kind: Auto, **SCHEMES}
+TAGGED = {"method": Tagged("name", AUTO, METHOD_SECTIONS), "partition": Tagged("kind", Auto.kind, PARTITION_SECTIONS)}
 """The sections that are one of several, by key."""
-
-NAME_KEYS = {"method": "name", "partition": "kind", "data": "name"}
-"""For sections that may be written as one word, the setting that the word is: `data: mine` is `data: {name: mine}`."""
-
-SOURCES: dict[str, type] = {
-    "model": ModelSettings,
-    "local": LocalSettings,
-    "augment": AugmentSettings,
-    "aggregation": AggregationSettings,
-}
-"""The dataclasses of the sections that are the same for every method and scheme, by key."""
-
 if TYPE_CHECKING:
     # These types are made at run time, which type checkers do not see.
-    MethodUnion: TypeAlias = Any
-    PartitionUnion: TypeAlias = Any
-    LocalSection: TypeAlias = Any
-    ModelSection: TypeAlias = Any
-    AugmentSection: TypeAlias = Any
-    AggregationSection: TypeAlias = Any
-    Rounds: TypeAlias = int
+    Method: TypeAlias = Any
+    Partition: TypeAlias = Any
+    Model: TypeAlias = Any
+    Local: TypeAlias = Any
+    Rounds: TypeAlias = int  # none only until method auto has chosen
 else:
-    LocalSection = local_section(LocalSettings)
-    ModelSection = model_section(ModelSettings)
-    AugmentSection = section(AugmentSettings)
-    AggregationSection = section(AggregationSettings)
-    Rounds = Union[int, None]  # noqa: UP007 (the type is a value)
-    MethodUnion = tagged_union("name", METHOD_SECTIONS.values())
-    PartitionUnion = tagged_union("kind", PARTITION_SECTIONS.values())
+    Method = one_of("name", METHOD_SECTIONS)
+    Partition = one_of("kind", PARTITION_SECTIONS)
+    Model = opened(ModelSettings, {"clusters": Annotated[int, Field(ge=0)] | Literal["auto"] | None}, _check_clusters)
+    Local = opened(LocalSettings, check=_check_budget)
+    Rounds = int | None
 
 
-class Settings(Section):
+@dataclass(frozen=True)
+class Settings:
     """All settings of a run: what it computes, where it runs and where it is shown."""
 
-    method: MethodUnion = Field(default_factory=AutoMethodSection)
-    data: DataSection = DataSection()
-    partition: PartitionUnion = Field(default_factory=PARTITION_SECTIONS[Auto.kind])
-    model: ModelSection = ModelSection()
-    choose: ChooseSection = ChooseSection()
-    rounds: Rounds = Field(
-        None,  # type: ignore[assignment]
-        ge=1,
-        description=f"number of communication rounds; none: {DEFAULT_ROUNDS}, or what method auto sets",
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    method: Method = field(default_factory=AutoMethod)
+    data: DataSection = field(default_factory=DataSection)
+    partition: Partition = field(default_factory=Auto)
+    model: Model = field(default_factory=Model)
+    choose: ChooseSection = field(default_factory=ChooseSection)
+    rounds: Rounds = setting(
+        None, f"number of communication rounds; none: {DEFAULT_ROUNDS}, or what method auto sets", ge=1
     )
-    local: LocalSection = LocalSection()
-    augment: AugmentSection = AugmentSection()
-    participation: ParticipationSection = ParticipationSection()
-    aggregation: AggregationSection = AggregationSection()
-    privacy: PrivacySection = PrivacySection()
-    evaluate: EvaluateSection = EvaluateSection()
-    checkpoint: CheckpointSection = CheckpointSection()
-    workers: WorkersSection = WorkersSection()
-    tracking: TrackingSection = TrackingSection()
-    seed: int = Field(0, ge=0, description="seed of all random draws of the run")
+    local: Local = field(default_factory=Local)
+    augment: AugmentSettings = field(default_factory=AugmentSettings)
+    participation: ParticipationSection = field(default_factory=ParticipationSection)
+    aggregation: AggregationSettings = field(default_factory=AggregationSettings)
+    privacy: PrivacySection = field(default_factory=PrivacySection)
+    evaluate: EvaluateSection = field(default_factory=EvaluateSection)
+    checkpoint: CheckpointSection = field(default_factory=CheckpointSection)
+    workers: WorkersSection = field(default_factory=WorkersSection)
+    tracking: TrackingSection = field(default_factory=TrackingSection)
+    seed: int = setting(0, "seed of all random draws of the run", ge=0, le=MAX_SEED)
 
     @model_validator(mode="before")
     @classmethod
-    def _tags(cls, raw: Any) -> Any:
-        """Give each section that is one of several its tag; without one it is the default."""
-        if isinstance(raw, dict):
-            raw = expand_names(raw)
-            for key, tagged in TAGGED.items():
-                value = raw.get(key)
-                if isinstance(value, dict) and tagged.tag not in value:
-                    raw[key] = {tagged.tag: tagged.default, **value}
-            if isinstance(raw.get("partition"), dict) and raw["partition"].get("clients", 0) is None:
-                # Only scheme auto may have no number of clients. A study that merges it with another scheme means the
-                # default number of that scheme.
-                raw["partition"] = {k: v for k, v in raw["partition"].items() if k != "clients"}
-        return raw
+    def _read(cls, raw: Any) -> Any:
+        """Return what pydantic checks: of settings that are checked already, their values again."""
+        if isinstance(raw, Settings):
+            raw = raw.to_json()
+        return completed(raw) if isinstance(raw, Mapping) else raw
 
-    @model_validator(mode="after")
-    def _defaults(self) -> Settings:
+    def __post_init__(self) -> None:
         if self.chooses_method:
-            check_some_method_has(self.method.model_extra or {})
-            return self  # the defaults are those of the method that will be chosen
-        if self.rounds is None:
-            object.__setattr__(self, "rounds", DEFAULT_ROUNDS)
-        method = METHODS[self.method.name]
-        data_kind: str | None = "vector"  # representations of any set are vectors
-        if not self.data.name.startswith(REPRESENTATION_PREFIX):
-            data_kind = kind_of(self.data.name)
-        local = method.local_defaults_for(self.dataclass("method"), data_kind)
-        self._check_budget(method)
-        for key, defaults in (("local", local), ("model", method.model_defaults)):
-            values = {**dataclasses.asdict(defaults), **drop_unset(getattr(self, key).model_dump())}
-            if values.get("steps"):
-                values["epochs"] = None  # the budget is in steps
-            object.__setattr__(self, key, type(getattr(self, key))(**values))
-        return self
-
-    def _check_budget(self, method: type[Method]) -> None:
-        """Refuse a budget in steps for a method that counts none."""
-        if self.local.steps and not method.counts_steps:
+            check_some_method_has(self.method.settings)
+        elif self.local.steps and not METHODS[self.method.name].counts_steps:
             fit = ", ".join(name for name, kind in METHODS.items() if kind.counts_steps)
             raise ValueError(
-                f"local.steps: method {method.name!r} does not count steps: set local.epochs, or one of these methods: "
-                f"{fit}"
+                f"local.steps: method {self.method.name!r} does not count steps: set local.epochs, or one of these "
+                f"methods: {fit}"
             )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return nested dictionaries of JSON values."""
-        return self.model_dump(mode="json")
-
-    def digest(self) -> str:
-        """Return the sha256 of the settings that decide the numbers; those without an effect do not count."""
-        decisive = {k: v for k, v in self.to_json().items() if k not in ("tracking", "checkpoint")}
-        if not self.chooses_clusters:
-            del decisive["choose"]
-        if self.model.start == "random":
-            del decisive["model"]["start"]
-        for key in ("steps", "decorrelation"):
-            if not decisive["local"][key]:
-                del decisive["local"][key]
-        decisive["augment"] = {k: v for k, v in decisive["augment"].items() if v is not None or k not in OF_ARRAYS}
-        # Batched clients agree with single clients only up to rounding.
-        bits_depend_on = {
-            "batched": self.workers.batched > 1,
-            "deterministic": self.workers.deterministic,
-        }
-        named = ("precision", "device", *(name for name, used in bits_depend_on.items() if used))
-        decisive["workers"] = {k: decisive["workers"][k] for k in named}
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
-
-    def with_scheme(self, own_clients: bool) -> Settings:
-        """Return the same settings with the partition scheme that `partition.kind: auto` means for the data set.
-
-        Args:
-            own_clients: whether the data set names its clients.
-        """
-        if self.partition.kind != Auto.kind:
-            return self
-        scheme = settle(self.dataclass("partition"), own_clients)
-        return make_settings({**self.to_json(), "partition": {"kind": scheme.kind, **dataclasses.asdict(scheme)}})
 
     @property
     def chooses_method(self) -> bool:
         """Whether the method must still be chosen."""
         return bool(self.method.name == AUTO)
 
-    def with_method(self, chosen: Mapping[str, Any]) -> Settings:
-        """Return the same settings with the chosen method; see `raw_with_method`."""
-        return make_settings(self.raw_with_method(chosen))
-
-    def raw_with_method(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
-        """Return nested settings with the chosen method, without the method's own defaults.
-
-        Args:
-            chosen: nested settings that the rule sets, with `method.name`; those that a user named here prevail.
-
-        Raises:
-            SettingsError: these settings name a setting that the chosen method does not have.
-        """
-        values = self.to_json()
-        for key in ("model", "local"):
-            values[key] = drop_unset(values[key])
-        if self.rounds is None:
-            del values["rounds"]
-        own = {key: value for key, value in values.pop("method").items() if key != "name"}
-        name = chosen["method"]["name"]
-        for key in own:
-            if name not in methods_with(key):
-                raise SettingsError(no_such_setting(key, name))
-        return merge(dict(chosen), {"method": own}, values)
-
     @property
     def chooses_clusters(self) -> bool:
         """Whether the number of clusters must still be chosen."""
         return bool(self.model.clusters == AUTO)
 
-    def with_clusters(self, clusters: int) -> Settings:
-        """Return the same settings with this number of clusters, and the defaults of section `choose`."""
-        values = {key: value for key, value in self.to_json().items() if key != "choose"}
-        return make_settings({**values, "model": {**values["model"], "clusters": clusters}})
+    @property
+    def largest_model(self) -> ModelSettings:
+        """The network; where the number of clusters must still be chosen, with the largest that may be chosen."""
+        model: ModelSettings = self.model
+        if self.chooses_clusters:
+            return dataclasses.replace(model, clusters=self.choose.max_clusters)
+        return model
 
-    def dataclass(self, key: str) -> Any:
-        """Return a section (method, partition, model, local, ...) as the frozen dataclass that declares it.
+    def to_json(self) -> dict[str, Any]:
+        """Return nested dictionaries of JSON values."""
+        values: dict[str, Any] = _plain(self)
+        return values
 
-        If the number of clusters must still be chosen, it is the largest that may be chosen.
-        """
-        values = getattr(self, key).model_dump()
-        if key in ("model", "local"):
-            values = drop_unset(values)
-        if key == "model" and self.chooses_clusters:
-            values["clusters"] = self.choose.max_clusters
-        source = _source(key, values)
-        assert source is not None, f"{key} is still auto"
-        if key in TAGGED:
-            del values[TAGGED[key].tag]
-        return to_dataclass(source, values)
+    def digest(self) -> str:
+        """Return the sha256 of the settings that decide the numbers."""
+        values = self.to_json()
+        decisive = {key: value for key, value in values.items() if key not in LOCAL_TO_A_MACHINE}
+        decisive["workers"] = {key: values["workers"][key] for key in NUMERIC}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
-def expand_names(raw: dict[str, Any]) -> dict[str, Any]:
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value
+
+
+@cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def completed(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return unchecked settings as text, with the names of method and scheme, and with the method's defaults."""
+    values: dict[str, Any] = expand_names(as_text(raw))
+    for key, tagged in TAGGED.items():
+        section = values.setdefault(key, {})
+        if isinstance(section, dict):
+            values[key] = {tagged.tag: tagged.default, **section}
+    kinds: dict[str, Any] = get_type_hints(Settings, include_extras=False)
+    kinds |= {key: tagged.chosen(values[key]) for key, tagged in TAGGED.items()}
+    values = {key: _with_nulls(value, kinds.get(key)) for key, value in values.items()}
+    partition = values["partition"]
+    if isinstance(partition, dict) and partition.get("clients", 0) is None:
+        del partition["clients"]  # the default number of the scheme, where settings of another one were merged
+    method = values["method"]
+    if isinstance(method, dict) and method["name"] == AUTO:
+        beside = {key: value for key, value in method.items() if key not in ("name", "settings")}
+        values["method"] = {"name": AUTO, "settings": {**(method.get("settings") or {}), **beside}}
+        return values  # the defaults are those of the method that will be chosen
+    return _with_defaults(values)
+
+
+def as_text(value: Any) -> Any:
+    """Return nested values in which numbers and switches are text, as in a file."""
+    if isinstance(value, Mapping):
+        return {str(key): as_text(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_text(item) for item in value]
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if value is None else str(value)
+
+
+def _with_nulls(value: Any, hint: Any) -> Any:
+    """Return text with None for the words that mean it, where the type of the setting has None."""
+    if isinstance(value, dict) and dataclasses.is_dataclass(hint):
+        hints = get_type_hints(hint)
+        return {key: _with_nulls(item, hints.get(key)) for key, item in value.items()}
+    if isinstance(value, str) and value.lower() in NULLS and type(None) in get_args(hint):
+        return None
+    return value
+
+
+def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with the defaults of their method; unchanged where the method's own settings are wrong."""
+    try:
+        method = _adapter(METHOD_SECTIONS[values["method"]["name"]]).validate_python(values["method"])
+    except (KeyError, TypeError, ValidationError):
+        return values  # an error that says more follows
+    kind = METHODS[method.name]
+    name = values.get("data", {}).get("name", DataSection.name) if isinstance(values.get("data", {}), dict) else ""
+    data_kind: str | None = "vector"  # representations of any set are vectors
+    if not name.startswith(REPRESENTATION_PREFIX):
+        data_kind = kind_of(name)
+    defaults = {"local": kind.local_defaults_for(method, data_kind), "model": kind.model_defaults}
+    for key, section in defaults.items():
+        given = values.get(key, {})
+        if not isinstance(given, dict):
+            continue
+        given = drop_unset(given)
+        filled = {**_plain(section), **given}
+        if key == "local" and given.get("steps", "0") != "0" and "epochs" not in given:
+            filled["epochs"] = None  # the budget is in steps
+        values[key] = filled
+    if values.get("rounds") is None:
+        values["rounds"] = DEFAULT_ROUNDS
+    return values
+
+
+def expand_names(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return unchecked settings with a section in place of each word that stands for one.
 
     >>> expand_names({"data": "mine", "method": {"name": "fedcc"}})
     {'data': {'name': 'mine'}, 'method': {'name': 'fedcc'}}
     """
-    found = dict(raw)
-    for key, name in NAME_KEYS.items():
-        value = raw.get(key)
-        if isinstance(value, str) or (isinstance(value, Unquoted) and value.kind != "null"):
-            found[key] = {name: value}
-    return found
+    return {
+        key: {NAME_KEYS[key]: value} if key in NAME_KEYS and isinstance(value, str) else value
+        for key, value in raw.items()
+    }
 
 
-def drop_unset(values: dict[str, Any]) -> dict[str, Any]:
+def drop_unset(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a section without the settings that nobody has set."""
     return {key: value for key, value in values.items() if value is not None}
+
+
+def make_settings(raw: Mapping[str, Any]) -> Settings:
+    """Return settings from nested dictionaries, after checking them.
+
+    Raises:
+        SettingsError: names the path of each wrong setting, its value and what is allowed.
+    """
+    try:
+        settings: Settings = _adapter(Settings).validate_python(dict(raw))
+    except ValidationError as error:
+        sentences = explain(completed(raw), error.errors(), Settings, TAGGED)
+        raise SettingsError("\n".join(sentences)) from None
+    return settings
+
+
+def resolve(
+    settings: Settings,
+    *,
+    own_clients: bool | None = None,
+    method: Mapping[str, Any] | None = None,
+    clusters: int | None = None,
+) -> Settings:
+    """Return settings in which `auto` is replaced by what the data say.
+
+    Args:
+        settings: of a run.
+        own_clients: whether the data set names its clients, for `partition.kind`.
+        method: nested settings that a rule chose, for `method.name`; see `with_method`.
+        clusters: the number that was chosen, for `model.clusters`.
+
+    Raises:
+        SettingsError: the chosen method lacks a setting that was named.
+    """
+    values = settings.to_json()
+    if method is not None:
+        values = with_method(settings, method)
+    if own_clients is not None and settings.partition.kind == Auto.kind:
+        values["partition"] = _plain(settle(settings.partition, own_clients))
+    if clusters is not None:
+        values["model"]["clusters"] = clusters
+        del values["choose"]
+    return make_settings(values)
+
+
+def with_method(settings: Settings, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with the chosen method, without the method's own defaults.
+
+    Args:
+        settings: with `method.name` auto.
+        chosen: nested settings that the rule sets, with `method.name`; those that a user named here prevail.
+
+    Raises:
+        SettingsError: the settings name a setting that the chosen method does not have.
+    """
+    values = settings.to_json()
+    for key in ("model", "local"):
+        values[key] = drop_unset(values[key])
+    own = values.pop("method")["settings"]
+    name = chosen["method"]["name"]
+    for key in own:
+        fit = methods_with(key)
+        if name not in fit:
+            advice = f"leave it out, or set method.name to one that has it: {', '.join(fit)}" if fit else "leave it out"
+            raise SettingsError(f"method.{shown(key)}: method auto chose {name}, which has no such setting: {advice}")
+    return merge(dict(chosen), {"method": own}, drop_unset(values))
 
 
 def methods_with(key: str) -> list[str]:
@@ -293,48 +390,26 @@ def check_some_method_has(keys: Mapping[str, Any]) -> None:
     for key in keys:
         if not methods_with(key):
             own = {item.name for kind in METHODS.values() for item in dataclasses.fields(kind.Settings)}
-            known = sorted({"name", *own})
-            raise ValueError(f"method.{shown(key)}: no method has such a setting{did_you_mean(key, known)}")
-
-
-def no_such_setting(key: str, method: str) -> str:
-    """Return the sentence that the chosen method lacks a setting."""
-    fit = methods_with(key)
-    advice = "leave it out"
-    if fit:
-        advice = f"leave it out, or set method.name to one that has it: {', '.join(fit)}"
-    return f"method.{shown(key)}: method auto chose {method}, which has no such setting: {advice}"
+            hint = did_you_mean(key, sorted({"name", *own}))
+            raise ValueError(f"method.{shown(key)}: no method has such a setting{hint}")
 
 
 def flatten(settings: Settings) -> dict[str, Any]:
     """Return settings as one level of `section.key: value`, for MLflow's parameters and tables."""
+    return _flat("", settings.to_json())
+
+
+def _flat(path: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {path: value}
     flat: dict[str, Any] = {}
-
-    def walk(prefix: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                walk(f"{prefix}.{key}" if prefix else key, inner)
-        else:
-            flat[prefix] = value
-
-    walk("", settings.to_json())
+    for key, inner in value.items():
+        flat |= _flat(f"{path}.{key}" if path else key, inner)
     return flat
 
 
-def make_settings(raw: dict[str, Any]) -> Settings:
-    """Return settings from nested dictionaries, after checking them.
-
-    Raises:
-        SettingsError: names the path of each wrong setting, its value and what is allowed.
-    """
-    try:
-        return Settings(**raw)
-    except ValidationError as error:
-        raise SettingsError("\n".join(explain(raw, error.errors(), Settings, TAGGED))) from None
-
-
 def load_settings(
-    path: Path | None = None, overrides: Sequence[str] = (), changes: dict[str, Any] | None = None
+    path: Path | None = None, overrides: Sequence[str] = (), changes: Mapping[str, Any] | None = None
 ) -> Settings:
     """Return settings from a YAML file and `key.path=value` overrides, with defaults for all others.
 
@@ -351,82 +426,37 @@ def load_settings(
     """
     raw: dict[str, Any] = {}
     if path is not None:
-        raw = read_yaml_file(path, "settings file", SettingsError, keep_text=True)
-        if raw is None:
-            raw = {}
-        if not isinstance(raw, dict):
-            raise SettingsError(f"settings file {path} holds a {type(raw).__name__}, expected keys and values")
-        raw = expand_names(raw)
+        content = read_yaml_file(path, "settings file", SettingsError, "base") or {}
+        if not isinstance(content, dict):
+            raise SettingsError(f"settings file {path} holds a {type(content).__name__}, expected keys and values")
+        raw = expand_names(content)
     for override in overrides:
         _apply(raw, override)
-    raw = merge(raw, changes)
-    try:
-        typed = typed_settings(raw)
-    except SettingsError as problem:
-        raise SettingsError("\n".join([str(problem), *further_problems(raw)])) from None
-    _read_files(typed)
-    return make_settings(typed)
-
-
-def further_problems(raw: dict[str, Any]) -> list[str]:
-    """Return what else is wrong with settings that have ambiguous values: at most one text."""
-    try:
-        make_settings(typed_settings(drop_ambiguous(raw)))
-    except SettingsError as problem:
-        return [str(problem)]
-    return []
-
-
-def typed_settings(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return unchecked nested settings with values from files and `--set` converted to the types of their settings.
-
-    Raises:
-        SettingsError: a value with more than one meaning.
-    """
-    return convert_settings(raw, Settings, TAGGED, SettingsError)
-
-
-def setting_type(path: str, raw: dict[str, Any]) -> Any:
-    """Return the type of the setting with a dotted key, such as local.lr, of the method and scheme that `raw` names."""
-    return type_of_setting(path, raw, Settings, TAGGED)
+    raw = merge(raw, dict(changes or {}))
+    _read_files(raw)
+    return make_settings(raw)
 
 
 def _read_files(raw: dict[str, Any]) -> None:
-    """Replace the name of a file by its content, for settings that declare such a file."""
-    for key in (*TAGGED, *SOURCES):
-        values = raw.get(key)
-        if not isinstance(values, dict) or (source := _source(key, values)) is None:
+    """Replace the name of a file by its content, for settings of the method that declare such a file."""
+    values: dict[str, Any] = raw.get("method", {})
+    kind = TAGGED["method"].chosen(values)
+    for item in dataclasses.fields(kind) if kind else ():
+        file: FileFormat | None = item.metadata.get("file")
+        path = values.get(item.name)
+        if file is None or not isinstance(path, str):
             continue
-        for item in dataclasses.fields(source):
-            file: FileFormat | None = item.metadata.get("file")
-            if file is not None and isinstance(values.get(item.name), str):
-                values[item.name] = _read_file(f"{key}.{item.name}", file, Path(values[item.name]))
-
-
-def _read_file(setting: str, file: FileFormat, path: Path) -> Any:
-    """Return the value of a setting from its file."""
-    try:
-        return file.parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"{setting}: {file.name} {shown(path, 200)} cannot be read: {short_text(error)}") from None
-    except ShoalError as error:
-        raise SettingsError(f"{setting}: {file.name} {shown(path, 200)}: {error}") from None
-
-
-def _source(key: str, values: dict[str, Any]) -> type | None:
-    """Return the dataclass of a section, checked or not; None for an unknown method or scheme, and for auto."""
-    if key not in TAGGED:
-        return SOURCES[key]
-    name = str(values.get(TAGGED[key].tag, TAGGED[key].default))
-    if key == "partition":
-        return PARTITIONS.get(name)
-    if name not in METHODS:
-        return None
-    return METHODS[name].Settings
+        where = f"method.{item.name}: {file.name} {shown(path, 200)}"
+        try:
+            values[item.name] = file.parse(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"{where} cannot be read: {short_text(error)}") from None
+        except ShoalError as error:
+            raise SettingsError(f"{where}: {error}") from None
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return `key.path=value` overrides as nested dictionaries.
+    """Return `key.path=value` overrides as nested dictionaries of text.
 
     Raises:
         SettingsError: a malformed override.
@@ -434,21 +464,18 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     raw: dict[str, Any] = {}
     for override in overrides:
         _apply(raw, override)
-    return typed_settings(raw)
+    return raw
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:
+    """Write one override into nested settings."""
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise SettingsError(f"--set {override[:80]!r}: expected key.path=value, for example --set local.epochs=1")
-    where = f"--set {override[:80]!r}"
+    value: Any = text.strip()
+    if value[:1] in ("[", "{", "'", '"'):
+        value = read_yaml(text, f"--set {override[:80]!r}", SettingsError, "base")
     *path, last = key.strip().split(".")
-    value: Any = Argument(text, where)  # to be read when the type of the setting is known
-    if not path:
-        value = read_yaml(text, where, SettingsError, keep_text=True)
-    is_tag = len(path) == 1 and path[0] in TAGGED and last == TAGGED[path[0]].tag
-    if is_tag:
-        value = convert(value, str, key.strip(), SettingsError)
     place = raw
     for step in path:
         inner = place.get(step)
@@ -458,6 +485,6 @@ def _apply(raw: dict[str, Any], override: str) -> None:
             inner = {}
         place[step] = inner
         place = inner
-    if is_tag and convert(place.get(last), str, key.strip(), SettingsError) != value:
+    if len(path) == 1 and NAME_KEYS.get(path[0]) == last and path[0] in TAGGED and place.get(last) != value:
         place.clear()  # the other keys belong to another method or scheme
     place[last] = value

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-
-from pydantic import BaseModel
+from typing import Any, NamedTuple, get_type_hints
 
 from shoal.core.errors import shown
 from shoal.engine.settings.addresses import masked
@@ -17,8 +16,10 @@ MAX_SENTENCES = 20
 """Most sentences to show."""
 MAX_VALUE_CHARACTERS = 120
 """Most characters of a wrong value to show."""
-NAME_FORM = "name_form"
-"""The type of pydantic's error about a name of none of the allowed forms (`shoal.core.setting.NameForms`)."""
+UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
+"""Pydantic's words for a key that a dataclass, or a model, does not have."""
+NOT_A_SECTION = ("dataclass_type", "model_type", "model_attributes_type")
+"""Its words for a value in place of a section."""
 
 
 class Tagged(NamedTuple):
@@ -26,74 +27,100 @@ class Tagged(NamedTuple):
 
     tag: str
     default: str
-    sections: Mapping[str, type[BaseModel]]
+    sections: Mapping[str, type]
+
+    def chosen(self, values: Any) -> type | None:
+        """Return the section that the tag of unchecked values names; None for an unknown name."""
+        if not isinstance(values, Mapping):
+            return None
+        return self.sections.get(str(values.get(self.tag, self.default)))
 
 
 def explain(
-    raw: dict[str, Any], errors: Sequence[Any], root: type[BaseModel], tagged: Mapping[str, Tagged]
+    raw: Mapping[str, Any], errors: Sequence[Any], root: type, tagged: Mapping[str, Tagged] | None = None
 ) -> list[str]:
     """Return pydantic's validation errors as sentences, one for each wrong setting.
 
     Args:
         raw: the settings that were validated.
         errors: from `ValidationError.errors()`.
-        root: the model of all settings.
+        root: the dataclass or model of all settings.
         tagged: its sections that are one of several, by key.
     """
-    names = {name for each in tagged.values() for name in each.sections}
-    sentences: dict[str, str] = {}
-    numbers_or_names: dict[str, list[Any]] = {}
+    by_path: dict[tuple[str, ...], list[Any]] = {}
     for item in errors:
-        steps = [str(step) for i, step in enumerate(item["loc"]) if not (i == 1 and step in names)]
-        if len(steps) > 1 and (steps[-1] == "int" or steps[-1].startswith("literal[") or item["type"] == NAME_FORM):
-            # A number or a name: pydantic has an error for each of them.
-            numbers_or_names.setdefault(".".join(map(shown, steps[:-1])), []).append(item)
+        by_path.setdefault(_path(raw, item), []).append(item)
+    sentences = [_sentence(raw, list(path), items, root, tagged or {}) for path, items in by_path.items()]
+    if len(sentences) > MAX_SENTENCES:
+        return [*sentences[:MAX_SENTENCES], f"and {len(sentences) - MAX_SENTENCES} more"]
+    return sentences
+
+
+def _path(raw: Any, item: Any) -> tuple[str, ...]:
+    """Return the keys of an error's place that the settings have: pydantic adds names of types among them."""
+    path = []
+    for step in item["loc"]:
+        if isinstance(raw, Mapping) and step in raw:
+            raw = raw[step]
+        elif not (isinstance(raw, Sequence) and isinstance(step, int) and step < len(raw)):
             continue
-        path = ".".join(map(shown, steps)) or "settings"
-        sentences[path] = _sentence(raw, item, steps, path, root, tagged)
-    for path, items in numbers_or_names.items():
-        words = [word for item in items if item["type"] == "literal_error" for word in _words(item)]
-        if forms := [item["ctx"]["words"] for item in items if item["type"] == NAME_FORM]:
-            sentences[path] = unknown_name(path, items[0]["input"], [*words, *forms])
-            continue
-        sentences[path] = (
-            f"{path}: given {format_value(items[0]['input'])}; expected a whole number or {', '.join(words)}"
-        )
-    found = list(sentences.values())
-    if len(found) > MAX_SENTENCES:
-        return [*found[:MAX_SENTENCES], f"and {len(found) - MAX_SENTENCES} more"]
-    return found
+        path.append(str(step))
+    if item["type"] == "missing":
+        path.append(str(item["loc"][-1]))
+    return tuple(path)
 
 
 def _sentence(
-    raw: dict[str, Any],
-    item: Any,
-    steps: list[str],
-    path: str,
-    root: type[BaseModel],
-    tagged: Mapping[str, Tagged],
+    raw: Mapping[str, Any], steps: list[str], items: list[Any], root: type, tagged: Mapping[str, Tagged]
 ) -> str:
-    if item["type"] == "extra_forbidden":
-        names_here = known_keys(raw, steps[:-1], root, tagged)
-        hint = did_you_mean(steps[-1], names_here)
-        return f"{path}: there is no such setting{hint} (known here: {', '.join(names_here)})"
-    if item["type"] == "union_tag_invalid":
-        section = tagged[path]
-        sentence = unknown_name(f"{path}.{section.tag}", item["ctx"]["tag"], sorted(section.sections))
+    """Return the sentence about one setting; a type that is a number or a word gives an error for each."""
+    path = ".".join(map(shown, steps)) or "settings"
+    item = items[0]
+    kind = item["type"]
+    names = list(fields_at(raw, steps[:-1] if kind in UNKNOWN else steps, root, tagged))
+    given = masked(format_value(item.get("input")))
+    if kind in UNKNOWN:
+        return f"{path}: there is no such setting{did_you_mean(steps[-1], names)} (known here: {', '.join(names)})"
+    if kind == "union_tag_invalid":
+        sentence = unknown_name(f"{path}.{tagged[path].tag}", item["ctx"]["tag"], sorted(tagged[path].sections))
         if path == "method":
             reason = ADDED.broken.get(str(item["ctx"]["tag"]), "a method of another package needs that package here")
             return f"{sentence}; {reason}"
         return sentence
-    if item["type"] == "literal_error":
-        return unknown_name(path, item["input"], _words(item))
-    if item["type"] == "model_type" and (names_here := known_keys(raw, steps, root, tagged)):
-        value = format_value(item.get("input"))
-        return f"{path}: given {value}; expected its settings, such as {path}.{names_here[0]}=..."
-    if item["type"] == "value_error":
+    if words := _words(items, fields_at(raw, steps[:-1], root, tagged).get(steps[-1] if steps else "", {})):
+        if len(items) > 1:
+            return f"{path}: given {given}; expected a whole number or {', '.join(words)}"
+        return unknown_name(path, item["input"], words)
+    if kind in NOT_A_SECTION and names:
+        return f"{path}: given {given}; expected its settings, such as {path}.{names[0]}=..."
+    if kind == "value_error":
         message = str(item["ctx"]["error"])
         return message if message.startswith(path) or not steps else f"{path}: {message}"
-    value = masked(format_value(item.get("input")))
-    return f"{path}: given {value}; {item['msg'][0].lower()}{item['msg'][1:]}"
+    return f"{path}: given {given}; {item['msg'][0].lower()}{item['msg'][1:]}"
+
+
+def _words(items: list[Any], metadata: Mapping[str, Any]) -> list[str]:
+    """Return the names that are allowed: those of a literal, from pydantic's message, or of a registry."""
+    words = list(metadata.get("choices", ())) if items[0]["type"] == "string_pattern_mismatch" else []
+    for item in items:
+        if item["type"] == "literal_error":
+            words += re.findall(r"'([^']*)'", item["ctx"]["expected"])
+    return words
+
+
+def fields_at(
+    raw: Mapping[str, Any], steps: Sequence[str], root: type, tagged: Mapping[str, Tagged]
+) -> dict[str, Mapping[str, Any]]:
+    """Return the settings of a section with their metadata; if it is one of several, `raw` says which."""
+    kind: Any = root
+    for number, step in enumerate(steps):
+        if number == 0 and step in tagged:
+            kind = tagged[step].chosen(raw.get(step)) or tagged[step].sections[tagged[step].default]
+        else:
+            kind = get_type_hints(kind).get(step) if isinstance(kind, type) else None
+    if dataclasses.is_dataclass(kind):
+        return {item.name: item.metadata for item in dataclasses.fields(kind)}
+    return {name: {} for name in getattr(kind, "model_fields", ())}
 
 
 def format_value(value: object) -> str:
@@ -102,11 +129,6 @@ def format_value(value: object) -> str:
     if len(text) <= MAX_VALUE_CHARACTERS and text.isprintable():
         return text
     return f"{ascii(value)[:MAX_VALUE_CHARACTERS]}..."
-
-
-def _words(item: Any) -> list[str]:
-    """Return the names that a literal allows, from pydantic's message."""
-    return re.findall(r"'([^']*)'", item["ctx"]["expected"])
 
 
 def unknown_name(path: str, value: object, allowed: Sequence[str]) -> str:
@@ -119,23 +141,3 @@ def did_you_mean(name: str, allowed: Sequence[str]) -> str:
     """Return the nearest of the allowed names as the end of a sentence; empty if none is near."""
     nearest = difflib.get_close_matches(name, allowed, 1)
     return f"; did you mean {nearest[0]}?" if nearest else ""
-
-
-def known_keys(raw: dict[str, Any], steps: list[str], root: type[BaseModel], tagged: Mapping[str, Tagged]) -> list[str]:
-    """Return the keys of one section; if it is one of several, `raw` says which."""
-    if not steps:
-        return list(root.model_fields)
-    value = raw.get(steps[0])
-    if steps[0] in tagged:
-        tag, default, sections = tagged[steps[0]]
-        name = value
-        if isinstance(value, Mapping):
-            name = value.get(tag, default)
-        if name not in sections:
-            name = default
-        return list(sections[str(name)].model_fields)
-    model: Any = root
-    for step in steps:
-        field = getattr(model, "model_fields", {}).get(step)
-        model = getattr(field, "annotation", None)
-    return list(getattr(model, "model_fields", {}))

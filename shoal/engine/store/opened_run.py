@@ -24,6 +24,9 @@ from shoal.methods.contract.context import Context
 from shoal.methods.contract.message import Tensors
 from shoal.methods.registry import METHODS
 
+EVALUATION_BATCH = 512
+"""Samples in a forward pass of an evaluation."""
+
 
 def open_compared(folder: Path) -> Prepared:
     """Open a prepared set after comparing its files with its manifest; those of a client when they are first opened.
@@ -71,7 +74,7 @@ class OpenedRun:
         self.partition: Partition = whole
         if kind.pooled:
             self.partition = whole.pooled()
-        self.method: Method = kind(self.settings.dataclass("method"), self.context)
+        self.method: Method = kind(self.settings.method, self.context)
 
     @property
     def precision(self) -> str:
@@ -93,15 +96,15 @@ class OpenedRun:
         s = self.settings
         return Context(
             self.prepared.spec,
-            s.dataclass("model"),
-            s.dataclass("local"),
-            s.dataclass("augment"),
+            s.model,
+            s.local,
+            s.augment,
             s.seed,
             s.rounds,
             s.participation.fraction,
             self.device,
             self.precision,
-            s.dataclass("aggregation"),
+            s.aggregation,
             self.graphs,
             self.lineage.encoder_sha256,
         )
@@ -161,10 +164,9 @@ class OpenedRun:
             train,
             streams,
             final,
-            evaluate.batch,
-            evaluate.recalibrate,
-            evaluate.probe_epochs,
-            evaluate.finetune,
+            EVALUATION_BATCH,
+            recalibrate=evaluate.recalibrate,
+            finetune=evaluate.finetune,
         )
 
 

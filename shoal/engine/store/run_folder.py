@@ -165,7 +165,7 @@ class RunFolder:
             RunError: this version refuses the settings.
         """
         check_digest(self.path / SETTINGS, self.lineage().settings_file_sha256)
-        raw = read_yaml_file(self.path / SETTINGS, "", RunError)
+        raw = read_yaml_file(self.path / SETTINGS, "", RunError, "base")
         if not isinstance(raw, dict):
             raise RunError(f"{self.path / SETTINGS} holds a {type(raw).__name__}, expected keys and values")
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,7 +43,7 @@ from shoal.engine.store.round_paths import RoundPaths, memory_file, peer_file, u
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.arithmetic import arithmetic
 from shoal.engine.workers.null_baselines import null_comparison
-from shoal.methods.averaging.noise import secret_normal, seeded_normal
+from shoal.methods.averaging.noise import secret_normal
 from shoal.methods.averaging.private import private_message
 from shoal.methods.contract.base import Client, Server, Update
 from shoal.methods.contract.declared import bounded
@@ -71,7 +71,7 @@ class Worker:
         """Do a request and return its answer; an exception becomes a `Failed`."""
         try:
             opened = self.opened(request.run)
-            with arithmetic(opened.precision, opened.settings.workers.deterministic):
+            with arithmetic(opened.precision):
                 match request:
                     case Train():
                         return self.train(request)
@@ -322,10 +322,7 @@ def outgoing_update(opened: OpenedRun, server: Server, down: Message, client: Cl
     privacy = opened.settings.privacy
     if privacy.clip is None:
         return update
-    normal: Callable[[Sequence[int]], Tensor] = secret_normal
-    if privacy.noise_source == "seeded":
-        normal = seeded_normal(client.streams.torch("privacy"))
-    message = private_message(update.message, down.tensors, privacy.clip, privacy.noise, normal)
+    message = private_message(update.message, down.tensors, privacy.clip, privacy.noise, secret_normal)
     # Noise may move a value out of its bounds; moving it back reveals nothing more.
     return replace(update, message=bounded(message, opened.method.declared(server, client.id, len(client.train))))
 

@@ -1,7 +1,6 @@
-"""Gaussian noise of private updates: from the operating system's generator or, only for tests, from a seed.
+"""Gaussian noise of private updates, from the operating system's generator.
 
-Anyone who can repeat the noise can subtract it. So secret noise has no seed: its bits come from the operating system's
-generator and are stored nowhere. Noise from a seed hides nothing, since the seed of a run is public.
+Anyone who can repeat the noise can subtract it. So it has no seed, and its bits are stored nowhere.
 
 Source: Box and Muller 1958. Values have double precision and end at 8.6 standard deviations. The lowest bits of a sum
 of floating-point noise can reveal something (Mironov 2012); this module does not prevent that.
@@ -42,15 +41,6 @@ def secret_normal(shape: Sequence[int]) -> Tensor:
         remaining -= count
     values = np.concatenate(parts) if parts else np.zeros(0)
     return torch.from_numpy(values).reshape(tuple(shape))
-
-
-def seeded_normal(generator: torch.Generator) -> Normal:
-    """Return a function that draws from a seeded generator, for tests: this noise protects nothing."""
-
-    def draw(shape: Sequence[int]) -> Tensor:
-        return torch.randn(tuple(shape), generator=generator, dtype=torch.float64)
-
-    return draw
 
 
 def _box_muller(count: int) -> np.ndarray:

@@ -107,9 +107,8 @@ class RobustMean(WeightedMean):
         if not s.clip:
             return self._rows
         norms = torch.stack([self._update(row).norm() for row in self._rows])
-        bound = s.clip if s.clip_by == "norm" else s.clip * float(coordinate_median(norms))
         return [
-            self._scaled(row, bound / float(norm)) if norm > bound else row
+            self._scaled(row, s.clip / float(norm)) if norm > s.clip else row
             for row, norm in zip(self._rows, norms, strict=True)
         ]
 

@@ -27,6 +27,10 @@ MOMENTUM = "server_optimiser.momentum/"
 """Prefix of the first moments in the server's state."""
 VARIANCE = "server_optimiser.variance/"
 """Prefix of the second moments in the server's state."""
+BETA_2 = 0.99
+"""beta_2 of adam and yogi: the decay of the second moment."""
+TAU = 1e-3
+"""tau of adam and yogi, which bounds how far a small change moves the model."""
 
 TrainedCounts = Mapping[str, int]
 """Number of values at the front of each tensor of the model that gradient steps train, by name."""
@@ -47,7 +51,7 @@ def next_average(
 
     Args:
         server: the state that the clients began from.
-        updates: the clients' models, or sums of them (`shoal.methods.averaging.robust.aggregated`).
+        updates: the clients' models (`shoal.methods.averaging.robust.aggregated`).
         settings: of the mean and the optimiser.
         trained: returns which values the optimiser moves; called only where there is one.
 
@@ -94,10 +98,10 @@ def optimiser_step(
     momentum = settings.momentum * momentum + (1 - settings.momentum) * delta
     squared = delta.square()
     before = state.get(VARIANCE + name)
-    variance = torch.full_like(delta, settings.tau**2) if before is None else before.double()
+    variance = torch.full_like(delta, TAU**2) if before is None else before.double()
     if settings.name == "adam":
-        variance = settings.beta2 * variance + (1 - settings.beta2) * squared
+        variance = BETA_2 * variance + (1 - BETA_2) * squared
     else:
-        variance = variance - (1 - settings.beta2) * squared * torch.sign(variance - squared)
-    moved = start.double() + settings.rate * momentum / (variance.sqrt() + settings.tau)
+        variance = variance - (1 - BETA_2) * squared * torch.sign(variance - squared)
+    moved = start.double() + settings.rate * momentum / (variance.sqrt() + TAU)
     return moved.to(start.dtype), {MOMENTUM + name: momentum.float(), VARIANCE + name: variance.float()}

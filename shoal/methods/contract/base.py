@@ -191,7 +191,6 @@ class Evaluation:
         batch: number of samples in a forward pass.
         recalibrate: about how many training samples give BatchNorm's statistics before an averaged network is judged;
             0: it is judged with the averaged statistics.
-        probe_epochs: epochs of the Adam probe that papers train, in the last evaluation; 0: none.
         finetune: whether an encoder of features is fine-tuned with few labels in the last evaluation.
         headline_only: whether only `acc`, `knn`, `probe` and `uniformity` are needed: the metrics of the second
             judgement, under the averaged statistics.
@@ -205,7 +204,6 @@ class Evaluation:
     final: bool = False
     batch: int = 512
     recalibrate: int = 0
-    probe_epochs: int = 0
     finetune: bool = False
     headline_only: bool = False
     shard_predictions: Callable[[], Iterator[ShardPredictions]] | None = None

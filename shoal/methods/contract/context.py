@@ -74,8 +74,6 @@ class ServerOptimiser:
     )
     lr: float = setting(0.0, "learning rate of the server; 0: 1 with momentum, 0.01 with adam and yogi", ge=0)
     momentum: float = setting(0.9, "decay beta_1 of the first moment", ge=0, lt=1)
-    beta2: float = setting(0.99, "adam, yogi: decay beta_2 of the second moment", ge=0, lt=1)
-    tau: float = setting(1e-3, "adam, yogi: tau, which bounds how far a small change moves the model", gt=0)
 
     @property
     def rate(self) -> float:
@@ -103,9 +101,6 @@ class AggregationSettings:
     )
     clip: float = setting(
         0.0, "bound of the norm of what a client changes: a longer change is scaled down to it; 0: no bound", ge=0
-    )
-    clip_by: Literal["norm", "median"] = setting(
-        "norm", "what clip counts in: the norm itself, or the median norm of the round's changes"
     )
     server: ServerOptimiser = field(default_factory=ServerOptimiser)
 

@@ -21,7 +21,7 @@ from shoal.methods.contract.base import Evaluation
 from shoal.methods.contract.context import Context
 from shoal.methods.contract.prediction import Prediction, ShardPredictions, Shared
 from shoal.methods.scores.clustering import cluster_balance, cluster_scores
-from shoal.methods.scores.probe import linear_probe, sgd_probe_accuracy
+from shoal.methods.scores.probe import linear_probe
 from shoal.methods.scores.representation import alignment, effective_rank, knn_accuracy, uniformity
 from shoal.methods.training.local import as_input
 
@@ -269,9 +269,6 @@ def representation_metrics(
         parts = (h[learn], y[learn], h[held_out], y[held_out])
         metrics["knn"] = knn_accuracy(*parts)
         metrics["probe"] = linear_probe(*parts, streams.torch("evaluate.probe")).accuracy
-        if evaluation.probe_epochs and not evaluation.headline_only:
-            generator = streams.torch("evaluate.probe_sgd")
-            metrics["probe_sgd"] = sgd_probe_accuracy(*parts, generator, epochs=evaluation.probe_epochs)
     has_views = train.data.spec.kind == "image" or isinstance(recipe, ArrayRecipe)
     if recipe is not None and has_views and not evaluation.headline_only:
         generator = streams.torch("evaluate.views", train.data.device)

@@ -78,9 +78,6 @@ METRICS = (
         shown=("comparison",),
     ),
     Metric(
-        "probe_sgd", "accuracy of a linear probe after the steps of Adam that papers train it for", "higher", "share"
-    ),
-    Metric(
         "neighbour_agreement",
         "nearest neighbours that share a cluster, beyond chance, in a space that the run did not train",
         "higher",

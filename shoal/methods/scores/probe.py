@@ -1,8 +1,8 @@
-"""Linear probes: the accuracy of a linear classifier on fixed features.
+"""The linear probe: the accuracy of a linear classifier on fixed features.
 
-`linear_probe` judges all methods: it solves a convex problem to convergence, so that its result depends on the features
-alone. `sgd_probe_accuracy` trains as papers do; a fixed number of Adam's steps on unscaled features ends far from the
-optimum where features are small or differ in scale, and can rank models the wrong way round.
+It solves a convex problem to convergence, so that its result depends on the features alone. A fixed number of Adam's
+steps on unscaled features, as papers train, ends far from the optimum where features are small or differ in scale, and
+can rank models the wrong way round.
 
 Shapes: n training and m test samples, d features.
 """
@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-from torch import Tensor, nn
+from torch import Tensor
 
 STRENGTHS = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 10.0, 100.0)
 """Values of C that are tried, from the strongest penalty on."""
@@ -126,55 +125,6 @@ def _fit(model: Any, x: np.ndarray, y: np.ndarray) -> None:
             "best linear classifier",
             stacklevel=2,
         )
-
-
-def sgd_probe_accuracy(
-    train_h: Tensor,
-    train_y: Tensor,
-    test_h: Tensor,
-    test_y: Tensor,
-    generator: torch.Generator,
-    *,
-    epochs: int = 200,
-    batch: int = 512,
-    lr: float = 3e-3,
-) -> float:
-    """Return the test accuracy of a linear classifier after a fixed number of Adam's steps on unscaled features.
-
-    This is SSD's protocol.
-
-    Args:
-        train_h: (n, d) features.
-        train_y: (n,) labels, any integers. A test label that never occurs here counts as wrong.
-        test_h: (m, d).
-        test_y: (m,).
-        generator: on the CPU; draws the order of the samples.
-        epochs: passes over the training features.
-        batch: samples per step.
-        lr: learning rate.
-
-    Raises:
-        ValueError: no training or no test samples.
-    """
-    check_features(train_h, test_h)
-    classes, train_y = train_y.unique(return_inverse=True)
-    train_h = train_h.detach().float()
-    test_h = test_h.detach().float()
-    # The loss is convex, so that zeros are as good a start as a draw from the global generator.
-    probe = nn.utils.skip_init(nn.Linear, train_h.shape[1], len(classes), device=train_h.device)
-    nn.init.zeros_(probe.weight)
-    nn.init.zeros_(probe.bias)
-    optimiser = torch.optim.Adam(probe.parameters(), lr, fused=True)
-    with torch.enable_grad():
-        for _ in range(epochs):
-            order = torch.randperm(len(train_h), generator=generator).to(train_h.device)
-            for rows in order.split(batch):
-                loss = F.cross_entropy(probe(train_h[rows]), train_y[rows])
-                optimiser.zero_grad(set_to_none=True)
-                loss.backward()
-                optimiser.step()
-    with torch.no_grad():
-        return float((classes[probe(test_h).argmax(1)] == test_y).float().mean())
 
 
 def check_features(train_h: Tensor, test_h: Tensor) -> None:

@@ -127,7 +127,7 @@ def words_for(run: RunFolder, settings: Settings) -> dict[str, Any]:
     data = run_data(run)
     possible = "" if data is None else possible_label_words(data[0].manifest.extra)
     method = METHODS[settings.method.name]
-    note = method.loss_note(settings.dataclass("method"), settings.rounds)
+    note = method.loss_note(settings.method, settings.rounds)
     all_settings = masked(yaml.safe_dump(settings.to_json(), sort_keys=False))
     heading = f"{title_of_method(settings.method.name)}: {settings.data.name}"
     return {

@@ -17,7 +17,6 @@ NAMES = {
     "probe_of_run": "linear probe on the run's features, on a draw of samples",
     "acc_min": "ACC of the worst client",
     "acc_max": "ACC of the best client",
-    "probe_sgd": "linear probe, as papers train it",
     "chance_acc": "ACC of random clusters",
     "site_nmi": "NMI of clusters and clients",
     "balance": "balance of cluster sizes",

@@ -19,10 +19,10 @@ def served_method(settings: Settings, spec: DataSpec, encoder_sha256: str) -> Me
     """
     context = Context(
         spec,
-        settings.dataclass("model"),
-        settings.dataclass("local"),
-        settings.dataclass("augment"),
+        settings.model,
+        settings.local,
+        settings.augment,
         settings.seed,
         encoder_sha256=encoder_sha256,
     )
-    return METHODS[settings.method.name](settings.dataclass("method"), context)
+    return METHODS[settings.method.name](settings.method, context)

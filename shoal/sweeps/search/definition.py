@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import re
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from shoal.core.errors import ShoalError
 from shoal.data.sets.prepare import kind_of
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
-from shoal.engine.settings.run_settings import AUTO, Settings, load_settings, setting_type, typed_settings
+from shoal.engine.settings.run_settings import AUTO, Settings, as_text, flatten, load_settings
 from shoal.engine.settings.sections import Section
-from shoal.engine.settings.typed_yaml import convert, type_of_key
 from shoal.engine.settings.wrong_settings import explain, unknown_name
 from shoal.engine.settings.yaml_text import read_yaml_file
 from shoal.lifecycle.preflight import check_method, check_validation, known_spec
@@ -53,6 +54,16 @@ METHOD = "method.name"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$"
 
 
+def number_of(text: Any) -> Any:
+    """Return a number from text, whole where it has digits alone; other text as it is."""
+    with contextlib.suppress(ValueError):
+        return int(text) if re.fullmatch(r"[+-]?\d+", str(text)) else float(text)
+    return text
+
+
+Number = Annotated[int | float, BeforeValidator(number_of)]
+
+
 class SearchError(ShoalError):
     """A search is wrong, or cannot be started or resumed."""
 
@@ -61,12 +72,12 @@ class Varied(Section):
     """The values that one setting may have: `choices`, or a range from `low` to `high`."""
 
     choices: tuple[Value, ...] | None = Field(None, description="the values, at least two; they have no order")
-    low: int | float | None = Field(
+    low: Number | None = Field(
         None, description="smallest value of a range; with whole ends all values are whole numbers"
     )
-    high: int | float | None = Field(None, description="largest value of the range")
+    high: Number | None = Field(None, description="largest value of the range")
     log: bool = Field(False, description="true: values are spread evenly on a logarithmic scale; low must be above 0")
-    step: int | float | None = Field(
+    step: Number | None = Field(
         None, gt=0, description="distance between values of the range; by default any value, or any whole number"
     )
 
@@ -197,51 +208,12 @@ def load_search(path: Path) -> SearchDefinition:
         SearchError: the file cannot be read or is wrong: a line for each wrong key. SettingsError, DataError,
             MethodError: its settings make no run.
     """
-    raw = read_yaml_file(path, "search file", SearchError, keep_text=True)
+    raw = read_yaml_file(path, "search file", SearchError, "base")
     if not isinstance(raw, dict):
         raise SearchError(f"search file {path} holds a {type(raw).__name__}; expected keys and values")
-    definition = make_search(typed_search(raw))
+    definition = make_search(raw)
     check_search(definition)
     return definition
-
-
-def typed_search(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a search file with each value in the type of its key or setting.
-
-    Raises:
-        ShoalError: a value with more than one meaning.
-    """
-    settings = raw.get("settings")
-    if isinstance(settings, dict):
-        settings = typed_settings(settings)
-    found = {}
-    for key, value in raw.items():
-        if key == "vary" and isinstance(value, dict):
-            found[key] = {path: _typed_range(path, each, settings or {}) for path, each in value.items()}
-        elif key == "settings":
-            found[key] = convert(settings, dict, key, SearchError)
-        else:
-            hint = type_of_key(SearchDefinition, key)
-            found[key] = convert(value, hint, key, SearchError)
-    return found
-
-
-def _typed_range(path: str, value: Any, settings: dict[str, Any]) -> Any:
-    """Return the values of one setting, with choices in the type of the setting."""
-    where = f"vary.{path}"
-    if not isinstance(value, dict):
-        return convert(value, Varied, where, SearchError)
-    choices = value.get("choices")
-    if isinstance(choices, list):
-        hint = setting_type(path, settings)
-        choices = [convert(each, hint, f"{where}.choices", SearchError) for each in choices]
-    else:
-        choices = convert(choices, Any, f"{where}.choices", SearchError)
-    others = {key: each for key, each in value.items() if key != "choices"}
-    typed = convert(others, Varied, where, SearchError)
-    if "choices" in value:
-        return {**typed, "choices": choices}
-    return typed
 
 
 def make_search(raw: dict[str, Any]) -> SearchDefinition:
@@ -250,6 +222,7 @@ def make_search(raw: dict[str, Any]) -> SearchDefinition:
     Raises:
         SearchError: a line for each wrong key: what was given and what is expected.
     """
+    raw = as_text(raw)
     wrong = []
     vary = raw.get("vary")
     for path, value in vary.items() if isinstance(vary, dict) else ():
@@ -259,13 +232,26 @@ def make_search(raw: dict[str, Any]) -> SearchDefinition:
         try:
             Varied.model_validate(value)
         except ValidationError as error:
-            wrong += [f"vary.{path}: {line}" for line in explain(value, lines_of(error), Varied, {})]
+            wrong += [f"vary.{path}: {line}" for line in explain(value, lines_of(error), Varied)]
     if wrong:
         raise SearchError("\n".join(wrong))
     try:
-        return SearchDefinition.model_validate(raw)
+        definition = SearchDefinition.model_validate(raw)
     except ValidationError as error:
-        raise SearchError("\n".join(explain(raw, error.errors(), SearchDefinition, {}))) from None
+        raise SearchError("\n".join(explain(raw, error.errors(), SearchDefinition))) from None
+    vary = {path: typed_choices(definition, path, varied) for path, varied in definition.vary.items()}
+    return definition.model_copy(update={"vary": vary})
+
+
+def typed_choices(definition: SearchDefinition, path: str, varied: Varied) -> Varied:
+    """Return the values of a setting with choices of its type; a choice that it refuses stays text."""
+    typed = []
+    for choice in varied.choices or ():
+        value: Value = choice
+        with contextlib.suppress(ShoalError):
+            value = flatten(definition.settings_with({path: choice})).get(path, choice)
+        typed.append(value)
+    return varied.model_copy(update={"choices": tuple(typed) or None})
 
 
 def lines_of(error: ValidationError) -> list[Any]:
@@ -296,7 +282,7 @@ def check_search(definition: SearchDefinition) -> None:
             try:
                 check_run(definition, definition.settings_with({path: value}))
             except ShoalError as error:
-                raise SearchError(f"vary.{path}: {value!r} cannot be used: {error}") from None
+                raise SearchError(f"vary.{path}: {value} cannot be used: {error}") from None
 
 
 def check_variation(definition: SearchDefinition, path: str, varied: Varied) -> None:

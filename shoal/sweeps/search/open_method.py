@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import Settings
+from shoal.engine.settings.run_settings import Settings, with_method
 from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle.choosing_method import choose_method
@@ -42,7 +42,7 @@ def with_chosen_method(definition: SearchDefinition, tell: Callable[[str], None]
     choice = kept
     if choice is None or choice.settings_sha256 != settings.digest():
         choice = chosen_method(settings)
-    chosen = definition.model_copy(update={"settings": asked.raw_with_method(choice.settings)})
+    chosen = definition.model_copy(update={"settings": with_method(asked, choice.settings)})
     for sentence in method_sentences(choice):
         tell(sentence)
     check_search(chosen)

@@ -310,30 +310,6 @@ def test_functions_check_for_themselves():
         deal_dirichlet(np.zeros(10, int), 2, 0.0, 2, stream(0))
 
 
-@PROPERTY
-@given(schemes(), st.integers(0, 50))
-def test_a_stratified_split_holds_out_its_part_of_every_label(mixed, scheme, seed):
-    reference = make_partition(scheme, mixed, seed=seed)
-    partition = make_partition(replace(scheme, stratified=True), mixed, seed=seed)
-    assert np.array_equal(partition.sample, reference.sample)
-    assert partition.counts().tolist() == reference.counts().tolist()
-    for client in range(partition.clients):
-        validation, rest = (mixed.train_y[partition.samples_of(client, validation=v)] for v in (True, False))
-        part = len(validation) / (len(validation) + len(rest))
-        for label in range(4):
-            total = (validation == label).sum() + (rest == label).sum()
-            assert abs((validation == label).sum() - total * part) < 2
-
-
-def test_four_of_each_label_are_halved_exactly_and_labels_are_needed(build):
-    data = build(np.repeat(np.arange(10), 8).tolist())
-    partition = make_partition(IID(clients=2, validation=0.5, stratified=True), data)
-    for client in range(2):
-        assert np.bincount(data.train_y[partition.samples_of(client)]).tolist() == [2] * 10
-    with pytest.raises(PartitionError, match="same share of every label"):
-        make_partition(IID(clients=2, validation=0.5, stratified=True), replace(data, train_y=None))
-
-
 def test_validation_of_a_client_does_not_depend_on_the_others(build):
     data = build(40, clients=["a", "b"] * 20)
     both = make_partition(ByColumn(validation=0.3), data)

@@ -83,13 +83,9 @@ def test_a_crop_is_moved_in_time_and_not_stretched() -> None:
     assert len({float(window[0]) for window in view[:, 0]}) > 5, "pieces begin at many places"
 
 
-def test_settings_change_the_recipe_of_the_kind() -> None:
+def test_the_recipe_is_that_of_the_kind() -> None:
     assert choose_recipe(AugmentSettings(), "mine", (5,)) == ARRAY_RECIPES["columns"]
     assert choose_recipe(AugmentSettings(), "mine", (2, 40)) == ARRAY_RECIPES["windows"]
     assert choose_recipe(AugmentSettings(recipe="none"), "mine", (5,)) == ArrayRecipe()
-    own = choose_recipe(AugmentSettings(jitter=0.0, mask=0.5, crop_min=0.9), "mine", (2, 40))
-    assert own == ArrayRecipe(jitter=0.0, mask=0.5, scale=ARRAY_RECIPES["windows"].scale, crop=0.9)
-    with pytest.raises(ValueError, match=r"augment\.mask does not act on images"):
-        choose_recipe(AugmentSettings(mask=0.5), "mnist", (1, 28, 28))
     with pytest.raises(ValueError, match=r"augment\.recipe is 'columns'; of images there are auto, none, contrastive"):
         choose_recipe(AugmentSettings(recipe="columns"), "mnist", (1, 28, 28))

@@ -14,6 +14,7 @@ from shoal.engine.messages.wire import Answer, Evaluate, Evaluated, EvaluateShar
 from shoal.engine.rounds import evaluation_parts
 from shoal.engine.rounds.active_run import ActiveRun
 from shoal.engine.rounds.evaluation_parts import evaluate_in_parts, parts_for
+from shoal.engine.store import opened_run
 from shoal.engine.store.round_paths import JUDGED, RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.workers.worker import Worker
@@ -40,6 +41,11 @@ CASES: dict[str, dict[str, Any]] = {
 TIMES = {"seconds", "seconds_train", "seconds_aggregate", "seconds_evaluate", "seconds_round", "finished_at"}
 
 
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened_run, "EVALUATION_BATCH", 32)
+
+
 class Office:
     """Workers that are one, asked one at a time; counts what they are asked."""
 
@@ -64,7 +70,7 @@ def numbers(run: RunFolder) -> Any:
 
 def settings_of(name: str, small: Small) -> Any:
     case = CASES.get(name, {"method": {"name": name}, "rounds": 2})
-    return small(**case, evaluate={"every": 1, "batch": 32})
+    return small(**case, evaluate={"every": 1})
 
 
 @pytest.mark.long
@@ -143,7 +149,7 @@ def test_what_a_state_was_judged_with_before_is_not_used_again(
 ) -> None:
     """A first try may have left it beside the state."""
     monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)
-    settings = small(method={"name": "fedcc"}, rounds=1, evaluate={"recalibrate": 0, "batch": 32})
+    settings = small(method={"name": "fedcc"}, rounds=1, evaluate={"recalibrate": 0})
     run, office = carried_out(settings, 2)
     folder = RoundPaths(run.path, 1).checkpoint
     other, _ = carried_out(small(method={"name": "fedcc"}, rounds=1), 1)

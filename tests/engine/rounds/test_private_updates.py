@@ -18,14 +18,11 @@ from shoal.engine.store.checkpoint import load_round
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle import preflight
 from shoal.lifecycle.starting import new_run
-from shoal.methods.averaging.noise import secret_normal
-from shoal.methods.averaging.private import private_message
 from shoal.methods.contract.base import MethodError
-from tests.runs import go_on, numbers, stopped, straight
+from tests.runs import go_on, stopped, straight
 
 Make = Callable[..., Any]
 PRIVATE = {"clip": 0.5, "noise": 0.8}
-SEEDED = {**PRIVATE, "noise_source": "seeded"}
 
 
 def test_without_noise_the_mean_of_clipped_differences_is_what_the_server_gets(home: Path, small: Make) -> None:
@@ -38,27 +35,6 @@ def test_without_noise_the_mean_of_clipped_differences_is_what_the_server_gets(h
     }  # fmt: skip
     assert changes[clipped] <= 0.5 < changes[reference]
     assert torch.isinf(torch.tensor(clipped.table("rounds")["epsilon_sent"][0])), "nothing is hidden without noise"
-
-
-def test_seeded_noise_comes_from_the_clients_own_stream_whatever_the_workers(home: Path, small: Make) -> None:
-    settings = small(privacy=SEEDED, rounds=2)
-    run = straight(settings)
-    again = new_run(settings)
-    exchanges: list[Any] = []
-
-    class Spy(Worker):
-        def write(self, opened: Any, round: int, down: Any, client: Any, update: Any, *rest: Any, **named: Any) -> Any:
-            exchanges.append((client.id, update.message, down.tensors))
-            return super().write(opened, round, down, client, update, *rest, **named)
-
-    go_on(again, Spy().handle)
-    assert numbers(run) == numbers(again)
-    _, message, sent = exchanges[0]
-    name = next(name for name, tensor in sent.items() if tensor.is_floating_point())
-    quiet = private_message(message, sent, 1e9, 0.0, secret_normal)
-    assert torch.equal(quiet.tensors[name], message.tensors[name])
-    noises = [m.tensors[name] - s[name] for _, m, s in exchanges[:2]]
-    assert not torch.equal(*noises)
 
 
 @pytest.mark.long
@@ -78,10 +54,6 @@ def test_epsilon_is_told_with_every_round_and_survives_a_stop(home: Path, small:
     go_on(run)
     for name in ("epsilon_sent", "epsilon_mean"):
         assert list(run.table("rounds")[name]) == list(table[name])
-    seeded = small(privacy=SEEDED, participation={"fraction": 0.67}, rounds=3)
-    again = stopped(seeded, "round_finished", 2)
-    go_on(again)
-    assert numbers(again) == numbers(straight(seeded)), "what is for tests has the same bits"
 
 
 def test_a_budget_ends_the_run_before_it_is_spent(home: Path, small: Make) -> None:

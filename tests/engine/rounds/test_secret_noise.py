@@ -13,20 +13,19 @@ import pytest
 import torch
 
 from shoal.core.streams import SERVER, Streams
-from shoal.engine.settings.run_settings import SettingsError, make_settings
 from shoal.engine.store.checkpoint import load_round
 from shoal.engine.workers import worker
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.methods.averaging import noise
-from shoal.methods.averaging.noise import secret_normal, seeded_normal
+from shoal.methods.averaging.noise import secret_normal
 from shoal.review.pages.report import write_report
+from tests.noise import seeded_normal
 from tests.runs import go_on, numbers, stopped, straight
 
 Make = Callable[..., Any]
 PRIVATE = {"clip": 0.5, "noise": 0.8}
-SEEDED = {**PRIVATE, "noise_source": "seeded"}
 METHOD = {"name": "fedavg"}
 HELD_OUT = {"kind": "iid", "clients": 3, "validation": 0.3}
 
@@ -79,7 +78,9 @@ def attacked(found: Spied, seed: int, rounds: int) -> float:
 
 
 @pytest.mark.long
-def test_the_noise_is_not_in_what_a_run_leaves(home: Path, small: Make, spied: Spied) -> None:
+def test_the_noise_is_not_in_what_a_run_leaves(
+    home: Path, small: Make, spied: Spied, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same attack takes the noise off every message of a run whose noise is seeded."""
     settings = small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=PRIVATE, tracking={"mlflow": True})
     run = new_run(settings)
@@ -99,7 +100,14 @@ def test_the_noise_is_not_in_what_a_run_leaves(home: Path, small: Make, spied: S
             assert windows.isdisjoint(words.tolist()), path
 
     spied.sent.clear()
-    straight(small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=SEEDED))
+    outgoing_update = worker.outgoing_update
+
+    def seeded(opened: Any, server: Any, down: Any, client: Any, update: Any) -> Any:
+        monkeypatch.setattr(worker, "secret_normal", seeded_normal(client.streams.torch("privacy")))
+        return outgoing_update(opened, server, down, client, update)
+
+    monkeypatch.setattr(worker, "outgoing_update", seeded)
+    straight(small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=PRIVATE))
     assert attacked(spied, settings.seed, 1) > 0.99, "the attack is one"
 
 
@@ -115,21 +123,6 @@ def test_two_runs_and_two_tries_have_noise_of_their_own(home: Path, small: Make,
     run = stopped(small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=PRIVATE, seed=1), "round_started", 1)
     go_on(run)
     assert len(spied.sent) == 3
-
-
-def test_a_seeded_run_says_that_it_protects_nothing(home: Path, small: Make) -> None:
-    run = straight(small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=SEEDED))
-    (told,) = [event.message for event in run.events() if event.kind == "noise_not_secret"]
-    assert "protects nothing" in told
-    assert "protects nothing" in write_report(run).read_text()
-    last = run.table("rounds").iloc[-1]
-    assert np.isinf(last["epsilon_sent"])
-    assert np.isinf(last["epsilon_mean"])
-    assert "epsilon_set_sent" not in last
-    assert not (home / "privacy").exists(), "what hides nothing has no ledger"
-    assert make_settings({"privacy": PRIVATE}).privacy.noise_source == "secret", "never by default"
-    with pytest.raises(SettingsError, match="needs secret noise"):
-        make_settings({"privacy": {**SEEDED, "epsilon": 3.0}})
 
 
 def test_the_noise_reaches_the_state(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from shoal.engine.cluster.cluster_work import work
 from shoal.engine.messages.wire import Evaluate, Failed, answer_from_json
-from shoal.engine.settings.hardware import device_here, memory, resolve, resolve_slots, slots_per_gpu
+from shoal.engine.settings.hardware import device_here, memory, resolve_machine, resolve_slots, slots_per_gpu
 from shoal.engine.settings.machine import Resolved
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.run_folder import RunFolder
@@ -73,12 +73,12 @@ def test_slots_are_of_every_gpu_and_a_state_is_judged_there(monkeypatch: pytest.
 def test_a_driver_without_a_gpu_uses_those_of_a_running_cluster(home: Path, small: Callable[..., Any]) -> None:
     there = {"runner": "dask", "address": "tcp://gpu-host:8786", "device": "cuda", "precision": "auto"}
     settings = small(method={"name": "fedcc"}, data={"limit": 60}, workers=there | {"slots": "auto"})
-    assert resolve(settings) == Resolved("cuda", "fp32")
+    assert resolve_machine(settings) == Resolved("cuda", "fp32")
     assert new_run(settings).lineage().resolved.device == "cuda"
     # A cluster that is started for the run is on this machine.
     for workers in (there | {"address": None}, there | {"runner": "local"}):
         with pytest.raises(SettingsError, match=r"workers\.device is cuda, and torch sees no GPU here"):
-            resolve(small(method={"name": "fedcc"}, workers=workers))
+            resolve_machine(small(method={"name": "fedcc"}, workers=workers))
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -91,7 +91,7 @@ def test_a_worker_without_a_gpu_says_so(tmp_path: Path) -> None:
 
 def test_tf32_is_of_gpus(small: Callable[..., Any]) -> None:
     with pytest.raises(SettingsError, match=r"workers\.precision is tf32"):
-        resolve(small(workers={"precision": "tf32", "device": "cpu"}))
+        resolve_machine(small(workers={"precision": "tf32", "device": "cpu"}))
 
 
 def test_a_container_has_the_memory_that_it_may_take(tmp_path: Path) -> None:

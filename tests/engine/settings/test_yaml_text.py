@@ -10,7 +10,7 @@ import pytest
 
 from shoal.core.errors import ShoalError
 from shoal.engine.settings.run_settings import SettingsError, load_settings
-from shoal.engine.settings.yaml_text import MAX_BYTES, MAX_DEPTH, read_yaml, read_yaml_file
+from shoal.engine.settings.yaml_text import MAX_BYTES, read_yaml, read_yaml_file
 
 
 def bomb(levels: int) -> str:
@@ -23,17 +23,13 @@ def bomb(levels: int) -> str:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (bomb(8), r"mine, line 6, .*more than 100,000 values, with those that aliases stand for"),
-        ("a: &a [1, *a]", "line 1, column 11: .*an alias is part of the value that it stands for"),
-        ("[" * 100_000, f"nested more than {MAX_DEPTH} levels deep"),
-        ("seed: 1\nrounds: 2\nseed: 3", "line 3, column 1: .*'seed' occurs twice here"),
-        ("a:\n  1: x", "line 2, column 3: .*the key '1' is not text"),
-        ("2020-01-01: x\n[a]: b", "that is a sequence is not text"),
-        ("a: 0x" + "f" * 17, "a whole number of more than 64 bits"),
-        ("a: " + "9" * 5000, "is not a number"),
+        (bomb(8), r"mine, line 2, .*an alias too many, or within another"),
+        ("a: &a [x]\nb: [" + "*a, " * 101 + "]", "an alias too many"),
+        ("a: &a [1, *a]", "line 1, column 11: .*an alias too many, or within another"),
+        ("[" * 10_000, "it is not YAML"),
+        ("seed: 1\nrounds: 2\nseed: 3", "line 3, column 1: .*duplicate key"),
         ("a: !!python/name:os.system x", "could not determine a constructor"),
-        ("a: !!timestamp 2020-01-01", "could not determine a constructor"),
-        ("a: \x07", "mine, line 1: .*the character 0x7"),
+        ("a: \x07", "mine: it is not YAML"),
         ("a: {b", "line 1, column 6"),
         ("a\n" * MAX_BYTES, "too long"),
     ],
@@ -46,17 +42,18 @@ def test_what_is_refused(text: str, said: str) -> None:
 
 
 def test_what_is_read() -> None:
-    text = "m: &m {a: 1, b: 2020-01-01}\nn: {<<: *m, a: 2}\nlist: [1.5, null, yes, ~, .inf]\n"
+    text = "m: &m {a: 1}\nn: {<<: *m, a: 2}\nlist: [1.5, null, yes, ~, .inf]\n"
     found: Any = read_yaml(text, "mine", ShoalError)
-    assert found["n"] == {"a": 2, "b": "2020-01-01"}
-    assert found["list"] == [1.5, None, True, None, float("inf")]
-    assert len(str(read_yaml(bomb(3), "mine", ShoalError))) > 1000
+    assert found["n"] == {"a": 2}
+    assert found["list"] == [1.5, None, "yes", None, float("inf")]
+    as_written = read_yaml("a: 007\n1: on\nlist: [2020-01-01, ~]\n", "mine", ShoalError, "base")
+    assert as_written == {"a": "007", "1": "on", "list": ["2020-01-01", "~"]}
 
 
 def test_files_that_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_bytes(b"seed: 1\nrounds: \xff\n")
-    with pytest.raises(SettingsError, match=r"settings file .*s\.yaml, line 2: it is not text in UTF-8 \(byte 0xff\)"):
+    with pytest.raises(SettingsError, match=r"settings file .*s\.yaml: it is not text in UTF-8 \(byte 17\)"):
         load_settings(path)
     with pytest.raises(ShoalError, match=r"gone\.yaml cannot be read: No such file"):
         read_yaml_file(tmp_path / "gone.yaml", "", ShoalError)

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core.streams import Streams
-from shoal.methods.averaging.noise import seeded_normal
 from shoal.methods.averaging.private import private_message
 from shoal.methods.contract.base import ClientError, Message
+from tests.noise import seeded_normal
 
 SENT = {"w": torch.tensor([1.0, 2.0]), "b": torch.tensor([[0.5]]), "count": torch.tensor(7)}
 

@@ -88,13 +88,6 @@ def test_a_longer_change_is_clipped_to_the_bound():
     assert found([[3.0, 4.0]], clip=1.0) == pytest.approx([0.6, 0.8])
 
 
-def test_clipping_by_the_median_norm():
-    rows = [[3.0, 4.0], [0.3, 0.4], [-0.6, -0.8]]
-    # Norms 5, 0.5 and 1: the median is 1.
-    assert found(rows, clip=1.0, clip_by="median") == pytest.approx([0.1, 0.4 / 3])
-    assert found(rows, clip=5.0, clip_by="median") == pytest.approx([0.9, 1.2])
-
-
 def test_whole_numbers_are_rounded_and_do_not_count_as_changes():
     tensors = aggregated(updates([[0.0, 0.0], [0.0, 0.0]]), AggregationSettings(rule="median"))
     assert tensors["steps"].dtype == torch.int64

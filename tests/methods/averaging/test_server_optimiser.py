@@ -35,18 +35,18 @@ def test_momentum_by_hand():
 
 
 def test_adam_by_hand():
-    settings = ServerOptimiser("adam", lr=0.1, momentum=0.9, beta2=0.99, tau=0.01)
-    # m: 0.05, then 0.065; v: 0.99 * 1e-4 + 0.01 * 0.25 = 0.002599, then 0.99 * 0.002599 + 0.01 * 0.04 = 0.00297301.
-    first = 1 + 0.1 * 0.05 / (math.sqrt(0.002599) + 0.01)
-    second = first + 0.1 * 0.065 / (math.sqrt(0.00297301) + 0.01)
+    settings = ServerOptimiser("adam", lr=0.1, momentum=0.9)
+    # m: 0.05, then 0.065; v: 0.99 * 1e-6 + 0.01 * 0.25 = 0.00250099, then 0.99 * that + 0.01 * 0.04 = 0.0028759801.
+    first = 1 + 0.1 * 0.05 / (math.sqrt(0.00250099) + 0.001)
+    second = first + 0.1 * 0.065 / (math.sqrt(0.0028759801) + 0.001)
     assert steps(settings, 0.5, 0.2) == pytest.approx([first, second], rel=1e-6)
 
 
 def test_yogi_by_hand():
-    settings = ServerOptimiser("yogi", lr=0.1, momentum=0.9, beta2=0.99, tau=0.01)
-    # v grows by 0.01 * 0.25 to 0.0026 where it was below, then by 0.01 * 0.04 to 0.003; above 1e-6 it falls.
-    first = 1 + 0.1 * 0.05 / (math.sqrt(0.0026) + 0.01)
-    second = first + 0.1 * 0.065 / (math.sqrt(0.003) + 0.01)
+    settings = ServerOptimiser("yogi", lr=0.1, momentum=0.9)
+    # v grows by 0.01 * 0.25 to 0.002501 where it was below, then by 0.01 * 0.04 to 0.002901; above 1e-6 it falls.
+    first = 1 + 0.1 * 0.05 / (math.sqrt(0.002501) + 0.001)
+    second = first + 0.1 * 0.065 / (math.sqrt(0.002901) + 0.001)
     assert steps(settings, 0.5, 0.2) == pytest.approx([first, second], rel=1e-6)
     _, state = optimiser_step(torch.zeros(1), torch.tensor([0.5]), {VARIANCE + "w": torch.ones(1)}, settings, "w")
     assert float(state[VARIANCE + "w"]) == pytest.approx(1 - 0.01 * 0.25)
@@ -77,7 +77,7 @@ def moved(world, name, optimiser):
 @pytest.mark.parametrize("name", ["fedavg", "fedsimclr"])
 @pytest.mark.parametrize("kind", ["momentum", "adam", "yogi"])
 def test_a_methods_model_moves_by_hand(world, name, kind):
-    settings = ServerOptimiser(kind, lr=0.5, tau=0.01)
+    settings = ServerOptimiser(kind, lr=0.5)
     start, mean, after = moved(world, name, settings)
     size = Vectors(world.method("fedavg").network()).size
     for key in start.model:
@@ -86,10 +86,10 @@ def test_a_methods_model_moves_by_hand(world, name, kind):
         if kind == "momentum":
             expected = x + 0.5 * delta
         else:
-            v = 0.99 * 1e-4 + 0.01 * delta**2
+            v = 0.99 * 1e-6 + 0.01 * delta**2
             if kind == "yogi":
-                v = 1e-4 - 0.01 * delta**2 * torch.sign(1e-4 - delta**2)
-            expected = x + 0.5 * 0.1 * delta / (v.sqrt() + 0.01)
+                v = 1e-6 - 0.01 * delta**2 * torch.sign(1e-6 - delta**2)
+            expected = x + 0.5 * 0.1 * delta / (v.sqrt() + 0.001)
         if name == "fedavg":  # one vector: parameters, then statistics
             expected[size:] = mean.model[key][size:].double()
         if MOMENTUM + key in after.state:

@@ -128,8 +128,6 @@ def test_an_encoder_or_a_view_of_another_kind_is_refused(small: Callable[[str], 
         MethodError, match=r"augment.recipe is 'digits'; of vectors and windows there are auto, columns"
     ):
         sites.run("fedsimclr", 1, {}, {}, recipe="digits")
-    with pytest.raises(MethodError, match=r"augment.flip does not act on vectors and windows"):
-        sites.run("fedsimclr", 1, {}, {}, flip=0.5)
     image = replace(sites.data.spec, kind="image", shape=(1, 8, 8))
     with pytest.raises(MethodError, match=r"model.encoder 'mlp' does not take image data"):
         kind(kind.Settings(), Context(image, ModelSettings(OF_KIND["vector"])))

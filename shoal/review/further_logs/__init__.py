@@ -1,1 +1,0 @@
-"""Logs of a run beside MLflow's, which `tracking.also` names."""
