@@ -7,13 +7,14 @@ embeddings/oslo.npy             embeddings/oslo/2024.npy, embeddings/oslo/2025.n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from shoal.core.errors import DataError
-from shoal.data.intake.array_files import VectorFile, Wanted, is_array_file, open_array_file, read_clients, with_clients
+from shoal.data.intake.array_files import VectorFile, Wanted, is_array_file, open_array_file, read_clients
 from shoal.data.intake.folder_files import client_folders, files_below
 from shoal.data.intake.image_decoding import SUFFIXES as IMAGE_SUFFIXES
 from shoal.data.intake.names import client_numbers, names_of
@@ -111,7 +112,7 @@ def _file(path: Path, wanted: Wanted, options: AddOptions, notes: Intake) -> Vec
         )
     if file.clients is not None:
         notes.leave_out("clients in the file of vectors: --clients names them", path.name)
-    return with_clients(file, clients, labels)
+    return replace(file, clients=clients, labels=file.labels if labels is None else labels)
 
 
 def _required(file: VectorFile) -> pd.Series:
@@ -137,7 +138,7 @@ def _folder(folder: Path, wanted: Wanted, options: AddOptions, notes: Intake) ->
             file = open_array_file(path, wanted)
             if file.clients is not None:
                 notes.leave_out("clients in a file of vectors: its folder says whose they are", path.name)
-            files.append(with_clients(file, pd.Series([client] * file.rows, name="client"), None))
+            files.append(replace(file, clients=pd.Series([client] * file.rows, name="client")))
             notes.take("files")
     return files
 
