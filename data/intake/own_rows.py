@@ -13,6 +13,7 @@ from shoal.core.errors import DataError, shown
 from shoal.core.records import record_to_json
 from shoal.data.intake.columns import feature_columns
 from shoal.data.intake.names import client_numbers, names_of
+from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_store import Batch, known_files
 from shoal.data.intake.possible_labels import possible_labels
 from shoal.data.intake.spelling import tidy
@@ -27,7 +28,6 @@ from shoal.data.intake.table_coding import (
     note_kind,
     with_fills,
 )
-from shoal.data.intake.table_options import TableOptions
 from shoal.data.intake.table_origin import table_origin
 from shoal.data.intake.tables import find_column, read_table
 from shoal.data.sets.intake_notes import Intake
@@ -39,7 +39,7 @@ LEFT_OUT = "columns_left_out"
 
 
 def read_rows(
-    path: Path, onto: Prepared | None = None, options: TableOptions | None = None, intake: Intake | None = None
+    path: Path, onto: Prepared | None = None, options: AddOptions | None = None, intake: Intake | None = None
 ) -> Batch:
     """Return the rows of a table as they would be stored; nothing is written.
 
@@ -50,9 +50,9 @@ def read_rows(
         intake: notes of what is taken, adapted and left out.
 
     Raises:
-        DataError: see `shoal.data.intake.own.add_table`.
+        DataError: see `shoal.data.intake.own.add`.
     """
-    options = options or TableOptions()
+    options = options or AddOptions()
     client_column = options.client_column
     label_column = options.label_column
     notes = intake or Intake()
@@ -133,9 +133,7 @@ def refuse_known_rows(files: Sequence[str], path: Path, onto: Prepared | None) -
         )
 
 
-def _coding(
-    table: pd.DataFrame, path: Path, onto: Prepared | None, options: TableOptions, intake: Intake
-) -> TableCoding:
+def _coding(table: pd.DataFrame, path: Path, onto: Prepared | None, options: AddOptions, intake: Intake) -> TableCoding:
     """Return the coding of a new set, or that of the set to append to, after checking that it has its columns."""
     if onto is None:
         max_categories = options.max_categories
@@ -147,9 +145,7 @@ def _coding(
     return _coding_of_set(table, path, onto, options, intake)
 
 
-def _coding_of_set(
-    table: pd.DataFrame, path: Path, onto: Prepared, options: TableOptions, intake: Intake
-) -> TableCoding:
+def _coding_of_set(table: pd.DataFrame, path: Path, onto: Prepared, options: AddOptions, intake: Intake) -> TableCoding:
     """Return the coding of the set to append to, after checking that the table has its columns."""
     coding = coding_of(onto.manifest)
     if options.missing not in (None, coding.missing):

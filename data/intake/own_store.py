@@ -5,12 +5,11 @@ Samples of a set keep their order, numbers and part when others are appended, so
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 import numpy as np
 
@@ -18,21 +17,22 @@ from shoal.core.errors import DataError
 from shoal.core.streams import Streams
 from shoal.data.intake.copies import Copies, find_copies, note_copies, on_one_side
 from shoal.data.intake.held_out import MIN_TRAIN, held_out
+from shoal.data.intake.images import Rejected
 from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.intake_notes import Intake, record
 from shoal.data.sets.lazy_array import Joined, SampleArray, Selected
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Kind, Manifest, Prepared, open_prepared
 from shoal.data.sets.sample_files import sample_files
-from shoal.data.sets.writing import writing
+from shoal.data.sets.writing import SetUnchanged
 
-Rest = ParamSpec("Rest")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 VERSIONS = "versions"
 """Entry of a manifest's `extra`: digest and counts of the versions that a set was appended to, the oldest first.
 
 Each version is the first `train` and `test` samples of the set."""
-LISTS = ("skipped", "resized", "adapted")
+SKIPPED = "skipped"
+LISTS = (SKIPPED, "resized", "adapted")
 """Entries of a manifest's `extra` with pairs of path and reason; appending lengthens them."""
 
 
@@ -60,22 +60,25 @@ class Batch:
     """Notes of what was adapted and left out; their names are written beside the set."""
 
 
-def exclusive(
-    add: Callable[Concatenate[Path, str, Path, Rest], Prepared],
-) -> Callable[Concatenate[Path, str, Path, Rest], Prepared]:
-    """Let one process at a time add to the set of a name, from reading the set to writing its new version.
+@dataclass(frozen=True)
+class Arrivals:
+    """What a folder or file has that a set lacks.
 
-    Args:
-        add: its first arguments are the source, the name and the store.
+    Attributes:
+        batch: the samples to add; None where nothing is new.
+        left_out: files that cannot be added, with reasons.
+        files: how many files the batch is made of.
+        intake: notes of what was taken, adapted and left out.
     """
 
-    @functools.wraps(add)
-    def waiting(source: Path, name: str, store: Path, /, *rest: Rest.args, **options: Rest.kwargs) -> Prepared:
-        check_spelling(name)
-        with writing(own_folder(store, name)):
-            return add(source, name, store, *rest, **options)
+    batch: Batch | None
+    left_out: Sequence[Rejected]
+    files: int
+    intake: Intake
 
-    return waiting
+
+class NothingNew(SetUnchanged):
+    """The set has all samples already."""
 
 
 def check_spelling(name: str) -> None:

@@ -7,17 +7,18 @@ embeddings/oslo.npy             embeddings/oslo/2024.npy, embeddings/oslo/2025.n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from shoal.core.errors import DataError
-from shoal.data.intake.array_files import VectorFile, Wanted, is_array_file, open_array_file, read_clients, with_clients
-from shoal.data.intake.folder_files import is_system
-from shoal.data.intake.image_kind import SUFFIXES as IMAGE_SUFFIXES
+from shoal.data.intake.array_files import VectorFile, Wanted, is_array_file, open_array_file, read_clients
+from shoal.data.intake.folder_files import client_folders, files_below
+from shoal.data.intake.image_decoding import SUFFIXES as IMAGE_SUFFIXES
 from shoal.data.intake.names import client_numbers, names_of
+from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_rows import refuse_known_rows
 from shoal.data.intake.own_store import Batch
 from shoal.data.intake.table_origin import file_origin
@@ -27,61 +28,37 @@ from shoal.data.sets.prepared import Prepared
 from shoal.data.sets.wording import first_of
 
 
-@dataclass(frozen=True)
-class Owners:
-    """Where the clients and labels of vectors are named.
-
-    Attributes:
-        clients: a table or .npy with one row a vector; None: the file of the vectors names them.
-        client_column: of that table, or of that file.
-        label_column: likewise; None: `label` of a .npz or .h5 file, else no labels.
-    """
-
-    clients: Path | None = None
-    client_column: str = "client"
-    label_column: str | None = None
-
-
 def holds_vectors(path: Path) -> bool:
     """Return whether a path is a file of arrays, or a folder with such files and without images."""
     if not path.is_dir():
         return is_array_file(path)
-    files = [each for each in path.rglob("*") if not is_system(each.name)]
-    if any(each.suffix.lower() in IMAGE_SUFFIXES for each in files):
+    files = [path / name for name in files_below(path, Intake())]
+    if any(file.suffix.lower() in IMAGE_SUFFIXES for file in files):
         return False
-    return any(is_array_file(each) for each in files)
+    return any(map(is_array_file, files))
 
 
-def read_vectors(
-    path: Path,
-    store: Path,
-    onto: Prepared | None = None,
-    *,
-    owners: Owners | None = None,
-    features: Sequence[str] | None = None,
-    licence: str = "not stated",
-    intake: Intake | None = None,
-) -> Batch:
+def read_vectors(path: Path, store: Path, onto: Prepared | None, options: AddOptions, intake: Intake) -> Batch:
     """Return vectors as they would be stored; values stay in a file, memory-mapped.
 
     Args:
         path: a file of vectors, or a folder with one sub-folder, or one file, for each client.
         store: a folder with room for a copy of the vectors, which goes when the batch goes.
         onto: the set to append to.
-        owners: where clients and labels are named.
-        features: the name of the array, data set or column of lists; None: the only one, or x.
-        licence: kept in the manifest.
+        options: of the user.
         intake: notes of what is taken, adapted and left out.
 
     Raises:
-        DataError: see `shoal.data.intake.own.add_vectors`.
+        DataError: see `shoal.data.intake.own.add`.
     """
-    notes = intake or Intake()
-    owners = owners or Owners()
+    notes = intake
+    if onto is not None and onto.manifest.kind != "vector":
+        raise DataError(f"{onto.manifest.name!r} holds {onto.manifest.kind}s: vectors cannot be appended to it")
+    features = options.features
     if features is not None and len(features) != 1:
         raise DataError(f"--features names {len(features)} arrays, expected the one that holds the vectors of {path}")
-    wanted = Wanted(features[0] if features else None, owners.client_column, owners.label_column)
-    files = _folder(path, wanted, owners, notes) if path.is_dir() else [_file(path, wanted, owners, notes)]
+    wanted = Wanted(features[0] if features else None, options.client_column, options.label_column)
+    files = _folder(path, wanted, options, notes) if path.is_dir() else [_file(path, wanted, options, notes)]
     _check_widths(files)
     names = _row_names(files, path)
     origin = _origin(files, names, path, onto)
@@ -108,7 +85,7 @@ def read_vectors(
         clients,
         names,
         source=f"{'folder' if path.is_dir() else 'array'} {path.name}, {len(x)} vectors of {len(clients)} clients",
-        licence=licence,
+        licence=options.licence,
         extra=origin | ({"features": list(columns)} if onto is None else {}),
         intake=notes,
     )
@@ -124,18 +101,18 @@ def _check_widths(files: Sequence[VectorFile]) -> None:
         )
 
 
-def _file(path: Path, wanted: Wanted, owners: Owners, notes: Intake) -> VectorFile:
-    if owners.clients is None:
+def _file(path: Path, wanted: Wanted, options: AddOptions, notes: Intake) -> VectorFile:
+    if options.clients is None:
         return open_array_file(path, wanted)
-    clients, labels = read_clients(owners.clients, owners.client_column, owners.label_column)
+    clients, labels = read_clients(options.clients, options.client_column, options.label_column)
     file = open_array_file(path, Wanted(wanted.vectors))
     if len(clients) != file.rows:
         raise DataError(
-            f"{owners.clients} has {len(clients)} rows, and {path} has {file.rows} vectors: expected one each"
+            f"{options.clients} has {len(clients)} rows, and {path} has {file.rows} vectors: expected one each"
         )
     if file.clients is not None:
         notes.leave_out("clients in the file of vectors: --clients names them", path.name)
-    return with_clients(file, clients, labels)
+    return replace(file, clients=clients, labels=file.labels if labels is None else labels)
 
 
 def _required(file: VectorFile) -> pd.Series:
@@ -149,9 +126,9 @@ def _required(file: VectorFile) -> pd.Series:
     return file.clients
 
 
-def _folder(folder: Path, wanted: Wanted, owners: Owners, notes: Intake) -> list[VectorFile]:
+def _folder(folder: Path, wanted: Wanted, options: AddOptions, notes: Intake) -> list[VectorFile]:
     """Open the files of a folder, client by client; the client is the sub-folder, or the file's stem."""
-    if owners.clients is not None:
+    if options.clients is not None:
         raise DataError(
             f"--clients names the clients of one file, and {folder} is a folder: its names say whose they are"
         )
@@ -161,7 +138,7 @@ def _folder(folder: Path, wanted: Wanted, owners: Owners, notes: Intake) -> list
             file = open_array_file(path, wanted)
             if file.clients is not None:
                 notes.leave_out("clients in a file of vectors: its folder says whose they are", path.name)
-            files.append(with_clients(file, pd.Series([client] * file.rows, name="client"), None))
+            files.append(replace(file, clients=pd.Series([client] * file.rows, name="client")))
             notes.take("files")
     return files
 
@@ -172,35 +149,17 @@ def _by_client(folder: Path, notes: Intake) -> dict[str, list[Path]]:
     Raises:
         DataError: a sub-folder has no file of vectors.
     """
-    found: dict[str, list[Path]] = {}
-    for path in sorted(folder.iterdir()):
-        if is_system(path.name):
-            notes.leave_out("hidden, or of the system", path.name)
-        elif path.is_dir() and not path.is_symlink():
-            found.setdefault(path.name, []).extend(_arrays_below(path, folder, notes))
-        elif path.is_file() and is_array_file(path):
-            notes.see("files")
-            found.setdefault(path.stem, []).append(path)
+    files: dict[str, list[Path]] = {}
+    for name in sorted(files_below(folder, notes), key=lambda name: Path(name).parts):
+        path = folder / name
+        if is_array_file(path):
+            client = name.partition("/")[0] if "/" in name else path.stem
+            files.setdefault(client, []).append(path)
         else:
-            notes.leave_out("not a file of vectors", path.name)
-    empty = [client for client, paths in found.items() if not paths]
-    if empty:
+            notes.leave_out("not a file of vectors", name)
+    if empty := [client for client in client_folders(folder) if client not in files]:
         raise DataError(f"no file of vectors in the folders of these clients of {folder}: {first_of(empty)}")
-    return found
-
-
-def _arrays_below(place: Path, folder: Path, notes: Intake) -> list[Path]:
-    found = []
-    for path in sorted(place.rglob("*")):
-        hidden = any(is_system(part) for part in path.relative_to(folder).parts)
-        if path.is_dir():
-            continue
-        notes.see("files")
-        if not hidden and path.is_file() and is_array_file(path):
-            found.append(path)
-        else:
-            notes.leave_out("not a file of vectors", path.relative_to(folder).as_posix())
-    return found
+    return files
 
 
 def _row_names(files: list[VectorFile], path: Path) -> list[str]:

@@ -14,11 +14,10 @@ from shoal.core.errors import DataError, shown
 from shoal.core.records import record_to_json
 from shoal.data.intake.columns import category_values, feature_columns
 from shoal.data.intake.names import client_numbers, names_of
-from shoal.data.intake.own_images import NothingNew
-from shoal.data.intake.own_store import Batch, known_files
+from shoal.data.intake.options import AddOptions
+from shoal.data.intake.own_store import Batch, NothingNew, known_files
 from shoal.data.intake.possible_labels import possible_labels
 from shoal.data.intake.table_coding import COLUMNS, MEASUREMENTS, missing_rows
-from shoal.data.intake.table_options import TableOptions
 from shoal.data.intake.table_origin import table_origin
 from shoal.data.intake.tables import find_column, numbers_of, read_table
 from shoal.data.intake.times import Times, times_of
@@ -27,6 +26,7 @@ from shoal.data.intake.windows import (
     MIXED,
     SHORTER,
     WINDOWS,
+    WindowOptions,
     WindowRule,
     Windows,
     cut,
@@ -53,7 +53,7 @@ def rule_of(prepared: Prepared) -> WindowRule:
 def read_windows(
     path: Path,
     onto: Prepared | None,
-    options: TableOptions,
+    options: AddOptions,
     intake: Intake | None = None,
     rule: WindowRule | None = None,
 ) -> Batch:
@@ -67,14 +67,19 @@ def read_windows(
         rule: of the set, with the clocks of tables that were read before this one; None: as the set has it.
 
     Raises:
-        DataError: see `shoal.data.intake.own.add_table` and `shoal.data.intake.windows`.
+        DataError: see `shoal.data.intake.own.add` and `shoal.data.intake.windows`.
     """
     notes = intake or Intake()
     if rule is None and onto is not None:
         rule = rule_of(onto)
-    if rule is not None and options.windows.given:
+    asked = options.windows or WindowOptions()
+    if rule is not None and asked.given:
         raise DataError("the set knows how its windows are cut: leave --window out with --append")
-    columns = _columns(options) if rule is None else (rule.client, rule.time, rule.series)
+    if options.missing is not None:
+        raise DataError("--missing is for rows that are vectors: in windows a missing value is a gap")
+    columns = (options.client_column, asked.time_column, asked.series_column or "")
+    if rule is not None:
+        columns = (rule.client, rule.time, rule.series)
     table = read_table(path, [column for column in (*columns, options.label_column or "") if column], notes)
     columns = _found(table, columns, path)
     known = [] if onto is None else list(onto.manifest.extra["clients"])
@@ -85,7 +90,8 @@ def read_windows(
     table = table.drop(columns=[name for name in (*columns, label_column) if name])
     advice = SHORTER if rule is None else LONGER
     if rule is None:
-        rule = make_rule(options.windows, series, columns, _channels(table, path, options.features, notes))
+        rule = make_rule(asked, series, columns, _channels(table, path, options.features, notes))
+    refuse_overlap(rule, options.test)
     windows = cut(*_values(table, rule, path, notes), series, rule, notes, advice)
     kept = _kept(windows, label, onto, notes)
     first = [windows.rows[k][0] for k in kept]
@@ -120,7 +126,7 @@ def _labels(
     return column, names_of(table[column], path, "label", classes, intake)
 
 
-def _new_extra(rule: WindowRule, table: pd.DataFrame, options: TableOptions, intake: Intake) -> dict[str, Any]:
+def _new_extra(rule: WindowRule, table: pd.DataFrame, options: AddOptions, intake: Intake) -> dict[str, Any]:
     """Return the entries of the manifest of a new set about its columns."""
     extra: dict[str, Any] = {"features": list(rule.channels)}
     if len(rule.channels) > 1:
@@ -171,8 +177,13 @@ def _times(table: pd.DataFrame, column: str, rule: WindowRule | None, path: Path
     return replace(times, zone=rule.zone)
 
 
-def _columns(options: TableOptions) -> tuple[str, str, str]:
-    return options.client_column, options.windows.time_column, options.windows.series_column or ""
+def refuse_overlap(rule: WindowRule, test: float) -> None:
+    """Refuse a test part of windows that share samples with windows of the training part."""
+    if test and rule.stride < rule.length:
+        raise DataError(
+            f"windows of {rule.length} samples begin every {rule.stride}, so that those of the test part would share "
+            "samples with those to train on: give --step as long as --window, or leave --test out"
+        )
 
 
 def _found(table: pd.DataFrame, columns: tuple[str, str, str], path: Path) -> tuple[str, str, str]:

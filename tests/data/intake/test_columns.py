@@ -13,7 +13,6 @@ import pytest
 from shoal.core.errors import DataError
 from shoal.data.intake.columns import feature_columns, words
 from shoal.data.intake.own import add_table
-from shoal.data.intake.tables import MAX_LOSS, loss_of_float32
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
 
@@ -197,20 +196,6 @@ def test_rows_that_are_appended_have_the_columns_of_the_set(tmp_path: Path) -> N
 def test_what_is_no_number_is_refused_in_a_sentence(add: Add, values: Any, said: str) -> None:
     with pytest.raises(DataError, match=said):
         add({"t": values})
-
-
-def test_rounding_is_measured() -> None:
-    def loss(values: Any) -> float:
-        series = pd.Series(values)
-        return loss_of_float32(series, series.to_numpy(float), series.to_numpy(np.float32))
-
-    assert loss(REAL) < 1e-6
-    assert loss(REAL * 1e30) < 1e-6
-    assert loss([16_777_216, 16_777_217] * 10) == 2.0, "one number is off by one, and the deviation is a half"
-    assert loss([2**60, 2**60 + 1] * 10) == 2.0, "whole numbers beyond float64, too"
-    assert loss([7] * 10) == 0
-    day = 1_700_000_000 + np.arange(0, 86400, 7)
-    assert 1e-4 < loss(day) < MAX_LOSS
 
 
 def test_a_day_of_seconds_is_taken_and_said(add: Add) -> None:
