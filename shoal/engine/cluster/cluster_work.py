@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from shoal.core.errors import FailureCause, ShoalError
 from shoal.engine.cluster.host_cache import CACHE_VARIABLE, with_remote_files
@@ -21,12 +23,13 @@ _here = threading.local()
 """The workers of each thread, by device: a Dask worker may have several threads, and two runs may share a cluster."""
 
 
-def work(request_json: dict[str, Any], device: str) -> dict[str, Any]:
+def work(request_json: dict[str, Any], device: str, progress: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """Do a request in this process of a cluster; the run of the last request stays open.
 
     Args:
         request_json: the request as plain values.
         device: cpu or cuda; with several GPUs each process of a host has its own.
+        progress: called after each client and each step of an optimiser.
 
     Returns:
         The answer as plain values.
@@ -38,14 +41,26 @@ def work(request_json: dict[str, Any], device: str) -> dict[str, Any]:
             f"worker {host}: the run computes on a GPU (cuda), and torch sees none there: start workers only on hosts "
             "that have one",
         ).to_json()
+    _here.progress = progress
     workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
     if device not in workers:
         keep_freed_memory()
         here = own_device(device)
         if here.startswith("cuda"):
             torch.cuda.set_device(here)
-        workers[device] = Worker(here)
+        workers[device] = Worker(here, report_progress)
+        _watch_optimisers()
     return answer_on_host(request_from_json(request_json), workers[device].handle).to_json()
+
+
+def report_progress(*_: object) -> None:
+    """Call the function to which the request of this thread reports progress, if it does a request."""
+    getattr(_here, "progress", lambda: None)()
+
+
+@functools.cache
+def _watch_optimisers() -> None:
+    register_optimizer_step_post_hook(report_progress)
 
 
 def answer_on_host(request: Request | RemoteRequest, handle: Callable[[Request], Answer]) -> Answer:

@@ -7,10 +7,10 @@ objects travel as they are. To a cluster they travel as JSON values with a few a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -23,34 +23,29 @@ from shoal.methods.scores.baselines import Comparison
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-class Deadline(Protocol):
-    """When a worker counts as hung (`shoal.engine.rounds.deadlines`). It stays with the sender of the request."""
-
-    def reason(self, spent: float, idle: float) -> str | None:
-        """Return why the worker counts as hung; None if it does not.
-
-        Args:
-            spent: seconds that it has worked on the request.
-            idle: the newest seconds in which it used no core; 0 where that is unknown.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class ClientFiles:
     """The files from which a client's work begins; paths are relative to the run's folder.
 
     Args:
         client: the client's id.
+        message: the files of the server's message to it (`shoal.engine.messages.broadcasts`).
         memory: its newest private memory; None: it has none.
         inbox: messages to it from other clients.
         sha256: hex digest of each of these files, by its path.
     """
 
     client: int
+    message: tuple[str, ...] = ()
     memory: str | None = None
     inbox: tuple[str, ...] = ()
     sha256: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of all files."""
+        memory = () if self.memory is None else (self.memory,)
+        return (*self.message, *memory, *self.inbox)
 
 
 @dataclass(frozen=True)
@@ -59,28 +54,15 @@ class Train:
 
     Args:
         run: the run's folder.
-        round: the round; by default its messages come from the server state of the round before.
+        round: the round.
         clients: the files of each client.
         groups: the ids in groups, each trained in one computation.
-        deadline: when the worker counts as hung; None: never.
-        server: the file of the server state; None: the one in the run's folder.
-        begun_from: the round of the server state; None: the round before.
     """
 
     run: Path
     round: int
     clients: tuple[ClientFiles, ...]
     groups: tuple[tuple[int, ...], ...]
-    deadline: Deadline | None = field(default=None, compare=False, repr=False)
-    server: Path | None = None
-    begun_from: int | None = None
-
-    @property
-    def state(self) -> int:
-        """The round of the server state from which the work begins."""
-        if self.begun_from is None:
-            return self.round - 1
-        return self.begun_from
 
     def to_json(self) -> dict[str, Any]:
         """Return the values as JSON."""
@@ -88,10 +70,8 @@ class Train:
             "do": "train",
             "run": str(self.run),
             "round": self.round,
-            "clients": [record_to_json(each) for each in self.clients],
+            "clients": [record_to_json(client) for client in self.clients],
             "groups": [list(group) for group in self.groups],
-            "server": None if self.server is None else str(self.server),
-            "begun_from": self.begun_from,
         }
 
 
@@ -104,7 +84,6 @@ class StateRequest:
         round: the round of the state.
         server: the file of the state.
         memory_index: memories and inboxes of the clients after the round.
-        deadline: see `Train`.
     """
 
     do: ClassVar[str]
@@ -112,18 +91,16 @@ class StateRequest:
     round: int
     server: Path
     memory_index: MemoryIndex
-    deadline: Deadline | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def to_json(self) -> dict[str, Any]:
         """Return the values as JSON."""
-        values = {name: value for name, value in vars(self).items() if name != "deadline"}
         paths = {"run": str(self.run), "server": str(self.server), "memory_index": self.memory_index.to_json()}
-        return {"do": self.do, **values, **paths}
+        return {"do": self.do, **vars(self), **paths}
 
     @classmethod
     def from_json(cls, entries: dict[str, Any]) -> Self:
         """Return a request from its JSON."""
-        values = {item.name: entries[item.name] for item in fields(cls) if item.name != "deadline"}
+        values = {item.name: entries[item.name] for item in fields(cls)}
         memory_index = MemoryIndex.from_json(entries["memory_index"])
         return cls(
             **{**values, "run": Path(entries["run"]), "server": Path(entries["server"]), "memory_index": memory_index}
@@ -219,11 +196,6 @@ class RemoteRequest:
         """The run's folder on this machine."""
         return self.request.run
 
-    @property
-    def deadline(self) -> Deadline | None:
-        """The deadline of the request."""
-        return self.request.deadline
-
     def to_json(self) -> dict[str, Any]:
         """Return the values as JSON."""
         remote = {name: value for name, value in vars(self).items() if name != "request"}
@@ -250,10 +222,7 @@ def request_from_json(entries: dict[str, Any]) -> Request | RemoteRequest:
 def _train_from_json(entries: dict[str, Any]) -> Train:
     clients = tuple(record_from_json(ClientFiles, each) for each in entries["clients"])
     groups = tuple(tuple(group) for group in entries["groups"])
-    server = entries["server"] and Path(entries["server"])
-    return Train(
-        Path(entries["run"]), entries["round"], clients, groups, server=server, begun_from=entries["begun_from"]
-    )
+    return Train(Path(entries["run"]), entries["round"], clients, groups)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -357,6 +326,8 @@ class Assigned:
 
 
 Answer = Trained | Evaluated | Assigned | Failed
+Call = Callable[[Request], Answer]
+"""Has a worker do a request, and waits for the answer."""
 
 
 def answer_from_json(request: Request | RemoteRequest, entries: dict[str, Any]) -> Answer:

@@ -7,26 +7,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
-import torch
-
 from shoal.core.streams import SERVER, Streams
-from shoal.data.partition.table import Partition, load_partition
 from shoal.data.sets.prepared import Prepared
 from shoal.data.views.view import DeviceData, Samples, all_samples, client_samples
-from shoal.engine.settings.run_settings import Settings
+from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.store.codec import load_message, load_tensors
-from shoal.engine.store.lineage import Lineage
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import sender_of
-from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.run_facts import RunFacts
+from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.verified import open_verified
-from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method
-from shoal.methods.contract.context import Context
+from shoal.methods.contract.base import Client, Clients, Evaluation
 from shoal.methods.contract.message import Tensors
-from shoal.methods.registry import METHODS
 
 
-class OpenedRun:
+class OpenedRun(RunFacts):
     """A run with everything that training and evaluation need.
 
     Args:
@@ -37,74 +32,14 @@ class OpenedRun:
     """
 
     def __init__(self, run: RunFolder, device: str = "cpu", *, working: bool = False) -> None:
-        self.run = run
-        self.working = working
-        self.settings: Settings = run.settings()
-        self.lineage: Lineage = run.lineage()
-        self.device = torch.device(device)
+        self.graphs = graphs_of(run.settings().workers, device, working=working)
+        super().__init__(run, device)
         self.prepared: Prepared = open_verified(run.folder_of("data"), by_client=True)
-        if self.prepared.manifest.digest != self.lineage.data.digest:
-            raise RunError(
-                f"the prepared data in {self.prepared.folder} is not that with which run {run.name} was started "
-                f"(digest {self.prepared.manifest.digest[:12]}, expected {self.lineage.data.digest[:12]}): prepare "
-                "that version again, or start a new run"
-            )
-        whole = load_partition(run.folder_of("partition"))
-        if whole.digest != self.lineage.partition.digest:
-            raise RunError(f"the partition of run {run.name} has changed since it started: start a new run")
-        kind = METHODS[self.settings.method.name]
-        self.partition: Partition = whole
-        if kind.pooled:
-            self.partition = whole.pooled()
-        self.method: Method = kind(self.settings.dataclass("method"), self.context)
-
-    @property
-    def precision(self) -> str:
-        """The precision of the run, which `auto` became when it began."""
-        return self.lineage.resolved.precision
-
-    @property
-    def graphs(self) -> str:
-        """How this process captures steps as CUDA graphs: off, on, or (on GPUs only) auto."""
-        workers = self.settings.workers
-        no_gpu = workers.graphs == "auto" and self.device.type != "cuda"
-        if not self.working or no_gpu:
-            return "off"
-        return workers.graphs
-
-    @property
-    def context(self) -> Context:
-        """The context that the method gets."""
-        s = self.settings
-        return Context(
-            self.prepared.spec,
-            s.dataclass("model"),
-            s.dataclass("local"),
-            s.dataclass("augment"),
-            s.seed,
-            s.rounds,
-            s.participation.fraction,
-            self.device,
-            self.precision,
-            s.dataclass("aggregation"),
-            self.graphs,
-            self.lineage.encoder_sha256,
-        )
 
     @cached_property
     def data(self) -> DeviceData:
         """The data set on this process's device."""
         return DeviceData(self.prepared, self.device)
-
-    @cached_property
-    def federation(self) -> Federation:
-        """The facts about the federation that the server knows before round 1."""
-        return Federation(
-            self.prepared.spec,
-            tuple(self.partition.counts().tolist()),
-            Streams(self.settings.seed),
-            self.partition.truth,
-        )
 
     def samples(self, client: int, *, validation: bool = False) -> Samples:
         """Return a client's samples."""
@@ -178,3 +113,11 @@ class OpenedClients(Clients):
         return self.opened.client(
             client, self.round, index.memory.get(client), index.inbox.get(client, ()), index.client_digests(client)
         )
+
+
+def graphs_of(workers: WorkersSection, device: str, *, working: bool) -> str:
+    """Return how a process captures steps as CUDA graphs: off, on, or (on GPUs only) auto."""
+    no_gpu = workers.graphs == "auto" and not device.startswith("cuda")
+    if not working or no_gpu:
+        return "off"
+    return workers.graphs

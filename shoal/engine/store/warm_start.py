@@ -15,7 +15,7 @@ from shoal.core.errors import ShoalError
 from shoal.engine.store.codec import file_digest, load_tensors, save_server
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.lineage import StartingState
-from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Method, Server
 from shoal.methods.contract.message import Tensors
@@ -79,19 +79,19 @@ def why_not_resumable(method: type[Method]) -> str | None:
     return f"the server state of {method.name} is not one model that rounds train further"
 
 
-def initial_state(opened: OpenedRun) -> Server:
+def initial_state(facts: RunFacts) -> Server:
     """Return the state before round 1.
 
     Raises:
         WarmStartError: the earlier state does not fit the method, its settings or the data.
         StoreError: the file of the earlier state is missing or changed.
     """
-    fresh = opened.method.init_server(opened.federation)
-    origin = opened.lineage.origin
+    fresh = facts.method.init_server(facts.federation)
+    origin = facts.lineage.origin
     if origin is None:
         return fresh
-    tensors, _ = load_tensors(opened.run.path / ORIGIN, sha256=origin.file_sha256)
-    return take_over_model(fresh, tensors, type(opened.method), origin.run)
+    tensors, _ = load_tensors(facts.run.path / ORIGIN, sha256=origin.file_sha256)
+    return take_over_model(fresh, tensors, type(facts.method), origin.run)
 
 
 def take_over_model(fresh: Server, tensors: Tensors, method: type[Method], name: str) -> Server:

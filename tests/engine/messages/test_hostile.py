@@ -21,7 +21,7 @@ from shoal.engine.messages.wire import Trained
 from shoal.engine.rounds import quarantine
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.outcomes import RoundFailed
-from shoal.engine.rounds.units import ThreadRunner
+from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import load_manifest, load_round
 from shoal.engine.store.codec import file_digest, load_message, save_message

@@ -43,7 +43,12 @@ INDEX = MemoryIndex(
     PackedMap.from_mapping({3: "memory/3/0006.safetensors"}),
     PackedMap.from_mapping({5: ("memory/5/inbox/0006-3.safetensors",)}),
 )
-TRAIN = Train(RUN, 7, (ClientFiles(3, "memory/3/0006.safetensors"), ClientFiles(5, None, ("a", "b"))), ((3, 5),))
+TRAIN = Train(
+    RUN,
+    7,
+    (ClientFiles(3, ("work/0007/m",), "memory/3/0006.safetensors"), ClientFiles(5, (), None, ("a", "b"))),
+    ((3, 5),),
+)
 EVALUATE = Evaluate(RUN, 7, RUN / "server.safetensors", INDEX, final=True)
 IN_PARTS = Evaluate(RUN, 7, RUN / "server.safetensors", INDEX, final=False, parts=3)
 RECALIBRATE = Recalibrate(RUN, 7, RUN / "server.safetensors", INDEX, final=True)
