@@ -13,7 +13,7 @@ from typing import Any
 
 from shoal.core.errors import ShoalError
 from shoal.engine.cluster.cluster_work import work
-from shoal.engine.messages.wire import Answer, RemoteRequest, Request, answer_from_json
+from shoal.engine.messages.wire import Answer, RemoteRequest, Request
 from shoal.engine.settings.addresses import fill_variables, masked
 from shoal.engine.settings.hardware import resolve_slots, resolve_timeout
 from shoal.engine.settings.run_settings import SettingsError
@@ -96,14 +96,14 @@ class WallClock:
         self._updated_at = now
 
 
-def work_on_dask(request_json: dict[str, Any], device: str, topic: str, number: int) -> dict[str, Any]:
+def work_on_dask(request: Request | RemoteRequest, device: str, topic: str, number: int) -> Answer:
     """Do a request (`work`), with events on `topic` that request `number` begins and goes on."""
     import distributed
 
     worker = distributed.get_worker()
     progress = Progress(lambda: worker.log_event(topic, number))
     progress()
-    return work(request_json, device, progress)
+    return work(request, device, progress)
 
 
 class DaskPool:
@@ -196,7 +196,7 @@ class DaskPool:
             self._connected(request)
             future = self._client.submit(
                 work_on_dask,
-                request.to_json(),
+                request,
                 self._device,
                 self._topic,
                 number,
@@ -204,7 +204,8 @@ class DaskPool:
             )
             while True:
                 with contextlib.suppress(TimeoutError):
-                    return answer_from_json(request, future.result(POLL_SECONDS))
+                    answer: Answer = future.result(POLL_SECONDS)
+                    return answer
                 self._connected(request)
                 if self._hangs(number):
                     self._end(future)

@@ -234,7 +234,6 @@ class Worker:
 
     def evaluate(self, request: Evaluate) -> Evaluated:
         """Compute the metrics of a server state, recalibrated; of the last one also with the averaged statistics."""
-        started = time.perf_counter()
         if request.final:
             release_freed_memory()
         opened = self.opened(request.run)
@@ -257,21 +256,19 @@ class Worker:
         judged = {}
         if not request.parts:
             judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
-        return Evaluated(numbers, time.perf_counter() - started, judged)
+        return Evaluated(numbers, judged)
 
     def recalibrate(self, request: Recalibrate) -> Evaluated:
         """Compute the tensors that replace those of a state in its evaluation."""
-        started = time.perf_counter()
         opened = self.opened(request.run)
         clients = OpenedClients(opened, request.round, request.memory_index)
         evaluation = opened.evaluation(request.round, final=request.final)
         found = opened.method.recalibrate(self.server(request.server), clients, evaluation)
         judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
-        return Evaluated({}, time.perf_counter() - started, judged)
+        return Evaluated(judged=judged)
 
     def evaluate_shard(self, request: EvaluateShard) -> Evaluated:
         """Write a part of the predictions that `evaluate` uses to a file of the round's work."""
-        started = time.perf_counter()
         opened = self.opened(request.run)
         server = self.server(request.server)
         if not request.averaged:
@@ -280,7 +277,7 @@ class Worker:
         predict = opened.method.predictor(server)
         shared = opened.method.shared_in_evaluation
         save_shard(request, predict_shard(predict, evaluation, shared, (request.part, request.parts)))
-        return Evaluated({}, time.perf_counter() - started)
+        return Evaluated()
 
     def assign(self, request: Assign) -> Assigned:
         """Find every sample's cluster under a server state.
