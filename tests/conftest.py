@@ -43,7 +43,7 @@ LONGEST = (
     "test_report.py",
     "test_tracking_server.py",
     "test_cli.py",
-    "test_deadlines.py",
+    "test_timeout.py",
     "test_loop.py",
     "test_pyfunc.py",
     "test_tracking.py",

@@ -30,7 +30,7 @@ from shoal.core.errors import ShoalError
 from shoal.engine.messages.wire import Answer, Evaluate, Request, Train, Trained
 from shoal.engine.rounds import quarantine
 from shoal.engine.rounds.loop import Engine
-from shoal.engine.rounds.units import ThreadRunner
+from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.codec import file_digest, load_message, save_message, write_json

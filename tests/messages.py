@@ -20,7 +20,7 @@ from torch import Tensor
 
 from shoal.data.views.augment import normalise
 from shoal.engine.rounds.loop import Engine
-from shoal.engine.rounds.units import ThreadRunner
+from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.opened_run import OpenedRun

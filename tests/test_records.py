@@ -21,8 +21,6 @@ REASONS: dict[str, tuple[str, ...]] = {
         "core.seal.unsealed",
         "engine.store.codec.read_sealed",
         "engine.store.codec.write_sealed",
-        "engine.messages.wire.answer_from_json",
-        "engine.messages.wire.request_from_json",
     ),
     "settings as a user gives them, before they are checked, or as YAML shows them": (
         "engine.settings.defaults.changed_settings",

@@ -162,7 +162,7 @@ def check_buffer(settings: Settings) -> None:
     """
 
     def alike(kind: type[Method]) -> bool:
-        return kind.averages and not kind.exchange_metric and kind.stage is Method.stage
+        return kind.averages and not kind.exchange_metric
 
     if settings.participation.buffer is not None and not alike(METHODS[settings.method.name]):
         fit = sorted(name for name, kind in METHODS.items() if alike(kind))

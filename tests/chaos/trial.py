@@ -39,7 +39,7 @@ FURTHER: dict[str, dict[str, Any]] = {
 
 
 def settings_of(method: str, **changes: Any) -> Settings:
-    """Small settings of a run of a method, on two slots; drivers of the nursery have deadlines of seconds."""
+    """Small settings of a run of a method, on two slots; drivers of the nursery have timeouts of seconds."""
     case = FURTHER.get(method) or next(case for case in CASES.values() if case["method"]["name"] == method)
     base = merge(SMALL, {"rounds": 2, "augment": {"recipe": "digits"}, "data": {"limit": 160}, "workers": WORKERS})
     case = {key: value for key, value in case.items() if key != "workers"}

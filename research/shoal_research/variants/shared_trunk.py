@@ -137,11 +137,6 @@ class SharedUIFCA(Method):
         offsets = torch.zeros(self.context.clusters)
         return Server({**weights(self.network()), OFFSETS: offsets}, facts=State().facts())
 
-    def stage(self, server: Server) -> str:
-        """Return the purpose of the round; it also says where points are assigned again, which takes clients longer."""
-        state = State.from_facts(server.facts)
-        return f"{state.phase}, assigning" if state.cluster_round and not state.comm_round else state.phase
-
     def broadcast(self, server: Server, client: int) -> Message:
         """Send the mixture and the offsets; until k-FED's clusters are learned also those of the client's centres."""
         state = State.from_facts(server.facts)

@@ -16,7 +16,7 @@ from shoal.engine.settings.sections import PrivacySection
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.manifest import RoundRecord
-from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunError
 
 
@@ -56,17 +56,17 @@ class PrivateRun:
         self.past = self.own.copy()
 
     @classmethod
-    def from_opened(cls, opened: OpenedRun, *, kept: bool) -> PrivateRun:
+    def from_facts(cls, facts: RunFacts, *, kept: bool) -> PrivateRun:
         """Return the privacy accounting of a run.
 
         Args:
-            opened: the run.
+            facts: of the run.
             kept: whether the ledger is written; a rehearsal, which sends no updates, does not write it.
         """
-        settings = opened.settings
+        settings = facts.settings
         averaged = settings.aggregation.is_mean
         ledger = SetLedger.from_settings(settings.data, kept=kept)
-        return cls(opened.run.name, settings.privacy, averaged, opened.federation.sizes, ledger)
+        return cls(facts.run.name, settings.privacy, averaged, facts.federation.sizes, ledger)
 
     def read_back(self, record: RoundRecord) -> None:
         """Add a closed round of this run."""

@@ -50,7 +50,7 @@ def make_record(round: int, outcomes: RoundOutcomes, metrics: dict[str, float], 
         metrics,
         tuple(client_row(round, work) for work in works),
         tuple(PeerBytes(round, work.client, peer, size) for work in works for peer, size in work.peers.items()),
-        tuple(sorted(outcomes.known - done.keys())),
+        tuple(sorted(outcomes.drawn - done.keys())),
         seconds,
         tuple(sorted(outcomes.refused)),
     )

@@ -23,19 +23,20 @@ class ClientFiles:
         memory: its newest private memory; None: it has none.
         inbox: messages to it from other clients.
         sha256: hex digest of each of these files, by its path.
+        message: the files of the server's message to it (`shoal.engine.messages.broadcasts`).
     """
 
     client: int
     memory: str | None = None
     inbox: tuple[str, ...] = ()
     sha256: Mapping[str, str] = field(default_factory=dict)
+    message: tuple[str, ...] = ()
 
     @property
     def paths(self) -> tuple[str, ...]:
         """All these files."""
-        if self.memory is None:
-            return self.inbox
-        return (self.memory, *self.inbox)
+        memory = () if self.memory is None else (self.memory,)
+        return (*self.message, *memory, *self.inbox)
 
 
 def no_rows(columns: int, dtype: type) -> np.ndarray:

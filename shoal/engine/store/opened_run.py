@@ -6,23 +6,18 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-import torch
-
 from shoal.core.streams import SERVER, Streams
-from shoal.data.partition.table import Partition, load_partition
 from shoal.data.sets.by_client import is_by_client
 from shoal.data.sets.prepared import Manifest, Prepared, check_bytes, check_file, open_prepared
 from shoal.data.views.view import DeviceData, Samples, all_samples, client_samples
-from shoal.engine.settings.run_settings import Settings
+from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.store.codec import load_message, load_tensors
-from shoal.engine.store.lineage import Lineage
 from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import sender_of
-from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method
-from shoal.methods.contract.context import Context
+from shoal.engine.store.run_facts import RunFacts
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.contract.base import Client, Clients, Evaluation
 from shoal.methods.contract.message import Tensors
-from shoal.methods.registry import METHODS
 
 EVALUATION_BATCH = 512
 """Samples in a forward pass of an evaluation."""
@@ -44,7 +39,7 @@ def open_compared(folder: Path) -> Prepared:
     return prepared
 
 
-class OpenedRun:
+class OpenedRun(RunFacts):
     """A run with everything that training and evaluation need.
 
     Args:
@@ -55,74 +50,14 @@ class OpenedRun:
     """
 
     def __init__(self, run: RunFolder, device: str = "cpu", *, working: bool = False) -> None:
-        self.run = run
-        self.working = working
-        self.settings: Settings = run.settings()
-        self.lineage: Lineage = run.lineage()
-        self.device = torch.device(device)
+        self.graphs = graphs_of(run.settings().workers, device, working=working)
+        super().__init__(run, device)
         self.prepared: Prepared = open_compared(run.folder_of("data"))
-        if self.prepared.manifest.digest != self.lineage.data.digest:
-            raise RunError(
-                f"the prepared data in {self.prepared.folder} is not that with which run {run.name} was started "
-                f"(digest {self.prepared.manifest.digest[:12]}, expected {self.lineage.data.digest[:12]}): prepare "
-                "that version again, or start a new run"
-            )
-        whole = load_partition(run.folder_of("partition"))
-        if whole.digest != self.lineage.partition.digest:
-            raise RunError(f"the partition of run {run.name} has changed since it started: start a new run")
-        kind = METHODS[self.settings.method.name]
-        self.partition: Partition = whole
-        if kind.pooled:
-            self.partition = whole.pooled()
-        self.method: Method = kind(self.settings.method, self.context)
-
-    @property
-    def precision(self) -> str:
-        """The precision of the run, which `auto` became when it began."""
-        return self.lineage.resolved.precision
-
-    @property
-    def graphs(self) -> str:
-        """How this process captures steps as CUDA graphs: off, on, or (on GPUs only) auto."""
-        workers = self.settings.workers
-        no_gpu = workers.graphs == "auto" and self.device.type != "cuda"
-        if not self.working or no_gpu:
-            return "off"
-        return workers.graphs
-
-    @property
-    def context(self) -> Context:
-        """The context that the method gets."""
-        s = self.settings
-        return Context(
-            self.prepared.spec,
-            s.model,
-            s.local,
-            s.augment,
-            s.seed,
-            s.rounds,
-            s.participation.fraction,
-            self.device,
-            self.precision,
-            s.aggregation,
-            self.graphs,
-            self.lineage.encoder_sha256,
-        )
 
     @cached_property
     def data(self) -> DeviceData:
         """The data set on this process's device."""
         return DeviceData(self.prepared, self.device)
-
-    @cached_property
-    def federation(self) -> Federation:
-        """The facts about the federation that the server knows before round 1."""
-        return Federation(
-            self.prepared.spec,
-            tuple(self.partition.counts().tolist()),
-            Streams(self.settings.seed),
-            self.partition.truth,
-        )
 
     def samples(self, client: int, *, validation: bool = False) -> Samples:
         """Return a client's samples."""
@@ -189,3 +124,11 @@ class OpenedClients(Clients):
 
     def __getitem__(self, client: int) -> Client:
         return self._opened.client(self._files.get(client, ClientFiles(client)), self._round)
+
+
+def graphs_of(workers: WorkersSection, device: str, *, working: bool) -> str:
+    """Return how a process captures steps as CUDA graphs: off, on, or (on GPUs only) auto."""
+    no_gpu = workers.graphs == "auto" and not device.startswith("cuda")
+    if not working or no_gpu:
+        return "off"
+    return workers.graphs

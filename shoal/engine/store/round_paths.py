@@ -5,7 +5,7 @@ rounds/0007/memories.safetensors                             the index of memori
 rounds/0007/judged.safetensors                               tensors that replaced the state's in its evaluation
 work/0007/update-3.safetensors, memory-3.safetensors,        the answer of client 3 in round 7, which is complete
 work/0007/peer-3-5.safetensors, done-3.json                  if done-3.json exists
-work/0007/sum-3.safetensors                                  instead of updates, the sum of a group with lowest id 3
+work/0007/message-0.safetensors                              part of the server's messages to clients of round 7
 memory/0/3/0007.safetensors                                  private memory of client 3 after round 7
 memory/0/5/inbox/0007-3.safetensors                          message from client 3 to client 5 in round 7
 memory/12/12345/0007.safetensors                             of client 12345: a thousand clients share a folder
@@ -21,6 +21,8 @@ MANIFEST = "manifest.json"
 SERVER = "server.safetensors"
 MEMORIES = "memories.safetensors"
 JUDGED = "judged.safetensors"
+WORK = "work/"
+"""Beginning of the paths of what belongs to a round that is not closed."""
 CLIENTS_PER_FOLDER = 1000
 """Number of clients with neighbouring ids that share a folder."""
 
@@ -75,10 +77,6 @@ class RoundPaths:
     def done(self, client: int) -> Path:
         """Return the done-file of a client."""
         return self.work / f"done-{client}.json"
-
-    def failed(self, client: int) -> Path:
-        """Return the empty file that marks a client as failed; the worker's answer has the reason."""
-        return self.work / f"failed-{client}"
 
     def predictions(self, part: int, *, averaged: bool) -> Path:
         """Return the file of a worker's predictions on a part of all samples, with averaged statistics or without."""

@@ -15,7 +15,7 @@ from shoal.core.errors import ShoalError
 from shoal.engine.store.codec import changed_error, load_server, save_server, server_digest
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.lineage import StartingState
-from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Method, Server
 from shoal.methods.contract.message import Tensors
@@ -78,22 +78,22 @@ def why_not_resumable(method: type[Method]) -> str | None:
     return f"the server state of {method.name} is not one model that rounds train further"
 
 
-def initial_state(opened: OpenedRun) -> Server:
+def initial_state(facts: RunFacts) -> Server:
     """Return the state before round 1.
 
     Raises:
         WarmStartError: the earlier state does not fit the method, its settings or the data.
         StoreError: the file of the earlier state is missing or changed.
     """
-    fresh = opened.method.init_server(opened.federation)
-    origin = opened.lineage.origin
+    fresh = facts.method.init_server(facts.federation)
+    origin = facts.lineage.origin
     if origin is None:
         return fresh
-    path = opened.run.path / ORIGIN
+    path = facts.run.path / ORIGIN
     server = load_server(path)
     if server_digest(server) != origin.server_sha256:
         raise changed_error(path)
-    return take_over_model(fresh, server.tensors, type(opened.method), origin.run)
+    return take_over_model(fresh, server.tensors, type(facts.method), origin.run)
 
 
 def take_over_model(fresh: Server, tensors: Tensors, method: type[Method], name: str) -> Server:

@@ -435,10 +435,6 @@ class Method(ABC):
             sampled = [rank + (rank >= client) for rank in sampled]
         return sampled
 
-    def stage(self, server: Server) -> str:
-        """Return the kind of the next round, for deadlines: a client takes about as long in every round of one kind."""
-        return ""
-
     @abstractmethod
     def broadcast(self, server: Server, client: int) -> Message:
         """Return the message from the server to one client."""

@@ -167,10 +167,6 @@ class FeatureClustering(Method):
             return "settle" if server.facts.get("settled", 0) < SETTLING_ROUNDS else "tie"
         return "move" if CENTRES in server.model else "start"
 
-    def stage(self, server: Server) -> str:
-        """Return `next_step`, since rounds of one step take a client about equally long."""
-        return self.next_step(server)
-
     def broadcast(self, server: Server, client: int) -> Message:
         """Return the space and the centres; no projection to a client that keeps what it makes of its vectors."""
         facts = {"step": self.next_step(server)}

@@ -229,10 +229,6 @@ class FedSimCLRKMeans(FedSimCLR):
             return "measure"
         return "move" if CENTRES in server.model else "start"
 
-    def stage(self, server: Server) -> str:
-        """Return the purpose of the next round, see `next_step`."""
-        return self.next_step(server)
-
     def has_pool(self, round: int) -> bool:
         """Return whether the negatives of round `round` (1-based) leave out neighbours."""
         return self.settings.neighbours > 0 and round > POOL_AFTER * self.training_rounds

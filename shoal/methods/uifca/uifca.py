@@ -114,10 +114,6 @@ class UIFCA(FlowMethod):
         state = UIFCAState("centres" if self.settings.init == "kfed" else "learn", clients=federation.clients)
         return Server({"flows": self.starts()}, facts=state.facts())
 
-    def stage(self, server: Server) -> str:
-        """Return the purpose of the next round."""
-        return UIFCAState.from_server(server).phase
-
     def broadcast(self, server: Server, client: int) -> Message:
         """Send the flows and the purpose of the round; after k-FED's round also the clusters of the client's centres.
 

@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,9 +30,7 @@ from shoal.data.intake.windows import WindowRule, window_rule
 from shoal.data.partition.table import Partition, load_partition
 from shoal.data.sets.prepared import DataSpec, Kind, Prepared, open_prepared
 from shoal.data.sets.sample_files import sample_files
-from shoal.engine.messages.wire import Assign, Assigned, Failed
-from shoal.engine.rounds.active_run import Call, active_run_at
-from shoal.engine.rounds.deadlines import Deadline, Limits
+from shoal.engine.messages.wire import Assign, Assigned, Call, Failed
 from shoal.engine.settings.hardware import release_freed_memory
 from shoal.engine.store.checkpoint import has_server, load_index, rounds_done
 from shoal.engine.store.codec import (
@@ -157,22 +155,6 @@ class ClusterFacts:
         return (self.names or first_names(self.clusters)).names
 
 
-@dataclass(frozen=True)
-class FindClusters:
-    """A unit of work after the last round (`shoal.engine.rounds.units`): the table of clusters, judged by workers.
-
-    Args:
-        run: the run's folder.
-    """
-
-    run: Path
-    name: ClassVar[str] = "clusters of all samples"
-
-    def execute(self) -> bool:
-        """Make the table unless it is there; return whether the run has one now."""
-        return keep_clusters(RunFolder(self.run), active_run_at(self.run).call)
-
-
 def keep_clusters(run: RunFolder, call: Call) -> bool:
     """Write the cluster table of a finished run, unless it is there; where there can be none, one event says why.
 
@@ -253,12 +235,10 @@ def assign_samples(run: RunFolder, round: int, call: Call, *, judge: bool) -> As
         MethodError: what went wrong in the worker. WorkerLost: the worker was lost twice.
     """
     paths = RoundPaths(run.path, round)
-    settings = run.settings()
-    deadline = Deadline(Limits.from_settings(settings.workers), f"the clusters of round {round}")
     clients: tuple[ClientFiles, ...] = ()
-    if METHODS[settings.method.name].evaluation_reads_memory:
+    if METHODS[run.settings().method.name].evaluation_reads_memory:
         clients = load_index(run, round).clients()
-    request = Assign(run.path, round, paths.server, clients, judge, deadline=deadline)
+    request = Assign(run.path, round, paths.server, clients, judge)
     try:
         answer = call(request)
     except WorkerLost:

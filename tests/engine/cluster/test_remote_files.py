@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,7 +32,6 @@ from shoal.engine.messages.wire import (
     Request,
     Train,
     Trained,
-    answer_from_json,
 )
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.run_settings import SettingsError
@@ -70,10 +70,9 @@ class Elsewhere:
         self.kinds: set[str] = set()
 
     def call(self, request: RemoteRequest) -> Answer:
-        entries = request.to_json()
-        self.kinds.add(entries["do"])
-        nowhere: dict[str, Any] = {key: "/nowhere" for key in ("run", "server") if key in entries}
-        return answer_from_json(request, work({**entries, **nowhere}, "cpu"))
+        self.kinds.add(type(request.request).__name__)
+        nowhere = {name: Path("/nowhere") for name in ("run", "server") if hasattr(request.request, name)}
+        return work(replace(request, request=replace(request.request, **nowhere)), "cpu")
 
 
 def soon(holds: Callable[[], bool]) -> None:
@@ -185,7 +184,7 @@ def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: 
         count = 1
 
         def call(self, request: RemoteRequest) -> Answer:
-            answer = answer_from_json(request, work(request.to_json(), "cpu"))
+            answer = work(request, "cpu")
             if isinstance(request.request, Train) and not spoilt:
                 spoilt.append(next((home / "remote-files").glob("runs/*/back/*/update-*")))
                 spoilt[0].write_bytes(b"x")
