@@ -80,10 +80,10 @@ def test_true_and_false_of_other_programs_are_on_and_off() -> None:
 
 def test_overrides_of_a_study_are_read_by_type() -> None:
     """Its method is named elsewhere: any method that has such a setting says the type."""
-    given = ["data.name=no", "method.stop=none", "method.mu=0.5", "workers.graphs=on"]
+    given = ["data.name=no", "method.selection=none", "method.mu=0.5", "workers.graphs=on"]
     assert parse_overrides(given) == {
         "data": {"name": "no"},
-        "method": {"stop": "none", "mu": 0.5},
+        "method": {"selection": "none", "mu": 0.5},
         "workers": {"graphs": "on"},
     }
 
