@@ -113,7 +113,7 @@ def cases() -> dict[str, dict[str, Any]]:
 def settings_of(case: dict[str, Any]) -> Settings:
     """The settings of a case."""
     kind = METHODS[case["method"]["name"]]
-    parts = {"partition": HELD_OUT} if kind.needs_validation else {}
+    parts = {"partition": HELD_OUT} if kind.learns_from_labels else {}
     changed = {**parts, **case}
     base = {**BASE, **{key: changed.pop(key) for key in ("method", "partition", "data") if key in changed}}
     return make_settings(merge(base, changed))

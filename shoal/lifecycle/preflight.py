@@ -208,7 +208,7 @@ def check_validation(settings: Settings) -> None:
     """
     if settings.chooses_method:
         return  # it is checked again with the method that is chosen
-    if METHODS[settings.method.name].needs_validation and not settings.partition.validation:
+    if METHODS[settings.method.name].learns_from_labels and not settings.partition.validation:
         raise MethodError(
             f"method {settings.method.name!r} judges each client on validation samples of its own: "
             "set partition.validation, say 0.2"

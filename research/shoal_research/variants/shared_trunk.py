@@ -104,7 +104,6 @@ class SharedUIFCA(Method):
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="adam", lr=1e-3)
     averages_parts = True
     warmup_rounds = 2  # centres, and moments of their clusters
-    loss_falls = False  # the clusters change
 
     @classmethod
     def loss_note(cls, settings: SharedUIFCASettings, rounds: int) -> str:

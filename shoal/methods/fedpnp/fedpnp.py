@@ -59,7 +59,6 @@ class FedPNP(ClusterMethod):
     about = "FedCC that leaves likely members of the same cluster out of the negatives."
     Settings = FedPNPSettings
     settings: FedPNPSettings
-    loss_falls = False  # alpha and the pools change from round to round
 
     def __init__(self, settings: FedPNPSettings, context: Any) -> None:
         super().__init__(settings, context)

@@ -178,7 +178,6 @@ class FedSimCLRKMeans(FedSimCLR):
     settings: FedSimCLRKMeansSettings
     averages = False  # the last rounds move centres
     averages_parts = True
-    loss_falls = False  # the last rounds have no loss
 
     @classmethod
     def loss_note(cls, settings: FedSimCLRKMeansSettings, rounds: int) -> str:

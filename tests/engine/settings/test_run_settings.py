@@ -78,7 +78,7 @@ def test_every_method_has_a_section(name: str) -> None:
     ("overrides", "words"),
     [
         (["method.nam=fedcc"], ["method.nam: no method has such a setting", "did you mean name?"]),
-        (["method.spheer=true"], ["method.spheer", "no method has such a setting", "did you mean sphere"]),
+        (["method.spase=plain"], ["method.spase", "no method has such a setting", "did you mean space"]),
         (["method.name=fedpnp", "method.nu=0.9"], ["method.nu", "no such setting", "mu"]),
         (["methd.mu=0.9"], ["methd", "did you mean method"]),
         (["rounds=many"], ["rounds", "'many'", "integer"]),

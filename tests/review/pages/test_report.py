@@ -179,7 +179,7 @@ def test_a_jump_of_the_loss_is_explained(digits_run: RunFolder) -> None:
     assert METHODS["fedpnp"].loss_note(same, 5) == ""
 
 
-@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if kind.trains and not kind.loss_falls])
+@pytest.mark.parametrize("name", ["fedpnp", "fedsimclr_kmeans", "clustergan"])
 def test_a_method_whose_loss_need_not_fall_says_why(name: str) -> None:
     assert METHODS[name].loss_note(METHODS[name].Settings(), 50).endswith(".")
 
