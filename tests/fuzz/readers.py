@@ -63,7 +63,7 @@ def _put(path: Path, then: Callable[[], Any]) -> Callable[[bytes], Any]:
 
 
 def settings_file(folder: Path) -> Opened:
-    from shoal.engine.settings.run_settings import Settings, load_settings
+    from shoal.engine.settings.run_settings import load_settings, make_settings
 
     path = folder / "mine.yaml"
     texts = [
@@ -72,18 +72,18 @@ def settings_file(folder: Path) -> Opened:
         Path("params.yaml").read_bytes(),
     ]
     settings_files = [
-        _json(Settings().to_json()),
+        _json(make_settings({}).to_json()),
         _json({"method": "ifca", "workers": {"slots": 2}, "tracking": {"uri": "x"}}),
     ]
     return Opened([*texts, *settings_files], _put(path, lambda: load_settings(path)), rf"mine\.yaml|{SETTING}")
 
 
 def settings_values(folder: Path) -> Opened:
-    from shoal.engine.settings.run_settings import Settings, load_settings
+    from shoal.engine.settings.run_settings import load_settings, make_settings
     from shoal.methods.registry import METHODS
 
     path = folder / "mine.yaml"
-    seeds = [_json(Settings(method={"name": name}).to_json()) for name in METHODS]
+    seeds = [_json(make_settings({"method": name}).to_json()) for name in METHODS]
     return Opened(seeds, _put(path, lambda: load_settings(path)), rf"mine\.yaml|{SETTING}", structured=True)
 
 
@@ -378,12 +378,12 @@ def run_events(folder: Path) -> Opened:
 
 
 def run_settings(folder: Path) -> Opened:
-    from shoal.engine.settings.run_settings import Settings
+    from shoal.engine.settings.run_settings import make_settings
     from shoal.engine.store.run_folder import RunFolder
 
     run = RunFolder(folder)
     (folder / "lineage.json").write_bytes(_json(LINEAGE))
-    seed = _json(Settings().to_json())
+    seed = _json(make_settings({}).to_json())
     return Opened([seed], _put(folder / "settings.yaml", run.settings), rf"settings\.yaml|{SETTING}", structured=True)
 
 
