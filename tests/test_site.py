@@ -6,6 +6,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 
@@ -46,7 +47,7 @@ def keys(page: Path) -> set[str]:
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_a_page_with_its_settings_and_departures(pages: Path, name: str) -> None:
     page = pages / "methods" / f"{name}.md"
-    assert keys(page) == {f"method.{key}" for key in METHOD_SECTIONS[name].__dataclass_fields__ if key != "name"}
+    assert keys(page) == {f"method.{key.name}" for key in fields(METHOD_SECTIONS[name]) if key.name != "name"}
     assert "where this departs from it" in page.read_text(), "no part of methods.md tells of it"
     for path in re.findall(r"`(shoal/methods/[\w/]+\.py)`", page.read_text()):
         assert (ROOT / path).exists()
@@ -76,7 +77,7 @@ def test_every_setting_of_a_run_stands_on_the_page_with_its_default(pages: Path)
     found = keys(pages / "settings.md")
     settings = make_settings({})
     wanted = {key for key in flatten(settings) if not key.startswith(("method.", "partition.kind"))}
-    assert wanted <= found | {f"{name}.kind" for name in Settings.__dataclass_fields__}
+    assert wanted <= found | {f"{item.name}.kind" for item in fields(Settings)}
     text = (pages / "settings.md").read_text()
     assert "| `rounds` | none |" in text
     assert "| `data.name` | `digits` | name of a built-in data set" in text

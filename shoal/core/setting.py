@@ -74,6 +74,8 @@ def setting(
             metadata["json_schema_extra"] = {"enum": names}
         else:
             metadata["choices"] = [*names, forms.words]
+            kinds = [{"type": "string", "enum": names}, {"type": "string", "pattern": forms.pattern}, {"type": "null"}]
+            metadata["json_schema_extra"] = {"anyOf": kinds}
             pattern = f"{pattern}|{forms.pattern}"
         metadata["pattern"] = pattern
     if file is not None:

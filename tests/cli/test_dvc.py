@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def test_what_decides_numbers_is_a_parameter_of_the_stage() -> None:
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
     elsewhere = {"data", "partition"}  # of the stages before it, whose outputs it depends on
     shown = {"tracking", "checkpoint", "workers"}
-    assert set(Settings.__dataclass_fields__) - elsewhere - shown == set(stages["federate"]["params"])
+    assert {item.name for item in fields(Settings)} - elsewhere - shown == set(stages["federate"]["params"])
     assert set(stages["federate"]["params"]) <= set(yaml.safe_load((ROOT / "params.yaml").read_text()))
 
 

@@ -125,13 +125,15 @@ def test_wrong_names_are_told_with_the_right_ones(overrides: tuple[str, ...], wo
 
 def test_forms_show_the_choices() -> None:
     """Prefect's form is made from this schema."""
+    from pydantic import TypeAdapter
+
     from shoal.data.views.array_views import ARRAY_RECIPES
     from shoal.data.views.augment import RECIPES
     from shoal.engine.settings.run_settings import Settings
     from shoal.models.encoders import ENCODERS, PIXELS
     from shoal.models.frozen import PRETRAINED
 
-    schema = Settings.model_json_schema()["$defs"]
+    schema = TypeAdapter(Settings).json_schema()["$defs"]
     assert schema["ModelSettings"]["properties"]["encoder"]["anyOf"][0]["enum"] == [*ENCODERS, PIXELS, *PRETRAINED]
     assert schema["AugmentSettings"]["properties"]["recipe"]["enum"] == ["auto", *RECIPES, *ARRAY_RECIPES]
 

@@ -65,7 +65,7 @@ def _put(path: Path, then: Callable[[], Any]) -> Callable[[bytes], Any]:
 
 
 def settings_file(folder: Path) -> Opened:
-    from shoal.engine.settings.run_settings import Settings, load_settings
+    from shoal.engine.settings.run_settings import load_settings, make_settings
 
     path = folder / "mine.yaml"
     texts = [
@@ -74,18 +74,18 @@ def settings_file(folder: Path) -> Opened:
         Path("params.yaml").read_bytes(),
     ]
     settings_files = [
-        _json(Settings().to_json()),
+        _json(make_settings({}).to_json()),
         _json({"method": "ifca", "workers": {"slots": 2}, "tracking": {"uri": "x"}}),
     ]
     return Opened([*texts, *settings_files], _put(path, lambda: load_settings(path)), rf"mine\.yaml|{SETTING}")
 
 
 def settings_values(folder: Path) -> Opened:
-    from shoal.engine.settings.run_settings import Settings, load_settings
+    from shoal.engine.settings.run_settings import load_settings, make_settings
     from shoal.methods.registry import BUILT_IN as METHODS
 
     path = folder / "mine.yaml"
-    seeds = [_json(Settings(method={"name": name}).to_json()) for name in METHODS]
+    seeds = [_json(make_settings({"method": name}).to_json()) for name in METHODS]
     return Opened(seeds, _put(path, lambda: load_settings(path)), rf"mine\.yaml|{SETTING}", structured=True)
 
 
@@ -380,12 +380,12 @@ def run_events(folder: Path) -> Opened:
 
 
 def run_settings(folder: Path) -> Opened:
-    from shoal.engine.settings.run_settings import Settings
+    from shoal.engine.settings.run_settings import make_settings
     from shoal.engine.store.codec import file_digest
     from shoal.engine.store.run_folder import RunFolder
 
     run = RunFolder(folder)
-    seed = _json(Settings().to_json())
+    seed = _json(make_settings({}).to_json())
 
     def read() -> Any:
         sha256 = file_digest(folder / "settings.yaml")

@@ -274,7 +274,8 @@ def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
     except (KeyError, TypeError, ValidationError):
         return values  # an error that says more follows
     kind = METHODS[method.name]
-    name = values.get("data", {}).get("name", DataSection.name) if isinstance(values.get("data", {}), dict) else ""
+    data = values.get("data", {})
+    name = str(data.get("name", DataSection.name)) if isinstance(data, dict) else ""
     data_kind: str | None = "vector"  # representations of any set are vectors
     if not name.startswith(REPRESENTATION_PREFIX):
         data_kind = kind_of(name)

@@ -16,7 +16,7 @@ PathPart = Annotated[str, AfterValidator(check_path_part)]
 Address = Annotated[str | None, AfterValidator(check_address), Field(json_schema_extra=ADDRESS_SCHEMA)]
 """An address that holds no password or token."""
 SWITCHES = {"true": "on", "yes": "on", "false": "off", "no": "off"}
-OnOff = Annotated[Literal["auto", "off", "on"], BeforeValidator(lambda word: SWITCHES.get(word, word))]
+OnOff = Annotated[Literal["auto", "off", "on"], BeforeValidator(lambda word: SWITCHES.get(str(word), word))]
 """Other readers of YAML read on and off as true and false."""
 
 

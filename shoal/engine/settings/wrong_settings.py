@@ -82,21 +82,26 @@ def _sentence(
     if kind in UNKNOWN:
         return f"{path}: there is no such setting{did_you_mean(steps[-1], names)} (known here: {', '.join(names)})"
     if kind == "union_tag_invalid":
-        sentence = unknown_name(f"{path}.{tagged[path].tag}", item["ctx"]["tag"], sorted(tagged[path].sections))
-        if path == "method":
-            reason = ADDED.broken.get(str(item["ctx"]["tag"]), "a method of another package needs that package here")
-            return f"{sentence}; {reason}"
-        return sentence
+        return _unknown_tag(path, str(item["ctx"]["tag"]), tagged[path])
     if words := _words(items, fields_at(raw, steps[:-1], root, tagged).get(steps[-1] if steps else "", {})):
-        if len(items) > 1:
+        if kind in ("literal_error", "string_pattern_mismatch"):
+            return unknown_name(path, item["input"], words)
+        if kind == "int_parsing":
             return f"{path}: given {given}; expected a whole number or {', '.join(words)}"
-        return unknown_name(path, item["input"], words)
     if kind in NOT_A_SECTION and names:
         return f"{path}: given {given}; expected its settings, such as {path}.{names[0]}=..."
     if kind == "value_error":
         message = str(item["ctx"]["error"])
         return message if message.startswith(path) or not steps else f"{path}: {message}"
     return f"{path}: given {given}; {item['msg'][0].lower()}{item['msg'][1:]}"
+
+
+def _unknown_tag(path: str, name: str, tagged: Tagged) -> str:
+    """Return the sentence about an unknown method or scheme."""
+    sentence = unknown_name(f"{path}.{tagged.tag}", name, sorted(tagged.sections))
+    if path != "method":
+        return sentence
+    return f"{sentence}; {ADDED.broken.get(name, 'a method of another package needs that package here')}"
 
 
 def _words(items: list[Any], metadata: Mapping[str, Any]) -> list[str]:

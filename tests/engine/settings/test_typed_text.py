@@ -79,22 +79,11 @@ def test_true_and_false_of_other_programs_are_on_and_off() -> None:
     assert (settings.workers.graphs, settings.tracking.prefect) == ("on", "off")
 
 
-<<<<<<< HEAD:tests/engine/settings/test_typed_text.py
 def test_numbers_and_switches_from_python_are_typed_by_their_settings_too() -> None:
     settings = make_settings({"data": {"name": 2024}, "method": "kmeans", "rounds": 3, "local": {"lr": 1}})
     assert (settings.data.name, settings.rounds, settings.local.lr) == ("2024", 3, 1.0)
     with pytest.raises(SettingsError, match="rounds: given 'true'; input should be a valid integer"):
         make_settings({"rounds": True})
-=======
-def test_overrides_of_a_study_are_read_by_type() -> None:
-    """Its method is named elsewhere: any method that has such a setting says the type."""
-    given = ["data.name=no", "method.selection=none", "method.mu=0.5", "workers.graphs=on"]
-    assert parse_overrides(given) == {
-        "data": {"name": "no"},
-        "method": {"selection": "none", "mu": 0.5},
-        "workers": {"graphs": "on"},
-    }
->>>>>>> wt-B:tests/engine/settings/test_typed_yaml.py
 
 
 def printed(page: Path) -> list[list[str]]:
