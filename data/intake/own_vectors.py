@@ -15,9 +15,10 @@ import pandas as pd
 
 from shoal.core.errors import DataError
 from shoal.data.intake.array_files import VectorFile, Wanted, is_array_file, open_array_file, read_clients
+from shoal.data.intake.client_table import client_names, label_names
 from shoal.data.intake.folder_files import client_folders, files_below
 from shoal.data.intake.image_decoding import SUFFIXES as IMAGE_SUFFIXES
-from shoal.data.intake.names import client_numbers, names_of
+from shoal.data.intake.names import in_order
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_rows import refuse_known_rows
 from shoal.data.intake.own_store import Batch
@@ -62,12 +63,9 @@ def read_vectors(path: Path, store: Path, onto: Prepared | None, options: AddOpt
     _check_widths(files)
     names = _row_names(files, path)
     origin = _origin(files, names, path, onto)
-    client, clients = client_numbers(
-        pd.concat([_required(file) for file in files], ignore_index=True),
-        path,
-        list(onto.manifest.extra["clients"]) if onto else (),
-        notes,
-    )
+    owners = pd.concat([_required(file) for file in files], ignore_index=True)
+    client = client_names(owners, path, onto, notes)
+    clients = in_order(client)
     label = _labels(files, path, onto, notes)
     store.mkdir(parents=True, exist_ok=True)
     x = vectors_of(files, store, notes)
@@ -81,7 +79,7 @@ def read_vectors(path: Path, store: Path, onto: Prepared | None, options: AddOpt
         "vector",
         x,
         label,
-        [clients[k] for k in client],
+        client.tolist(),
         clients,
         names,
         source=f"{'folder' if path.is_dir() else 'array'} {path.name}, {len(x)} vectors of {len(clients)} clients",
@@ -186,7 +184,7 @@ def _labels(files: list[VectorFile], path: Path, onto: Prepared | None, notes: I
         return None
     if without:
         raise DataError(f"{without[0].path} has no labels, and other files of {path} have some: expected all or none")
-    known = list(onto.manifest.class_names) if onto else []
     columns = [file.labels for file in files if file.labels is not None]
     column = pd.concat(columns, ignore_index=True).rename(columns[0].name)
-    return [str(name) for name in names_of(column, path, "label", known, notes)]
+    labels: list[str] = label_names(column, path, onto, notes).tolist()
+    return labels
