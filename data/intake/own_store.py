@@ -129,20 +129,40 @@ def store_batch(
     class_names = onto.manifest.class_names if onto else batch.class_names
     if batch.label is not None:
         y, class_names = number_labels(batch.label, class_names)
-    if onto is not None:
-        note_new_names(batch.intake, "client", clients, onto.manifest.extra["clients"])
-        note_new_names(batch.intake, "label", class_names, onto.manifest.class_names)
     parts = {"train": _part(batch, y, owner, ~in_test), "test": _part(batch, y, owner, in_test)}
-    content = _Content(parts, batch.source, batch.licence, {**batch.extra, "clients": clients})
+    source = batch.source
+    licence = batch.licence
+    extra = {**batch.extra, "clients": clients}
     if onto is not None:
-        content = _appended(content, onto)
+        about = onto.manifest
+        _note_new_names(batch.intake, "client", clients, about.extra["clients"])
+        _note_new_names(batch.intake, "label", class_names, about.class_names)
+        parts = {part: _after(onto, part, samples) for part, samples in parts.items()}
+        source = f"{about.source}; then {source}"
+        if licence in (about.licence, "not stated"):
+            licence = about.licence
+        else:
+            licence = f"{about.licence}; then {licence}"
+        extra = _grown(about, extra)
+    manifest = Manifest(
+        name=name,
+        kind=batch.kind,
+        shape=tuple(batch.x.shape[1:]),
+        classes=len(class_names) or None,
+        train=len(parts["train"].owner),
+        test=len(parts["test"].owner),
+        source=source,
+        licence=licence,
+        class_names=class_names,
+        extra=extra,
+    )
     folder = own_folder(store, name)
-    write_by_client(folder, content.manifest(name, batch, class_names), content.parts)
+    write_by_client(folder, manifest, parts)
     record(folder, batch.intake, append=onto is not None)
     return open_prepared(folder)
 
 
-def note_new_names(intake: Intake, what: str, names: Sequence[str], known: Sequence[str]) -> None:
+def _note_new_names(intake: Intake, what: str, names: Sequence[str], known: Sequence[str]) -> None:
     """Note the clients or labels that a set did not have: one of them may be another spelling of an old one."""
     for name in names[len(known) :]:
         intake.note(f"new {what}", name)
@@ -157,54 +177,15 @@ def _part(batch: Batch, y: np.ndarray | None, owner: np.ndarray, chosen: np.ndar
     return Part(x, None if y is None else y[rows], owner[rows], [batch.file[row] for row in rows])
 
 
-@dataclass(frozen=True)
-class _Content:
-    """The content of a set before it is written.
-
-    Attributes:
-        parts: its samples, by part.
-        source, licence, extra: of the manifest.
-    """
-
-    parts: dict[str, Part]
-    source: str
-    licence: str
-    extra: dict[str, Any]
-
-    def manifest(self, name: str, batch: Batch, class_names: tuple[str, ...]) -> Manifest:
-        """Return the manifest of the set, without the digests of its files."""
-        return Manifest(
-            name=name,
-            kind=batch.kind,
-            shape=tuple(batch.x.shape[1:]),
-            classes=len(class_names) or None,
-            train=len(self.parts["train"].owner),
-            test=len(self.parts["test"].owner),
-            source=self.source,
-            licence=self.licence,
-            class_names=class_names,
-            extra=self.extra,
-        )
-
-
-def _appended(new: _Content, onto: Prepared) -> _Content:
-    """Return the content of a set with new samples after its own."""
-    manifest = onto.manifest
-    version = {"digest": manifest.digest, "train": manifest.train, "test": manifest.test}
-    extra = {**manifest.extra, **new.extra, VERSIONS: [*manifest.extra.get(VERSIONS, []), version]}
+def _grown(about: Manifest, new: dict[str, Any]) -> dict[str, Any]:
+    """Return the entries of a manifest after an addition."""
+    version = {"digest": about.digest, "train": about.train, "test": about.test}
+    extra = {**about.extra, **new, VERSIONS: [*about.extra.get(VERSIONS, []), version]}
     for key in LISTS:
         if key in extra:
-            earlier = manifest.extra.get(key, [])
-            extra[key] = [*earlier, *(entry for entry in new.extra.get(key, []) if entry not in earlier)]
-    licence = manifest.licence
-    if new.licence not in (licence, "not stated"):
-        licence = f"{licence}; then {new.licence}"
-    return _Content(
-        {part: _after(onto, part, samples) for part, samples in new.parts.items()},
-        source=f"{manifest.source}; then {new.source}",
-        licence=licence,
-        extra=extra,
-    )
+            earlier = about.extra.get(key, [])
+            extra[key] = [*earlier, *(entry for entry in new.get(key, []) if entry not in earlier)]
+    return extra
 
 
 def _after(onto: Prepared, part: str, new: Part) -> Part:
