@@ -92,6 +92,8 @@ def feature_columns(
     for column, reason in reasons.items():
         if reason:
             notes.leave_out(f"column {reason}", column)
+        elif named is None and not known and len(table) >= MIN_ROWS and _is_whole(table[column]):
+            notes.note("column with another whole number in every row, taken as a measurement", column)
     notes.take("columns", len(taken))
     return taken
 
@@ -112,6 +114,11 @@ def category_values(values: pd.Series) -> list[str] | None:
     if not texts or all(_DATE.fullmatch(text) for text in texts) or _are_numbers(texts):
         return None
     return sorted(set(texts))
+
+
+def _is_whole(values: pd.Series) -> bool:
+    """Return whether a column holds whole numbers that all differ, which may be identifiers."""
+    return bool(pd.api.types.is_integer_dtype(values) and values.is_unique)
 
 
 def words(name: str) -> list[str]:
@@ -183,11 +190,11 @@ def _by_number(values: pd.Series) -> str:
         return ""
     if (values == values.iloc[0]).all():
         return "with the same value in every row"
-    if not pd.api.types.is_integer_dtype(values):
+    if not _is_whole(values):
         return ""
     span = int(values.max()) - int(values.min()) + 1
     ordered = values.is_monotonic_increasing or values.is_monotonic_decreasing
-    if values.is_unique and (span == len(values) or (ordered and span <= COUNTER_GAP * len(values))):
+    if span == len(values) or (ordered and span <= COUNTER_GAP * len(values)):
         return "that counts the rows"
     return ""
 

@@ -134,14 +134,10 @@ def _coding_of_set(table: pd.DataFrame, path: Path, onto: Prepared, options: Add
             intake.see("columns")
             intake.leave_out("column that the set does not have", column)
     taken = feature_columns(table, path, named=options.features, known=known, intake=intake)
-    if sorted(taken) != sorted(known):
-        lacking = sorted(set(known) - set(taken))
-        more = sorted(set(taken) - set(known))
-        faults = []
-        if lacking:
-            faults.append(f"lacks {_some(lacking)}")
-        if more:
-            faults.append(f"also has {_some(more)}")
+    lacking = sorted(set(known) - set(taken))
+    more = sorted(set(taken) - set(known))
+    faults = [f"lacks {_some(lacking)}"] * bool(lacking) + [f"also has {_some(more)}"] * bool(more)
+    if faults:
         raise DataError(
             f"{path} cannot be appended to {onto.manifest.name!r}: of the set's columns it {', and '.join(faults)}"
         )

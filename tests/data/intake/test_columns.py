@@ -139,6 +139,12 @@ def test_few_rows_decide_nothing_and_a_column_must_stay() -> None:
         feature_columns(pd.DataFrame({"label": REAL}), Path("t.csv"))
 
 
+def test_whole_numbers_that_may_be_identifiers_are_said(add: Add) -> None:
+    prepared, intake = add({"v": RNG.choice(10**6, N, replace=False)})
+    assert kept(prepared) == ["real", "v"]
+    assert intake.noted["column with another whole number in every row, taken as a measurement"] == {"v": ""}
+
+
 def test_features_that_are_named(add: Add) -> None:
     columns = {"label": RNG.integers(0, 3, N), "other": REAL * 3, "a,b": REAL * 2}
     assert kept(add(columns, features=["label,real"])[0]) == ["real", "label"]
