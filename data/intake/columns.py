@@ -109,7 +109,7 @@ def why_no_measurement(table: pd.DataFrame, column: str, max_categories: int = M
 def category_values(values: pd.Series) -> list[str] | None:
     """Return the different texts of a column of text, in order; None for numbers, dates and numbers as text."""
     if isinstance(values.dtype, pd.CategoricalDtype):
-        return sorted({tidy(str(value)) for value in values if not _is_missing(value)})
+        return sorted({tidy(str(value)) for value in values.dropna()})
     texts = _texts(values)
     if not texts or all(_DATE.fullmatch(text) for text in texts) or _are_numbers(texts):
         return None
@@ -146,28 +146,25 @@ def _by_name(column: str, values: pd.Series, table: pd.DataFrame) -> str:
 
 
 def _by_text(values: pd.Series, max_categories: int) -> str:
-    if pd.api.types.is_datetime64_any_dtype(values) or pd.api.types.is_timedelta64_dtype(values):
-        return "of dates or times"
     texts = _texts(values)
-    if texts and all(_DATE.fullmatch(text) for text in texts):
+    dated = pd.api.types.is_datetime64_any_dtype(values) or pd.api.types.is_timedelta64_dtype(values)
+    if dated or (texts and all(_DATE.fullmatch(text) for text in texts)):
         return "of dates or times"
     different = category_values(values)
     if different is None:
         return ""  # numbers, also as text, perhaps with some to be mended
-    if len(texts) > 1 and len(set(texts)) == len(texts):
+    if 1 < len(texts) == len(set(texts)):
         return "with another text in every row"
     if len(different) > max_categories:
         return f"of text with more than {max_categories} different values (--max-categories)"
-    if len(different) == 1 and len(values) >= MIN_ROWS:
-        return "with the same value in every row"
-    return ""
+    return "with the same value in every row" if len(different) == 1 and len(values) >= MIN_ROWS else ""
 
 
 def _texts(values: pd.Series) -> list[str]:
     """Return the texts of a column of text, without missing ones; none where it holds anything else."""
     if pd.api.types.is_numeric_dtype(values) or pd.api.types.is_datetime64_any_dtype(values):
         return []
-    present = [value for value in values if not _is_missing(value)]
+    present = list(values.dropna())
     others = (int, float, complex, bytes, list, dict, np.ndarray)
     if any(isinstance(value, others) for value in present):
         return []
@@ -178,10 +175,6 @@ def _texts(values: pd.Series) -> list[str]:
 def _are_numbers(texts: list[str]) -> bool:
     """Return whether at least half of the texts are numbers."""
     return sum(_NUMBER.fullmatch(text) is not None for text in texts) * 2 >= len(texts)
-
-
-def _is_missing(value: object) -> bool:
-    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and np.isnan(value))
 
 
 def _by_number(values: pd.Series) -> str:

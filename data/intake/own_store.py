@@ -225,11 +225,9 @@ def _test_rows(
     else:
         in_test = _drawn(owner, known, count, test, seed, onto, copies.first)
         lacking = [int(k >= known) for k in range(count)]
-    if copies.count():
-        in_test = on_one_side(in_test, copies, owner, lacking)
-        note_copies(
-            batch.intake, copies, in_test, batch.file, split=bool(in_test.any()) or bool(onto and onto.manifest.test)
-        )
+    in_test = on_one_side(in_test, copies, owner, lacking)
+    split = bool(in_test.any()) or bool(onto and onto.manifest.test)
+    note_copies(batch.intake, copies, in_test, batch.file, split=split)
     return in_test
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from shoal.core.errors import DataError
-from shoal.data.intake.array_files import VectorFile, Wanted, is_array_file, open_array_file, read_clients
+from shoal.data.intake.array_files import VectorFile, is_array_file, open_array_file, read_clients
 from shoal.data.intake.client_table import client_names, label_names
 from shoal.data.intake.folder_files import client_folders, files_below
 from shoal.data.intake.image_decoding import SUFFIXES as IMAGE_SUFFIXES
@@ -55,11 +55,11 @@ def read_vectors(path: Path, store: Path, onto: Prepared | None, options: AddOpt
     features = options.features
     if features is not None and len(features) != 1:
         raise DataError(f"--features names {len(features)} arrays, expected the one that holds the vectors of {path}")
-    wanted = Wanted(features[0] if features else None, options.client_column, options.label_column)
+    vectors = features[0] if features else None
     if path.is_dir():
-        opened = _folder(path, wanted, options, intake)
+        opened = _folder(path, vectors, options, intake)
     else:
-        opened = {path.name: _file(path, wanted, options, intake)}
+        opened = {path.name: _file(path, vectors, options, intake)}
     files = list(opened.values())
     for file in files:
         if file.width != files[0].width:
@@ -97,11 +97,11 @@ def read_vectors(path: Path, store: Path, onto: Prepared | None, options: AddOpt
     )
 
 
-def _file(path: Path, wanted: Wanted, options: AddOptions, notes: Intake) -> VectorFile:
+def _file(path: Path, vectors: str | None, options: AddOptions, notes: Intake) -> VectorFile:
     if options.clients is None:
-        return open_array_file(path, wanted)
+        return open_array_file(path, vectors, options.client_column, options.label_column)
     clients, labels = read_clients(options.clients, options.client_column, options.label_column)
-    file = open_array_file(path, Wanted(wanted.vectors))
+    file = open_array_file(path, vectors)
     if len(clients) != file.rows:
         raise DataError(
             f"{options.clients} has {len(clients)} rows, and {path} has {file.rows} vectors: expected one each"
@@ -122,7 +122,7 @@ def _clients(file: VectorFile) -> pd.Series:
     return file.clients
 
 
-def _folder(folder: Path, wanted: Wanted, options: AddOptions, notes: Intake) -> dict[str, VectorFile]:
+def _folder(folder: Path, vectors: str | None, options: AddOptions, notes: Intake) -> dict[str, VectorFile]:
     """Open the files of a folder, by name, client by client; the client is the sub-folder, or the file's stem."""
     if options.clients is not None:
         raise DataError(
@@ -137,7 +137,7 @@ def _folder(folder: Path, wanted: Wanted, options: AddOptions, notes: Intake) ->
             continue
         client = name.partition("/")[0] if "/" in name else path.stem
         bare.discard(client)
-        file = open_array_file(path, wanted)
+        file = open_array_file(path, vectors, options.client_column, options.label_column)
         if file.clients is not None:
             notes.leave_out("clients in a file of vectors: its folder says whose they are", path.name)
         files[name] = replace(file, clients=pd.Series([client] * file.rows, name="client"))
