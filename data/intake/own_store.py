@@ -115,16 +115,11 @@ def store_batch(
     Raises:
         DataError: `test` is out of bounds, or the batch does not fit the set.
     """
-    if not 0 <= test < 1:
-        raise DataError(f"test is {test}, expected at least 0 and below 1")
-    if onto is not None:
-        _check_fit(batch, onto)
+    _check_fit(batch, onto, test)
     clients = list(dict.fromkeys([*(onto.manifest.extra["clients"] if onto else ()), *batch.clients]))
     number = {client: k for k, client in enumerate(clients)}
     owner = np.array([number[client] for client in batch.client], dtype=np.int64)
-    in_test = batch.in_test
-    if in_test is None:
-        in_test = _test_rows(batch, owner, clients, test, seed, onto, by_hash)
+    in_test = _test_rows(batch, owner, clients, test, seed, onto, by_hash)
     y: np.ndarray | None = None
     class_names = onto.manifest.class_names if onto else batch.class_names
     if batch.label is not None:
@@ -135,14 +130,10 @@ def store_batch(
     extra = {**batch.extra, "clients": clients}
     if onto is not None:
         about = onto.manifest
-        _note_new_names(batch.intake, "client", clients, about.extra["clients"])
-        _note_new_names(batch.intake, "label", class_names, about.class_names)
+        _note_new_names(batch.intake, about, clients, class_names)
         parts = {part: _after(onto, part, samples) for part, samples in parts.items()}
         source = f"{about.source}; then {source}"
-        if licence in (about.licence, "not stated"):
-            licence = about.licence
-        else:
-            licence = f"{about.licence}; then {licence}"
+        licence = _both_licences(about.licence, licence)
         extra = _grown(about, extra)
     manifest = Manifest(
         name=name,
@@ -156,16 +147,17 @@ def store_batch(
         class_names=class_names,
         extra=extra,
     )
-    folder = own_folder(store, name)
-    write_by_client(folder, manifest, parts)
-    record(folder, batch.intake, append=onto is not None)
-    return open_prepared(folder)
+    write_by_client(own_folder(store, name), manifest, parts)
+    record(own_folder(store, name), batch.intake, append=onto is not None)
+    return open_prepared(own_folder(store, name))
 
 
-def _note_new_names(intake: Intake, what: str, names: Sequence[str], known: Sequence[str]) -> None:
-    """Note the clients or labels that a set did not have: one of them may be another spelling of an old one."""
-    for name in names[len(known) :]:
-        intake.note(f"new {what}", name)
+def _note_new_names(intake: Intake, about: Manifest, clients: Sequence[str], labels: Sequence[str]) -> None:
+    """Note the clients and labels that a set did not have: one of them may be another spelling of an old one."""
+    for name in clients[len(about.extra["clients"]) :]:
+        intake.note("new client", name)
+    for name in labels[len(about.class_names) :]:
+        intake.note("new label", name)
 
 
 def _part(batch: Batch, y: np.ndarray | None, owner: np.ndarray, chosen: np.ndarray) -> Part:
@@ -175,6 +167,12 @@ def _part(batch: Batch, y: np.ndarray | None, owner: np.ndarray, chosen: np.ndar
     if len(rows) < len(batch.x):
         x = Selected(batch.x, rows)
     return Part(x, None if y is None else y[rows], owner[rows], [batch.file[row] for row in rows])
+
+
+def _both_licences(old: str, new: str) -> str:
+    if new in (old, "not stated"):
+        return old
+    return f"{old}; then {new}"
 
 
 def _grown(about: Manifest, new: dict[str, Any]) -> dict[str, Any]:
@@ -214,6 +212,8 @@ def _test_rows(
     by_hash: bool,
 ) -> np.ndarray:
     """Return which samples are held out, bool (n,); copies of one image lie on one side."""
+    if batch.in_test is not None:
+        return batch.in_test
     known = len(onto.manifest.extra["clients"]) if onto else 0
     count = len(clients)
     apart = Copies(np.arange(len(owner)), {})
@@ -257,7 +257,11 @@ def _drawn(
     return result
 
 
-def _check_fit(batch: Batch, onto: Prepared) -> None:
+def _check_fit(batch: Batch, onto: Prepared | None, test: float) -> None:
+    if not 0 <= test < 1:
+        raise DataError(f"test is {test}, expected at least 0 and below 1")
+    if onto is None:
+        return
     m = onto.manifest
     if batch.kind != m.kind or batch.x.shape[1:] != m.shape:
         raise DataError(
