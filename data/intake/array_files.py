@@ -26,21 +26,6 @@ PARQUET = (".parquet", ".pq")
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The names of what is read from a file; None: the default of its format.
-
-    Attributes:
-        vectors: the array, data set or column of lists; in .h5ad such as `obsm/X_pca`.
-        clients: the client of each row.
-        labels: the label of each row.
-    """
-
-    vectors: str | None = None
-    clients: str | None = None
-    labels: str | None = None
-
-
-@dataclass(frozen=True)
 class VectorFile:
     """The vectors of a file, not yet read.
 
@@ -106,12 +91,16 @@ def is_array_file(path: Path) -> bool:
         return False
 
 
-def open_array_file(path: Path, wanted: Wanted) -> VectorFile:
+def open_array_file(
+    path: Path, vectors: str | None = None, client_column: str = "client", label_column: str | None = None
+) -> VectorFile:
     """Open a file of vectors; values are read later, names of clients and labels now.
 
     Args:
         path: the file.
-        wanted: the names of what is read.
+        vectors: the array, data set or column of lists, in .h5ad such as `obsm/X_pca`; None: that of the format.
+        client_column: the client of each row.
+        label_column: the label of each row; None: that of the format.
 
     Raises:
         DataError: the file is missing, damaged, empty or of another format, an array is missing, or its shape or type
@@ -122,13 +111,13 @@ def open_array_file(path: Path, wanted: Wanted) -> VectorFile:
         raise DataError(f"{path} is not a file of vectors: expected {', '.join(OPENERS)}")
     with _one_sentence(path):
         contents = opener(path)
-        name = _choice_of_vectors(contents, path, wanted.vectors)
+        name = _choice_of_vectors(contents, path, vectors)
         shape, dtype = contents.arrays[name]
         rows, width = _check_vectors(shape, dtype, path, name)
-        if wanted.labels and wanted.labels not in contents.columns:
-            raise DataError(f"{path} has no labels {wanted.labels!r}; it has {_listed(contents.columns)}")
-        clients = _names(contents, wanted.clients or "client", rows, path)
-        labels = _names(contents, wanted.labels or contents.labels, rows, path)
+        if label_column and label_column not in contents.columns:
+            raise DataError(f"{path} has no labels {label_column!r}; it has {_listed(contents.columns)}")
+        clients = _names(contents, client_column, rows, path)
+        labels = _names(contents, label_column or contents.labels, rows, path)
     used = {name, *(column.name for column in (clients, labels) if column is not None)}
     return VectorFile(
         path,

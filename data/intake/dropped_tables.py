@@ -6,8 +6,8 @@ was written to since the set was.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +16,14 @@ from shoal.core.errors import DataError
 from shoal.core.records import BadRecord, record_from_json
 from shoal.data.intake.folder_files import files_below
 from shoal.data.intake.images import Rejected, note_left_out
-from shoal.data.intake.names import one_spelling_each
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_rows import read_rows
 from shoal.data.intake.own_store import SKIPPED, Arrivals, Batch, NothingNew
 from shoal.data.intake.own_windows import read_windows, refuse_overlap, rule_of
 from shoal.data.intake.table_coding import CODING
-from shoal.data.intake.table_origin import ROLES, TABLES, TableRoles, known_tables
+from shoal.data.intake.table_origin import ROLES, TableRoles, known_tables
 from shoal.data.intake.tables import SUFFIXES
-from shoal.data.intake.windows import WINDOWS, WindowRule
+from shoal.data.intake.windows import WINDOWS
 from shoal.data.sets.by_client import file_sha256
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
@@ -61,19 +60,20 @@ def dropped_tables(folder: Path, onto: Prepared, test: float) -> Arrivals:
     """
     notes = Intake()
     options = _options(onto)
-    rule = None
+    read = read_rows
     if WINDOWS in onto.manifest.extra:
-        rule = rule_of(onto)
-        refuse_overlap(rule, test)
+        read = read_windows
+        refuse_overlap(rule_of(onto), test)
     rejected: list[Rejected] = []
-    batches: dict[str, Batch] = {}
+    batches: list[Batch] = []
+    grown = onto
     for path in tables_in(folder, notes):
         own = Intake()
         if _is_known(path, onto):
             notes.know("files")
             continue
         try:
-            batch = _read(path, onto, options, own, rule)
+            batch = read(path, grown, options, own)
             _refuse_shared(path, batch, batches)
         except NothingNew:
             notes.know("files")
@@ -82,11 +82,10 @@ def dropped_tables(folder: Path, onto: Prepared, test: float) -> Arrivals:
         else:
             notes.add(own)
             notes.take("files")
-            batches[path.name] = batch
-            if rule is not None:  # the next table goes on from the times of this one
-                rule = record_from_json(WindowRule, batch.extra[WINDOWS])
+            batches.append(batch)
+            grown = _with_names(grown, batch)
     note_left_out(rejected, notes)
-    joined = _joined(list(batches.values()), folder, onto, notes, rejected) if batches else None
+    joined = _joined(batches, folder, notes, rejected) if batches else None
     return Arrivals(joined, rejected, len(batches), notes)
 
 
@@ -109,12 +108,6 @@ def _options(onto: Prepared) -> AddOptions:
     return AddOptions(client_column=roles.client, label_column=roles.label or None)
 
 
-def _read(path: Path, onto: Prepared, options: AddOptions, intake: Intake, rule: WindowRule | None) -> Batch:
-    if rule is None:
-        return read_rows(path, onto, options, intake)
-    return read_windows(path, onto, options, intake, rule)
-
-
 def _is_known(path: Path, onto: Prepared) -> bool:
     """Return whether a set has a table: one of its name that was not written to since, or has the same bytes."""
     digest = known_tables(onto.manifest.extra).get(path.name)
@@ -124,48 +117,36 @@ def _is_known(path: Path, onto: Prepared) -> bool:
     return path.stat().st_mtime <= written or file_sha256(path) == digest
 
 
-def _refuse_shared(path: Path, batch: Batch, others: dict[str, Batch]) -> None:
-    """Refuse a table that has the bytes, or windows, of another new one."""
-    digest = batch.extra[TABLES][-1][1]
-    for name, other in others.items():
-        if other.extra[TABLES][-1][1] == digest:
-            raise DataError(f"{path} has the same bytes as {name}, which is taken already: leave one of them out")
+def _refuse_shared(path: Path, batch: Batch, others: Sequence[Batch]) -> None:
+    """Refuse a table that has windows of another new one."""
+    for other in others:
         if shared := set(batch.file).intersection(other.file):
-            raise DataError(f"{path}: has {min(shared)}, which {name} has, too: leave one of them out")
+            raise DataError(f"{path}: has {min(shared)}, which another new table has, too: leave one of them out")
 
 
-def _joined(
-    batches: Sequence[Batch], folder: Path, onto: Prepared, notes: Intake, rejected: Sequence[Rejected]
-) -> Batch:
-    """Return several tables as one batch."""
-    first = batches[0]
+def _with_names(onto: Prepared, batch: Batch) -> Prepared:
+    """Return a set whose manifest knows the names, tables and clocks of a batch, which the next table goes on from."""
     about = onto.manifest
-    label: list[str] | None = None
-    if first.label is not None:
-        label = [name for batch in batches for name in batch.label or ()]
-        kind_of = one_spelling_each(Counter(label), "labels", folder, about.class_names, notes)
-        label = [kind_of[name] for name in label]
-    client = [name for batch in batches for name in batch.client]
-    client_of = one_spelling_each(Counter(client), "clients", folder, about.extra["clients"], notes)
-    client = [client_of[name] for name in client]
+    clients = list(dict.fromkeys([*about.extra["clients"], *batch.clients]))
+    labels = tuple(dict.fromkeys([*about.class_names, *(batch.label or ())]))
+    extra = {**about.extra, **batch.extra, "clients": clients}
+    return replace(onto, manifest=replace(about, class_names=labels, extra=extra))
+
+
+def _joined(batches: Sequence[Batch], folder: Path, notes: Intake, rejected: Sequence[Rejected]) -> Batch:
+    """Return several tables as one batch; the last one knows the tables and clocks of all."""
+    last = batches[-1]
     x = np.concatenate([batch.x for batch in batches])
-    tables = [batch.extra[TABLES][-1] for batch in batches]
-    what = "windows" if first.kind == "series" else "rows"
-    extra = {
-        TABLES: [*onto.manifest.extra.get(TABLES, []), *tables],
-        SKIPPED: [[each.path, each.reason] for each in rejected],
-    }
-    if WINDOWS in batches[-1].extra:
-        extra[WINDOWS] = batches[-1].extra[WINDOWS]
-    return Batch(
-        first.kind,
-        x,
-        label,
-        client,
-        list(dict.fromkeys(client_of[name] for batch in batches for name in batch.clients)),
-        [name for batch in batches for name in batch.file],
+    client = [name for batch in batches for name in batch.client]
+    what = "windows" if last.kind == "series" else "rows"
+    return replace(
+        last,
+        x=x,
+        label=None if last.label is None else [name for batch in batches for name in batch.label or ()],
+        client=client,
+        clients=list(dict.fromkeys(name for batch in batches for name in batch.clients)),
+        file=[name for batch in batches for name in batch.file],
         source=f"folder {folder.name}, {len(x)} {what} of {len(set(client))} clients",
-        licence=first.licence,
-        extra=extra,
+        extra={**last.extra, SKIPPED: [[each.path, each.reason] for each in rejected]},
         intake=notes,
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.core.errors import DataError, shown
-from shoal.data.intake.names import names_of
+from shoal.data.intake.client_table import label_names
 from shoal.data.intake.spelling import note_spellings, spelling_key
 from shoal.data.intake.tables import find_column, read_table
 from shoal.data.sets.intake_notes import Intake
@@ -35,8 +35,7 @@ def read_labels(path: Path, files: Sequence[str], onto: Prepared | None, intake:
     except DataError as error:
         raise DataError(f"{error}: expected a CSV with the columns file and label") from None
     table = table.dropna(subset=columns)
-    known = list(onto.manifest.class_names) if onto else []
-    labels = names_of(table[columns[1]], path, "label", known, intake)
+    labels = label_names(table[columns[1]], path, onto, intake)
     spelled = {spelling_key(file): file for file in files}
     there = set(files)
     names = []

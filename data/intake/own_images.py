@@ -94,7 +94,8 @@ def read_folder(
     if not taken:
         return Arrivals(None, left_out, 0, notes)
     batch = _batch(folder, taken, size, onto, options, notes)
-    return Arrivals(replace(batch, extra={SKIPPED: _pairs(left_out), **batch.extra}), left_out, len(taken), notes)
+    skipped = [[each.path, each.reason] for each in left_out]
+    return Arrivals(replace(batch, extra={SKIPPED: skipped, **batch.extra}), left_out, len(taken), notes)
 
 
 def _files(folder: Path, onto: Prepared | None, notes: Intake, *, grows: bool) -> tuple[list[str], list[Rejected]]:
@@ -206,20 +207,19 @@ def _batch(
     channels = channels_of(pictures) if onto is None else onto.manifest.shape[0]
     files = [picture.path for picture in pictures]
     label = None if options.labels is None else read_labels(options.labels, files, onto, notes)
-    resized = [
-        Rejected(
-            picture.path,
-            f"resized from {picture.size[0]}x{picture.size[1]} to {size[0]}x{size[1]}",
-            f"resized to {size[0]}x{size[1]} (height x width)",
-        )
-        for picture in pictures
-        if picture.size != size
-    ]
-    adapted = [Rejected(picture.path, picture.changes, CONVERTED) for picture in pictures if picture.changes]
-    if channels == 3:
-        adapted += [Rejected(picture.path, GREY_IN_COLOUR) for picture in pictures if picture.pixels.ndim == 2]
-    for each in (*resized, *adapted):
-        notes.adapt(each.kind or each.reason, each.path, each.reason if each.kind else "")
+    resized = []
+    adapted = []
+    for picture in pictures:
+        if picture.size != size:
+            reason = f"resized from {picture.size[0]}x{picture.size[1]} to {size[0]}x{size[1]}"
+            resized.append([picture.path, reason])
+            notes.adapt(f"resized to {size[0]}x{size[1]} (height x width)", picture.path, reason)
+        if picture.changes:
+            adapted.append([picture.path, picture.changes])
+            notes.adapt(CONVERTED, picture.path, picture.changes)
+        if picture.pixels.ndim == 2 and channels == 3:
+            adapted.append([picture.path, GREY_IN_COLOUR])
+            notes.adapt(GREY_IN_COLOUR, picture.path)
     notes.take("files", len(pictures))
     known = onto.manifest.extra["clients"] if onto else ()
     client_of = one_spelling_each(Counter(map(_client, pictures)), "clients", folder, known, notes)
@@ -237,13 +237,9 @@ def _batch(
         files,
         source=f"folder {folder.name}, {len(pictures)} images of {len(set(owner))} clients{there}",
         licence=options.licence,
-        extra={"resized": _pairs(resized), "adapted": _pairs(adapted)},
+        extra={"resized": resized, "adapted": adapted},
         intake=notes,
     )
-
-
-def _pairs(rejected: Sequence[Rejected]) -> list[list[str]]:
-    return [[each.path, each.reason] for each in rejected]
 
 
 def _client(picture: Picture) -> str:

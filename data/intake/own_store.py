@@ -115,37 +115,49 @@ def store_batch(
     Raises:
         DataError: `test` is out of bounds, or the batch does not fit the set.
     """
-    if not 0 <= test < 1:
-        raise DataError(f"test is {test}, expected at least 0 and below 1")
-    if onto is not None:
-        _check_fit(batch, onto)
+    _check_fit(batch, onto, test)
     clients = list(dict.fromkeys([*(onto.manifest.extra["clients"] if onto else ()), *batch.clients]))
     number = {client: k for k, client in enumerate(clients)}
     owner = np.array([number[client] for client in batch.client], dtype=np.int64)
-    in_test = batch.in_test
-    if in_test is None:
-        in_test = _test_rows(batch, owner, clients, test, seed, onto, by_hash)
+    in_test = _test_rows(batch, owner, clients, test, seed, onto, by_hash)
     y: np.ndarray | None = None
     class_names = onto.manifest.class_names if onto else batch.class_names
     if batch.label is not None:
         y, class_names = number_labels(batch.label, class_names)
-    if onto is not None:
-        note_new_names(batch.intake, "client", clients, onto.manifest.extra["clients"])
-        note_new_names(batch.intake, "label", class_names, onto.manifest.class_names)
     parts = {"train": _part(batch, y, owner, ~in_test), "test": _part(batch, y, owner, in_test)}
-    content = _Content(parts, batch.source, batch.licence, {**batch.extra, "clients": clients})
+    source = batch.source
+    licence = batch.licence
+    extra = {**batch.extra, "clients": clients}
     if onto is not None:
-        content = _appended(content, onto)
-    folder = own_folder(store, name)
-    write_by_client(folder, content.manifest(name, batch, class_names), content.parts)
-    record(folder, batch.intake, append=onto is not None)
-    return open_prepared(folder)
+        about = onto.manifest
+        _note_new_names(batch.intake, about, clients, class_names)
+        parts = {part: _after(onto, part, samples) for part, samples in parts.items()}
+        source = f"{about.source}; then {source}"
+        licence = _both_licences(about.licence, licence)
+        extra = _grown(about, extra)
+    manifest = Manifest(
+        name=name,
+        kind=batch.kind,
+        shape=tuple(batch.x.shape[1:]),
+        classes=len(class_names) or None,
+        train=len(parts["train"].owner),
+        test=len(parts["test"].owner),
+        source=source,
+        licence=licence,
+        class_names=class_names,
+        extra=extra,
+    )
+    write_by_client(own_folder(store, name), manifest, parts)
+    record(own_folder(store, name), batch.intake, append=onto is not None)
+    return open_prepared(own_folder(store, name))
 
 
-def note_new_names(intake: Intake, what: str, names: Sequence[str], known: Sequence[str]) -> None:
-    """Note the clients or labels that a set did not have: one of them may be another spelling of an old one."""
-    for name in names[len(known) :]:
-        intake.note(f"new {what}", name)
+def _note_new_names(intake: Intake, about: Manifest, clients: Sequence[str], labels: Sequence[str]) -> None:
+    """Note the clients and labels that a set did not have: one of them may be another spelling of an old one."""
+    for name in clients[len(about.extra["clients"]) :]:
+        intake.note("new client", name)
+    for name in labels[len(about.class_names) :]:
+        intake.note("new label", name)
 
 
 def _part(batch: Batch, y: np.ndarray | None, owner: np.ndarray, chosen: np.ndarray) -> Part:
@@ -157,54 +169,21 @@ def _part(batch: Batch, y: np.ndarray | None, owner: np.ndarray, chosen: np.ndar
     return Part(x, None if y is None else y[rows], owner[rows], [batch.file[row] for row in rows])
 
 
-@dataclass(frozen=True)
-class _Content:
-    """The content of a set before it is written.
-
-    Attributes:
-        parts: its samples, by part.
-        source, licence, extra: of the manifest.
-    """
-
-    parts: dict[str, Part]
-    source: str
-    licence: str
-    extra: dict[str, Any]
-
-    def manifest(self, name: str, batch: Batch, class_names: tuple[str, ...]) -> Manifest:
-        """Return the manifest of the set, without the digests of its files."""
-        return Manifest(
-            name=name,
-            kind=batch.kind,
-            shape=tuple(batch.x.shape[1:]),
-            classes=len(class_names) or None,
-            train=len(self.parts["train"].owner),
-            test=len(self.parts["test"].owner),
-            source=self.source,
-            licence=self.licence,
-            class_names=class_names,
-            extra=self.extra,
-        )
+def _both_licences(old: str, new: str) -> str:
+    if new in (old, "not stated"):
+        return old
+    return f"{old}; then {new}"
 
 
-def _appended(new: _Content, onto: Prepared) -> _Content:
-    """Return the content of a set with new samples after its own."""
-    manifest = onto.manifest
-    version = {"digest": manifest.digest, "train": manifest.train, "test": manifest.test}
-    extra = {**manifest.extra, **new.extra, VERSIONS: [*manifest.extra.get(VERSIONS, []), version]}
+def _grown(about: Manifest, new: dict[str, Any]) -> dict[str, Any]:
+    """Return the entries of a manifest after an addition."""
+    version = {"digest": about.digest, "train": about.train, "test": about.test}
+    extra = {**about.extra, **new, VERSIONS: [*about.extra.get(VERSIONS, []), version]}
     for key in LISTS:
         if key in extra:
-            earlier = manifest.extra.get(key, [])
-            extra[key] = [*earlier, *(entry for entry in new.extra.get(key, []) if entry not in earlier)]
-    licence = manifest.licence
-    if new.licence not in (licence, "not stated"):
-        licence = f"{licence}; then {new.licence}"
-    return _Content(
-        {part: _after(onto, part, samples) for part, samples in new.parts.items()},
-        source=f"{manifest.source}; then {new.source}",
-        licence=licence,
-        extra=extra,
-    )
+            earlier = about.extra.get(key, [])
+            extra[key] = [*earlier, *(entry for entry in new.get(key, []) if entry not in earlier)]
+    return extra
 
 
 def _after(onto: Prepared, part: str, new: Part) -> Part:
@@ -233,6 +212,8 @@ def _test_rows(
     by_hash: bool,
 ) -> np.ndarray:
     """Return which samples are held out, bool (n,); copies of one image lie on one side."""
+    if batch.in_test is not None:
+        return batch.in_test
     known = len(onto.manifest.extra["clients"]) if onto else 0
     count = len(clients)
     apart = Copies(np.arange(len(owner)), {})
@@ -244,11 +225,9 @@ def _test_rows(
     else:
         in_test = _drawn(owner, known, count, test, seed, onto, copies.first)
         lacking = [int(k >= known) for k in range(count)]
-    if copies.count():
-        in_test = on_one_side(in_test, copies, owner, lacking)
-        note_copies(
-            batch.intake, copies, in_test, batch.file, split=bool(in_test.any()) or bool(onto and onto.manifest.test)
-        )
+    in_test = on_one_side(in_test, copies, owner, lacking)
+    split = bool(in_test.any()) or bool(onto and onto.manifest.test)
+    note_copies(batch.intake, copies, in_test, batch.file, split=split)
     return in_test
 
 
@@ -278,7 +257,11 @@ def _drawn(
     return result
 
 
-def _check_fit(batch: Batch, onto: Prepared) -> None:
+def _check_fit(batch: Batch, onto: Prepared | None, test: float) -> None:
+    if not 0 <= test < 1:
+        raise DataError(f"test is {test}, expected at least 0 and below 1")
+    if onto is None:
+        return
     m = onto.manifest
     if batch.kind != m.kind or batch.x.shape[1:] != m.shape:
         raise DataError(

@@ -130,7 +130,7 @@ def _table(n: int = 6) -> pd.DataFrame:
 
 def _read_own_table(path: Path) -> Any:
     from shoal.core.errors import DataError
-    from shoal.data.intake.names import client_numbers
+    from shoal.data.intake.names import names_of
     from shoal.data.intake.table_coding import encode, find_coding
     from shoal.data.intake.tables import read_table
     from shoal.data.sets.intake_notes import Intake
@@ -140,7 +140,7 @@ def _read_own_table(path: Path) -> Any:
         raise DataError(f"{path} has no column")
     columns = table.drop(columns=["client"])
     coding = find_coding(columns, path, "refuse", 20, Intake())
-    return client_numbers(table["client"], path), encode(columns, coding, path, Intake())
+    return names_of(table["client"], path, "client"), encode(columns, coding, path, Intake())
 
 
 def csv_table(folder: Path) -> Opened:

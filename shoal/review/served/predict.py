@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 
 from shoal.core.errors import DataError, shown
-from shoal.data.intake.array_files import Wanted, is_array_file, open_array_file
+from shoal.data.intake.array_files import is_array_file, open_array_file
 from shoal.data.intake.folder_files import find_images
 from shoal.data.intake.image_decoding import Unusable, decode, decode_with_changes
 from shoal.data.intake.images import Rejected, listing, note_left_out
@@ -398,7 +398,7 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
 def _predict_vectors(predictor: Predictor, source: Path, embedding: Embedding) -> Predicted:
     """Return the clusters of the vectors in a file of arrays, block by block."""
     spec = predictor.spec
-    file = open_array_file(source, Wanted())
+    file = open_array_file(source)
     expected = int(np.prod(spec.shape))
     if file.width != expected:
         raise DataError(f"{source} has vectors of {file.width} numbers, expected {expected}, as {spec.name!r} has")
