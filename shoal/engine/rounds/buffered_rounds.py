@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from shoal.engine.rounds.answer_schedule import AnswerSchedule, Speeds
+from shoal.engine.rounds.answer_schedule import AnswerSchedule
 from shoal.engine.store.checkpoint import load_state
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunError
@@ -51,8 +51,8 @@ class BufferedRounds:
                 f"participation.buffer is {participation.buffer}, and only {at_work} of {clients} clients train at the "
                 "same time (participation.fraction): lower participation.buffer or raise participation.fraction"
             )
-        speeds = Speeds(facts.federation.sizes, facts.settings.seed)
-        self.schedule = AnswerSchedule(speeds, at_work, participation.buffer, participation.dropout)
+        sizes = facts.federation.sizes
+        self.schedule = AnswerSchedule(sizes, facts.settings.seed, at_work, participation.buffer, participation.dropout)
 
     @property
     def oldest(self) -> int:

@@ -49,7 +49,6 @@ class PrivateRun:
     own: Ledger = field(init=False)
     past: Ledger = field(init=False)
     others: list[Ledger] = field(default_factory=list)
-    _accounted: bool = False
 
     def __post_init__(self) -> None:
         self.own = Ledger(self.privacy.noise, self.privacy.delta, self.averaged)
@@ -72,10 +71,9 @@ class PrivateRun:
         """Add a closed round of this run."""
         clients = [row.client for row in record.clients]
         self.past.add(clients, [self.sizes[client] for client in clients])
-        self._accounted = self._accounted or IN_LEDGER in record.metrics
 
     def resume(self) -> Iterator[tuple[str, str]]:
-        """Read the run's entry in the ledger; if the run is older than the ledger, make one from its manifests.
+        """Read the run's entry in the ledger, or begin one.
 
         Yields:
             Kind and message of events to log.
@@ -91,9 +89,9 @@ class PrivateRun:
         with self.ledger.changing(self.privacy.delta) as runs:
             has_entry = self.run in runs
             self._read(runs)
-            incomplete = has_entry and any(self.own.asked[client] < count for client, count in self.past.asked.items())
             lost = [run for run in runs_that_know_more(self.ledger.name, runs, places.runs()) if run != self.run]
-            if incomplete or (not has_entry and self._accounted):
+            incomplete = any(self.own.asked[client] < count for client, count in self.past.asked.items())
+            if incomplete or (self.past.unknown and not has_entry):
                 lost = [self.run]
             if lost:
                 raise StoreError(
@@ -101,15 +99,7 @@ class PrivateRun:
                     f"{lost[0]}: it was removed, or replaced by an older copy. Restore the newest copy from a backup: "
                     "without it no private run can begin or resume, since earlier losses are unknown"
                 )
-            imported = not has_entry and self.past.rho_sent > 0
-            if imported:
-                self.own = self.past
             runs[self.run] = self.own
-        if imported:
-            yield (
-                "privacy_accounted",
-                f"the rounds so far are entered in {self.ledger.path.name}, which is newer",
-            )
 
     def ask(self, clients: Sequence[int]) -> None:
         """Account for the updates of clients before they are asked for them.
