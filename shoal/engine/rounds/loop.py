@@ -158,8 +158,7 @@ class Engine:
             state = RoundState(checkpoint.server, checkpoint.memory_index)
             for record in self.checkpoints.resume(state.round, self.count_lost):
                 self.private.read_back(record)
-        for kind, message in self.private.resume():
-            self.tell(kind, round=state.round, message=message)
+        self.private.resume()
         self.checkpoints.begin_pruning()
         rounds = self.facts.settings.rounds
         self.run.set_status(RUNNING, state.round, rounds=rounds)

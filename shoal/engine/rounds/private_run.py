@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shoal.engine.rounds.ledger_completeness import IN_LEDGER, runs_that_know_more
@@ -72,11 +72,8 @@ class PrivateRun:
         clients = [row.client for row in record.clients]
         self.past.add(clients, [self.sizes[client] for client in clients])
 
-    def resume(self) -> Iterator[tuple[str, str]]:
+    def resume(self) -> None:
         """Read the run's entry in the ledger, or begin one.
-
-        Yields:
-            Kind and message of events to log.
 
         Raises:
             StoreError: the ledger is damaged, or knows less than the manifests of this run or the runs beside it.
