@@ -17,7 +17,7 @@ TAG = "shoal.comparison"
 def log_comparison(name: str, runs: Sequence[RunFolder]) -> None:
     """Log runs side by side, nested under a run `comparison NAME`; the same name again adds to it.
 
-    A run that is already nested under another one, such as a study, stays there. Where MLflow is out of reach, a
+    A run that is already nested under another one stays there. Where MLflow is out of reach, a
     warning says so. Nothing is logged where the first run's settings have `tracking.mlflow` false.
 
     Args:

@@ -62,7 +62,7 @@ def experiment_tags(experiment_id: str) -> dict[str, str]:
     """Return the first tags of an experiment of federated runs: its kind, its description, and its view."""
     description = (
         "Federated clustering and representation learning without labels. Each run is a training; nested runs belong "
-        "to a study. [The runs with their scores and settings]"
+        "to a comparison. [The runs with their scores and settings]"
         f"(#{view_page(experiment_id)})"
     )
     return {**KIND, NOTE: description, VIEW_TAG: view()}

@@ -1,6 +1,6 @@
-"""A parent run in MLflow: the runs of a study, or of a comparison, nested under one row.
+"""A parent run in MLflow: the runs of a comparison, nested under one row.
 
-The parent is found by a tag and created where it is missing, so that the same study or comparison again adds to it.
+The parent is found by a tag and created where it is missing, so that the same comparison again adds to it.
 Where MLflow is out of reach, a warning says so, and the next time brings it up to date.
 """
 
@@ -29,7 +29,7 @@ class ParentRun:
 
     Args:
         settings: of one of the runs; they say where to log. With `tracking.mlflow` false nothing is logged.
-        key: tag and value by which the parent is found, such as ("shoal.study", "fedpnp-table1 cpu").
+        key: tag and value by which the parent is found, such as ("shoal.comparison", a digest).
         name: its name on MLflow's page.
         tags: further tags.
     """
