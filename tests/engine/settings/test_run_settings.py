@@ -10,6 +10,7 @@ import yaml
 
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import (
+    AUTO,
     METHOD_SECTIONS,
     PARTITION_SECTIONS,
     Settings,
@@ -19,7 +20,7 @@ from shoal.engine.settings.run_settings import (
     make_settings,
     resolve,
 )
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN, METHODS
 
 
 def test_every_key_has_a_default() -> None:
@@ -189,9 +190,10 @@ def settings_in(section: Any) -> list[str]:
 def test_there_are_few_settings() -> None:
     """As a reader finds them: those of all runs, of each method and of each scheme, without the two that choose one."""
     common = [name for name in settings_in(Settings) if not name.startswith(("method.", "partition."))]
+    methods = {name: section for name, section in METHOD_SECTIONS.items() if name in (AUTO, *BUILT_IN)}
     own = [
         f"{name}.{each}"
-        for sections, tag in ((METHOD_SECTIONS, "name"), (PARTITION_SECTIONS, "kind"))
+        for sections, tag in ((methods, "name"), (PARTITION_SECTIONS, "kind"))
         for name, model in sections.items()
         for each in settings_in(model)
         if each != tag
