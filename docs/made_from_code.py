@@ -44,7 +44,7 @@ PAGES = {
     "ncc": ("NCC",),
     "kmeans": ("K-means on pixels",),
     "cfcl": ("CF-CL",),
-    **dict.fromkeys(("uifca", "uifca_shared", "kfed", "ifca_flows", "clustergan"), ("UIFCA",)),
+    **dict.fromkeys(("uifca", "kfed", "ifca_flows", "clustergan"), ("UIFCA",)),
     **dict.fromkeys(("fedkmeans", "fedgmm"), ("Federated clustering of vectors",)),
     **dict.fromkeys(("cfl", "fedavg", "ifca", "local_only"), ("CFL",)),
     **dict.fromkeys(("ssd", "fedsimclr", "fedsimclr_kmeans", "fedbyol", "fedema", "fedx", "fedu2"), ("SSD",)),

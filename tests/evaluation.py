@@ -20,7 +20,7 @@ def evaluate_state(folder: RunFolder) -> dict[str, float]:
     round = checkpoint.server.round
     state = RoundPaths(folder.path, round).server
     device = device_here(folder.lineage().resolved.device)
-    answer = Worker(device).handle(Evaluate(folder.path, round, state, checkpoint.memory_index, final=True))
+    answer = Worker(device).handle(Evaluate(folder.path, round, state, checkpoint.memory_index.clients(), final=True))
     if isinstance(answer, Failed):
         raise RunError(f"run {folder.name} could not be evaluated: {answer.error}")
     assert isinstance(answer, Evaluated)

@@ -30,7 +30,7 @@ from shoal.core.errors import ShoalError
 from shoal.engine.messages.wire import Answer, Evaluate, Request, Train, Trained
 from shoal.engine.rounds import quarantine
 from shoal.engine.rounds.loop import Engine
-from shoal.engine.rounds.units import ThreadRunner
+from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.codec import file_digest, load_message, save_message, write_json
@@ -66,10 +66,9 @@ HELD_OUT = {"kind": "iid", "clients": 5, "validation": 0.3}
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
 MAJORITY = {"kind": "majority", "p": 0.5, "clients": 5}
 FLOWS = {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 2, "steps": 3}
-EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 4, "candidates": 10, "budget": 3}
+EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 4, "budget": 3}
 CASES: dict[str, dict[str, Any]] = {
     "fedcc": {"method": {"name": "fedcc"}},
-    "fedcc, shares": {"method": {"name": "fedcc", "entropy_over": "federation"}},
     "cfcl": {"method": EXCHANGE, "model": {"encoder": "pooled-conv"}, "rounds": 50},
     "cfcl, local models": {
         "method": {**EXCHANGE, "selection": "cfcl_local"},
@@ -85,22 +84,10 @@ CASES: dict[str, dict[str, Any]] = {
     "cfl, gradients": {"method": {"name": "cfl", "similarity": "both", "gamma_max": "measured"}},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
     "uifca, from k-FED, held out": {
-        "method": {**FLOWS, "init": "kfed", "held_out": 0.2, "folds": 2},
+        "method": {**FLOWS, "init": "kfed", "held_out": 0.2},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 5,
-    },
-    "uifca, tries": {
-        "method": {**FLOWS, "comm_rounds": 1, "tries": 2, "trial": 1, "cluster_rounds": 4},
-        "data": POINTS,
-        "partition": MAJORITY,
-        "rounds": 6,
-    },
-    "uifca_shared": {
-        "method": {"name": "uifca_shared", "cluster_rounds": 2, "comm_rounds": 1, "steps": 3},
-        "data": POINTS,
-        "partition": MAJORITY,
-        "rounds": 4,
     },
     "ifca_flows": {"method": {"name": "ifca_flows", "steps": 3}, "data": POINTS, "partition": MAJORITY},
     "kfed": {"method": {"name": "kfed"}, "data": POINTS, "partition": MAJORITY},
@@ -126,7 +113,7 @@ def cases() -> dict[str, dict[str, Any]]:
 def settings_of(case: dict[str, Any]) -> Settings:
     """The settings of a case."""
     kind = METHODS[case["method"]["name"]]
-    parts = {"partition": HELD_OUT} if kind.needs_validation else {}
+    parts = {"partition": HELD_OUT} if kind.learns_from_labels else {}
     changed = {**parts, **case}
     base = {**BASE, **{key: changed.pop(key) for key in ("method", "partition", "data") if key in changed}}
     return make_settings(merge(base, changed))

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from shoal.data.views.augment import normalise
 from shoal.engine.rounds.loop import Engine
-from shoal.engine.rounds.units import ThreadRunner
+from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.opened_run import OpenedRun
@@ -50,7 +50,7 @@ POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "cluster
 MAJORITY = {"kind": "majority", "p": 0.5, "clients": 3}
 CASES: dict[str, dict[str, Any]] = {
     "cfcl": {
-        "method": {"steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "candidates": 20, "budget": 4},
+        "method": {"steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "budget": 4},
         "partition": {"kind": "labels_per_client", "labels": 2, "clients": 3},
         "model": {"encoder": "pooled-conv"},
         "rounds": 50,
@@ -65,12 +65,6 @@ CASES: dict[str, dict[str, Any]] = {
     "local_only": {"partition": GROUPS},
     "uifca": {
         "method": {"cluster_rounds": 2, "comm_rounds": 2, "steps": 3},
-        "data": POINTS,
-        "partition": MAJORITY,
-        "rounds": 4,
-    },
-    "uifca_shared": {
-        "method": {"cluster_rounds": 2, "comm_rounds": 1, "steps": 3},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 4,

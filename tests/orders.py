@@ -2,8 +2,7 @@
 
 The folder in the environment variable SHOAL_TEST_ORDERS holds the orders: a file `once-3` makes the next work of client
 3 loop for ever, `always-3` any work of it, `once-any` the next work of whichever client; `once-evaluate` and
-`always-evaluate` evaluations, `once-assign` the last unit of a run. With `late-3` any work of client 3 fails after a
-second of work. After `once-disk` a worker can write no file of
+`always-evaluate` evaluations, `once-assign` the last unit of a run. After `once-disk` a worker can write no file of
 more than a few bytes, as if the disk were full.
 """
 
@@ -12,14 +11,10 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
-
-if TYPE_CHECKING:
-    from shoal.engine.messages.wire import Failed
 
 VARIABLE = "SHOAL_TEST_ORDERS"
 ME = "tests.orders"
@@ -36,27 +31,11 @@ def ordered(what: object) -> bool:
     return (Path(folder) / f"always-{what}").exists()
 
 
-def ordered_late(client: int) -> bool:
-    """Whether the work of a client, trained alone, is to fail after a second."""
-    folder = os.environ.get(VARIABLE)
-    return folder is not None and (Path(folder) / f"late-{client}").exists()
-
-
 def loop(what: object) -> None:
     """Never come back, where that was ordered."""
     if ordered(what):
         while True:
             pass
-
-
-def fail_late(clients: set[int]) -> dict[int, Failed]:
-    """Work for a second, and return a failure for each client."""
-    from shoal.engine.messages.wire import Failed
-
-    end = time.perf_counter() + 1.0
-    while time.perf_counter() < end:
-        pass
-    return {client: Failed("late") for client in clients}
 
 
 def install() -> None:
@@ -67,15 +46,13 @@ def install() -> None:
     evaluate = Worker.evaluate
     assign = Worker.assign
 
-    def looping_group(self: Any, opened: Any, server: Any, round: int, group: Any) -> Any:
+    def looping_group(self: Any, opened: Any, round: int, group: Any) -> Any:
         if ordered("disk"):
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
         loop("any")
         for each in group:
             loop(each.client)
-        if late := {each.client for each in group if ordered_late(each.client)}:
-            return fail_late(late)
-        return train_group(self, opened, server, round, group)
+        return train_group(self, opened, round, group)
 
     def looping_evaluate(self: Any, request: Any) -> Any:
         loop("evaluate")

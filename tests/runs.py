@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.engine.rounds.loop import Engine
-from shoal.engine.rounds.units import ThreadRunner
+from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker

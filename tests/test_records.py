@@ -21,8 +21,6 @@ REASONS: dict[str, tuple[str, ...]] = {
         "core.seal.unsealed",
         "engine.store.codec.read_sealed",
         "engine.store.codec.write_sealed",
-        "engine.messages.wire.answer_from_json",
-        "engine.messages.wire.request_from_json",
     ),
     "settings as a user gives them, before they are checked, or as YAML shows them": (
         "engine.settings.defaults.changed_settings",
@@ -57,10 +55,7 @@ REASONS: dict[str, tuple[str, ...]] = {
         "methods.cfl.tree.Tree.from_facts",
     ),
     "facts of an event: each kind has its own": ("engine.store.run_events.Event.facts",),
-    "rows of a table, whose columns are the metrics of a method": (
-        "engine.store.run_folder.RunFolder.add_rows",
-        "engine.store.run_folder.RunFolder.set_table",
-    ),
+    "rows of a table, whose columns are the metrics of a method": ("engine.store.tables.Row",),
     "what belongs to one data set or scheme alone, as its reader or maker says it": (
         "data.intake.own_store.Batch.extra",
         "data.sets.built_in.Loaded.extra",

@@ -16,7 +16,7 @@ from latex2mathml.converter import convert
 from shoal.core.errors import ShoalError
 from shoal.engine.settings.run_settings import METHOD_SECTIONS, Settings, flatten, make_settings
 from shoal.engine.store.run_folder import RunFolder
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from tests.sources import ROOT
 
 DOCS = ROOT / "docs"

@@ -1,47 +1,28 @@
 """Files that hold vectors as one array: .npy, .npz, .parquet with a column of lists, .h5, .h5ad.
 
-Values are read block by block, so that a file may be larger than memory. HDF5 needs h5py, an extra of the package.
+Values are read block by block, so that a file may be larger than memory; the arrays of a .npz, and of a sparse .h5ad,
+are read whole. HDF5 needs h5py, an extra of the package.
 """
 
 from __future__ import annotations
 
 import contextlib
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from shoal.core.errors import DataError, short_text, shown
-from shoal.data.intake.tables import read_table
+from shoal.data.intake.tables import find_column, read_table
 from shoal.data.sets.wording import first_of
 
 ROWS = 8192
 """Rows of a block."""
 PARQUET = (".parquet", ".pq")
 """Suffixes of files that hold a table, or arrays in a column of lists."""
-VECTORS = "x"
-LABELS = "label"
-"""Default names of the array of vectors, and of the labels, in a .npz or .h5 file."""
-_MAX_NAMES = 10
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The names of what is read from a file; None: the default of its format.
-
-    Attributes:
-        vectors: the array, data set or column of lists; in .h5ad such as `obsm/X_pca`.
-        clients: the client of each row.
-        labels: the label of each row.
-    """
-
-    vectors: str | None = None
-    clients: str | None = None
-    labels: str | None = None
 
 
 @dataclass(frozen=True)
@@ -53,10 +34,9 @@ class VectorFile:
         rows, width: shape of the vectors.
         dtype: their type in the file.
         blocks: yields them in order, each block (m, width).
-        mapped: all of them memory-mapped, where the format allows it.
         clients, labels: of each row; None where the file has none.
+        mapped: all of them memory-mapped, where the format allows it.
         columns: names of the columns of a vector; empty where they have none.
-        dense: False where zeros are left out in the file.
         others: names of what else the file holds.
     """
 
@@ -65,12 +45,35 @@ class VectorFile:
     width: int
     dtype: np.dtype[Any]
     blocks: Callable[[], Iterator[np.ndarray]]
-    mapped: np.ndarray | None = None
     clients: pd.Series | None = None
     labels: pd.Series | None = None
+    mapped: np.ndarray | None = None
     columns: tuple[str, ...] = ()
-    dense: bool = True
     others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What a file holds.
+
+    Attributes:
+        arrays: shape and type of what may be the vectors, by name.
+        blocks: yields the blocks of one of them.
+        columns: what may name clients and labels.
+        column: returns the values of one of these.
+        vectors, labels: the default names.
+        features: the names of the columns of an array.
+        mapped: a memory-mapped array.
+    """
+
+    arrays: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+    blocks: Callable[[str], Iterator[np.ndarray]]
+    columns: Collection[str] = ()
+    column: Callable[[str], np.ndarray] = field(default=lambda name: np.array([name]))
+    vectors: str = "x"
+    labels: str = ""
+    features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    mapped: np.ndarray | None = None
 
 
 def is_array_file(path: Path) -> bool:
@@ -83,34 +86,51 @@ def is_array_file(path: Path) -> bool:
     import pyarrow.parquet
 
     try:
-        schema = pyarrow.parquet.read_schema(path)
+        return bool(_list_columns(pyarrow.parquet.read_schema(path)))
     except Exception:  # read as a table, which says what is wrong with it
         return False
-    return bool(_list_columns(schema))
 
 
-def open_array_file(path: Path, wanted: Wanted) -> VectorFile:
+def open_array_file(
+    path: Path, vectors: str | None = None, client_column: str = "client", label_column: str | None = None
+) -> VectorFile:
     """Open a file of vectors; values are read later, names of clients and labels now.
 
     Args:
         path: the file.
-        wanted: the names of what is read.
+        vectors: the array, data set or column of lists, in .h5ad such as `obsm/X_pca`; None: that of the format.
+        client_column: the client of each row.
+        label_column: the label of each row; None: that of the format.
 
     Raises:
         DataError: the file is missing, damaged, empty or of another format, an array is missing, or its shape or type
             is not that of vectors.
     """
-    if path.is_dir():
-        raise DataError(f"{path} is a folder: expected a file of vectors")
-    read = OPENERS.get(path.suffix.lower())
-    if read is None:
+    opener = OPENERS.get(path.suffix.lower())
+    if opener is None or path.is_dir():
         raise DataError(f"{path} is not a file of vectors: expected {', '.join(OPENERS)}")
-    with _said(path):
-        opened = read(path, wanted)
-    for what, names in (("clients", opened.clients), ("labels", opened.labels)):
-        if names is not None and len(names) != opened.rows:
-            raise DataError(f"{path} has {opened.rows} vectors and {len(names)} {what}: expected one each")
-    return opened
+    with _one_sentence(path):
+        contents = opener(path)
+        name = _choice_of_vectors(contents, path, vectors)
+        shape, dtype = contents.arrays[name]
+        rows, width = _check_vectors(shape, dtype, path, name)
+        if label_column and label_column not in contents.columns:
+            raise DataError(f"{path} has no labels {label_column!r}; it has {_listed(contents.columns)}")
+        clients = _names(contents, client_column, rows, path)
+        labels = _names(contents, label_column or contents.labels, rows, path)
+    used = {name, *(column.name for column in (clients, labels) if column is not None)}
+    return VectorFile(
+        path,
+        rows,
+        width,
+        dtype,
+        lambda: contents.blocks(name),
+        clients,
+        labels,
+        contents.mapped,
+        contents.features.get(name, ()),
+        tuple(sorted({*contents.arrays, *contents.columns} - used)),
+    )
 
 
 def read_clients(path: Path, client_column: str, label_column: str | None) -> tuple[pd.Series, pd.Series | None]:
@@ -124,20 +144,18 @@ def read_clients(path: Path, client_column: str, label_column: str | None) -> tu
         DataError: the file is unreadable, or lacks a column.
     """
     if not path.name.lower().endswith(".npy"):
-        from shoal.data.intake.tables import find_column
-
         table = read_table(path, [client_column, *([label_column] if label_column else [])])
         clients = table[find_column(table, client_column, path, "--client-column")]
         labels = table[find_column(table, label_column, path, "--label-column")] if label_column else None
         return clients, labels
     if label_column:
         raise DataError(f"{path} names the clients alone: give a table with --clients for labels too")
-    with _said(path):
-        return _names(np.load(path, allow_pickle=False), path, path.name), None
+    with _one_sentence(path):
+        return _column(np.load(path, allow_pickle=False), path, path.name), None
 
 
 @contextlib.contextmanager
-def _said(path: Path) -> Iterator[None]:
+def _one_sentence(path: Path) -> Iterator[None]:
     """Turn whatever a library raises on a broken file into one sentence."""
     try:
         yield
@@ -155,8 +173,7 @@ def _check_vectors(shape: tuple[int, ...], dtype: np.dtype[Any], path: Path, nam
     """Return rows and width of an array of vectors; refuse any other."""
     what = f"{path}: {name}" if name else str(path)
     if dtype.kind not in "buif":
-        hint = " (Python objects: save numbers)" if dtype.kind == "O" else ""
-        raise DataError(f"{what} holds {dtype}{hint}: expected numbers")
+        raise DataError(f"{what} holds {dtype}: expected numbers")
     if len(shape) != 2:
         raise DataError(
             f"{what} has the shape {shape}: expected one vector a row (n, d), such as x.reshape(len(x), -1)"
@@ -168,102 +185,61 @@ def _check_vectors(shape: tuple[int, ...], dtype: np.dtype[Any], path: Path, nam
     return int(shape[0]), int(shape[1])
 
 
-def _blocks_of(array: Any) -> Iterator[np.ndarray]:
-    for start in range(0, len(array), ROWS):
-        yield np.asarray(array[start : start + ROWS])
+def _choice_of_vectors(contents: _Contents, path: Path, wanted: str | None) -> str:
+    """Return the name of the array of vectors: the wanted one, the default, or the only one with rows and columns."""
+    tables = [name for name, (shape, _) in contents.arrays.items() if len(shape) == 2]
+    default = contents.vectors
+    if default not in contents.arrays and len(tables) == 1:
+        default = tables[0]
+    name = default if wanted is None else wanted
+    if name not in contents.arrays:
+        raise DataError(
+            f"{path} has no array {name!r}; it has {_listed(contents.arrays)}: name that of the vectors with "
+            "--features of `shoal data add`"
+        )
+    return name
 
 
-def _names(values: np.ndarray, path: Path, name: str) -> pd.Series:
-    """Return names of clients or labels as a column."""
+def _names(contents: _Contents, name: str, rows: int, path: Path) -> pd.Series | None:
+    """Return names of clients or labels, one a row; None where the file has none."""
+    if name not in contents.columns:
+        return None
+    column = _column(contents.column(name), path, name)
+    if len(column) != rows:
+        raise DataError(f"{path} has {rows} vectors and {len(column)} values of {name!r}: expected one each")
+    return column
+
+
+def _column(values: np.ndarray, path: Path, name: str) -> pd.Series:
     if values.ndim != 1:
         raise DataError(f"{path}: {name} has the shape {values.shape}: expected one name or number a vector")
     return pd.Series(values, name=name)
 
 
-def _open_npy(path: Path, wanted: Wanted) -> VectorFile:
-    if wanted.labels:
-        raise DataError(f"{path} holds vectors alone: name its labels in the table of --clients")
+def _listed(names: Collection[str]) -> str:
+    return first_of([shown(name) for name in sorted(names)]) or "none"
+
+
+def _blocks_of(array: Any) -> Iterator[np.ndarray]:
+    for start in range(0, array.shape[0], ROWS):
+        block = array[start : start + ROWS]
+        yield np.asarray(block.toarray() if hasattr(block, "toarray") else block)
+
+
+def _open_npy(path: Path) -> _Contents:
     array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    rows, width = _check_vectors(array.shape, array.dtype, path, "")
-    return VectorFile(path, rows, width, array.dtype, lambda: _blocks_of(array), array)
+    return _Contents({"": (array.shape, array.dtype)}, lambda _: _blocks_of(array), vectors="", mapped=array)
 
 
-def _open_npz(path: Path, wanted: Wanted) -> VectorFile:
-    with zipfile.ZipFile(path) as archive:
-        forms = {}
-        for member in archive.namelist():
-            if member.endswith(".npy"):
-                with archive.open(member) as file:
-                    forms[member.removesuffix(".npy")] = _npy_header(file)
-        name = _choice_of_vectors({key: form[0] for key, form in forms.items()}, path, wanted.vectors)
-        shape, column_order, dtype = forms[name]
-        rows, width = _check_vectors(shape, dtype, path, name)
-        taken = {name}
-        names: dict[str, pd.Series | None] = {}
-        for what, wanted_name, default in (
-            ("clients", wanted.clients, "client"),
-            ("labels", wanted.labels, LABELS),
-        ):
-            key = wanted_name or default
-            names[what] = None
-            if key in forms:
-                taken.add(key)
-                with archive.open(f"{key}.npy") as file:
-                    names[what] = _names(np.lib.format.read_array(file, allow_pickle=False), path, key)
-            elif wanted_name and what == "labels":
-                raise DataError(f"{path} has no array {wanted_name!r}; it has {_listed(forms)}")
-    return VectorFile(
-        path,
-        rows,
-        width,
-        dtype,
-        lambda: _npz_blocks(path, name, column_order),
-        clients=names["clients"],
-        labels=names["labels"],
-        others=tuple(sorted(forms.keys() - taken)),
-    )
+def _open_npz(path: Path) -> _Contents:
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = dict(archive)
+    forms = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+    return _Contents(forms, lambda name: _blocks_of(arrays[name]), arrays, arrays.__getitem__, labels="label")
 
 
-def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return shape, whether columns come first, and type of an array; the file stands before its values then."""
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(file)
-    return np.lib.format.read_array_header_2_0(file)
-
-
-def _npz_blocks(path: Path, name: str, column_order: bool) -> Iterator[np.ndarray]:
-    with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
-        if column_order:  # no row is whole before the last value has been read
-            yield from _blocks_of(np.lib.format.read_array(file, allow_pickle=False))
-            return
-        (rows, width), _, dtype = _npy_header(file)
-        for start in range(0, rows, ROWS):
-            count = min(ROWS, rows - start)
-            raw = file.read(count * width * dtype.itemsize)
-            yield np.frombuffer(raw, dtype).reshape(count, width)
-
-
-def _choice_of_vectors(shapes: dict[str, tuple[int, ...]], path: Path, wanted: str | None) -> str:
-    """Return the name of the array of vectors: the wanted one, x, or the only one with rows and columns."""
-    if wanted:
-        if wanted not in shapes:
-            raise DataError(f"{path} has no array {wanted!r}; it has {_listed(shapes)}")
-        return wanted
-    tables = [name for name, shape in shapes.items() if len(shape) == 2]
-    if VECTORS in shapes or len(tables) == 1:
-        return VECTORS if VECTORS in shapes else tables[0]
-    raise DataError(
-        f"{path} has no array {VECTORS!r}; it has {_listed(shapes)}: name that of the vectors with --features of "
-        f"`shoal data add`, or store it as {VECTORS!r}"
-    )
-
-
-def _listed(names: Any) -> str:
-    return first_of([shown(name) for name in sorted(names)], _MAX_NAMES) or "none"
-
-
-def _list_columns(schema: Any) -> list[str]:
+def _list_columns(schema: Any) -> dict[str, Any]:
+    """Return the type of the numbers of each column of lists."""
     from pyarrow import types
 
     def is_vector(kind: Any) -> bool:
@@ -271,202 +247,120 @@ def _list_columns(schema: Any) -> list[str]:
             return False
         return bool(types.is_floating(kind.value_type) or types.is_integer(kind.value_type))
 
-    return [field.name for field in schema if is_vector(field.type)]
+    return {field.name: field.type.value_type for field in schema if is_vector(field.type)}
 
 
-def _open_parquet(path: Path, wanted: Wanted) -> VectorFile:
+def _open_parquet(path: Path) -> _Contents:
     import pyarrow.parquet
 
     file = pyarrow.parquet.ParquetFile(path)
-    schema = file.schema_arrow
-    lists = _list_columns(schema)
-    name = wanted.vectors
-    if name is None and len(lists) == 1:
-        name = lists[0]
-    if name not in lists:
-        if wanted.vectors:
-            raise DataError(f"{path} has no column {wanted.vectors!r} of lists of numbers; it has {_listed(lists)}")
-        raise DataError(f"{path} has the lists of numbers {_listed(lists)}: say which with --features")
     rows = file.metadata.num_rows
-    if not rows:
-        raise DataError(f"{path} has no rows")
-    first = next(_parquet_blocks(path, name, rows=1))
-    _, width = _check_vectors((rows, first.shape[1]), first.dtype, path, name)
-    columns = {"clients": wanted.clients, "labels": wanted.labels}
-    found = {what: column for what, column in columns.items() if column in schema.names}
-    if wanted.labels and "labels" not in found:
-        raise DataError(f"{path} has no column {wanted.labels!r}; its columns: {_listed(schema.names)}")
-    table = pyarrow.parquet.read_table(path, columns=list(dict.fromkeys(found.values()))).to_pandas()
-    return VectorFile(
-        path,
-        rows,
-        width,
-        first.dtype,
-        lambda: _parquet_blocks(path, name),
-        clients=table[found["clients"]] if "clients" in found else None,
-        labels=table[found["labels"]] if "labels" in found else None,
-        others=tuple(each for each in schema.names if each != name and each not in found.values()),
-    )
+    lists = _list_columns(file.schema_arrow)
+    forms = {}
+    for name, kind in lists.items():
+        first = next(_parquet_blocks(path, name, 1), np.empty((0, 0)))
+        forms[name] = ((rows, first.shape[1]), np.dtype(kind.to_pandas_dtype()))
+
+    def column(name: str) -> np.ndarray:
+        values: np.ndarray = pyarrow.parquet.read_table(path, columns=[name]).to_pandas()[name].to_numpy()
+        return values
+
+    others = [name for name in file.schema_arrow.names if name not in lists]
+    return _Contents(forms, lambda name: _parquet_blocks(path, name), others, column)
 
 
 def _parquet_blocks(path: Path, name: str, rows: int = ROWS) -> Iterator[np.ndarray]:
     import pyarrow.parquet
     from pyarrow import compute
 
-    width = -1
+    width = None
     start = 0
     for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=rows, columns=[name]):
-        column = batch.column(0)
-        if column.null_count:
-            row = start + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-            raise DataError(f"{path}: row {row} has no vector in {name!r}")
-        lengths = compute.list_value_length(column).to_numpy(zero_copy_only=False)
-        if len(lengths):
-            width = int(lengths[0]) if width < 0 else width
-        odd = np.flatnonzero(lengths != width)
+        lengths = compute.list_value_length(batch.column(0)).to_numpy(zero_copy_only=False)
+        width = lengths[0] if width is None else width
+        odd = np.flatnonzero(lengths != width)  # the length of a missing list is NaN
         if len(odd):
-            raise DataError(
-                f"{path}: row {start + int(odd[0])} has {int(lengths[odd[0]])} numbers in {name!r}, expected {width} "
-                "as in row 0"
-            )
-        values = column.flatten().to_numpy(zero_copy_only=False)
-        yield values.reshape(len(lengths), max(width, 0))
+            row = start + int(odd[0])
+            raise DataError(f"{path}: row {row} has no list of {int(width)} numbers in {name!r}, as row 0 has")
+        yield batch.column(0).flatten().to_numpy(zero_copy_only=False).reshape(len(lengths), int(width))
         start += len(lengths)
 
 
-def _open_hdf5(path: Path, wanted: Wanted) -> VectorFile:
+def _open_hdf5(path: Path) -> _Contents:
     import h5py
 
-    with h5py.File(path, "r") as file:
-        sets: dict[str, Any] = {}
-        file.visititems(lambda name, item: sets.update({name: item}) if isinstance(item, h5py.Dataset) else None)
-        name = _choice_of_vectors({key: item.shape for key, item in sets.items()}, path, wanted.vectors)
-        rows, width = _check_vectors(sets[name].shape, sets[name].dtype, path, name)
-        clients = wanted.clients or "client"
-        labels = wanted.labels or LABELS
-        if wanted.labels and labels not in sets:
-            raise DataError(f"{path} has no data set {labels!r}; it has {_listed(sets)}")
-        return VectorFile(
-            path,
-            rows,
-            width,
-            sets[name].dtype,
-            lambda: _hdf5_blocks(path, name),
-            clients=_names(_values(sets[clients]), path, clients) if clients in sets else None,
-            labels=_names(_values(sets[labels]), path, labels) if labels in sets else None,
-            others=tuple(sorted(sets.keys() - {name, clients, labels})),
-        )
+    file = h5py.File(path, "r")
+    sets: dict[str, Any] = {}
+    file.visititems(lambda name, item: sets.update({name: item}) if isinstance(item, h5py.Dataset) else None)
+    forms = {name: (item.shape, item.dtype) for name, item in sets.items()}
+    return _Contents(
+        forms, lambda name: _blocks_of(file[name]), sets, lambda name: _hdf5_values(file[name]), labels="label"
+    )
 
 
-def _values(item: Any) -> np.ndarray:
-    """Return a column of an HDF5 file; AnnData keeps categories, and values with gaps, as groups."""
+def _hdf5_values(item: Any) -> np.ndarray:
+    """Return a column of names, or of codes for names: categories of AnnData, also of 0.7, or an enumeration."""
     import h5py
 
-    if isinstance(item, h5py.Dataset):
-        return _dataset_values(item)
-    if "categories" in item:
-        return _of_codes(item["codes"][:], dict(enumerate(_values(item["categories"]))))
-    values = _values(item["values"]).astype(object)
-    values[item["mask"][:]] = None
-    return values
-
-
-def _dataset_values(item: Any) -> np.ndarray:
-    """Return a data set of names, or of codes for names: an enumeration, or categories as AnnData 0.7 kept them."""
-    import h5py
-
+    if isinstance(item, h5py.Group):
+        return _of_codes(item["codes"][:], _hdf5_values(item["categories"]))
     values: np.ndarray
     if h5py.check_string_dtype(item.dtype) is not None:
         values = item.asstr()[:]
         return values
     values = item[:]
     if (codes := h5py.check_enum_dtype(item.dtype)) is not None:
-        return _of_codes(values, {code: name for name, code in codes.items()})
+        return np.array([{code: name for name, code in codes.items()}.get(value) for value in values], dtype=object)
     if "categories" in item.attrs:
-        return _of_codes(values, dict(enumerate(_values(item.file[item.attrs["categories"]]))))
+        return _of_codes(values, _hdf5_values(item.file[item.attrs["categories"]]))
     return values
 
 
-def _of_codes(codes: np.ndarray, names: Mapping[int, Any]) -> np.ndarray:
+def _of_codes(codes: np.ndarray, names: np.ndarray) -> np.ndarray:
     """Return the name of each code; None for a code that has none, as -1 for a missing value."""
-    return np.array([names.get(code) for code in codes.tolist()], dtype=object)
+    known = dict(enumerate(names))
+    return np.array([known.get(code) for code in codes.tolist()], dtype=object)
 
 
-def _hdf5_blocks(path: Path, name: str) -> Iterator[np.ndarray]:
+def _open_h5ad(path: Path) -> _Contents:
     import h5py
 
-    with h5py.File(path, "r") as file:
-        yield from _blocks_of(file[name])
+    file = h5py.File(path, "r")
+    forms = {}
+    for name in ("X", *(f"{group}/{key}" for group in ("layers", "obsm") for key in file.get(group, ()))):
+        item = file.get(name)
+        if isinstance(item, h5py.Dataset):
+            forms[name] = (item.shape, item.dtype)
+        elif item is not None and "indptr" in item:
+            forms[name] = (tuple(int(n) for n in item.attrs["shape"]), item["data"].dtype)
+    if not isinstance(file["obs"], h5py.Group):
+        raise DataError(f"{path} was written by an old AnnData: read it, and write it again with a new one")
+    features = {}
+    if "var" in file and (index := file["var"].attrs.get("_index")) in file["var"]:
+        features["X"] = tuple(map(str, _hdf5_values(file["var"][index])))
+    return _Contents(
+        forms,
+        lambda name: _blocks_of(_matrix(file[name])),
+        list(file["obs"]),
+        lambda name: _hdf5_values(file["obs"][name]),
+        vectors="X",
+        features=features,
+    )
 
 
-def _open_h5ad(path: Path, wanted: Wanted) -> VectorFile:
-    import h5py
-
-    with h5py.File(path, "r") as file:
-        name = wanted.vectors or "X"
-        if name not in file:
-            raise DataError(f"{path} has no {name!r}; it has {_listed(file.keys())}: name one with --features")
-        item = file[name]
-        sparse = isinstance(item, h5py.Group)
-        if sparse and "indptr" not in item:
-            raise DataError(f"{path}: {name} is not an array: name one with --features, such as obsm/X_pca")
-        shape = tuple(int(n) for n in item.attrs["shape"]) if sparse else item.shape
-        dtype = item["data"].dtype if sparse else item.dtype
-        rows, width = _check_vectors(shape, dtype, path, name)
-        obs = file["obs"]
-        if not isinstance(obs, h5py.Group):
-            raise DataError(f"{path} was written by an old AnnData: read it, and write it again with a new one")
-        columns = {
-            what: _names(_values(obs[column]), path, column) if column in obs else None
-            for what, column in (("clients", wanted.clients or "client"), ("labels", wanted.labels or ""))
-            if column
-        }
-        if wanted.labels and columns["labels"] is None:
-            raise DataError(f"{path} has no column {wanted.labels!r} in obs; it has {_listed(obs.keys())}")
-        variables: tuple[str, ...] = ()
-        if name == "X" and "var" in file and file["var"].attrs.get("_index") in file["var"]:
-            variables = tuple(str(each) for each in _values(file["var"][file["var"].attrs["_index"]]))
-        return VectorFile(
-            path,
-            rows,
-            width,
-            dtype,
-            (lambda: _sparse_blocks(path, name)) if sparse else (lambda: _hdf5_blocks(path, name)),
-            clients=columns["clients"],
-            labels=columns.get("labels"),
-            columns=variables,
-            dense=not sparse,
-        )
-
-
-def _sparse_blocks(path: Path, name: str) -> Iterator[np.ndarray]:
+def _matrix(item: Any) -> Any:
+    """Return an array of AnnData; a sparse one is read whole."""
     import h5py
     from scipy import sparse
 
-    with h5py.File(path, "r") as file:
-        group = file[name]
-        shape = tuple(int(n) for n in group.attrs["shape"])
-        if str(group.attrs.get("encoding-type", "csr_matrix")).startswith("csc"):
-            # By columns: no row is whole before the last value has been read.
-            parts = (group["data"][:], group["indices"][:], group["indptr"][:])
-            whole = sparse.csc_matrix(parts, shape=shape).tocsr()
-            for start in range(0, shape[0], ROWS):
-                yield whole[start : start + ROWS].toarray()
-            return
-        bounds = group["indptr"][:]
-        for start in range(0, shape[0], ROWS):
-            end = min(start + ROWS, shape[0])
-            span = slice(int(bounds[start]), int(bounds[end]))
-            parts = (group["data"][span], group["indices"][span], bounds[start : end + 1] - bounds[start])
-            yield sparse.csr_matrix(parts, shape=(end - start, shape[1])).toarray()
+    if isinstance(item, h5py.Dataset):
+        return item
+    by_columns = str(item.attrs.get("encoding-type", "")).startswith("csc")
+    kind = sparse.csc_matrix if by_columns else sparse.csr_matrix
+    return kind((item["data"][:], item["indices"][:], item["indptr"][:]), shape=tuple(item.attrs["shape"])).tocsr()
 
 
-def with_clients(file: VectorFile, clients: pd.Series, labels: pd.Series | None) -> VectorFile:
-    """Return a file whose clients, and labels where there are some, come from elsewhere."""
-    return replace(file, clients=clients, labels=file.labels if labels is None else labels)
-
-
-OPENERS: dict[str, Callable[[Path, Wanted], VectorFile]] = {
+OPENERS: dict[str, Callable[[Path], _Contents]] = {
     ".npy": _open_npy,
     ".npz": _open_npz,
     ".parquet": _open_parquet,

@@ -28,13 +28,6 @@ class Copies:
     first: np.ndarray
     in_test: dict[int, bool]
 
-    def count(self) -> int:
-        """Return how many samples are copies of another one of the batch or of the set."""
-        rows = np.arange(len(self.first))
-        known = np.zeros(len(rows), dtype=bool)
-        known[list(self.in_test)] = True
-        return int(((self.first != rows) | known).sum())
-
 
 def find_copies(x: np.ndarray, onto: Prepared | None = None) -> Copies:
     """Find equal samples.

@@ -6,50 +6,29 @@ was written to since the set was.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from shoal.core.errors import DataError
 from shoal.core.records import BadRecord, record_from_json
-from shoal.data.intake.folder_files import is_system
-from shoal.data.intake.images import Rejected
-from shoal.data.intake.names import one_spelling_each
-from shoal.data.intake.own_images import NothingNew
+from shoal.data.intake.folder_files import files_below
+from shoal.data.intake.images import Rejected, note_left_out
+from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_rows import read_rows
-from shoal.data.intake.own_store import Batch, known_files
-from shoal.data.intake.own_windows import read_windows, rule_of
+from shoal.data.intake.own_store import SKIPPED, Arrivals, Batch, NothingNew
+from shoal.data.intake.own_windows import read_windows, refuse_overlap, rule_of
 from shoal.data.intake.table_coding import CODING
-from shoal.data.intake.table_options import TableOptions
-from shoal.data.intake.table_origin import ROLES, TABLES, TableRoles, known_tables, refuse_copy
+from shoal.data.intake.table_origin import ROLES, TableRoles, known_tables
 from shoal.data.intake.tables import SUFFIXES
-from shoal.data.intake.windows import WINDOWS, WindowRule
+from shoal.data.intake.windows import WINDOWS
 from shoal.data.sets.by_client import file_sha256
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
 
-CHANGED = "has changed since its rows were taken: put new rows, and only those, into a file of another name"
-NO_TABLE = "not a table (.csv, .csv.gz, .parquet)"
-
-
-@dataclass(frozen=True)
-class DroppedTables:
-    """The tables of a folder that a set does not have.
-
-    Attributes:
-        batch: their rows or windows; None where nothing is new.
-        files: the names of the tables that were read.
-        rejected: the tables to refuse or leave out, with reasons.
-        intake: notes of what was taken, adapted and left out.
-    """
-
-    batch: Batch | None
-    files: tuple[str, ...]
-    rejected: tuple[Rejected, ...]
-    intake: Intake = field(default_factory=Intake)
+NO_TABLE = "not a table (.csv, .csv.gz, .parquet) that lies directly in the folder"
 
 
 def takes_tables(onto: Prepared) -> bool:
@@ -57,66 +36,60 @@ def takes_tables(onto: Prepared) -> bool:
     return CODING in onto.manifest.extra or WINDOWS in onto.manifest.extra
 
 
-def tables_in(folder: Path) -> list[Path]:
-    """Return the tables that lie directly in a folder, by name."""
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.is_file() and not is_system(path.name) and path.name.lower().endswith(SUFFIXES)
-    )
+def tables_in(folder: Path, intake: Intake) -> list[Path]:
+    """Return the tables that lie directly in a folder, by name; other files are left out."""
+    tables = []
+    for name in files_below(folder, intake):
+        if "/" in name or not name.lower().endswith(SUFFIXES):
+            intake.leave_out(NO_TABLE, name)
+        else:
+            tables.append(folder / name)
+    return tables
 
 
-def dropped_tables(folder: Path, onto: Prepared) -> DroppedTables:
+def dropped_tables(folder: Path, onto: Prepared, test: float) -> Arrivals:
     """Read the tables of a folder that a set does not have; write nothing.
 
     Args:
         folder: the watched folder.
         onto: the set, made of tables.
+        test: share of the samples that becomes the test split.
 
     Raises:
-        DataError: there is no such folder, or the set does not say which column holds its labels.
+        DataError: the set does not say which column holds its labels, or its windows overlap.
     """
-    if not folder.is_dir():
-        raise DataError(f"the watched folder {folder} does not exist: make it, and put tables into it")
     notes = Intake()
-    paths = tables_in(folder)
-    for path in folder.iterdir():
-        if path not in paths and not is_system(path.name):
-            notes.leave_out(NO_TABLE, path.name)
-    rejected: list[Rejected] = []
-    batches = _read(_new(paths, onto, notes, rejected), onto, notes, rejected)
-    joined = None
-    if batches:
-        joined = _joined(list(batches.values()), folder, onto, notes)
-    return DroppedTables(joined, tuple(batches), tuple(rejected), notes)
-
-
-def _read(paths: Sequence[Path], onto: Prepared, notes: Intake, rejected: list[Rejected]) -> dict[str, Batch]:
-    """Return what the set lacks of each table, by the name of the table; reject tables that cannot be appended."""
     options = _options(onto)
-    rule = rule_of(onto) if WINDOWS in onto.manifest.extra else None
-    batches: dict[str, Batch] = {}
-    for path in paths:
+    read = read_rows
+    if WINDOWS in onto.manifest.extra:
+        read = read_windows
+        refuse_overlap(rule_of(onto), test)
+    rejected: list[Rejected] = []
+    batches: list[Batch] = []
+    grown = onto
+    for path in tables_in(folder, notes):
         own = Intake()
+        if _is_known(path, onto):
+            notes.know("files")
+            continue
         try:
-            batch = (
-                read_rows(path, onto, options, own) if rule is None else read_windows(path, onto, options, own, rule)
-            )
+            batch = read(path, grown, options, own)
             _refuse_shared(path, batch, batches)
         except NothingNew:
             notes.know("files")
         except DataError as error:
-            rejected.append(_rejected(path, error))
+            rejected.append(Rejected(path.name, str(error).removeprefix(str(path)).lstrip(": ")))
         else:
             notes.add(own)
             notes.take("files")
-            batches[path.name] = batch
-            if rule is not None:  # the next table goes on from the times of this one
-                rule = record_from_json(WindowRule, batch.extra[WINDOWS])
-    return batches
+            batches.append(batch)
+            grown = _with_names(grown, batch)
+    note_left_out(rejected, notes)
+    joined = _joined(batches, folder, notes, rejected) if batches else None
+    return Arrivals(joined, rejected, len(batches), notes)
 
 
-def _options(onto: Prepared) -> TableOptions:
+def _options(onto: Prepared) -> AddOptions:
     """Return the columns of a set's tables.
 
     Raises:
@@ -132,80 +105,48 @@ def _options(onto: Prepared) -> TableOptions:
                 "with --force and --label-column"
             ) from None
         roles = TableRoles("client")
-    return TableOptions(client_column=roles.client, label_column=roles.label or None)
+    return AddOptions(client_column=roles.client, label_column=roles.label or None)
 
 
-def _new(paths: Sequence[Path], onto: Prepared, notes: Intake, rejected: list[Rejected]) -> list[Path]:
-    """Return the tables to read; note those that the set has, and reject those that cannot be told apart from them."""
-    extra = onto.manifest.extra
-    known = known_tables(extra)
-    name_of = {digest: name for name, digest in extra.get(TABLES, [])}
-    rows_of = {file.rpartition(":")[0] for file in known_files(onto)}
+def _is_known(path: Path, onto: Prepared) -> bool:
+    """Return whether a set has a table: one of its name that was not written to since, or has the same bytes."""
+    digest = known_tables(onto.manifest.extra).get(path.name)
+    if digest is None:
+        return False
     written = (onto.folder / "manifest.json").stat().st_mtime
-    found = []
-    for path in paths:
-        notes.see("files")
-        name = path.name
-        there = name in known or name in rows_of
-        if there and path.stat().st_mtime <= written:
-            notes.know("files")
-            continue
-        digest = file_sha256(path)
-        try:
-            refuse_copy(path, name, digest, name_of)
-        except DataError as error:
-            rejected.append(_rejected(path, error))
-            continue
-        if known.get(name) == digest:
-            notes.know("files")
-        elif there and WINDOWS not in extra:
-            rejected.append(Rejected(name, CHANGED))
-        else:  # a table of a time series may grow: windows that the set has are skipped
-            name_of[digest] = name
-            found.append(path)
-    return found
+    return path.stat().st_mtime <= written or file_sha256(path) == digest
 
 
-def _rejected(path: Path, error: DataError) -> Rejected:
-    return Rejected(path.name, str(error).removeprefix(str(path)).lstrip(": "))
-
-
-def _refuse_shared(path: Path, batch: Batch, others: dict[str, Batch]) -> None:
+def _refuse_shared(path: Path, batch: Batch, others: Sequence[Batch]) -> None:
     """Refuse a table that has windows of another new one."""
-    own = set(batch.file)
-    for name, other in others.items():
-        shared = own.intersection(other.file)
-        if shared:
-            raise DataError(f"{path}: has {min(shared)}, which {name} has, too: leave one of them out")
+    for other in others:
+        if shared := set(batch.file).intersection(other.file):
+            raise DataError(f"{path}: has {min(shared)}, which another new table has, too: leave one of them out")
 
 
-def _joined(batches: Sequence[Batch], folder: Path, onto: Prepared, notes: Intake) -> Batch:
-    """Return several tables as one batch."""
-    first = batches[0]
+def _with_names(onto: Prepared, batch: Batch) -> Prepared:
+    """Return a set whose manifest knows the names, tables and clocks of a batch, which the next table goes on from."""
     about = onto.manifest
-    label: list[str] | None = None
-    if first.label is not None:
-        label = [name for batch in batches for name in batch.label or ()]
-        kind_of = one_spelling_each(Counter(label), "labels", folder, about.class_names, notes)
-        label = [kind_of[name] for name in label]
-    client = [name for batch in batches for name in batch.client]
-    client_of = one_spelling_each(Counter(client), "clients", folder, about.extra["clients"], notes)
-    client = [client_of[name] for name in client]
+    clients = list(dict.fromkeys([*about.extra["clients"], *batch.clients]))
+    labels = tuple(dict.fromkeys([*about.class_names, *(batch.label or ())]))
+    extra = {**about.extra, **batch.extra, "clients": clients}
+    return replace(onto, manifest=replace(about, class_names=labels, extra=extra))
+
+
+def _joined(batches: Sequence[Batch], folder: Path, notes: Intake, rejected: Sequence[Rejected]) -> Batch:
+    """Return several tables as one batch; the last one knows the tables and clocks of all."""
+    last = batches[-1]
     x = np.concatenate([batch.x for batch in batches])
-    tables = [batch.extra[TABLES][-1] for batch in batches]
-    what = "windows" if first.kind == "series" else "rows"
-    extra = {TABLES: [*onto.manifest.extra.get(TABLES, []), *tables]}
-    if WINDOWS in batches[-1].extra:
-        extra[WINDOWS] = batches[-1].extra[WINDOWS]
-    return Batch(
-        first.kind,
-        x,
-        label,
-        client,
-        list(dict.fromkeys(client_of[name] for batch in batches for name in batch.clients)),
-        [name for batch in batches for name in batch.file],
+    client = [name for batch in batches for name in batch.client]
+    what = "windows" if last.kind == "series" else "rows"
+    return replace(
+        last,
+        x=x,
+        label=None if last.label is None else [name for batch in batches for name in batch.label or ()],
+        client=client,
+        clients=list(dict.fromkeys(name for batch in batches for name in batch.clients)),
+        file=[name for batch in batches for name in batch.file],
         source=f"folder {folder.name}, {len(x)} {what} of {len(set(client))} clients",
-        licence=first.licence,
-        extra=extra,
+        extra={**last.extra, SKIPPED: [[each.path, each.reason] for each in rejected]},
         intake=notes,
     )

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from shoal.data.intake.image_decoding import Changes, Unusable, decode_with_changes, header_size
+from shoal.data.intake.image_decoding import Unusable, decode_with_changes, header_size
+from shoal.data.sets.intake_notes import Intake
+
+GREY_IN_COLOUR = "grey: its pixels fill all three colours"
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """An image that was refused or converted, with the reason.
+    """A file that was refused or converted, with the reason.
 
     Attributes:
         path: below the folder.
         reason: in full.
-        kind: the same text for all images with this reason; empty if it is the reason.
+        kind: the same text for all files with this reason; empty if it is the reason.
     """
 
     path: str
@@ -36,17 +40,17 @@ class Picture:
         pixels: uint8 (height, width) for grey, else (height, width, 3). Empty if it has another size and is not
             resized.
         size: height and width in the file.
-        changes: its conversions.
+        changes: how it was converted; empty where it was not.
     """
 
     path: str
     pixels: np.ndarray = field(repr=False)
     size: tuple[int, int]
-    changes: Changes = ()
+    changes: str = ""
 
 
 def read_images(
-    paths: list[Path], root: Path, size: tuple[int, int] | None = None, *, resize: bool = False
+    names: Sequence[str], root: Path, size: tuple[int, int] | None = None, *, resize: bool = False
 ) -> tuple[list[Picture], list[Rejected]]:
     """Decode every file, one at a time, and collect all failures.
 
@@ -54,26 +58,28 @@ def read_images(
     of full size.
 
     Args:
-        paths: the files.
-        root: names in the result are relative to it.
+        names: the files, below `root`.
+        root: their folder.
         size: height and width wanted; None: the most common size (`common_size`).
         resize: whether those of another size are brought to it, bilinear with antialiasing.
     """
-    wanted = size or announced_size(paths)
-    pictures, rejected = _read(paths, root, wanted, resize)
-    if size is None and pictures and common_size(pictures) != wanted:
-        # The first vote counted files that are broken, or whose headers are wrong.
-        return _read(paths, root, common_size(pictures), resize)
+    announced = [header for name in names if (header := header_size(root / name))]
+    wanted = size or (common_size(announced) if announced else (1, 1))
+    pictures, rejected = _read(names, root, wanted, resize)
+    if size is None and pictures and (usual := common_size([picture.size for picture in pictures])) != wanted:
+        # Headers of broken files have a vote, and do not say which side is up.
+        return _read(names, root, usual, resize)
     return pictures, rejected
 
 
-def _read(paths: list[Path], root: Path, wanted: tuple[int, int], resize: bool) -> tuple[list[Picture], list[Rejected]]:
+def _read(
+    names: Sequence[str], root: Path, wanted: tuple[int, int], resize: bool
+) -> tuple[list[Picture], list[Rejected]]:
     pictures: list[Picture] = []
     rejected: list[Rejected] = []
-    for path in paths:
-        name = path.relative_to(root).as_posix()
+    for name in names:
         try:
-            decoded = decode_with_changes(path)
+            decoded = decode_with_changes(root / name)
         except Unusable as error:
             rejected.append(Rejected(name, str(error), error.kind))
             continue
@@ -85,22 +91,9 @@ def _read(paths: list[Path], root: Path, wanted: tuple[int, int], resize: bool) 
     return pictures, rejected
 
 
-def announced_size(paths: list[Path]) -> tuple[int, int]:
-    """Return the most common size in the headers of files; the largest of equally common ones."""
-    counts: Counter[tuple[int, int]] = Counter()
-    for path in paths:
-        size = header_size(path)
-        if size is not None:
-            counts[size] += 1
-    return _most_common(counts) if counts else (1, 1)
-
-
-def common_size(pictures: list[Picture]) -> tuple[int, int]:
+def common_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Return the most common (height, width); the largest of equally common ones."""
-    return _most_common(Counter(picture.size for picture in pictures))
-
-
-def _most_common(counts: Counter[tuple[int, int]]) -> tuple[int, int]:
+    counts = Counter(sizes)
     return max(counts, key=lambda size: (counts[size], size))
 
 
@@ -109,65 +102,28 @@ def resized_pixels(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return np.array(Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.BILINEAR))
 
 
-def odd_sized(pictures: list[Picture], size: tuple[int, int]) -> list[Rejected]:
-    """Return the images of another size."""
-    target = f"{size[0]}x{size[1]}"
-    return [
-        Rejected(
-            p.path,
-            f"odd-sized: {p.size[0]}x{p.size[1]} (height x width), expected {target}",
-            f"not {target} (height x width)",
-        )
-        for p in pictures
-        if p.size != size
-    ]
-
-
-def resized(pictures: list[Picture], size: tuple[int, int]) -> list[Rejected]:
-    """Return the resized images with their original sizes."""
-    target = f"{size[0]}x{size[1]}"
-    return [
-        Rejected(
-            p.path,
-            f"resized from {p.size[0]}x{p.size[1]} to {target}",
-            f"resized to {target} (height x width)",
-        )
-        for p in pictures
-        if p.size != size
-    ]
-
-
-def adapted(pictures: list[Picture], channels: int) -> list[Rejected]:
-    """Return every conversion except resizing: those of `decode_with_changes`, and grey among coloured images."""
-    found: list[Rejected] = []
-    for picture in pictures:
-        for kind, detail in picture.changes:
-            found.append(Rejected(picture.path, f"{kind} ({detail})" if detail else kind, kind))
-        if picture.pixels.ndim == 2 and channels == 3:
-            found.append(Rejected(picture.path, "grey: its pixels fill all three colours"))
-    return found
-
-
 def channels_of(pictures: list[Picture]) -> int:
     """Return 1 if all images are grey, else 3."""
     return 1 if all(picture.pixels.ndim == 2 for picture in pictures) else 3
 
 
-def stack(pictures: list[Picture], size: tuple[int, int], channels: int) -> np.ndarray:
-    """Return one array, uint8 (n, channels, height, width), of images of this size.
-
-    A grey image among coloured ones has three equal planes.
-    """
-    stacked = np.empty((len(pictures), channels, *size), dtype=np.uint8)
-    for row, picture in zip(stacked, pictures, strict=True):
-        pixels = picture.pixels
-        row[:] = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-    return stacked
+def planes(pixels: np.ndarray, channels: int) -> np.ndarray:
+    """Return an image as uint8 (channels, height, width); a grey one among coloured ones has three equal planes."""
+    if pixels.ndim == 3:
+        return pixels.transpose(2, 0, 1)
+    return np.broadcast_to(pixels, (channels, *pixels.shape))
 
 
-def listing(rejected: list[Rejected], max_lines: int = 100) -> str:
-    """Return the rejected images, one a line: at most `max_lines`, then the number of the others."""
+def listing(rejected: Sequence[Rejected], max_lines: int = 100) -> str:
+    """Return the rejected files, one a line: at most `max_lines`, then the number of the others."""
     lines = [f"  {each.path}: {each.reason}" for each in rejected[:max_lines]]
     if len(rejected) > max_lines:
         lines.append(f"  and {len(rejected) - max_lines} more")
     return "\n".join(lines)
+
+
+def note_left_out(rejected: Sequence[Rejected], intake: Intake) -> None:
+    """Note what was skipped."""
+    for each in rejected:
+        kind = each.kind or each.reason
+        intake.leave_out(kind, each.path, each.reason if each.reason != kind else "")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from shoal.core.errors import DataError, shown
-from shoal.data.intake.names import names_of
+from shoal.data.intake.client_table import label_names
 from shoal.data.intake.spelling import note_spellings, spelling_key
 from shoal.data.intake.tables import find_column, read_table
 from shoal.data.sets.intake_notes import Intake
@@ -17,15 +15,7 @@ from shoal.data.sets.prepared import Prepared
 from shoal.data.sets.wording import first_of
 
 
-def read_labels(
-    path: Path,
-    files: Sequence[str],
-    passed_over: Collection[str],
-    onto: Prepared | None = None,
-    intake: Intake | None = None,
-    *,
-    may_be_ahead: bool = False,
-) -> list[str]:
+def read_labels(path: Path, files: Sequence[str], onto: Prepared | None, intake: Intake) -> list[str]:
     """Return the label of each file.
 
     The table may spell a file with a backslash, in another Unicode form, or with spaces around it.
@@ -33,25 +23,27 @@ def read_labels(
     Args:
         path: the CSV.
         files: paths below the folder of images, with /.
-        passed_over: paths that may have a label and are not among `files`.
         onto: the set that the images are appended to; its labels keep their spelling.
-        intake: notes of files and labels in another spelling.
-        may_be_ahead: labels of files that do not exist (yet, or any more) are noted, and no error.
+        intake: notes of files and labels in another spelling, and of labels of other files.
 
     Raises:
-        DataError: a file has no label or two, or a label belongs to a missing file.
+        DataError: a file has no label or two.
     """
-    notes = intake or Intake()
     table = read_table(path, text=("file", "label"))
-    wanted = "expected a CSV with the columns file and label"
     try:
         columns = [find_column(table, column, path, "another name") for column in ("file", "label")]
     except DataError as error:
-        raise DataError(f"{error}: {wanted}") from None
+        raise DataError(f"{error}: expected a CSV with the columns file and label") from None
     table = table.dropna(subset=columns)
-    known = list(onto.manifest.class_names) if onto else []
-    labels = names_of(table[columns[1]], path, "label", known, notes)
-    names = _paths(table[columns[0]], {*files, *passed_over}, notes)
+    labels = label_names(table[columns[1]], path, onto, intake)
+    spelled = {spelling_key(file): file for file in files}
+    there = set(files)
+    names = []
+    for given in map(str, table[columns[0]]):
+        name = Path(given.strip().replace("\\", "/")).as_posix()
+        names.append(given if given in there else spelled.get(spelling_key(name), name))
+    meant = dict(zip(map(str, table[columns[0]]), names, strict=True))
+    note_spellings({given: name for given, name in meant.items() if name in there}, "files of labels", intake)
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise DataError(f"{path} labels these files more than once: {_some(repeated)}")
@@ -59,27 +51,9 @@ def read_labels(
     unlabelled = [file for file in files if file not in label_of]
     if unlabelled:
         raise DataError(f"{path} has no label for {len(unlabelled)} images: {_some(unlabelled)}")
-    unknown = sorted(set(label_of) - {*files, *passed_over})
-    if may_be_ahead:
-        for name in unknown:
-            notes.note("labels of files that do not exist", name)
-    elif unknown:
-        raise DataError(f"{path} labels {len(unknown)} files that do not exist: {_some(unknown)}")
+    if others := [name for name in label_of if name not in there]:
+        intake.note("table with labels of other files", path.name, _some(others))
     return [label_of[file] for file in files]
-
-
-def _paths(column: pd.Series, there: Collection[str], intake: Intake) -> list[str]:
-    """Return the files of a column, in the spelling of the disk where they exist."""
-    spelled = {spelling_key(file): file for file in there}
-    meant: dict[str, str] = {}
-    for given in map(str, column):
-        name = Path(given).as_posix()
-        if name not in there:
-            turned = Path(given.strip().replace("\\", "/")).as_posix()
-            name = spelled.get(spelling_key(turned), name)
-            meant[given] = name
-    note_spellings({given: name for given, name in meant.items() if name in there}, "files of labels", intake)
-    return [meant.get(given, Path(given).as_posix()) for given in map(str, column)]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -25,29 +25,12 @@ from shoal.data.sets.intake_notes import Intake
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 
 
-def client_numbers(
-    column: pd.Series, path: Path, known: Sequence[str] = (), intake: Intake | None = None
-) -> tuple[np.ndarray, list[str]]:
-    """Return the client of each row as a number into the sorted names, int64 (rows,), and the names.
-
-    Args:
-        column: the column of clients.
-        path: the file, for errors.
-        known: existing clients; new names may be other spellings of them.
-        intake: notes of names in another spelling.
-
-    Raises:
-        DataError: see `names_of`.
-    """
-    values = names_of(column, path, "client", known, intake)
-    distinct, numbers = np.unique(values, return_inverse=True)
-    names = [str(name) for name in distinct]
-    if all(_WHOLE.fullmatch(name) for name in names):  # 2 before 10
-        order = np.argsort([int(name) for name in names], kind="stable")
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        return rank[numbers].astype(np.int64), [names[k] for k in order]
-    return numbers.astype(np.int64), names
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return the different names in order, 2 before 10 where all are whole numbers."""
+    distinct = sorted(map(str, set(names)))
+    if all(_WHOLE.fullmatch(name) for name in distinct):
+        return sorted(distinct, key=int)
+    return distinct
 
 
 def names_of(
@@ -59,7 +42,8 @@ def names_of(
         column: of clients or labels.
         path: the file, for errors.
         what: client or label.
-        known, intake: see `client_numbers`.
+        known: existing names; new names may be other spellings of them.
+        intake: notes of names in another spelling.
 
     Raises:
         DataError: a row has no name, a value cannot be a name, or two names may be one value (`refuse_one_value`).

@@ -1,216 +1,281 @@
-"""The images of a user's folder: which files are read, and whether they fit the set that they are appended to."""
+"""The images of a user's folder: what was seen there, whether it can be used, and what a set lacks of it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from shoal.core.errors import DataError
-from shoal.data.intake.folder_files import find_images, one_spelling, spellings
-from shoal.data.intake.images import Picture, Rejected, listing, stack
-from shoal.data.intake.own_store import known_files
-from shoal.data.sets.intake_notes import Intake, printable
+from shoal.data.intake.folder_files import client_folders, find_images, one_spelling, spellings
+from shoal.data.intake.held_out import MIN_TRAIN
+from shoal.data.intake.image_decoding import CONVERTED
+from shoal.data.intake.images import (
+    GREY_IN_COLOUR,
+    Picture,
+    Rejected,
+    channels_of,
+    common_size,
+    listing,
+    note_left_out,
+    planes,
+    read_images,
+)
+from shoal.data.intake.label_file import read_labels
+from shoal.data.intake.names import one_spelling_each
+from shoal.data.intake.options import AddOptions
+from shoal.data.intake.own_store import SKIPPED, Arrivals, Batch, known_files
+from shoal.data.intake.spelling import value_key
+from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
-from shoal.data.sets.writing import SetUnchanged
 
 WAITING = "of a new client with a single image: waits for more"
 NO_CLIENT = "in no client's folder"
+CHANGED = "is another image than the one of this name in the set: give it another name"
+MAX_NAMED = 10
+"""So many refused files are named, so that what to do stays on the screen."""
 
 
-class NothingNew(SetUnchanged):
-    """The set has all images already."""
+@dataclass
+class _Sorted:
+    """Images by what becomes of them: `taken`, unusable (`bad`), or of another size (`odd`)."""
+
+    taken: list[Picture] = field(default_factory=list)
+    bad: list[Rejected] = field(default_factory=list)
+    odd: list[Rejected] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class ClientFiles:
-    """The image files that an addition reads.
-
-    Attributes:
-        by_client: the files of each client, in the order of their paths.
-        rejected: what is refused or skipped before it is read, with reasons.
-    """
-
-    by_client: dict[str, list[Path]]
-    rejected: list[Rejected]
-
-    def paths(self) -> list[Path]:
-        """Return all files, client after client."""
-        return [path for paths in self.by_client.values() for path in paths]
-
-
-def client_files(
+def read_folder(
     folder: Path,
-    clients: list[str],
-    onto: Prepared | None,
-    only: Collection[str] | None,
-    intake: Intake,
-    without: Collection[str] = (),
-) -> ClientFiles:
-    """Find the files to read.
+    onto: Prepared | None = None,
+    options: AddOptions | None = None,
+    intake: Intake | None = None,
+    *,
+    grows: bool = False,
+) -> Arrivals:
+    """Read the images of a folder with one sub-folder per client, as they would be stored; write nothing.
+
+    Files of the set are recognised by name, in any Unicode form.
 
     Args:
-        folder: the folder.
-        clients: the names of the sub-folders that are clients.
-        onto: the set that the images are to be appended to.
-        only: paths below the folder; other images are noted and not read.
-        intake: notes of what is left out.
-        without: paths below the folder that the caller leaves out, and notes.
+        folder: its sub-folders are the clients; images may lie deeper below them.
+        onto: the set to append to.
+        options: of the user.
+        intake: notes of what is taken, adapted and left out.
+        grows: the folder is watched: files of the set are read only where they were written to since, clients may have
+            no image, and new clients wait for a second one.
 
     Raises:
-        DataError: a client has no images.
+        DataError: there is no folder or no client, a client has no image, files are refused (all of them are listed),
+            or labels do not fit.
     """
-    known = {} if onto is None else known_files(onto)
-    found = find_images(folder, intake, known)
-    by_client: dict[str, list[Path]] = {client: [] for client in clients}
-    rejected = [each for each in found.rejected if each.path not in without]
-    spelled = spellings(known)
-    for path in found.images:
-        name = path.relative_to(folder).as_posix()
-        client, _, below = name.partition("/")
-        if name in without:
-            continue
-        if only is not None and name not in only:
-            _note_unread(name, below, name in known or one_spelling(name) in spelled, intake)
-        elif not below:
-            rejected.append(Rejected(name, NO_CLIENT))
+    options = options or AddOptions()
+    notes = intake or Intake()
+    size = _wanted_size(options.size, onto)
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder")
+    clients = client_folders(folder)
+    if not clients and not grows:
+        raise DataError(f"{folder} has no sub-folders: put the images of each client into a folder of its own there")
+    names, loose = _files(folder, onto, notes, grows=grows)
+    pictures, unreadable = read_images(names, folder, size, resize=options.on_odd == "resize")
+    size = size or common_size([picture.size for picture in pictures] or [(0, 0)])
+    images = _sorted(pictures, size, onto, options, notes)
+    images.bad[:0] = [*unreadable, *loose]
+    _refuse_by_choice(images, options, folder)
+    left_out = [*images.bad, *images.odd]
+    taken = _without_waiting(images.taken, onto, notes) if grows else images.taken
+    if not grows:
+        _refuse_bare(folder, clients, taken, onto, left_out, notes)
+    note_left_out(left_out, notes)
+    if not taken:
+        return Arrivals(None, left_out, 0, notes)
+    batch = _batch(folder, taken, size, onto, options, notes)
+    skipped = [[each.path, each.reason] for each in left_out]
+    return Arrivals(replace(batch, extra={SKIPPED: skipped, **batch.extra}), left_out, len(taken), notes)
+
+
+def _files(folder: Path, onto: Prepared | None, notes: Intake, *, grows: bool) -> tuple[list[str], list[Rejected]]:
+    """Return the images to read, and those of no client; of a folder that grows, those that the set has are noted."""
+    known = {}
+    written = 0.0
+    if onto is not None:
+        known = spellings(known_files(onto))
+        written = (onto.folder / "manifest.json").stat().st_mtime
+    names = []
+    loose = []
+    for name in find_images(folder, notes, set(known.values())):
+        if "/" not in name:
+            loose.append(Rejected(name, f"{NO_CLIENT}: move it into one", NO_CLIENT))
+        elif grows and one_spelling(name) in known and (folder / name).stat().st_mtime <= written:
+            notes.know("files")
         else:
-            by_client[client].append(path)
-    _refuse_empty(folder, by_client, rejected, only, intake)
-    return ClientFiles({client: paths for client, paths in by_client.items() if paths or only is None}, rejected)
+            names.append(name)
+    return names, loose
 
 
-def _note_unread(name: str, below: str, known: bool, intake: Intake) -> None:
-    if known:
-        intake.know("files")
-    else:
-        intake.leave_out(WAITING if below else NO_CLIENT, name)
+def _sorted(
+    pictures: list[Picture], size: tuple[int, int], onto: Prepared | None, options: AddOptions, notes: Intake
+) -> _Sorted:
+    """Return the pictures that a set can take and lacks, and the others with reasons."""
+    images = _Sorted()
+    known = {} if onto is None else known_files(onto)
+    spelled = spellings(known)
+    target = f"{size[0]}x{size[1]}"
+    for picture in pictures:
+        there = known.get(picture.path) or known.get(spelled.get(one_spelling(picture.path), ""))
+        if picture.size != size and options.on_odd != "resize":
+            found = f"odd-sized: {picture.size[0]}x{picture.size[1]} (height x width), expected {target}"
+            images.odd.append(Rejected(picture.path, found, f"not {target} (height x width)"))
+        elif onto is not None and onto.manifest.shape[0] == 1 and picture.pixels.ndim == 3:
+            images.bad.append(Rejected(picture.path, "coloured, and the set is grey"))
+        elif there is None:
+            images.taken.append(picture)
+        elif onto is not None and _is_same(picture, there, onto):
+            notes.know("files")
+        else:
+            images.bad.append(Rejected(picture.path, CHANGED))
+    return images
 
 
-def _refuse_empty(
+def _is_same(picture: Picture, there: tuple[str, int], onto: Prepared) -> bool:
+    part, index = there
+    x = onto.train_x if part == "train" else onto.test_x
+    assert x is not None
+    return np.array_equal(planes(picture.pixels, onto.manifest.shape[0]), x[index])
+
+
+def _without_waiting(pictures: list[Picture], onto: Prepared | None, notes: Intake) -> list[Picture]:
+    """Return the pictures without those of new clients that have too few to be trained on, which are noted."""
+    known: set[str] = set()
+    if onto is not None:
+        known = set(map(value_key, onto.manifest.extra["clients"]))
+    count = Counter(map(_client, pictures))
+    taken = []
+    for picture in pictures:
+        client = _client(picture)
+        if count[client] < MIN_TRAIN and value_key(client) not in known:
+            notes.leave_out(WAITING, picture.path)
+        else:
+            taken.append(picture)
+    return taken
+
+
+def _refuse_by_choice(images: _Sorted, options: AddOptions, folder: Path) -> None:
+    """Refuse all images where the user wants no file to be skipped."""
+    refused = {}
+    if options.on_bad == "refuse":
+        refused["mend them, or skip them (--on-bad skip; night.on_bad)"] = images.bad
+    if options.on_odd == "refuse":
+        refused["use --on-odd resize or skip (night.on_odd), or give another --size"] = images.odd
+    refuse(refused, folder)
+
+
+def _refuse_bare(
     folder: Path,
-    by_client: dict[str, list[Path]],
-    rejected: list[Rejected],
-    only: Collection[str] | None,
-    intake: Intake,
+    clients: Sequence[str],
+    pictures: list[Picture],
+    onto: Prepared | None,
+    left_out: Sequence[Rejected],
+    notes: Intake,
 ) -> None:
-    """Refuse clients without an image, and list what their folders hold."""
-    broken = {each.path.partition("/")[0] for each in rejected}
-    empty = [client for client, paths in by_client.items() if not paths and client not in broken]
-    if only is not None or not empty:
+    """Refuse clients without a usable image, and list what their folders hold."""
+    taken = {_client(picture) for picture in pictures}
+    known = () if onto is None else {file.partition("/")[0] for file in known_files(onto)}
+    bare = [client for client in clients if client not in taken and client not in known]
+    if not bare:
         return
-    instead = [
-        Rejected(printable(name), reason)
-        for reason, names in intake.left_out.items()
-        for name in names
-        if name.partition("/")[0] in empty
-    ]
+    instead = [each for each in left_out if each.path.partition("/")[0] in bare]
+    for reason, names in notes.left_out.items():
+        instead += [Rejected(ascii(name)[1:-1], reason) for name in names if name.partition("/")[0] in bare]
     there = f"; what lies there:\n{listing(instead, 20)}" if instead else ""
-    raise DataError(f"no image in the folders of these clients of {folder}: {', '.join(empty)}{there}")
+    raise DataError(f"no usable image in the folders of these clients of {folder}: {', '.join(bare)}{there}")
 
 
-def size_of(prepared: Prepared) -> tuple[int, int]:
-    """Return height and width of a set's images.
+def _batch(
+    folder: Path,
+    pictures: list[Picture],
+    size: tuple[int, int],
+    onto: Prepared | None,
+    options: AddOptions,
+    notes: Intake,
+) -> Batch:
+    """Return the pictures as they are stored, with notes of their conversions."""
+    channels = channels_of(pictures) if onto is None else onto.manifest.shape[0]
+    files = [picture.path for picture in pictures]
+    label = None if options.labels is None else read_labels(options.labels, files, onto, notes)
+    resized = []
+    adapted = []
+    for picture in pictures:
+        if picture.size != size:
+            reason = f"resized from {picture.size[0]}x{picture.size[1]} to {size[0]}x{size[1]}"
+            resized.append([picture.path, reason])
+            notes.adapt(f"resized to {size[0]}x{size[1]} (height x width)", picture.path, reason)
+        if picture.changes:
+            adapted.append([picture.path, picture.changes])
+            notes.adapt(CONVERTED, picture.path, picture.changes)
+        if picture.pixels.ndim == 2 and channels == 3:
+            adapted.append([picture.path, GREY_IN_COLOUR])
+            notes.adapt(GREY_IN_COLOUR, picture.path)
+    notes.take("files", len(pictures))
+    known = onto.manifest.extra["clients"] if onto else ()
+    client_of = one_spelling_each(Counter(map(_client, pictures)), "clients", folder, known, notes)
+    owner = [client_of[_client(picture)] for picture in pictures]
+    x = np.empty((len(pictures), channels, *size), dtype=np.uint8)
+    for place, picture in zip(x, pictures, strict=True):
+        place[:] = planes(picture.pixels, channels)
+    there = f" ({notes.known.get('files', 0)} were there already)" if onto else ""
+    return Batch(
+        "image",
+        x,
+        label,
+        owner,
+        list(dict.fromkeys(owner)),
+        files,
+        source=f"folder {folder.name}, {len(pictures)} images of {len(set(owner))} clients{there}",
+        licence=options.licence,
+        extra={"resized": resized, "adapted": adapted},
+        intake=notes,
+    )
 
-    Raises:
-        DataError: the set holds no images.
-    """
-    if prepared.manifest.kind != "image":
-        raise DataError(f"{prepared.manifest.name!r} holds {prepared.manifest.kind}s: images cannot be appended to it")
-    _, height, width = prepared.manifest.shape
+
+def _client(picture: Picture) -> str:
+    return picture.path.partition("/")[0]
+
+
+def _wanted_size(size: tuple[int, int] | None, onto: Prepared | None) -> tuple[int, int] | None:
+    """Return the size of the set to append to, else the size that the user gives."""
+    if size is not None and min(size) < 1:
+        raise DataError(f"the size is {size[0]}x{size[1]}, expected at least 1x1")
+    if onto is None:
+        return size
+    if onto.manifest.kind != "image":
+        raise DataError(f"{onto.manifest.name!r} holds {onto.manifest.kind}s: images cannot be appended to it")
+    _, height, width = onto.manifest.shape
+    if size not in (None, (height, width)):
+        raise DataError(f"{onto.manifest.name!r} holds images of {height}x{width}: leave the size out")
     return height, width
 
 
-def wanted_size(size: tuple[int, int] | None, onto: Prepared | None) -> tuple[int, int] | None:
-    """Return the size of the images to store; None for their most common size.
+def refuse(rejected: Mapping[str, Sequence[Rejected]], folder: Path, what: str = "image") -> None:
+    """Raise one error about all rejected files, if there are any.
+
+    Args:
+        rejected: files, by what can be done about them.
+        folder: that they lie in.
+        what: one of them is called.
 
     Raises:
-        DataError: the size differs from that of the set, or is below 1x1.
+        DataError: names the first rejected files of each kind.
     """
-    if size is not None and min(size) < 1:
-        raise DataError(f"size is {size[0]}x{size[1]}, expected at least 1x1")
-    if onto is None:
-        return size
-    there = size_of(onto)
-    if size is not None and size != there:
-        raise DataError(f"{onto.manifest.name!r} holds images of {there[0]}x{there[1]}: leave the size out")
-    return there
-
-
-def coloured_pictures(pictures: list[Picture], onto: Prepared) -> list[Rejected]:
-    """Return the coloured images, which cannot be appended to a set of grey ones; none for a set in colour."""
-    if onto.manifest.shape[0] != 1:
-        return []
-    return [Rejected(picture.path, "coloured") for picture in pictures if picture.pixels.ndim == 3]
-
-
-def check_colours(pictures: list[Picture], onto: Prepared) -> None:
-    """Refuse to append coloured images to a set of grey ones.
-
-    Raises:
-        DataError: names the coloured images.
-    """
-    coloured = coloured_pictures(pictures, onto)
-    if coloured:
-        raise DataError(
-            f"{onto.manifest.name!r} holds grey images, and {len(coloured)} of these are coloured: make them grey, or "
-            f"add all images again with --force:\n{listing(coloured)}"
-        )
-
-
-def new_pictures(pictures: list[Picture], size: tuple[int, int], onto: Prepared) -> list[Picture]:
-    """Return the pictures that a set does not have yet, by their names in any Unicode form.
-
-    Raises:
-        NothingNew: the set has all of them.
-        DataError: a file differs from the image of its name in the set.
-    """
-    new, changed = compared_with_set(pictures, size, onto)
-    if changed:
-        raise DataError(
-            f"{len(changed)} files have changed since they were added to {onto.manifest.name!r}: give the new images "
-            f"other names, or add all of them again with --force:\n{listing(changed)}"
-        )
-    if not new:
-        raise NothingNew(f"{onto.manifest.name!r} has all of these {len(pictures)} images already: nothing to append")
-    return new
-
-
-def compared_with_set(
-    pictures: list[Picture], size: tuple[int, int], onto: Prepared
-) -> tuple[list[Picture], list[Rejected]]:
-    """Return the pictures that a set does not have yet, and those that differ from the image of their name in it."""
-    known = known_files(onto)
-    spelled = spellings(known)
-    arrays = {"train": onto.train_x, "test": onto.test_x}
-    changed = []
-    new = []
-    for picture in pictures:
-        name = picture.path if picture.path in known else spelled.get(one_spelling(picture.path))
-        if name is None:
-            new.append(picture)
-            continue
-        part, index = known[name]
-        array = arrays[part]
-        assert array is not None
-        if not np.array_equal(stack([picture], size, len(array[index]))[0], array[index]):
-            changed.append(Rejected(picture.path, "is another image than the one of this name in the set"))
-    return new, changed
-
-
-def note_adapted(found: list[Rejected], intake: Intake) -> None:
-    """Note conversions."""
-    for each in found:
-        intake.adapt(each.kind or each.reason, each.path, _detail(each))
-
-
-def note_left_out(found: list[Rejected], intake: Intake) -> None:
-    """Note what was skipped."""
-    for each in found:
-        intake.leave_out(each.kind or each.reason, each.path, _detail(each))
-
-
-def _detail(each: Rejected) -> str:
-    return "" if each.kind in ("", each.reason) else each.reason
+    complaints = [
+        f"{len(files)} {what}{'s' * (len(files) > 1)} of {folder} cannot be used; {advice}:\n"
+        f"{listing(files, MAX_NAMED)}"
+        for advice, files in rejected.items()
+        if files
+    ]
+    if complaints:
+        raise DataError("\n".join(complaints))

@@ -5,12 +5,11 @@ Samples of a set keep their order, numbers and part when others are appended, so
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 import numpy as np
 
@@ -18,21 +17,22 @@ from shoal.core.errors import DataError
 from shoal.core.streams import Streams
 from shoal.data.intake.copies import Copies, find_copies, note_copies, on_one_side
 from shoal.data.intake.held_out import MIN_TRAIN, held_out
+from shoal.data.intake.images import Rejected
 from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.intake_notes import Intake, record
 from shoal.data.sets.lazy_array import Joined, SampleArray, Selected
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Kind, Manifest, Prepared, open_prepared
 from shoal.data.sets.sample_files import sample_files
-from shoal.data.sets.writing import writing
+from shoal.data.sets.writing import SetUnchanged
 
-Rest = ParamSpec("Rest")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 VERSIONS = "versions"
 """Entry of a manifest's `extra`: digest and counts of the versions that a set was appended to, the oldest first.
 
 Each version is the first `train` and `test` samples of the set."""
-LISTS = ("skipped", "resized", "adapted")
+SKIPPED = "skipped"
+LISTS = (SKIPPED, "resized", "adapted")
 """Entries of a manifest's `extra` with pairs of path and reason; appending lengthens them."""
 
 
@@ -60,22 +60,25 @@ class Batch:
     """Notes of what was adapted and left out; their names are written beside the set."""
 
 
-def exclusive(
-    add: Callable[Concatenate[Path, str, Path, Rest], Prepared],
-) -> Callable[Concatenate[Path, str, Path, Rest], Prepared]:
-    """Let one process at a time add to the set of a name, from reading the set to writing its new version.
+@dataclass(frozen=True)
+class Arrivals:
+    """What a folder or file has that a set lacks.
 
-    Args:
-        add: its first arguments are the source, the name and the store.
+    Attributes:
+        batch: the samples to add; None where nothing is new.
+        left_out: files that cannot be added, with reasons.
+        files: how many files the batch is made of.
+        intake: notes of what was taken, adapted and left out.
     """
 
-    @functools.wraps(add)
-    def waiting(source: Path, name: str, store: Path, /, *rest: Rest.args, **options: Rest.kwargs) -> Prepared:
-        check_spelling(name)
-        with writing(own_folder(store, name)):
-            return add(source, name, store, *rest, **options)
+    batch: Batch | None
+    left_out: Sequence[Rejected]
+    files: int
+    intake: Intake
 
-    return waiting
+
+class NothingNew(SetUnchanged):
+    """The set has all samples already."""
 
 
 def check_spelling(name: str) -> None:
@@ -112,37 +115,49 @@ def store_batch(
     Raises:
         DataError: `test` is out of bounds, or the batch does not fit the set.
     """
-    if not 0 <= test < 1:
-        raise DataError(f"test is {test}, expected at least 0 and below 1")
-    if onto is not None:
-        _check_fit(batch, onto)
+    _check_fit(batch, onto, test)
     clients = list(dict.fromkeys([*(onto.manifest.extra["clients"] if onto else ()), *batch.clients]))
     number = {client: k for k, client in enumerate(clients)}
     owner = np.array([number[client] for client in batch.client], dtype=np.int64)
-    in_test = batch.in_test
-    if in_test is None:
-        in_test = _test_rows(batch, owner, clients, test, seed, onto, by_hash)
+    in_test = _test_rows(batch, owner, clients, test, seed, onto, by_hash)
     y: np.ndarray | None = None
     class_names = onto.manifest.class_names if onto else batch.class_names
     if batch.label is not None:
         y, class_names = number_labels(batch.label, class_names)
-    if onto is not None:
-        note_new_names(batch.intake, "client", clients, onto.manifest.extra["clients"])
-        note_new_names(batch.intake, "label", class_names, onto.manifest.class_names)
     parts = {"train": _part(batch, y, owner, ~in_test), "test": _part(batch, y, owner, in_test)}
-    content = _Content(parts, batch.source, batch.licence, {**batch.extra, "clients": clients})
+    source = batch.source
+    licence = batch.licence
+    extra = {**batch.extra, "clients": clients}
     if onto is not None:
-        content = _appended(content, onto)
-    folder = own_folder(store, name)
-    write_by_client(folder, content.manifest(name, batch, class_names), content.parts)
-    record(folder, batch.intake, append=onto is not None)
-    return open_prepared(folder)
+        about = onto.manifest
+        _note_new_names(batch.intake, about, clients, class_names)
+        parts = {part: _after(onto, part, samples) for part, samples in parts.items()}
+        source = f"{about.source}; then {source}"
+        licence = _both_licences(about.licence, licence)
+        extra = _grown(about, extra)
+    manifest = Manifest(
+        name=name,
+        kind=batch.kind,
+        shape=tuple(batch.x.shape[1:]),
+        classes=len(class_names) or None,
+        train=len(parts["train"].owner),
+        test=len(parts["test"].owner),
+        source=source,
+        licence=licence,
+        class_names=class_names,
+        extra=extra,
+    )
+    write_by_client(own_folder(store, name), manifest, parts)
+    record(own_folder(store, name), batch.intake, append=onto is not None)
+    return open_prepared(own_folder(store, name))
 
 
-def note_new_names(intake: Intake, what: str, names: Sequence[str], known: Sequence[str]) -> None:
-    """Note the clients or labels that a set did not have: one of them may be another spelling of an old one."""
-    for name in names[len(known) :]:
-        intake.note(f"new {what}", name)
+def _note_new_names(intake: Intake, about: Manifest, clients: Sequence[str], labels: Sequence[str]) -> None:
+    """Note the clients and labels that a set did not have: one of them may be another spelling of an old one."""
+    for name in clients[len(about.extra["clients"]) :]:
+        intake.note("new client", name)
+    for name in labels[len(about.class_names) :]:
+        intake.note("new label", name)
 
 
 def _part(batch: Batch, y: np.ndarray | None, owner: np.ndarray, chosen: np.ndarray) -> Part:
@@ -154,54 +169,21 @@ def _part(batch: Batch, y: np.ndarray | None, owner: np.ndarray, chosen: np.ndar
     return Part(x, None if y is None else y[rows], owner[rows], [batch.file[row] for row in rows])
 
 
-@dataclass(frozen=True)
-class _Content:
-    """The content of a set before it is written.
-
-    Attributes:
-        parts: its samples, by part.
-        source, licence, extra: of the manifest.
-    """
-
-    parts: dict[str, Part]
-    source: str
-    licence: str
-    extra: dict[str, Any]
-
-    def manifest(self, name: str, batch: Batch, class_names: tuple[str, ...]) -> Manifest:
-        """Return the manifest of the set, without the digests of its files."""
-        return Manifest(
-            name=name,
-            kind=batch.kind,
-            shape=tuple(batch.x.shape[1:]),
-            classes=len(class_names) or None,
-            train=len(self.parts["train"].owner),
-            test=len(self.parts["test"].owner),
-            source=self.source,
-            licence=self.licence,
-            class_names=class_names,
-            extra=self.extra,
-        )
+def _both_licences(old: str, new: str) -> str:
+    if new in (old, "not stated"):
+        return old
+    return f"{old}; then {new}"
 
 
-def _appended(new: _Content, onto: Prepared) -> _Content:
-    """Return the content of a set with new samples after its own."""
-    manifest = onto.manifest
-    version = {"digest": manifest.digest, "train": manifest.train, "test": manifest.test}
-    extra = {**manifest.extra, **new.extra, VERSIONS: [*manifest.extra.get(VERSIONS, []), version]}
+def _grown(about: Manifest, new: dict[str, Any]) -> dict[str, Any]:
+    """Return the entries of a manifest after an addition."""
+    version = {"digest": about.digest, "train": about.train, "test": about.test}
+    extra = {**about.extra, **new, VERSIONS: [*about.extra.get(VERSIONS, []), version]}
     for key in LISTS:
         if key in extra:
-            earlier = manifest.extra.get(key, [])
-            extra[key] = [*earlier, *(entry for entry in new.extra.get(key, []) if entry not in earlier)]
-    licence = manifest.licence
-    if new.licence not in (licence, "not stated"):
-        licence = f"{licence}; then {new.licence}"
-    return _Content(
-        {part: _after(onto, part, samples) for part, samples in new.parts.items()},
-        source=f"{manifest.source}; then {new.source}",
-        licence=licence,
-        extra=extra,
-    )
+            earlier = about.extra.get(key, [])
+            extra[key] = [*earlier, *(entry for entry in new.get(key, []) if entry not in earlier)]
+    return extra
 
 
 def _after(onto: Prepared, part: str, new: Part) -> Part:
@@ -230,6 +212,8 @@ def _test_rows(
     by_hash: bool,
 ) -> np.ndarray:
     """Return which samples are held out, bool (n,); copies of one image lie on one side."""
+    if batch.in_test is not None:
+        return batch.in_test
     known = len(onto.manifest.extra["clients"]) if onto else 0
     count = len(clients)
     apart = Copies(np.arange(len(owner)), {})
@@ -241,11 +225,9 @@ def _test_rows(
     else:
         in_test = _drawn(owner, known, count, test, seed, onto, copies.first)
         lacking = [int(k >= known) for k in range(count)]
-    if copies.count():
-        in_test = on_one_side(in_test, copies, owner, lacking)
-        note_copies(
-            batch.intake, copies, in_test, batch.file, split=bool(in_test.any()) or bool(onto and onto.manifest.test)
-        )
+    in_test = on_one_side(in_test, copies, owner, lacking)
+    split = bool(in_test.any()) or bool(onto and onto.manifest.test)
+    note_copies(batch.intake, copies, in_test, batch.file, split=split)
     return in_test
 
 
@@ -275,7 +257,11 @@ def _drawn(
     return result
 
 
-def _check_fit(batch: Batch, onto: Prepared) -> None:
+def _check_fit(batch: Batch, onto: Prepared | None, test: float) -> None:
+    if not 0 <= test < 1:
+        raise DataError(f"test is {test}, expected at least 0 and below 1")
+    if onto is None:
+        return
     m = onto.manifest
     if batch.kind != m.kind or batch.x.shape[1:] != m.shape:
         raise DataError(

@@ -6,18 +6,18 @@ embeddings/oslo.npy             embeddings/oslo/2024.npy, embeddings/oslo/2025.n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from shoal.core.errors import DataError
-from shoal.data.intake.array_files import VectorFile, Wanted, is_array_file, open_array_file, read_clients, with_clients
-from shoal.data.intake.folder_files import is_system
-from shoal.data.intake.image_kind import SUFFIXES as IMAGE_SUFFIXES
-from shoal.data.intake.names import client_numbers, names_of
+from shoal.data.intake.array_files import VectorFile, is_array_file, open_array_file, read_clients
+from shoal.data.intake.client_table import client_names, label_names
+from shoal.data.intake.folder_files import client_folders, files_below
+from shoal.data.intake.image_decoding import SUFFIXES as IMAGE_SUFFIXES
+from shoal.data.intake.names import in_order
+from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_rows import refuse_known_rows
 from shoal.data.intake.own_store import Batch
 from shoal.data.intake.table_origin import file_origin
@@ -27,118 +27,91 @@ from shoal.data.sets.prepared import Prepared
 from shoal.data.sets.wording import first_of
 
 
-@dataclass(frozen=True)
-class Owners:
-    """Where the clients and labels of vectors are named.
-
-    Attributes:
-        clients: a table or .npy with one row a vector; None: the file of the vectors names them.
-        client_column: of that table, or of that file.
-        label_column: likewise; None: `label` of a .npz or .h5 file, else no labels.
-    """
-
-    clients: Path | None = None
-    client_column: str = "client"
-    label_column: str | None = None
-
-
 def holds_vectors(path: Path) -> bool:
     """Return whether a path is a file of arrays, or a folder with such files and without images."""
     if not path.is_dir():
         return is_array_file(path)
-    files = [each for each in path.rglob("*") if not is_system(each.name)]
-    if any(each.suffix.lower() in IMAGE_SUFFIXES for each in files):
+    files = [path / name for name in files_below(path, Intake())]
+    if any(file.suffix.lower() in IMAGE_SUFFIXES for file in files):
         return False
-    return any(is_array_file(each) for each in files)
+    return any(map(is_array_file, files))
 
 
-def read_vectors(
-    path: Path,
-    store: Path,
-    onto: Prepared | None = None,
-    *,
-    owners: Owners | None = None,
-    features: Sequence[str] | None = None,
-    licence: str = "not stated",
-    intake: Intake | None = None,
-) -> Batch:
+def read_vectors(path: Path, store: Path, onto: Prepared | None, options: AddOptions, intake: Intake) -> Batch:
     """Return vectors as they would be stored; values stay in a file, memory-mapped.
 
     Args:
         path: a file of vectors, or a folder with one sub-folder, or one file, for each client.
         store: a folder with room for a copy of the vectors, which goes when the batch goes.
         onto: the set to append to.
-        owners: where clients and labels are named.
-        features: the name of the array, data set or column of lists; None: the only one, or x.
-        licence: kept in the manifest.
+        options: of the user.
         intake: notes of what is taken, adapted and left out.
 
     Raises:
-        DataError: see `shoal.data.intake.own.add_vectors`.
+        DataError: see `shoal.data.intake.own.add`.
     """
-    notes = intake or Intake()
-    owners = owners or Owners()
+    if onto is not None and onto.manifest.kind != "vector":
+        raise DataError(f"{onto.manifest.name!r} holds {onto.manifest.kind}s: vectors cannot be appended to it")
+    features = options.features
     if features is not None and len(features) != 1:
         raise DataError(f"--features names {len(features)} arrays, expected the one that holds the vectors of {path}")
-    wanted = Wanted(features[0] if features else None, owners.client_column, owners.label_column)
-    files = _folder(path, wanted, owners, notes) if path.is_dir() else [_file(path, wanted, owners, notes)]
-    _check_widths(files)
-    names = _row_names(files, path)
-    origin = _origin(files, names, path, onto)
-    client, clients = client_numbers(
-        pd.concat([_required(file) for file in files], ignore_index=True),
-        path,
-        list(onto.manifest.extra["clients"]) if onto else (),
-        notes,
-    )
-    label = _labels(files, path, onto, notes)
-    store.mkdir(parents=True, exist_ok=True)
-    x = vectors_of(files, store, notes)
-    columns = files[0].columns or tuple(str(k) for k in range(files[0].width))
+    vectors = features[0] if features else None
+    if path.is_dir():
+        opened = _folder(path, vectors, options, intake)
+    else:
+        opened = {path.name: _file(path, vectors, options, intake)}
+    files = list(opened.values())
     for file in files:
+        if file.width != files[0].width:
+            raise DataError(
+                f"{file.path} has vectors of {file.width} numbers, and {files[0].path} of {files[0].width}: expected "
+                "one width"
+            )
         for other in file.others:
-            notes.leave_out("array or column that is neither vectors, clients nor labels", f"{file.path.name}: {other}")
-    notes.see("rows", len(x))
-    notes.take("rows", len(x))
+            intake.leave_out(
+                "array or column that is neither vectors, clients nor labels", f"{file.path.name}: {other}"
+            )
+    names = [f"{name}:{row}" for name, file in opened.items() for row in range(file.rows)]
+    refuse_known_rows(names, path, onto)
+    origin = file_origin({name: file.path for name, file in opened.items()}, onto)
+    client = client_names(pd.concat(list(map(_clients, files)), ignore_index=True), path, onto, intake)
+    label = _labels(files, path, onto, intake)
+    clients = in_order(client)
+    store.mkdir(parents=True, exist_ok=True)
+    x = vectors_of(files, store, intake)
+    intake.see("rows", len(x))
+    intake.take("rows", len(x))
+    if onto is None:
+        origin["features"] = list(files[0].columns or map(str, range(files[0].width)))
     return Batch(
         "vector",
         x,
         label,
-        [clients[k] for k in client],
+        client.tolist(),
         clients,
         names,
         source=f"{'folder' if path.is_dir() else 'array'} {path.name}, {len(x)} vectors of {len(clients)} clients",
-        licence=licence,
-        extra=origin | ({"features": list(columns)} if onto is None else {}),
-        intake=notes,
+        licence=options.licence,
+        extra=origin,
+        intake=intake,
     )
 
 
-def _check_widths(files: Sequence[VectorFile]) -> None:
-    """Refuse vectors of several lengths."""
-    odd = next((file for file in files if file.width != files[0].width), None)
-    if odd is not None:
-        raise DataError(
-            f"{odd.path} has vectors of {odd.width} numbers, and {files[0].path} of {files[0].width}: expected one "
-            "width"
-        )
-
-
-def _file(path: Path, wanted: Wanted, owners: Owners, notes: Intake) -> VectorFile:
-    if owners.clients is None:
-        return open_array_file(path, wanted)
-    clients, labels = read_clients(owners.clients, owners.client_column, owners.label_column)
-    file = open_array_file(path, Wanted(wanted.vectors))
+def _file(path: Path, vectors: str | None, options: AddOptions, notes: Intake) -> VectorFile:
+    if options.clients is None:
+        return open_array_file(path, vectors, options.client_column, options.label_column)
+    clients, labels = read_clients(options.clients, options.client_column, options.label_column)
+    file = open_array_file(path, vectors)
     if len(clients) != file.rows:
         raise DataError(
-            f"{owners.clients} has {len(clients)} rows, and {path} has {file.rows} vectors: expected one each"
+            f"{options.clients} has {len(clients)} rows, and {path} has {file.rows} vectors: expected one each"
         )
     if file.clients is not None:
         notes.leave_out("clients in the file of vectors: --clients names them", path.name)
-    return with_clients(file, clients, labels)
+    return replace(file, clients=clients, labels=file.labels if labels is None else labels)
 
 
-def _required(file: VectorFile) -> pd.Series:
+def _clients(file: VectorFile) -> pd.Series:
     """Return the clients of a file's vectors; refuse a file without any."""
     if file.clients is None:
         raise DataError(
@@ -149,76 +122,29 @@ def _required(file: VectorFile) -> pd.Series:
     return file.clients
 
 
-def _folder(folder: Path, wanted: Wanted, owners: Owners, notes: Intake) -> list[VectorFile]:
-    """Open the files of a folder, client by client; the client is the sub-folder, or the file's stem."""
-    if owners.clients is not None:
+def _folder(folder: Path, vectors: str | None, options: AddOptions, notes: Intake) -> dict[str, VectorFile]:
+    """Open the files of a folder, by name, client by client; the client is the sub-folder, or the file's stem."""
+    if options.clients is not None:
         raise DataError(
             f"--clients names the clients of one file, and {folder} is a folder: its names say whose they are"
         )
-    files = []
-    for client, paths in _by_client(folder, notes).items():
-        for path in paths:
-            file = open_array_file(path, wanted)
-            if file.clients is not None:
-                notes.leave_out("clients in a file of vectors: its folder says whose they are", path.name)
-            files.append(with_clients(file, pd.Series([client] * file.rows, name="client"), None))
-            notes.take("files")
-    return files
-
-
-def _by_client(folder: Path, notes: Intake) -> dict[str, list[Path]]:
-    """Return the files of each client of a folder.
-
-    Raises:
-        DataError: a sub-folder has no file of vectors.
-    """
-    found: dict[str, list[Path]] = {}
-    for path in sorted(folder.iterdir()):
-        if is_system(path.name):
-            notes.leave_out("hidden, or of the system", path.name)
-        elif path.is_dir() and not path.is_symlink():
-            found.setdefault(path.name, []).extend(_arrays_below(path, folder, notes))
-        elif path.is_file() and is_array_file(path):
-            notes.see("files")
-            found.setdefault(path.stem, []).append(path)
-        else:
-            notes.leave_out("not a file of vectors", path.name)
-    empty = [client for client, paths in found.items() if not paths]
-    if empty:
-        raise DataError(f"no file of vectors in the folders of these clients of {folder}: {first_of(empty)}")
-    return found
-
-
-def _arrays_below(place: Path, folder: Path, notes: Intake) -> list[Path]:
-    found = []
-    for path in sorted(place.rglob("*")):
-        hidden = any(is_system(part) for part in path.relative_to(folder).parts)
-        if path.is_dir():
+    files = {}
+    bare = set(client_folders(folder))
+    for name in sorted(files_below(folder, notes), key=lambda name: Path(name).parts):
+        path = folder / name
+        if not is_array_file(path):
+            notes.leave_out("not a file of vectors", name)
             continue
-        notes.see("files")
-        if not hidden and path.is_file() and is_array_file(path):
-            found.append(path)
-        else:
-            notes.leave_out("not a file of vectors", path.relative_to(folder).as_posix())
-    return found
-
-
-def _row_names(files: list[VectorFile], path: Path) -> list[str]:
-    names = []
-    for file in files:
-        name = _file_name(file, path)
-        names += [f"{name}:{row}" for row in range(file.rows)]
-    return names
-
-
-def _origin(files: Sequence[VectorFile], names: Sequence[str], path: Path, onto: Prepared | None) -> dict[str, Any]:
-    """Return the entry of a manifest about the files; refuse rows and files that are taken already."""
-    refuse_known_rows(names, path, onto)
-    return file_origin({_file_name(file, path): file.path for file in files}, onto)
-
-
-def _file_name(file: VectorFile, path: Path) -> str:
-    return file.path.relative_to(path).as_posix() if path.is_dir() else path.name
+        client = name.partition("/")[0] if "/" in name else path.stem
+        bare.discard(client)
+        file = open_array_file(path, vectors, options.client_column, options.label_column)
+        if file.clients is not None:
+            notes.leave_out("clients in a file of vectors: its folder says whose they are", path.name)
+        files[name] = replace(file, clients=pd.Series([client] * file.rows, name="client"))
+        notes.take("files")
+    if bare:
+        raise DataError(f"no file of vectors in the folders of these clients of {folder}: {first_of(sorted(bare))}")
+    return files
 
 
 def _labels(files: list[VectorFile], path: Path, onto: Prepared | None, notes: Intake) -> list[str] | None:
@@ -227,7 +153,7 @@ def _labels(files: list[VectorFile], path: Path, onto: Prepared | None, notes: I
         return None
     if without:
         raise DataError(f"{without[0].path} has no labels, and other files of {path} have some: expected all or none")
-    known = list(onto.manifest.class_names) if onto else []
     columns = [file.labels for file in files if file.labels is not None]
     column = pd.concat(columns, ignore_index=True).rename(columns[0].name)
-    return [str(name) for name in names_of(column, path, "label", known, notes)]
+    labels: list[str] = label_names(column, path, onto, notes).tolist()
+    return labels

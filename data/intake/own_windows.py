@@ -12,21 +12,22 @@ import pandas as pd
 
 from shoal.core.errors import DataError, shown
 from shoal.core.records import record_to_json
+from shoal.data.intake.client_table import read_client_table
 from shoal.data.intake.columns import category_values, feature_columns
-from shoal.data.intake.names import client_numbers, names_of
-from shoal.data.intake.own_images import NothingNew
-from shoal.data.intake.own_store import Batch, known_files
+from shoal.data.intake.names import in_order, names_of
+from shoal.data.intake.options import AddOptions
+from shoal.data.intake.own_store import Batch, NothingNew, known_files
 from shoal.data.intake.possible_labels import possible_labels
 from shoal.data.intake.table_coding import COLUMNS, MEASUREMENTS, missing_rows
-from shoal.data.intake.table_options import TableOptions
 from shoal.data.intake.table_origin import table_origin
-from shoal.data.intake.tables import find_column, numbers_of, read_table
+from shoal.data.intake.tables import find_column, numbers_of, read_table, same_name
 from shoal.data.intake.times import Times, times_of
 from shoal.data.intake.windows import (
     LONGER,
     MIXED,
     SHORTER,
     WINDOWS,
+    WindowOptions,
     WindowRule,
     Windows,
     cut,
@@ -50,13 +51,7 @@ def rule_of(prepared: Prepared) -> WindowRule:
     return window_rule(prepared.manifest)
 
 
-def read_windows(
-    path: Path,
-    onto: Prepared | None,
-    options: TableOptions,
-    intake: Intake | None = None,
-    rule: WindowRule | None = None,
-) -> Batch:
+def read_windows(path: Path, onto: Prepared | None, options: AddOptions, intake: Intake) -> Batch:
     """Return the windows of a table as they would be stored; nothing is written.
 
     Args:
@@ -64,63 +59,72 @@ def read_windows(
         onto: the set to append to, whose windows are cut as before; windows that it has are left out.
         options: of the user; `windows` of a new set.
         intake: notes of what is taken, adapted and left out.
-        rule: of the set, with the clocks of tables that were read before this one; None: as the set has it.
 
     Raises:
-        DataError: see `shoal.data.intake.own.add_table` and `shoal.data.intake.windows`.
+        DataError: see `shoal.data.intake.own.add` and `shoal.data.intake.windows`.
     """
-    notes = intake or Intake()
-    if rule is None and onto is not None:
-        rule = rule_of(onto)
-    if rule is not None and options.windows.given:
-        raise DataError("the set knows how its windows are cut: leave --window out with --append")
-    columns = _columns(options) if rule is None else (rule.client, rule.time, rule.series)
-    table = read_table(path, [column for column in (*columns, options.label_column or "") if column], notes)
-    columns = _found(table, columns, path)
-    known = [] if onto is None else list(onto.manifest.extra["clients"])
-    client, names = client_numbers(table[columns[0]], path, known, notes)
-    keys = _keys(table, columns, np.array(names)[client], path, notes)
-    label_column, label = _labels(table, options.label_column, path, onto, notes)
-    series = split_series(keys, _times(table, columns[1], rule, path, notes))
-    table = table.drop(columns=[name for name in (*columns, label_column) if name])
-    advice = SHORTER if rule is None else LONGER
+    rule = None if onto is None else rule_of(onto)
+    asked = _windows_asked(options, rule)
+    if rule is not None:
+        options = replace(options, client_column=rule.client)
+    time_column = asked.time_column
+    series_column = asked.series_column or ""
+    rows = read_client_table(path, onto, options, intake, (time_column, series_column))
+    table = rows.columns
+    time_column = find_column(table, time_column, path, "--time-column")
+    keys = list(rows.client)
+    if series_column and same_name(series_column, rows.client_column):
+        series_column = rows.client_column
+    elif series_column:
+        series_column = find_column(table, series_column, path, "--series-column")
+        keys = _keys(table, series_column, rows.client, path, intake)
+    series = split_series(keys, _times(table, time_column, rule, path, intake))
+    table = table.drop(columns=[name for name in (time_column, series_column) if name in table.columns])
+    advice = LONGER
     if rule is None:
-        rule = make_rule(options.windows, series, columns, _channels(table, path, options.features, notes))
-    windows = cut(*_values(table, rule, path, notes), series, rule, notes, advice)
-    kept = _kept(windows, label, onto, notes)
+        advice = SHORTER
+        channels = _channels(table, path, options.features, intake)
+        rule = make_rule(asked, series, (rows.client_column, time_column, series_column), channels)
+    refuse_overlap(rule, options.test)
+    windows = cut(*_values(table, rule, path, intake), series, rule, intake, advice)
+    kept = _kept(windows, rows.label, onto, intake)
     first = [windows.rows[k][0] for k in kept]
-    owner = [names[client[row]] for row in first]
-    for name in sorted(set(names) - set(owner)):
-        notes.leave_out("client without a new complete window", name)
-    notes.take("windows", len(owner))
+    owner = rows.client[first].tolist()
+    clients = in_order(owner)
+    for name in in_order(set(rows.client) - set(owner)):
+        intake.leave_out("client without a new complete window", name)
+    intake.take("windows", len(owner))
+    extra = table_origin(path, onto, rows.client_column, rows.label_column)
+    extra[WINDOWS] = record_to_json(windows.rule)
+    if onto is None:
+        extra |= _new_extra(windows.rule, table, options, intake)
     return Batch(
         "series",
         windows.x[kept],
-        None if label is None else [str(label[row]) for row in first],
+        None if rows.label is None else rows.label[first].tolist(),
         owner,
-        [name for name in names if name in set(owner)],
+        clients,
         [windows.names[k] for k in kept],
-        source=f"series of table {path.name}, {len(owner)} windows of {len(set(owner))} clients",
+        source=f"series of table {path.name}, {len(owner)} windows of {len(clients)} clients",
         licence=options.licence,
-        extra=table_origin(path, onto, columns[0], label_column)
-        | {WINDOWS: record_to_json(windows.rule)}
-        | ({} if onto else _new_extra(windows.rule, table, options, notes)),
-        intake=notes,
+        extra=extra,
+        intake=intake,
     )
 
 
-def _labels(
-    table: pd.DataFrame, wanted: str | None, path: Path, onto: Prepared | None, intake: Intake
-) -> tuple[str | None, np.ndarray | None]:
-    """Return the column of labels as the table spells it, and the label of each row; None without labels."""
-    if not wanted:
-        return None, None
-    column = find_column(table, wanted, path, "--label-column")
-    classes = () if onto is None else onto.manifest.class_names
-    return column, names_of(table[column], path, "label", classes, intake)
+def _windows_asked(options: AddOptions, rule: WindowRule | None) -> WindowOptions:
+    """Return what the user says about windows, or the columns of the set's rule."""
+    if options.missing is not None:
+        raise DataError("--missing is for rows that are vectors: in windows a missing value is a gap")
+    asked = options.windows or WindowOptions()
+    if rule is None:
+        return asked
+    if asked.given:
+        raise DataError("the set knows how its windows are cut: leave --window out with --append")
+    return WindowOptions(time_column=rule.time, series_column=rule.series)
 
 
-def _new_extra(rule: WindowRule, table: pd.DataFrame, options: TableOptions, intake: Intake) -> dict[str, Any]:
+def _new_extra(rule: WindowRule, table: pd.DataFrame, options: AddOptions, intake: Intake) -> dict[str, Any]:
     """Return the entries of the manifest of a new set about its columns."""
     extra: dict[str, Any] = {"features": list(rule.channels)}
     if len(rule.channels) > 1:
@@ -146,7 +150,10 @@ def new_windows(path: Path, rule: WindowRule, intake: Intake) -> tuple[np.ndarra
         raise DataError(f"{path} lacks columns of the set's windows: {first_of([shown(name) for name in lacking])}")
     owner = rule.client if rule.client in table.columns else rule.series
     what = "client" if owner == rule.client else "series"
-    keys = _keys(table, (owner, rule.time, rule.series), names_of(table[owner], path, what, (), intake), path, intake)
+    client = names_of(table[owner], path, what, (), intake)
+    keys = list(client)
+    if rule.series not in ("", owner):
+        keys = _keys(table, rule.series, client, path, intake)
     series = split_series(keys, _times(table, rule.time, rule, path, intake))
     windows = cut(*_values(table, rule, path, intake), series, rule, intake)
     intake.take("windows", len(windows.x))
@@ -171,27 +178,18 @@ def _times(table: pd.DataFrame, column: str, rule: WindowRule | None, path: Path
     return replace(times, zone=rule.zone)
 
 
-def _columns(options: TableOptions) -> tuple[str, str, str]:
-    return options.client_column, options.windows.time_column, options.windows.series_column or ""
+def refuse_overlap(rule: WindowRule, test: float) -> None:
+    """Refuse a test part of windows that share samples with windows of the training part."""
+    if test and rule.stride < rule.length:
+        raise DataError(
+            f"windows of {rule.length} samples begin every {rule.stride}, so that those of the test part would share "
+            "samples with those to train on: give --step as long as --window, or leave --test out"
+        )
 
 
-def _found(table: pd.DataFrame, columns: tuple[str, str, str], path: Path) -> tuple[str, str, str]:
-    """Return the names of the columns of clients, times and series as the table spells them."""
-    client, time, series = columns
-    client = find_column(table, client, path, "--client-column")
-    time = find_column(table, time, path, "--time-column")
-    if series:
-        series = find_column(table, series, path, "--series-column")
-    return client, time, series
-
-
-def _keys(
-    table: pd.DataFrame, columns: tuple[str, str, str], client: np.ndarray, path: Path, intake: Intake
-) -> list[str]:
-    """Return the series of each row as CLIENT/SERIES, or CLIENT where each client has one series."""
-    if not columns[2] or columns[2] == columns[0]:
-        return [str(name) for name in client]
-    series = names_of(table[columns[2]], path, "series", (), intake)
+def _keys(table: pd.DataFrame, column: str, client: np.ndarray, path: Path, intake: Intake) -> list[str]:
+    """Return the series of each row as CLIENT/SERIES."""
+    series = names_of(table[column], path, "series", (), intake)
     return [f"{owner}/{name}" for owner, name in zip(client, series, strict=True)]
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from shoal.data.sets.by_client import FOLDER, OWNER, client_file
+from shoal.data.sets.by_client import FOLDER, OWNER, client_file, file_sha256
 from shoal.data.sets.lazy_array import SampleArray, Selected, blocks
 from shoal.data.sets.prepared import Manifest, array_digest, check_arrays, new_set, write_manifest
 from shoal.data.sets.sample_files import FILES, files_table
@@ -85,24 +85,9 @@ def _write_client(scratch: Path, client: int, parts: Mapping[str, Part]) -> dict
 
 def _write_array(path: Path, array: SampleArray) -> str:
     """Write an array as .npy block by block; return the sha256 of the file."""
-    digest = hashlib.sha256()
-    with path.open("wb") as file:
-        for raw in _npy_bytes(array):
-            file.write(raw)
-            digest.update(raw)
-    return digest.hexdigest()
-
-
-def _npy_bytes(array: SampleArray) -> Iterator[bytes | memoryview]:
     header = np.lib.format.header_data_from_array_1_0(np.empty((0, *array.shape[1:]), array.dtype))
-    yield _npy_header({**header, "shape": array.shape})
-    for block in blocks(array):
-        yield np.ascontiguousarray(block).data.cast("B")
-
-
-def _npy_header(header: dict[str, object]) -> bytes:
-    import io
-
-    file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, header)
-    return file.getvalue()
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {**header, "shape": array.shape})
+        for block in blocks(array):
+            file.write(np.ascontiguousarray(block).data.cast("B"))
+    return file_sha256(path)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from shoal.data.intake.columns import category_values
 from shoal.data.intake.names import name_of
-from shoal.data.intake.table_options import TableOptions
+from shoal.data.intake.options import AddOptions
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.wording import first_of
 
@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 def possible_labels(
-    table: pd.DataFrame, features: Sequence[str], options: TableOptions, intake: Intake
+    table: pd.DataFrame, features: Sequence[str], options: AddOptions, intake: Intake
 ) -> dict[str, Any]:
     """Return the entry of a new set's manifest about features that may be the label, and note them; else nothing.
 

@@ -6,7 +6,6 @@ The coding belongs to the set, so that rows that are appended or predicted later
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -171,8 +170,8 @@ def _coded(table: pd.DataFrame, coding: TableCoding, path: Path, intake: Intake)
     lacking: list[str] = []
     for column in coding.columns:
         missing = missing_rows(table[column])
-        if missing.any() and coding.missing == "refuse":
-            rows = np.flatnonzero(missing)
+        rows = np.flatnonzero(missing)
+        if len(rows) and coding.missing == "refuse":
             lacking.append(f"{shown(column)} ({_values(len(rows))}, {some_rows(rows)})")
         try:
             if column in coding.categories:
@@ -180,16 +179,16 @@ def _coded(table: pd.DataFrame, coding: TableCoding, path: Path, intake: Intake)
             else:
                 parts[column] = numbers_of(table[column], column, intake, missing)[:, None]
         except DataError as error:
-            problems.append(f"  {shown(column)}: {error}")
-    if len(problems) > MAX_PROBLEMS:
-        problems[MAX_PROBLEMS:] = [f"  and {len(problems) - MAX_PROBLEMS} more columns"]
-    wrong = "features must be finite numbers or known texts; drop or mend (rows count from 0):\n" + "\n".join(problems)
+            problems.append(f"{shown(column)}: {error}")
+    faults = []
     if lacking:
         remedy = "fill them, or add the set with --missing mean or drop-rows (rows count from 0)"
-        said = f"missing values in {first_of(lacking)}: {remedy}"
-        raise DataError(f"{path}: {said}" + (f"; and {wrong}" if problems else ""))
+        faults.append(f"missing values in {first_of(lacking)}: {remedy}")
     if problems:
-        raise DataError(f"{path}: {wrong}")
+        wrong = "features must be finite numbers or known texts; drop or mend (rows count from 0):\n  "
+        faults.append(wrong + "\n  ".join(problems[:MAX_PROBLEMS]))
+    if faults:
+        raise DataError(f"{path}: {'; and '.join(faults)}")
     return parts
 
 
@@ -201,21 +200,18 @@ def _indicators(
     Raises:
         DataError: another value.
     """
-    texts = [str(value) for value in values]
-    counts = Counter(text for text, lacks in zip(texts, missing, strict=True) if not lacks)
-    stands_for = choose_spellings(counts, known)
+    texts = values.astype(str).where(~missing)
+    stands_for = choose_spellings(texts.value_counts().to_dict(), known)
     note_spellings(stands_for, f"values of {column}", intake)
-    number = {text: place for place, text in enumerate(known)}
-    places = np.array([number.get(stands_for.get(text, text), -1) for text in texts])
+    places = pd.Categorical(texts.map(stands_for), categories=list(known)).codes
     unknown = np.flatnonzero((places < 0) & ~missing)
     if len(unknown):
         raise DataError(
-            f"{ascii(texts[unknown[0]])[:60]} in {some_rows(unknown)} is none of the values that the set knows "
+            f"{ascii(texts.iloc[unknown[0]])[:60]} in {some_rows(unknown)} is none of the values that the set knows "
             f"({first_of(list(known))}); correct it, or add the set again with all of its rows and --force"
         )
-    x = np.zeros((len(texts), len(known)), dtype=np.float32)
-    present = np.flatnonzero(~missing)
-    x[present, places[present]] = 1
+    x: np.ndarray = np.eye(len(known), dtype=np.float32)[places]
+    x[missing] = 0
     return x
 
 

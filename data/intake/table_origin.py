@@ -31,20 +31,20 @@ class TableRoles:
     label: str = ""
 
 
-def table_origin(path: Path, onto: Prepared | None, client: str, label: str | None) -> dict[str, Any]:
+def table_origin(path: Path, onto: Prepared | None, client: str, label: str) -> dict[str, Any]:
     """Return the entries of a manifest that say from which tables the samples are.
 
     Args:
         path: the table that is added.
         onto: the set that it is appended to, whose columns stay; None: a new set.
-        client, label: the columns of a new set.
+        client, label: the columns of a new set; `label` is empty without labels.
 
     Raises:
         DataError: the set has the table under another name.
     """
     origin = file_origin({path.name: path}, onto)
     if onto is None:
-        origin[ROLES] = record_to_json(TableRoles(client, label or ""))
+        origin[ROLES] = record_to_json(TableRoles(client, label))
     return origin
 
 

@@ -28,7 +28,7 @@ MAX_PROBLEMS = 20
 """Largest number of columns that an error lists."""
 _SHOWN = 5
 _SEPARATED = re.compile(r"[-+]?\d[\d.,'\s]*")
-_EXACT = 2.0**53
+MAX_WHOLE = 2.0**53
 """From this number on float64 does not hold every whole number."""
 MAX_LOSS = 0.01
 """A column is refused if float32 changes it by more than this share of its standard deviation."""
@@ -225,8 +225,10 @@ def numbers_of(values: pd.Series, name: str, intake: Intake, missing: np.ndarray
         raise DataError(_why_not_finite(values, numeric, bad))
     if pd.api.types.is_bool_dtype(values[present].infer_objects()):
         intake.adapt("column of true and false as 1 and 0", name)
-    lost = loss_of_float32(values[present], numeric[present], x[present])
-    if lost > MAX_LOSS:
+    spread = float(numeric[present].std()) if present.any() else 0.0
+    lost = float(np.abs(numeric - x).max(initial=0.0)) / spread if spread else 0.0
+    whole = pd.api.types.is_integer_dtype(values)
+    if lost > MAX_LOSS or (whole and np.abs(numeric).max(initial=0.0) >= MAX_WHOLE):
         raise DataError(
             f"float32 cannot tell its values apart (those around {values[present].iloc[0]} differ by too little): "
             "subtract a number from all of them, or leave the column out if it is an identifier or a time"
@@ -246,27 +248,6 @@ def _why_not_finite(values: pd.Series, numeric: np.ndarray, bad: np.ndarray) -> 
     if isinstance(value, str) and _SEPARATED.fullmatch(value.strip()):
         hint = "; write numbers without thousands separators, and with a point"
     return f"not a number ({ascii(value)[:60]}) in {some_rows(bad)}{hint}"
-
-
-def loss_of_float32(values: pd.Series, numeric: np.ndarray, x: np.ndarray) -> float:
-    """Return the largest error of rounding to float32, as a multiple of the standard deviation of the column.
-
-    Args:
-        values: of the table; whole numbers beyond 2^53 are compared exactly.
-        numeric: the same, float64 (rows,), finite.
-        x: the same, float32 (rows,), finite.
-
-    >>> big = pd.Series([16_777_216, 16_777_217, 16_777_218])
-    >>> round(loss_of_float32(big, big.to_numpy(float), big.to_numpy(np.float32)), 2)
-    1.22
-    """
-    error = np.abs(numeric - x).max(initial=0.0)
-    spread = float(numeric.std()) if len(numeric) else 0.0
-    if pd.api.types.is_integer_dtype(values) and np.abs(numeric).max(initial=0.0) >= _EXACT:
-        whole = [int(value) for value in values]
-        error = max(abs(number - int(rounded)) for number, rounded in zip(whole, x, strict=True))
-        spread = float(np.std([number - whole[0] for number in whole]))
-    return float(error) / spread if spread else 0.0
 
 
 def some_rows(rows: np.ndarray) -> str:

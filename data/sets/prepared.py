@@ -91,6 +91,23 @@ class Manifest:
     files: dict[str, str] = field(default_factory=dict)
     """sha256 of each other file of the set, by name."""
 
+    @property
+    def spec(self) -> DataSpec:
+        """The part that methods see."""
+        vocabulary = self.extra.get("vocabulary")
+        return DataSpec(
+            self.name,
+            self.kind,
+            self.shape,
+            self.classes,
+            self.train,
+            self.test,
+            len(vocabulary) if vocabulary else None,
+            self.extra.get("columns") == "measurements",
+            tuple(self.extra.get(EMBEDDED, {}).get("layer_widths", ())),
+            _column_widths(self.extra.get("coding", {})),
+        )
+
 
 def _column_widths(coding: Mapping[str, Any]) -> tuple[int, ...]:
     """Return `column_widths` from the coding of a table; empty without columns of text."""
@@ -118,20 +135,7 @@ class Prepared:
     @property
     def spec(self) -> DataSpec:
         """The part of the manifest that methods see."""
-        m = self.manifest
-        vocabulary = m.extra.get("vocabulary")
-        return DataSpec(
-            m.name,
-            m.kind,
-            m.shape,
-            m.classes,
-            m.train,
-            m.test,
-            len(vocabulary) if vocabulary else None,
-            m.extra.get("columns") == "measurements",
-            tuple(m.extra.get(EMBEDDED, {}).get("layer_widths", ())),
-            _column_widths(m.extra.get("coding", {})),
-        )
+        return self.manifest.spec
 
     def owners(self, part: str) -> np.ndarray:
         """Return the client of each sample of a part (train or test) of a set that is stored by client, int64 (n,)."""

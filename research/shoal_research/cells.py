@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal.engine.settings.merge import merge
-from shoal.engine.settings.run_settings import make_settings
-from shoal_research.definition import STAGED, Column, Row, RowAtScale, Study, StudyError, Variant
-from shoal_research.sequential import STAGES
+from shoal_research.definition import Column, Row, Study, StudyError, Variant
 
 V = TypeVar("V", bound=Variant)
 
@@ -21,7 +19,7 @@ class Cell:
     Attributes:
         row, column: its place in the table.
         seed: of the run.
-        settings: as JSON, of the run, or for the function that simulates the study.
+        settings: of the run, or for the function that simulates the study.
     """
 
     row: Row
@@ -30,27 +28,26 @@ class Cell:
     settings: dict[str, Any]
 
     @property
+    def place(self) -> tuple[str, str, int]:
+        """The keys of row and column, and the seed."""
+        return (self.row.key, self.column.key, self.seed)
+
+    @property
     def label(self) -> str:
         """The name of the cell in the study's progress."""
         return f"{self.row.caption}, {self.column.caption}, seed {self.seed}"
 
 
 def cells(
-    study: Study,
-    scale: str,
-    seeds: int | None,
-    rows: Sequence[str] = (),
-    columns: Sequence[str] = (),
-    staged: Mapping[str, int] | None = None,
+    study: Study, scale: str, seeds: int | None = None, rows: Sequence[str] = (), columns: Sequence[str] = ()
 ) -> list[Cell]:
     """Return the cells of a study at one scale, one for each seed.
 
     Args:
         study: the study.
         scale: one of its scales, which may skip a row, run it in some columns only, or change its settings.
-        seeds: runs of each cell; None: the number that the scale names for the row, or for all rows.
+        seeds: runs of each cell; by default those that the scale names.
         rows, columns: keys or captions of the ones to run; by default all.
-        staged: runs of cells whose seeds come in stages, by `row/column`; by default those of the first stage.
 
     Raises:
         StudyError: the study has no such scale, row or column, or the scale runs none of these cells.
@@ -58,34 +55,21 @@ def cells(
     if scale not in study.scales:
         raise StudyError(f"study {study.name!r} has no scale {scale!r}; it has {', '.join(study.scales)}")
     chosen = study.scales[scale]
+    planned = []
     wanted_rows = select(study.name, "row", study.rows, rows)
-    wanted_columns = select(study.name, "column", study.columns_at(scale), columns)
-    found = []
-    for column in wanted_columns:
+    for column in select(study.name, "column", study.columns_at(scale), columns):
         for row in wanted_rows:
             if not study.runs_at(scale, row.key, column.key):
                 continue
-            own = chosen.rows.get(row.key, RowAtScale())
-            raw = merge(study.settings, chosen.settings, row.settings, column.settings, own.settings)
-            runs = seeds or runs_of(study, scale, row.key, column.key, staged or {})
-            for seed in range(chosen.first_seed, chosen.first_seed + runs):
-                if study.simulate:
-                    settings = raw
-                else:
-                    settings = make_settings(merge(raw, {"seed": seed})).to_json()
-                found.append(Cell(row, column, seed, settings))
-    if not found:
+            changes = study.row_at(scale, row.key).settings
+            settings = merge(study.settings, chosen.settings, row.settings, column.settings, changes)
+            of_row = study.seeds_at(scale, row.key)
+            for seed in range(of_row.start, of_row.start + (seeds or len(of_row))):
+                planned.append(Cell(row, column, seed, settings))
+    if not planned:
         raise StudyError(
             f"study {study.name!r} runs none of these cells at scale {scale!r}: name other rows or columns"
         )
-    return found
-
-
-def runs_of(study: Study, scale: str, row: str, column: str, staged: Mapping[str, int]) -> int:
-    """Return the runs of a cell; in stages those of `staged`, by `row/column`, or of the first stage."""
-    planned = study.seeds_at(scale, row)
-    if planned == STAGED:
-        return staged.get(f"{row}/{column}", STAGES[0])
     return planned
 
 

@@ -1,217 +1,300 @@
-"""Claims of a paper, judged on the numbers that a study measured with each seed.
+"""Verdicts on claims by one rule.
 
-A claim compares two numbers of the same seed, or a number and a bound, and asks on which side of its margin the 95 %
-interval of the differences lies (`shoal_research.intervals`). A claim on every seed is judged seed by seed. The study
-names the number of seeds beforehand, and a claim is judged once they have run: an interval that is checked after each
-added seed, until it lies on the wanted side, is no 95 % interval. Seeds that come in stages have wider intervals
-(`shoal_research.sequential`). A verdict on methods needs a table in which methods work (`shoal_research.regime`).
+A study names its seeds beforehand. Two cells with the same seed share partition, first weights and draws. So a claim is
+judged on its differences seed by seed: Student's 95 % interval of their mean, and a two-sided t test against its
+margin. The tests of a page are many, so Benjamini and Hochberg's procedure decides: of the claims of a page that are
+called reproduced or refuted, 5 % are expected to be so by chance.
+
+A claim on every seed needs no test: one seed refutes it. A claim whose control fails is out of regime, and not tested:
+which of two methods is above the other says nothing where neither works.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import operator
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
-from shoal.review.results.summary import counted
-from shoal_research.definition import STAGED, Claim, Gap, Quantity, Study
-from shoal_research.intervals import Interval, failures_seen, interval_of
-from shoal_research.judging import DECIDED, Verdict, differences, judge, meets, row_of
-from shoal_research.regime import regime_of
-from shoal_research.rows import StudyRow
-from shoal_research.sequential import STAGES, errors_at, next_stage, sees_enough
+from scipy import stats
+
+from shoal_research.definition import EACH, Claim, Comparison, Control, Side, Study, quantities_of
+from shoal_research.table import Table
+from shoal_research.words import interval_words
+
+ERROR_RATE = 0.05
+"""The rate at which intervals miss the mean, and the rate of false discoveries of a page."""
+OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "within": lambda difference, margin: abs(difference) <= margin,
+}
+
+
+class Verdict(StrEnum):
+    """The verdict on a claim."""
+
+    REPRODUCED = "reproduced"
+    """The mean difference is on the claimed side of the margin; for a claim on every seed: each seed is."""
+    REFUTED = "refuted"
+    """It is on the other side; for a claim on every seed: a seed is."""
+    UNDECIDED = "undecided"
+    """So many seeds do not tell."""
+    REGIME = "out of regime"
+    """A control of the table fails, or nothing measures it."""
+    NOT_RUN = "not run"
+    """Seeds are missing."""
 
 
 @dataclass(frozen=True)
-class CheckedClaim:
-    """A claim and its verdict.
+class Interval:
+    """The mean of differences over seeds, and the ends of its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class JudgedClaim:
+    """A claim with its verdict.
 
     Attributes:
-        claim: the statement in words.
-        verdict: on the statement.
-        note: why the claim could not be judged, or what limits the verdict; mostly empty.
-        interval: of left minus right, or left minus the bound, seed by seed; None where no seed has both.
-        differences: left minus right, one for each seed.
-        of_seeds: the seed of each difference.
-        seeds: number of seeds that the study names beforehand; in stages, those of the look that settled the claim.
-        margin: of the claim, in the unit of the metric.
-        looked_for: smallest difference that matters, named beforehand; None where the study names none.
-        met: number of seeds on which the statement is true.
-        every_seed: whether the statement must hold for each seed.
-        bound: the number that the left side is compared with; None where the right side is measured.
-        settled: whether more seeds would change nothing, by the rule of the study.
+        study, claim, scale: what is judged, and where.
+        differences: left minus right, by seed.
+        planned: number of seeds that the study names.
+        verdict: on the claim.
+        note: the control that fails; empty where none does.
+        p: of the two-sided test against the margin; None where there is none.
+        false_discovery: the least rate of false discoveries of the page at which the test decides.
     """
 
-    claim: str
+    study: Study
+    claim: Claim
+    scale: str
+    differences: Mapping[int, float]
+    planned: int
     verdict: Verdict
-    note: str
-    interval: Interval | None
-    differences: tuple[float, ...]
-    of_seeds: tuple[int, ...]
-    seeds: int
-    margin: float
-    looked_for: float | None
-    met: int
-    every_seed: bool = False
-    bound: float | None = None
-    settled: bool = True
+    note: str = ""
+    p: float | None = None
+    false_discovery: float | None = None
+
+    @property
+    def interval(self) -> Interval | None:
+        """The interval of the differences; None for fewer than two."""
+        return interval_of(list(self.differences.values()))
+
+    @property
+    def met(self) -> int:
+        """The number of seeds on which the claim is true."""
+        return sum(meets(self.claim, difference) for difference in self.differences.values())
+
+    @property
+    def source(self) -> str:
+        """Who makes the claim: `paper`, or `ours`."""
+        return self.claim.source or self.study.source
 
 
-def check(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRow]) -> CheckedClaim:
-    """Judge a claim of a study on its rows at a scale."""
-    found = check_numbers(study, scale, claim, rows)
-    if found.verdict in (Verdict.NOT_RUN, Verdict.MISSING):
-        return found
-    regime = regime_of(study, claim, rows)
-    if regime.holds:
-        return found
-    # More seeds may show that a control holds; of one that nothing measures they show nothing.
-    return replace(found, verdict=Verdict.REGIME, note=regime.reason, settled=found.settled or not regime.measured)
-
-
-def check_numbers(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRow]) -> CheckedClaim:
-    """Judge a claim by its own numbers, whatever the controls of the table say."""
-    planned = study.seeds_of(claim, scale)
-    looked_for = study.difference_looked_for(claim)
-    half = half_published(study, claim)
-    first = study.scales[scale].first_seed
-    measured = {seed: value for seed, value in differences(claim, rows).items() if seed >= first}
-    errors = None
-    if isinstance(planned, int):
-        seeds = planned
-    else:
-        measured = settling_look(claim, measured, looked_for, half, first)
-        seeds = max(len(measured), STAGES[0])
-        errors = errors_of_look(len(measured))
-    found = interval_of(list(measured.values()), errors) if measured else None
-    met = sum(meets(claim, difference) for difference in measured.values())
-    checked = CheckedClaim(
-        claim=claim.claim,
-        verdict=Verdict.MISSING,
-        note="",
-        interval=found,
-        differences=tuple(measured.values()),
-        of_seeds=tuple(measured),
-        seeds=seeds,
-        margin=claim.margin,
-        looked_for=looked_for,
-        met=met,
-        every_seed=claim.every_seed,
-        bound=claim.right if isinstance(claim.right, float) else None,
-    )
-    if claim.decidable == "paper" and scale != "paper":
-        return replace(checked, verdict=Verdict.NOT_RUN)
-    if found is None or found.seeds < seeds:
-        return replace(checked, note=missing(claim, rows, len(measured), seeds), settled=False)
-    verdict, note = verdict_of(claim, found, met, half, looked_for)
-    if planned == STAGED and not is_settled(claim, verdict, found, looked_for):
-        if claim.every_seed:  # no seed has refuted it yet
-            verdict = Verdict.UNDECIDED
-        return replace(checked, verdict=verdict, note=f"{found.seeds} of up to {STAGES[-1]} seeds", settled=False)
-    return replace(checked, verdict=verdict, note=note)
-
-
-def verdict_of(
-    claim: Claim, found: Interval, met: int, half: float | None, looked_for: float | None
-) -> tuple[Verdict, str]:
-    """Return the verdict on a claim whose seeds are there, and what limits it.
+def judge(studies: Sequence[Study], table: Callable[[Study, str], Table]) -> list[JudgedClaim]:
+    """Judge every claim of the studies of a page, each at the largest scale that has its seeds and is in regime.
 
     Args:
-        claim, found: the claim and the interval of its differences.
-        met: number of seeds on which it is true.
-        half, looked_for: as of `judge`.
+        studies: of the page.
+        table: of a study at a scale.
     """
+    tables = {(study.name, scale): table(study, scale) for study in studies for scale in study.scales}
+    judged = [
+        at_best_scale([measure(study, claim, scale, tables[study.name, scale]) for scale in study.judged_at(claim)])
+        for study in studies
+        for claim in study.claims
+    ]
+    tested = [one.p for one in judged if one.p is not None]
+    rates = iter(stats.false_discovery_control(tested) if tested else ())
+    return [one if one.p is None else decided(one, float(next(rates))) for one in judged]
+
+
+def at_best_scale(at_scales: Sequence[JudgedClaim]) -> JudgedClaim:
+    """Return the claim at the largest scale that was run and is in regime, else that was run, else at the first."""
+    run = [one for one in at_scales if one.verdict is not Verdict.NOT_RUN]
+    in_regime = [one for one in run if one.verdict is not Verdict.REGIME]
+    return [*at_scales[:1], *run[-1:], *in_regime[-1:]][-1]
+
+
+def decided(one: JudgedClaim, rate: float) -> JudgedClaim:
+    """Return a tested claim with its verdict, given the rate of false discoveries at which its test decides."""
+    verdict = Verdict.UNDECIDED
+    if rate <= ERROR_RATE:
+        claimed, other = tails(one.claim, list(one.differences.values()))
+        verdict = Verdict.REPRODUCED if claimed < other else Verdict.REFUTED
+    return replace(one, verdict=verdict, false_discovery=rate)
+
+
+def measure(study: Study, claim: Claim, scale: str, table: Table) -> JudgedClaim:
+    """Return a claim with its differences on a table: judged but for its test, whose verdict the page decides."""
+    seeds = study.seeds_of(claim, scale)
+    measured = {seed: value for seed, value in differences(claim, table).items() if seed >= seeds.start}
+    complete = all(seed in measured for seed in seeds)
+    if not claim.every_seed:
+        measured = {seed: measured[seed] for seed in seeds if seed in measured}
+    one = JudgedClaim(study, claim, scale, measured, len(seeds), Verdict.NOT_RUN)
+    refuted = claim.every_seed and one.met < len(measured)
+    if not complete and not refuted:
+        return one
+    if reason := failing_control(study, claim, seeds.start, table):
+        return replace(one, verdict=Verdict.REGIME, note=reason)
     if claim.every_seed:
-        if met < found.seeds:
-            return Verdict.OPPOSITE, ""
-        share = failures_seen(found.seeds)
-        return Verdict.REPRODUCED, f"{counted(found.seeds, 'seed')} would show a failing share of {share:.0%} or more"
-    if found.low is None:
-        return Verdict.UNDECIDED, "a single seed has no interval"
-    return judge(claim, found, half, looked_for), ""
+        return replace(one, verdict=Verdict.REFUTED if refuted else Verdict.REPRODUCED)
+    if len(measured) < 2:
+        return replace(one, verdict=Verdict.UNDECIDED)
+    p = min(1.0, 2 * min(tails(claim, list(measured.values()))))
+    return replace(one, verdict=Verdict.UNDECIDED, p=p)
 
 
-def errors_of_look(seeds: int) -> float | None:
-    """Return the standard errors of the interval of a look; None before the first."""
-    if seeds in STAGES:
-        return errors_at(seeds)
-    return None
+def differences(compared: Comparison, table: Table) -> dict[int, float]:
+    """Return left minus right for each seed that has the numbers of both."""
+    left = side_values(compared.left, table)
+    right = side_values(compared.right, table)
+    if left is None or right is None:
+        one = left if right is None else right
+        seeds = set(one or ())
+    else:
+        seeds = set(left) & set(right)
+
+    def at(side: Side, values: Mapping[int, float] | None, seed: int) -> float:
+        return side if isinstance(side, float) else (values or {})[seed]
+
+    return {seed: at(compared.left, left, seed) - at(compared.right, right, seed) for seed in sorted(seeds)}
 
 
-def settling_look(
-    claim: Claim, measured: dict[int, float], looked_for: float | None, half: float | None, first: int
-) -> dict[int, float]:
-    """Return the differences at the first look that settles a claim, or at the last one that has its seeds.
+def side_values(side: Side, table: Table) -> dict[int, float] | None:
+    """Return a side of a comparison by seed; None for a number, which is the same on all."""
+    if isinstance(side, float):
+        return None
+    above, *below = [
+        {seed: value for seed, value in table.get(quantity, {}).items() if seed is not None} for quantity in side
+    ]
+    for values in below:
+        above = {seed: above[seed] - values[seed] for seed in above if seed in values}
+    return above
 
-    Seeds count from the first, so that a look has the same seeds whatever else was run; fewer than three are returned
-    as they are.
+
+def meets(compared: Comparison, difference: float) -> bool:
+    """Return whether a comparison holds for one difference."""
+    return OPERATORS[compared.op](difference, compared.margin)
+
+
+def interval_of(values: Sequence[float]) -> Interval | None:
+    """Return Student's 95 % interval of the mean; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    mean = statistics.fmean(values)
+    half = float(stats.t.isf(ERROR_RATE / 2, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
+    return Interval(mean, mean - half, mean + half)
+
+
+def tails(compared: Comparison, values: Sequence[float]) -> tuple[float, float]:
+    """Return the one-sided p values of a comparison and of its opposite; small ones speak for them.
+
+    `within` is tested against both ends of its margin, and its opposite against the nearer one.
     """
-    complete = [stage for stage in STAGES if all(seed in measured for seed in range(first, first + stage))]
-    if not complete:
-        return measured
-    for stage in complete:
-        chosen = {seed: measured[seed] for seed in range(first, first + stage)}
-        found = interval_of(list(chosen.values()), errors_at(stage))
-        met = sum(meets(claim, difference) for difference in chosen.values())
-        verdict, _ = verdict_of(claim, found, met, half, looked_for)
-        if is_settled(claim, verdict, found, looked_for):
-            return chosen
-    return {seed: measured[seed] for seed in range(first, first + complete[-1])}
+    mean = statistics.fmean(values)
+    error = statistics.stdev(values) / math.sqrt(len(values))
+
+    def above(bound: float) -> float:
+        if error == 0:
+            return 0.0 if mean > bound else 1.0
+        return float(stats.t.sf((mean - bound) / error, len(values) - 1))
+
+    def below(bound: float) -> float:
+        if error == 0:
+            return 0.0 if mean < bound else 1.0
+        return float(stats.t.cdf((mean - bound) / error, len(values) - 1))
+
+    if error == 0 and meets(compared, mean):
+        return 0.0, 1.0
+    margin = compared.margin
+    if compared.op == "within":
+        return max(above(-margin), below(margin)), min(above(margin), below(-margin))
+    if compared.op in (">", ">="):
+        return above(margin), below(margin)
+    return below(margin), above(margin)
 
 
-def is_settled(claim: Claim, verdict: Verdict, found: Interval, looked_for: float | None) -> bool:
-    """Return whether a look ends the stages of a claim; one on every seed ends with a seed that refutes it."""
-    if next_stage(found.seeds) is None:
-        return True
-    if claim.every_seed:
-        return verdict is Verdict.OPPOSITE
-    return verdict in DECIDED or sees_enough(found, looked_for)
+def failing_control(study: Study, claim: Claim, first_seed: int, table: Table) -> str:
+    """Return the first control of a claim that does not hold, in words, by seeds from the first on; else nothing."""
+    for control in study.in_regime:
+        if not applies(control, claim):
+            continue
+        if control.left is None or control.right is None:
+            return f"no row measures the control: {control.control}"
+        for column in dict.fromkeys(quantity.column for quantity in claim.quantities()):
+            if control.columns and column not in control.columns:
+                continue
+            if reason := failure(control, in_column(control, column), first_seed, table):
+                return reason
+    return ""
+
+
+def applies(control: Control, claim: Claim) -> bool:
+    """Return whether a claim needs a control: it compares what the control is about, and not with its right row."""
+    compared = claim.quantities()
+    judged = {quantity.row for quantity in quantities_of(control.left)}
+    floors = {quantity.row for quantity in quantities_of(control.right)} - judged
+    chosen = (
+        (control.rows, {quantity.row for quantity in compared}),
+        (control.columns, {quantity.column for quantity in compared}),
+        (control.metrics, {quantity.metric for quantity in compared}),
+    )
+    is_on_floor = any(quantity.row in floors for quantity in compared)
+    return not is_on_floor and all(not named or not names.isdisjoint(named) for named, names in chosen)
+
+
+def in_column(control: Control, column: str) -> Comparison:
+    """Return what a control compares, with a column in place of `each`."""
+
+    def placed(side: Side | None) -> list[list[str]] | float | None:
+        if not isinstance(side, tuple):
+            return side
+        return [[row, column if key == EACH else key, metric] for row, key, metric in side]
+
+    return Comparison.model_validate(
+        {"left": placed(control.left), "op": control.op, "right": placed(control.right), "margin": control.margin}
+    )
+
+
+def failure(control: Control, compared: Comparison, first_seed: int, table: Table) -> str:
+    """Return why a control does not hold by its own 95 % interval, in words; empty where it holds."""
+    measured = [value for seed, value in differences(compared, table).items() if seed >= first_seed]
+    if len(measured) < 2:
+        return f"control not measured: {control.control}"
+    if tails(compared, measured)[0] <= ERROR_RATE / 2:
+        return ""
+    interval = interval_of(measured)
+    assert interval is not None
+    return f"control fails: {control.control} ({interval_words(interval, bound_of(compared))})"
+
+
+def bound_of(compared: Comparison) -> float | None:
+    """Return the number that the left side is compared with; None where the right side is measured."""
+    return compared.right if isinstance(compared.right, float) else None
 
 
 def published_difference(study: Study, claim: Claim) -> float | None:
     """Return the paper's left minus right, or its left where right is a bound; None where it prints no such numbers."""
-    left = published_side(study, claim.left)
-    right = published_side(study, claim.right)
-    if left is None or right is None:
-        return None
-    return left - right
 
-
-def published_side(study: Study, side: Gap | Quantity | float) -> float | None:
-    """Return the paper's number for a side of a claim; 0 for a bound, None where the paper prints none."""
-    if isinstance(side, Gap):
-        above = published_side(study, side.above)
-        below = published_side(study, side.below)
-        if above is None or below is None:
+    def published(side: Side) -> float | None:
+        if isinstance(side, float):
+            return 0.0
+        numbers = [study.published(*quantity) for quantity in side]
+        if any(number is None for number in numbers):
             return None
-        return above - below
-    if isinstance(side, Quantity):
-        return study.published(side.row, side.column, side.metric)
-    return 0.0
+        first, *others = [number for number in numbers if number is not None]
+        return first - sum(others)
 
-
-def half_published(study: Study, claim: Claim) -> float | None:
-    """Return the size of half of the paper's difference; None for a bound, or where it prints no such difference."""
-    if claim.op == "within" or claim.margin or isinstance(claim.left, float) or isinstance(claim.right, float):
-        return None
-    printed = published_difference(study, claim)
-    if printed is None or not meets(claim, printed):
-        return None
-    return abs(printed) / 2
-
-
-def missing(claim: Claim, rows: Sequence[StudyRow], measured: int, planned: int) -> str:
-    """Return why a claim has fewer seeds than planned, in words."""
-    for quantity in claim.quantities():
-        cell = [row for row in rows if (row.row_key, row.column_key) == (quantity.row, quantity.column)]
-        run = {seed for row in cell for seed in row.of_seeds}
-        row = row_of(quantity, rows)
-        if row is not None and not row.of_seeds:
-            return f"{quantity.metric} is one number for all seeds together"
-        with_value = 0
-        if row:
-            with_value = len(row.of_seeds)
-        if with_value < planned <= len(run):
-            return f"{quantity.metric} has a value on {with_value} of {len(run)} seeds"
-    if measured:
-        return f"{measured} of {planned} seeds"
-    return ""
+    left = published(claim.left)
+    right = published(claim.right)
+    return None if left is None or right is None else left - right

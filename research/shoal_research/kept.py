@@ -1,313 +1,233 @@
-"""Results that are kept in git: a small file a study and scale, from which the pages of docs/results are made.
+"""Cells that were measured: found by study, scale, row, column, seed, and the commit that measured them.
 
-`shoal study` writes a result to results/studies/, which is in no repository. `shoal claims --keep` copies a part of it
-to shoal_research/results/: values of each seed, digests of settings, the rules of the claims, and the provenance of the
-numbers, without paths of the machine.
+Kept cells lie in `shoal_research/results`, a file a study and scale, which the pages of results are made from. A file
+of the same form in results/studies below the home has the cells that were measured there. No file knows settings: a
+cell stays what it is when a setting is dropped or renamed. Of several commits that measured a cell the newest counts.
 """
 
 from __future__ import annotations
 
-import functools
 import io
 import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
+import pandas as pd
 from PIL import Image
 
-import shoal_research
 from shoal.core.records import BadRecord, record_from_json, record_to_json
+from shoal.engine.settings import places
+from shoal.engine.store.code_version import GitState
 from shoal.engine.store.codec import read_json, write_atomic
-from shoal.sweeps.files import RESULT
+from shoal.engine.store.lineage import Environment
+from shoal.engine.store.run_folder import RunFolder
 from shoal_research.clean_code import require_clean_code
-from shoal_research.definition import Claim, Study, StudyError
-from shoal_research.digests import digests
-from shoal_research.kept_rounds import keep_rounds, rounds_of_cells
-from shoal_research.provenance import Provenance, combined
-from shoal_research.result import FailedRun, RunWords, rule_of, study_folder
-from shoal_research.rows import Measured, StudyRow, study_row
+from shoal_research.definition import HOME, Study, StudyError
+from shoal_research.table import Table
 
-RESULTS = Path(shoal_research.__file__).resolve().parent / "results"
-"""The kept results that come with this installation."""
-DOCS = RESULTS.parents[1] / "docs"
+RESULTS = HOME / "results"
+DOCS = HOME.parent / "docs"
 """The pages of results in this installation's repository."""
-PRODUCT_DOCS = RESULTS.parents[2] / "docs"
-"""The product's pages there."""
+CELLS = "cells.json"
 MAX_IMAGE_BYTES = 300_000
-"""Of a kept figure."""
 SIGNIFICANT_DIGITS = 6
 """Of kept values."""
+CHANGED = "+"
+"""After a commit whose work tree differed."""
 
 
 @dataclass(frozen=True)
-class KeptRow:
-    """A metric of a cell: its values, and the seeds that they are of; a cell without seeds has its mean alone."""
+class Measurement:
+    """A commit that measured cells: in twelve digits, when (YYYY-MM-DD), where, and with which versions."""
+
+    commit: str
+    date: str
+    machine: str
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class MeasuredCell:
+    """A cell with one seed.
+
+    Attributes:
+        row, column: keys.
+        seed: of the run; None for numbers of all seeds together.
+        commit: that measured it.
+        metrics: by name, in the unit of the study.
+        words: on the run, such as the method that was chosen for it.
+        run: its name in the home that measured it; empty for a simulated or a kept cell.
+    """
 
     row: str
     column: str
-    metric: str
-    values: tuple[float, ...]
-    seeds: tuple[int, ...]
+    seed: int | None
+    commit: str
+    metrics: Mapping[str, float]
+    words: Mapping[str, str] | None = None
+    run: str | None = None
 
-
-Placed = TypeVar("Placed", KeptRow, FailedRun, RunWords)
+    @property
+    def place(self) -> tuple[str, str, int | None]:
+        """The keys of row and column, and the seed."""
+        return (self.row, self.column, self.seed)
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A kept result.
-
-    Attributes:
-        study, scale: names.
-        rows: the table.
-        digests: of the settings of each cell when it was measured, by `row/column`.
-        overrides: settings that replaced those of all cells.
-        rules: what decided each claim when it was measured (`shoal_research.result.rule_of`).
-        provenance: where its numbers come from.
-        failed: the runs that have no number.
-        words: on each run, where the study describes runs.
-    """
+class MeasuredCells:
+    """The measured cells of a study at a scale, with the commits that measured them from the oldest to the newest."""
 
     study: str
     scale: str
-    rows: tuple[KeptRow, ...]
-    digests: dict[str, str]
-    overrides: dict[str, Any]
-    rules: tuple[dict[str, Any], ...]
-    provenance: Provenance
-    failed: tuple[FailedRun, ...] = ()
-    words: tuple[RunWords, ...] = ()
+    measured: tuple[Measurement, ...] = ()
+    cells: tuple[MeasuredCell, ...] = ()
 
-    def table(self, study: Study) -> list[StudyRow]:
-        """Return the rows with the captions of today's study, without rows and columns that it no longer has."""
-        columns = study.columns_at(self.scale)
-        found = []
-        for row in self.rows:
-            if row.row in study.rows and row.column in columns:
-                cell = Measured(study.rows[row.row], columns[row.column], ())
-                found.append(study_row(study, cell, row.metric, row.values, row.seeds))
-        return found
+    def newest(self) -> dict[tuple[str, str, int | None], MeasuredCell]:
+        """Return each cell as the newest commit measured it, by row, column and seed."""
+        age = {one.commit: number for number, one in enumerate(self.measured)}
+        return {cell.place: cell for cell in sorted(self.cells, key=lambda cell: age[cell.commit])}
 
-    def changed(self, study: Study) -> set[str]:
-        """Return the cells, as `row/column`, whose settings differ from today's.
+    def table(self) -> Table:
+        """Return the newest values by row, column, metric and seed."""
+        table: Table = {}
+        for cell in self.newest().values():
+            for metric, value in cell.metrics.items():
+                table.setdefault((cell.row, cell.column, metric), {})[cell.seed] = value
+        return {place: dict(sorted(values.items(), key=lambda item: item[0] or 0)) for place, values in table.items()}
 
-        A cell whose settings another cell has today, under another key, has not changed.
-        """
-        today = digests(study, self.scale, self.overrides)
-        known = set(today.values())
-        return {cell for cell, digest in self.digests.items() if digest not in known}
-
-    def has_rule(self, study: Study, claim: Claim) -> bool:
-        """Return whether the rule of a claim was the same when the result was measured; its words may differ."""
-        return rule_of(study, self.scale, claim) in self.renamed(study).rules
-
-    def renamed(self, study: Study) -> Kept:
-        """Return the result with today's keys for cells whose settings another row or column of the study has today."""
-        today = digests(study, self.scale, self.overrides)
-        by_digest = {digest: place for place, digest in reversed(today.items())}
-        keys = {
-            place: by_digest[digest]
-            for place, digest in self.digests.items()
-            if today.get(place) != digest and digest in by_digest
-        }
-        if not keys:
-            return self
-        return replace(
-            self,
-            rows=tuple(in_place(row, keys) for row in self.rows),
-            digests={keys.get(place, place): digest for place, digest in self.digests.items()},
-            rules=tuple(with_keys(rule, keys) for rule in self.rules),
-            failed=tuple(in_place(run, keys) for run in self.failed),
-            words=tuple(in_place(run, keys) for run in self.words),
+    def with_cells(self, other: MeasuredCells) -> MeasuredCells:
+        """Return these cells and others; of a cell that one commit measured twice the others' counts."""
+        measured = {one.commit: one for one in (*self.measured, *other.measured)}
+        cells = {(*cell.place, cell.commit): cell for cell in (*self.cells, *other.cells)}
+        return MeasuredCells(
+            self.study,
+            self.scale,
+            tuple(sorted(measured.values(), key=lambda one: one.date)),
+            tuple(cells.values()),
         )
 
 
-def in_place(entry: Placed, keys: Mapping[str, str]) -> Placed:
-    """Return a row, a failed run or words on a run with the new keys of its cell, `row/column` to `row/column`."""
-    row, _, column = keys.get(f"{entry.row}/{entry.column}", f"{entry.row}/{entry.column}").partition("/")
-    return replace(entry, row=row, column=column)
+def study_folder(name: str, scale: str) -> Path:
+    """Return the folder of a study's cells and figures below the home."""
+    return places.home() / "results" / "studies" / f"{name}-{scale}"
 
 
-def with_keys(rule: Any, keys: Mapping[str, str]) -> Any:
-    """Return a rule, or a side of it, with new keys of cells."""
-    if not isinstance(rule, dict):
-        return rule
-    if rule.keys() >= {"row", "column"}:
-        row, _, column = keys.get(f"{rule['row']}/{rule['column']}", f"{rule['row']}/{rule['column']}").partition("/")
-        return {**rule, "row": row, "column": column}
-    return {name: with_keys(part, keys) for name, part in rule.items()}
+def load_kept(study: str, scale: str) -> MeasuredCells:
+    """Return the kept cells of a study at a scale; none where nothing is kept."""
+    return read_cells(RESULTS / f"{study}-{scale}.json", study, scale)
 
 
-def cells_of_rule(rule: Any) -> set[str]:
-    """Return the cells that a rule compares, as `row/column`."""
-    if not isinstance(rule, dict):
-        return set()
-    if rule.keys() >= {"row", "column"}:
-        return {f"{rule['row']}/{rule['column']}"}
-    return {cell for part in rule.values() for cell in cells_of_rule(part)}
+def load_measured(study: str, scale: str) -> MeasuredCells:
+    """Return the cells of a study that were measured in this home."""
+    return read_cells(study_folder(study, scale) / CELLS, study, scale)
 
 
-def kept_folder(docs: Path = DOCS) -> Path:
-    """Return the folder of kept results: beside the studies, or below a folder of documentation elsewhere."""
-    if docs == DOCS:
-        return RESULTS
-    return docs / "results" / "data"
-
-
-def kept_file(study: str, scale: str, docs: Path = DOCS) -> Path:
-    """Return the file of a kept result."""
-    return kept_folder(docs) / f"{study}-{scale}.json"
-
-
-def image_file(study: str, scale: str, name: str, docs: Path = DOCS) -> Path:
-    """Return the file of a kept figure, given its path in the folder of the result."""
-    return docs / "images" / f"{study}-{scale}-{name.replace('/', '-')}"
-
-
-def load_kept(study: str, scale: str, docs: Path = DOCS) -> Kept | None:
-    """Return a kept result; None where nothing is kept of the study at the scale.
+def read_cells(path: Path, study: str, scale: str) -> MeasuredCells:
+    """Read a file of cells; none where there is no file.
 
     Raises:
         StudyError: the file holds something else.
     """
-    path = kept_file(study, scale, docs)
     if not path.exists():
-        return None
-    return read_kept(path, path.stat().st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=256)
-def read_kept(path: Path, changed: int) -> Kept:
-    """Read the file of a kept result, once for each time at which it changed.
-
-    Raises:
-        StudyError: the file holds something else.
-    """
+        return MeasuredCells(study, scale)
     try:
-        return record_from_json(Kept, read_json(path))
+        return record_from_json(MeasuredCells, read_json(path))
     except BadRecord as error:
-        raise StudyError(f"{path} is no kept result of a study: {error}") from None
+        raise StudyError(f"{path} has no cells of a study: {error}") from None
 
 
-def keep(study: Study, scale: str, docs: Path = DOCS) -> Path:
-    """Keep the newest result of a study at a scale, and its images.
+def write_cells(path: Path, cells: MeasuredCells) -> None:
+    """Write a file of cells, a line each, so that a change can be read."""
+    lines = [f' "study": {json.dumps(cells.study)}', f' "scale": {json.dumps(cells.scale)}']
+    for name, records in (("measured", cells.measured), ("cells", cells.cells)):
+        body = ",\n".join(f"  {json.dumps(record_to_json(record))}" for record in records)
+        lines.append(f' "{name}": [\n{body}\n ]')
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
-    Where the result has some rows or columns only, the other kept cells with today's settings stay. So do kept figures,
-    which show all cells.
+
+def measurement(environment: Environment, date: str) -> Measurement:
+    """Return the commit, the machine and the versions of an environment."""
+    hardware = environment.hardware
+    gpus = ", ".join(dict.fromkeys(hardware.gpus)) or "no GPU"
+    machine = f"{hardware.cores} cores {hardware.machine}, {gpus}, {hardware.system.split()[0]}, {hardware.python}"
+    return Measurement(commit_of(environment.shoal_git), date, machine, dict(environment.versions))
+
+
+def commit_of(git: GitState) -> str:
+    """Return a commit in twelve digits, with a + where the work tree differed."""
+    if not git.commit:
+        return "unknown"
+    return f"{git.commit[:12]}{CHANGED}" if git.dirty else git.commit[:12]
+
+
+def image_file(study: str, scale: str, name: str) -> Path:
+    """Return the file of a kept figure, given its path in the folder of the result."""
+    return DOCS / "images" / f"{study}-{scale}-{name.replace('/', '-')}"
+
+
+def keep(study: Study, scale: str) -> Path:
+    """Add the cells that were measured in this home to the kept ones, with their rounds and the study's figures.
+
+    A figure of some cells does not take the place of one of all.
 
     Returns:
-        The file of the kept result.
+        The file of the kept cells.
 
     Raises:
-        StudyError: there is no result; its code is not committed; it lacks cells that are kept with other settings; or
-            an image or the table of rounds is too large.
+        StudyError: nothing was measured; its code is not committed; or a figure is too large.
     """
-    folder = study_folder(study.name, scale)
-    raw = read_result(study, scale)
-    require_clean_code(study.name, scale, raw["provenance"]["commits"], DOCS.parent)
-    content = to_json(raw)
-    before = load_kept(study.name, scale, docs)
-    if before is not None:
-        before = before.renamed(study)
-    missing = cells_to_preserve(study, content, before)
+    here = load_measured(study.name, scale)
+    if not here.cells:
+        raise StudyError(f"nothing was measured of {study.name!r}: shoal study {study.name} --scale {scale}")
+    require_clean_code(study.name, scale, [one.commit for one in here.measured], HOME)
+    before = load_kept(study.name, scale)
+    shows_all = before.newest().keys() <= here.newest().keys()
     images = {
-        image_file(study.name, scale, name, docs): image_to_keep(folder / name)
+        image_file(study.name, scale, name): image_to_keep(study_folder(study.name, scale) / name)
         for name in study.images
-        if (folder / name).is_file()
+        if (study_folder(study.name, scale) / name).is_file()
+        and (shows_all or not image_file(study.name, scale, name).exists())
     }
-    if before is not None and missing:
-        content = with_cells(study, content, before, missing)
-        images = {file: image for file, image in images.items() if not file.exists()}
-    path = kept_file(study.name, scale, docs)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    keep_rounds(path, rounds_of_cells(raw.get("cells", ()), (*study.metrics, study.curve)), missing)
-    write_atomic(path, json_lines(content).encode())
+    path = RESULTS / f"{study.name}-{scale}.json"
+    write_cells(path, before.with_cells(as_kept(here)))
+    keep_rounds(here, (*study.metrics, study.curve))
     for file, image in images.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(image)
     return path
 
 
-def read_result(study: Study, scale: str) -> dict[str, Any]:
-    """Read the newest result of a study at a scale.
-
-    Raises:
-        StudyError: there is none, or it has no provenance.
-    """
-    command = f"shoal study {study.name} --scale {scale}"
-    path = study_folder(study.name, scale) / RESULT
-    if not path.is_file():
-        raise StudyError(f"study {study.name!r} has no result at scale {scale!r} yet: {command}")
-    raw: dict[str, Any] = read_json(path)
-    if not raw.get("provenance"):
-        raise StudyError(f"the result of {study.name!r} does not say where its numbers come from: run {command} again")
-    return raw
-
-
-def cells_to_preserve(study: Study, content: dict[str, Any], before: Kept | None) -> list[str]:
-    """Return the cells of a kept result, as `row/column`, that the study still runs and a new result lacks.
-
-    Raises:
-        StudyError: such cells are kept with other settings than those of the new result.
-    """
-    if before is None:
-        return []
-    lost = sorted(set(before.digests) - set(content["digests"]))
-    missing = [cell for cell in lost if has_cell(study, before.scale, cell)]
-    if before.overrides == content["overrides"]:
-        stale = before.changed(study)
-    else:
-        stale = set(missing)
-    if other := [cell for cell in missing if cell in stale]:
-        command = f"shoal study {study.name} --scale {before.scale}"
-        raise StudyError(
-            f"the result of {study.name!r} lacks {', '.join(other)}, which are kept with other settings: measure these "
-            f"cells too, make a table of all of them with {command} --gather, then keep it"
+def as_kept(cells: MeasuredCells) -> MeasuredCells:
+    """Return cells with rounded values, and without the names of runs."""
+    kept = tuple(
+        MeasuredCell(
+            cell.row,
+            cell.column,
+            cell.seed,
+            cell.commit,
+            {name: float(f"{value:.{SIGNIFICANT_DIGITS}g}") for name, value in cell.metrics.items()},
+            cell.words,
         )
-    return missing
+        for cell in cells.cells
+    )
+    return MeasuredCells(cells.study, cells.scale, cells.measured, kept)
 
 
-def with_cells(study: Study, content: dict[str, Any], before: Kept, cells: Collection[str]) -> dict[str, Any]:
-    """Return the content of a kept file with some cells of the older file added.
-
-    Args:
-        study: the study.
-        content: of the new file.
-        before: the older file.
-        cells: to be taken from it, as `row/column`.
-    """
-
-    def taken(entries: Sequence[KeptRow] | Sequence[FailedRun] | Sequence[RunWords]) -> list[dict[str, Any]]:
-        return [record_to_json(entry) for entry in entries if f"{entry.row}/{entry.column}" in cells]
-
-    order = list(study.rows)
-    rows = [*content["rows"], *taken(before.rows)]
-    failed = [*content.get("failed", []), *taken(before.failed)]
-    words = [*content.get("words", []), *taken(before.words)]
-    return {
-        **content,
-        "rows": sorted(rows, key=lambda row: order.index(row["row"]) if row["row"] in order else len(order)),
-        "digests": {**content["digests"], **{cell: before.digests[cell] for cell in cells}},
-        "rules": rules_of_both(content["rules"], before.rules, cells),
-        "provenance": record_to_json(combined(before.provenance, record_from_json(Provenance, content["provenance"]))),
-        **({"failed": failed} if failed else {}),
-        **({"words": words} if words else {}),
-    }
-
-
-def rules_of_both(
-    new: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]], preserved: Collection[str]
-) -> list[dict[str, Any]]:
-    """Return the rules that came before the numbers, where some cells are those of an older result.
-
-    Args:
-        new, before: rules of the new and of the older result.
-        preserved: cells of the older result, as `row/column`: a rule on them must have been there then.
-    """
-    found = [rule for rule in new if cells_of_rule(rule).isdisjoint(preserved) or rule in before]
-    return [*found, *(rule for rule in before if rule not in found)]
+def keep_rounds(cells: MeasuredCells, metrics: tuple[str, ...]) -> None:
+    """Write every evaluated round of every run beside the kept cells, so that a curve can be checked later."""
+    path = RESULTS / "rounds" / f"{cells.study}-{cells.scale}.csv.gz"
+    parts = [pd.read_csv(path)] if path.is_file() else []
+    for cell in cells.cells:
+        if cell.run is not None:
+            rounds = RunFolder(places.runs() / cell.run).table("rounds")
+            shown = rounds[[name for name in dict.fromkeys(("round", *metrics, "seconds")) if name in rounds]]
+            parts.append(shown.dropna(thresh=2).assign(row=cell.row, column=cell.column, seed=cell.seed))
+    if parts:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        together = pd.concat(parts).drop_duplicates(["row", "column", "seed", "round"], keep="last")
+        together.to_csv(path, index=False, float_format="%.5g", compression={"method": "gzip", "mtime": 0})
 
 
 def image_to_keep(path: Path) -> bytes:
@@ -325,39 +245,3 @@ def image_to_keep(path: Path) -> bytes:
     if len(image) > MAX_IMAGE_BYTES:
         raise StudyError(f"{path} has {len(image):,} bytes with 256 colours; at most {MAX_IMAGE_BYTES:,} are kept")
     return image
-
-
-def has_cell(study: Study, scale: str, cell: str) -> bool:
-    """Return whether a study runs a cell, named `row/column`, at a scale."""
-    row, column = cell.split("/")
-    return row in study.rows and study.runs_at(scale, row, column)
-
-
-def to_json(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of a result.json that is kept."""
-    rows = [
-        {
-            "row": row["row_key"],
-            "column": row["column_key"],
-            "metric": row["metric"],
-            "values": [float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in row["values"] or [row["mean"]]],
-            "seeds": row["of_seeds"],
-        }
-        for row in raw["rows"]
-    ]
-    optional = {name: raw[name] for name in ("failed", "words") if raw.get(name)}
-    names = ("study", "scale", "digests", "overrides", "rules", "provenance")
-    return {"rows": rows, **optional, **{name: raw[name] for name in names}}
-
-
-def json_lines(content: dict[str, Any]) -> str:
-    """Return JSON with a line a key, and a line a row of the table or a rule, so that a change can be read."""
-    lines = []
-    for key in ("study", "scale", "provenance", "overrides", "digests", "rules", "failed", "words", "rows"):
-        value = content.get(key)
-        text = json.dumps(value, sort_keys=True)
-        if value and isinstance(value, list):
-            text = "[\n  " + ",\n  ".join(json.dumps(item, sort_keys=True) for item in value) + "\n ]"
-        if key in content:
-            lines.append(f" {json.dumps(key)}: {text}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -1,50 +1,69 @@
-"""Run a study: plan its cells, execute the runs that are missing, and make its table, claims and figures.
+"""Run a study: plan its cells, measure those that were not, derive numbers and figures, and judge its claims.
 
-Each cell has runs with different seeds. A finished run with the same settings is used again, and a run that was cut
-short is resumed.
+A cell that was measured, here or in the kept results, is not measured again unless that is asked for. A run that was
+cut short is resumed.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import math
+import multiprocessing
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.store.lineage import current_environment
 from shoal.engine.store.run_events import Observer
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FAILED
-from shoal.lifecycle.progress import prepare_with_bar
-from shoal.lifecycle.starting import find_like, new_run
-from shoal.review.mlflow_log.parent import ParentRun
+from shoal.lifecycle.starting import find_like, new_run, runs_like
 from shoal.review.pages.figures import compare_curves
 from shoal.review.results.result import run_result
-from shoal.sweeps.sweep import RunFailed, open_sweep, parent_run, without_registration
+from shoal.sweeps.sweep import RunFailed, open_sweep, without_registration
 from shoal_research.cells import Cell, cells
-from shoal_research.definition import STAGED, Study, StudyError, function, load_study
-from shoal_research.digests import decisive
-from shoal_research.judging import Verdict
-from shoal_research.provenance import from_runs
-from shoal_research.regime import controls_of
-from shoal_research.report import write_study_page
-from shoal_research.result import CellRun, FailedRun, RunWords, StudyResult, study_folder, write_result
-from shoal_research.rows import Derive, Group, Measured, measured_rows
-from shoal_research.rule_stamp import stamp_rules, stamped_rules
-from shoal_research.sequential import STAGES, next_stage
-from shoal_research.side_by_side import complete_side_by_side
-from shoal_research.simulation import plan, simulate_cells
-from shoal_research.tracking import log_result
+from shoal_research.claims import JudgedClaim, judge
+from shoal_research.definition import Study, StudyError, function, load_study, studies_of
+from shoal_research.kept import (
+    CELLS,
+    CHANGED,
+    MeasuredCell,
+    MeasuredCells,
+    commit_of,
+    load_kept,
+    load_measured,
+    measurement,
+    study_folder,
+    write_cells,
+)
+from shoal_research.simulation import simulate_all
+from shoal_research.table import Derive, Group, Table
 
-RunOfCell = tuple[Cell, RunFolder]
-"""A cell with one seed, and its run."""
+NOT_DECISIVE = ("tracking", "workers", "checkpoint")
+"""Settings of where a run is executed and logged, which change no number."""
 Watch = Callable[[str, RunFolder | None], Observer | None]
 """Makes the observer of a run, given a label and the run, or None in place of the run of a simulated cell."""
+RunOfCell = tuple[Cell, RunFolder]
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """A study at a scale: its table, its judged claims, the failed runs in words, and the folder of figures."""
+
+    study: Study
+    scale: str
+    table: Table
+    claims: Sequence[JudgedClaim]
+    failed: Sequence[str]
+    folder: Path
 
 
 def run_study(
@@ -57,254 +76,271 @@ def run_study(
     rows: Sequence[str] = (),
     columns: Sequence[str] = (),
     gather: bool = False,
+    again: bool = False,
     processes: int = 1,
 ) -> StudyResult:
-    """Execute the missing runs of a study, and make its table.
-
-    Runs with the same settings are used again, so that a study with more seeds only runs the added ones.
+    """Measure the missing cells of a study, and make its table.
 
     Args:
         name: of the study.
-        scale: cpu or paper.
-        seeds: runs a cell; by default those of the study, which adds the runs of a stage while a claim is not settled.
-        overrides: settings that replace those of every run, such as workers and tracking.
+        scale: cpu, large or paper.
+        seeds: runs a cell; by default those of the study.
+        overrides: settings that replace those of every run. Cells with other numbers than the study's are not kept, and
+            nothing kept is shown beside them.
         watch: makes the observer of a run.
         rows, columns: keys or captions of the ones to compute; by default all.
-        gather: run nothing, and make the table from the runs that have ended.
+        gather: measure nothing, and make the table from what was measured.
+        again: measure cells at the present commit that an earlier one has measured.
         processes: that do runs side by side.
 
     Raises:
-        StudyError: the study, its scale, a row or a column is unknown; the study's file is wrong; or no run has ended
-            that could be gathered.
+        StudyError: the study, its scale, a row or a column is unknown; the study's file is wrong; or nothing was
+            measured that could be gathered.
     """
     study = load_study(name)
     overrides = overrides or {}
-    staged: dict[str, int] = {}
-    if gather:
-        staged = dict.fromkeys(cells_in_stages(study, scale), STAGES[-1])
-    cells(study, scale, seeds, rows, columns)  # refuse wrong names before anything is written
-    stamp_rules(study, scale, cells_with_runs(study, scale, overrides))
-    while True:
-        planned = cells(study, scale, seeds, rows, columns, staged)
-        result = run_stage(study, scale, planned, overrides, watch, gather=gather, processes=processes)
-        more = next_cells(study, scale, result, staged)
-        if gather or seeds or more == staged:
-            return result
-        staged = more
+    planned = cells(study, scale, seeds, rows, columns)
+    here, known = measured_before(name, scale, overrides)
+    commit = commit_of(current_environment().shoal_git)
+    missing = [] if gather else [cell for cell in planned if is_missing(cell, known, commit, again=again)]
+    folder = study_folder(name, scale)
+    folder.mkdir(parents=True, exist_ok=True)
 
+    def save(new: MeasuredCells) -> None:
+        if not changes_numbers(overrides):
+            write_cells(folder / CELLS, here.with_cells(new))
 
-def cells_with_runs(study: Study, scale: str, overrides: dict[str, Any]) -> set[str]:
-    """Return the cells that have a run, whatever became of it, as `row/column`."""
-    planned = cells(study, scale, None)
+    if missing and study.add_data:
+        function(study, study.add_data)(study, list(dict.fromkeys(cell.row.key for cell in missing)))
+    failed: list[str] = []
     if study.simulate:
-        computed = plan(study, study_folder(study.name, scale), planned, decisive(overrides), {})
-        return {f"{each.cell.row.key}/{each.cell.column.key}" for each in computed if each.file.exists()}
-    settings = run_settings(planned, overrides)
+        new = simulate(study, known, missing, overrides, watch, save)
+    else:
+        measured = execute(missing, overrides, watch, again=again, processes=processes)
+        failed = [f"{cell.label}: {run.status().message}" for cell, run in measured if run.status().state == FAILED]
+        new = gathered(study, scale, planned, overrides)
+    everything = known.with_cells(new)
+    if not everything.cells:
+        command = f"shoal study {name} --scale {scale}"
+        raise StudyError("; ".join(failed) or f"no cell of study {name!r} at scale {scale!r} was measured: {command}")
+    save(new)
+    return StudyResult(study, scale, everything.table(), judged(study, scale, everything), failed, folder)
+
+
+def changes_numbers(overrides: Mapping[str, Any]) -> bool:
+    """Return whether settings that are laid over all runs make other numbers than the study's."""
+    return any(key not in NOT_DECISIVE for key in overrides)
+
+
+def measured_before(name: str, scale: str, overrides: Mapping[str, Any]) -> tuple[MeasuredCells, MeasuredCells]:
+    """Return the cells that this home has measured, and these with the kept ones; none with other numbers."""
+    if changes_numbers(overrides):
+        return MeasuredCells(name, scale), MeasuredCells(name, scale)
+    here = load_measured(name, scale)
+    return here, load_kept(name, scale).with_cells(here)
+
+
+def is_missing(cell: Cell, known: MeasuredCells, commit: str, *, again: bool) -> bool:
+    """Return whether a cell is to be measured; `again` counts measurements of the present, committed code alone."""
+    there = known.newest().get(cell.place)
+    return there is None or (again and (there.commit != commit or commit.endswith(CHANGED)))
+
+
+def judged(study: Study, scale: str, cells: MeasuredCells) -> list[JudgedClaim]:
+    """Return a study's claims at a scale, judged among those of its page, given its cells; of others the kept ones."""
+
+    def table(other: Study, at: str) -> Table:
+        if other.name != study.name:
+            return load_kept(other.name, at).table()
+        return cells.table() if at == scale else {}
+
+    return [one for one in judge(studies_of(study.page), table) if (one.study.name, one.scale) == (study.name, scale)]
+
+
+def simulate(
+    study: Study,
+    known: MeasuredCells,
+    missing: Sequence[Cell],
+    overrides: dict[str, Any],
+    watch: Watch | None,
+    save: Callable[[MeasuredCells], None],
+) -> MeasuredCells:
+    """Compute the missing cells of a simulated study, and draw its figures.
+
+    Args:
+        study, known, missing: the study, its measured cells, and those to compute.
+        overrides: settings that replace those of every cell.
+        watch: called with the label of each computed cell.
+        save: called with the cells so far, so that an interrupted study goes on.
+    """
+    folder = study_folder(study.name, known.scale)
+    here = measurement(current_environment(), today())
+    new = MeasuredCells(study.name, known.scale)
+    decisive = {key: value for key, value in overrides.items() if key not in NOT_DECISIVE}
+    wanted = [replace(cell, settings=merge(cell.settings, decisive)) for cell in missing]
+    for number, (cell, metrics) in enumerate(simulate_all(study, wanted, folder), 1):
+        if watch is not None:
+            watch(f"[{number}/{len(missing)}] {cell.label}", None)
+        one = MeasuredCell(*cell.place, here.commit, in_unit(study, metrics))
+        new = new.with_cells(MeasuredCells(study.name, known.scale, (here,), (one,)))
+        save(new)
+    derive(study, groups_of(study, known.with_cells(new)), folder)
+    return new
+
+
+def groups_of(study: Study, cells: MeasuredCells) -> list[Group]:
+    """Return the newest measured cells by row and column, without runs."""
+    columns = study.columns_at(cells.scale)
+    places: dict[tuple[str, str], list[MeasuredCell]] = {}
+    for cell in cells.newest().values():
+        if cell.row in study.rows and cell.column in columns and cell.seed is not None:
+            places.setdefault((cell.row, cell.column), []).append(cell)
+    return [
+        Group(
+            study.rows[row],
+            columns[column],
+            tuple(cell.seed for cell in at_place if cell.seed is not None),
+            tuple(cell.metrics for cell in at_place),
+        )
+        for (row, column), at_place in places.items()
+    ]
+
+
+def in_unit(study: Study, metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the finite metrics in the unit of the study; an infinite one (an epsilon without noise) has no mean."""
+    factor = 100.0 if study.percent else 1.0
     return {
-        f"{cell.row.key}/{cell.column.key}"
-        for cell, wanted in zip(planned, settings, strict=True)
-        if find_like(wanted) is not None
+        name: value * factor if name in study.metrics else value
+        for name, value in metrics.items()
+        if math.isfinite(value)
     }
 
 
-def cells_in_stages(study: Study, scale: str) -> list[str]:
-    """Return the cells whose seeds come in stages, as `row/column`."""
-    return [
-        f"{row}/{column}"
-        for row in study.rows
-        for column in study.columns_at(scale)
-        if study.runs_at(scale, row, column) and study.seeds_at(scale, row) == STAGED
-    ]
-
-
-def next_cells(study: Study, scale: str, result: StudyResult, staged: dict[str, int]) -> dict[str, int]:
-    """Return the runs of each cell in the next stage: more where a claim is not settled.
-
-    Args:
-        study, scale: of the result.
-        result: after a stage.
-        staged: the runs of each cell in that stage, by `row/column`.
-    """
-    found = dict(staged)
-    in_stages = set(cells_in_stages(study, scale))
-    for claim, checked in zip(study.claims_at(scale), result.claims, strict=True):
-        following = next_stage(len(checked.of_seeds))
-        if checked.settled or checked.verdict is Verdict.MISSING or following is None:
-            continue
-        controls = controls_of(study, claim)
-        for quantity in (*claim.quantities(), *(each for control in controls for each in control.quantities())):
-            cell = f"{quantity.row}/{quantity.column}"
-            if cell in in_stages:
-                found[cell] = max(found.get(cell, STAGES[0]), following)
-    return found
-
-
-def run_stage(
-    study: Study,
-    scale: str,
-    planned: Sequence[Cell],
-    overrides: dict[str, Any],
-    watch: Watch | None,
-    *,
-    gather: bool,
-    processes: int = 1,
-) -> StudyResult:
-    """Execute the missing runs of planned cells, and make the table; arguments as of `run_study`."""
-    study = study.at(scale)
-    for path in study.functions():
-        function(study, path)  # refuse a wrong name before any work
-    if study.add_data:
-        function(study, study.add_data)(study, list(dict.fromkeys(cell.row.key for cell in planned)))
-    prepared = {needed: str(prepare_with_bar(needed).folder) for needed in study.needs}
-    if study.simulate:
-        result = simulated_result(study, scale, planned, overrides, prepared, watch, gather=gather)
-        write_study_page(study, result)
-        return result
-    settings = run_settings(planned, overrides)
-    key = ("shoal.study", f"{study.name} {scale}")
-    tags = {"shoal.scale": scale, "shoal.paper": study.paper}
-    with parent_run(settings[0], key, f"study {study.name} at scale {scale}", tags) as parent:
-        if gather:
-            runs = ended_runs(study, scale, planned, settings)
-            for _, run in runs:
-                parent.adopt(run)
-        else:
-            runs = execute(planned, settings, watch, parent, processes)
-        result = make_result(study, scale, runs, overrides)
-        write_study_page(study, result)
-    log_result(parent, study, result)
-    return result
-
-
-def simulated_result(
-    study: Study,
-    scale: str,
-    planned: Sequence[Cell],
-    overrides: dict[str, Any],
-    prepared: dict[str, str],
-    watch: Watch | None,
-    *,
-    gather: bool,
-) -> StudyResult:
-    """Compute the missing cells of a simulated study, and return its table; arguments as of `run_study`."""
-
-    def report(label: str) -> None:
-        if watch is not None:
-            watch(label, None)
-
-    measured, provenance = simulate_cells(study, scale, planned, overrides, prepared, report, gather=gather)
-    if not measured:
-        raise nothing_ended(study.name, scale)
-    rules = stamped_rules(study, scale)
-    return write_result(study, scale, measured_rows(study, measured), provenance, overrides, rules)
-
-
-def nothing_ended(name: str, scale: str) -> StudyError:
-    """Return the error of gathering nothing: an empty result would replace one that has numbers."""
-    return StudyError(
-        f"no run of study {name!r} at scale {scale!r} with these settings has ended under {places.home()}: "
-        f"shoal study {name} --scale {scale}"
-    )
+def derive(study: Study, groups: Sequence[Group], folder: Path) -> Table:
+    """Return what the functions of a study derive from all its groups, and draw their figures."""
+    table: Table = {}
+    for path in study.derive if groups else ():
+        compute: Derive = function(study, path)
+        table |= compute(study, groups, folder)
+    return table
 
 
 def execute(
-    planned: Sequence[Cell], settings: Sequence[Settings], watch: Watch | None, parent: ParentRun, processes: int = 1
+    missing: Sequence[Cell], overrides: dict[str, Any], watch: Watch | None, *, again: bool, processes: int
 ) -> list[RunOfCell]:
-    """Return the runs of planned cells, completed on the same workers; a run that fails leaves its cell without number.
+    """Return the runs of missing cells, completed on the same workers; a failed one leaves its cell without numbers.
 
     Args:
-        planned: the cells.
-        settings: of the run of each cell.
-        watch: makes the observer of a run.
-        parent: the run in MLflow that the runs are nested under.
-        processes: that do runs side by side; what they leave undone is done here.
+        missing: the cells.
+        overrides, watch, again, processes: as of `run_study`.
     """
-    found: list[RunOfCell] = []
+    if not missing:
+        return []
+    settings = [settings_of(cell, overrides) for cell in missing]
+    find = find_again if again else find_like
+    labels = [f"[{number}/{len(missing)}] {cell.label}" for number, cell in enumerate(missing, 1)]
     if processes > 1:
-        runs = [find_like(wanted) or new_run(wanted) for wanted in settings]
-        complete_side_by_side([(cell.label, run) for cell, run in zip(planned, runs, strict=True)], processes)
+        runs = [find(wanted) or new_run(wanted) for wanted in settings]
+        complete_side_by_side([(label, run.path) for label, run in zip(labels, runs, strict=True)], processes)
+    done = []
     with open_sweep(settings[0], watch) as sweep:
-        for number, (cell, wanted) in enumerate(zip(planned, settings, strict=True), 1):
-            run = find_like(wanted) or new_run(wanted)
-            parent.adopt(run)
+        for cell, wanted, label in zip(missing, settings, labels, strict=True):
+            run = find(wanted) or new_run(wanted)
             with contextlib.suppress(RunFailed):
-                sweep.complete(run, f"[{number}/{len(planned)}] {cell.label}")
-            found.append((cell, run))
-    return found
+                sweep.complete(run, label)
+            done.append((cell, run))
+    return done
 
 
-def ended_runs(study: Study, scale: str, planned: Sequence[Cell], settings: Sequence[Settings]) -> list[RunOfCell]:
-    """Return the runs of planned cells that are finished or failed.
-
-    Raises:
-        StudyError: there is none.
-    """
-    runs = zip(planned, map(find_like, settings), strict=True)
-    ended = [(cell, run) for cell, run in runs if run is not None and (run.is_finished() or has_failed(run))]
-    if not ended:
-        raise nothing_ended(study.name, scale)
-    return ended
+def settings_of(cell: Cell, overrides: Mapping[str, Any]) -> Settings:
+    """Return the settings of the run of a cell."""
+    return make_settings(merge(cell.settings, {"seed": cell.seed}, without_registration(overrides)))
 
 
-def has_failed(run: RunFolder) -> bool:
-    """Return whether a run failed by itself."""
-    return run.status().state == FAILED
+def find_again(settings: Settings) -> RunFolder | None:
+    """Return the newest run with these settings, if it can be resumed or has the present, committed code."""
+    run = next(runs_like(settings), None)
+    if run is None or not run.is_finished():
+        return run
+    commit = commit_of(current_environment().shoal_git)
+    same = commit_of(run.lineage().environment.shoal_git) == commit and not commit.endswith(CHANGED)
+    return run if same else None
 
 
-def run_settings(planned: Sequence[Cell], overrides: dict[str, Any]) -> list[Settings]:
-    """Return the settings of the run of each cell."""
-    return [make_settings(merge(cell.settings, without_registration(overrides))) for cell in planned]
+def complete_side_by_side(runs: Sequence[tuple[str, Path]], processes: int) -> None:
+    """Complete runs, each with its label, in some processes, for a GPU that one small run leaves idle."""
+    # Fresh processes: torch's threads do not survive a fork.
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        for done in [pool.submit(complete_all, runs[first::processes]) for first in range(min(processes, len(runs)))]:
+            done.result()
 
 
-def grouped(runs: Sequence[RunOfCell]) -> list[Group]:
-    """Return the finished runs by row and column."""
-    groups: dict[tuple[str, str], Group] = {}
-    for cell, run in runs:
-        if run.is_finished():
-            place = (cell.row.key, cell.column.key)
-            group = groups.get(place, Group(cell.row, cell.column, ()))
-            groups[place] = replace(group, runs=(*group.runs, run))
-    return list(groups.values())
+def complete_all(runs: Sequence[tuple[str, Path]]) -> None:
+    """Complete runs one after the other on the same workers."""
+    with open_sweep(RunFolder(runs[0][1]).settings()) as sweep:
+        for label, path in runs:
+            print(label, file=sys.stderr, flush=True)  # standard output may be for JSON alone
+            with contextlib.suppress(RunFailed):
+                sweep.complete(RunFolder(path), label)
 
 
-def make_result(study: Study, scale: str, runs: Sequence[RunOfCell], overrides: dict[str, Any]) -> StudyResult:
-    """Make the table, claims and figures of a study from its runs, and write them to results/studies/."""
-    failed = [
-        FailedRun(cell.row.key, cell.column.key, cell.seed, run.status().message)
-        for cell, run in runs
-        if has_failed(run)
-    ]
-    groups = grouped(runs)
-    if failed and not groups:
-        raise StudyError(f"study {study.name!r}: every run failed; {failed[0].message}")
-    measured = [
-        Measured(group.row, group.column, tuple(run_numbers(run) for run in group.runs), group.seeds)
-        for group in groups
-    ]
-    rows = measured_rows(study, measured)
+def gathered(study: Study, scale: str, planned: Sequence[Cell], overrides: dict[str, Any]) -> MeasuredCells:
+    """Return the cells of all finished runs of this home, with derived numbers, and draw the study's figures."""
     folder = study_folder(study.name, scale)
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in study.derive if groups else ():
-        derive: Derive = function(study, path)
-        rows += derive(study, groups, folder)
-    words: list[RunWords] = []
-    if study.describe:
-        words = function(study, study.describe)(study, groups)
-    draw_curves(study, groups, folder)
-    finished = [run for group in groups for run in group.runs]
-    cells = [
-        CellRun(group.row.key, group.column.key, seed, run.name)
-        for group in groups
-        for seed, run in zip(group.seeds, group.runs, strict=True)
+    places: dict[tuple[str, str], list[RunOfCell]] = {}
+    for cell in planned:
+        run = find_like(settings_of(cell, overrides))
+        if run is not None and run.is_finished():
+            places.setdefault((cell.row.key, cell.column.key), []).append((cell, run))
+    groups = [
+        Group(
+            at_place[0][0].row,
+            at_place[0][0].column,
+            tuple(cell.seed for cell, _ in at_place),
+            tuple(run_numbers(study, run) for _, run in at_place),
+            tuple(run for _, run in at_place),
+        )
+        for at_place in places.values()
     ]
-    rules = stamped_rules(study, scale)
-    return write_result(study, scale, rows, from_runs(finished), overrides, rules, cells, failed, words)
+    table = derive(study, groups, folder)
+    draw_curves(study, groups, folder)
+    new = MeasuredCells(study.name, scale)
+    for group in groups:
+        for seed, metrics, run in zip(group.seeds, group.metrics, group.runs, strict=True):
+            made = measurement(run.lineage().environment, day(run.status().updated))
+            further = derived_at(table, group, seed)
+            words = function(study, study.describe)(run) if study.describe else None
+            one = MeasuredCell(*group.place_of(seed), made.commit, {**metrics, **further}, words, run.name)
+            of_all = MeasuredCell(*group.place_of(None), made.commit, derived_at(table, group, None))
+            both = (one, of_all) if of_all.metrics else (one,)
+            new = new.with_cells(MeasuredCells(study.name, scale, (made,), both))
+    return new
 
 
-def run_numbers(run: RunFolder) -> dict[str, float]:
-    """Return the metrics of a run's last evaluated round, and its numbers beside null baselines."""
+def derived_at(table: Table, group: Group, seed: int | None) -> dict[str, float]:
+    """Return the derived numbers of a group for a seed, or those of all seeds together, by metric."""
+    return {
+        metric: values[seed]
+        for (row, column, metric), values in table.items()
+        if (row, column) == (group.row.key, group.column.key) and seed in values
+    }
+
+
+def run_numbers(study: Study, run: RunFolder) -> dict[str, float]:
+    """Return the study's metrics of a run's last evaluated round, some of them beside null baselines."""
     result = run_result(run)
-    return {**result.quality, **result.metrics}
+    numbers = {**result.quality, **result.metrics}
+    return in_unit(study, {name: numbers[name] for name in study.metrics if name in numbers})
+
+
+def today() -> str:
+    """Return the date as YYYY-MM-DD."""
+    return datetime.now(UTC).strftime("%Y-%m-%d")
+
+
+def day(updated: float | None) -> str:
+    """Return the date of a time in seconds since 1970 as YYYY-MM-DD."""
+    return datetime.fromtimestamp(updated or 0.0, UTC).strftime("%Y-%m-%d")
 
 
 def draw_curves(study: Study, groups: Sequence[Group], folder: Path) -> None:

@@ -32,7 +32,7 @@ from shoal_research.benchmarks.peers import table
 from shoal_research.benchmarks.profile_round import profile
 from shoal_research.benchmarks.shoal_run import prepare_workload, run_workload, settings_of
 from shoal_research.benchmarks.workload import Workload
-from shoal_research.kept import kept_folder
+from shoal_research.kept import RESULTS
 from tests.sources import ROOT
 
 TINY = Workload(clients=2, samples=20, batch=10, rounds=2)
@@ -238,7 +238,7 @@ def test_losses_of_the_control_are_those_of_the_methods() -> None:
 
 
 def test_the_page_has_the_table_of_the_control() -> None:
-    kept = json.loads((kept_folder() / "cfcl_control.json").read_text())
+    kept = json.loads((RESULTS / "cfcl_control.json").read_text())
     assert cfcl_control.table(kept["families"]) in (ROOT / "research/docs/results/cfcl.md").read_text()
 
 

@@ -31,7 +31,7 @@ def test_norms_are_drawn_where_only_some_rounds_are_evaluated(tmp_path, monkeypa
     group = Mock(column=Mock(key="never_split"), row=Mock(caption="congruent"), runs=[Mock(table=lambda _: table)])
     drawn = []
     monkeypatch.setattr(derive, "save", lambda figure, _: drawn.append(figure))
-    monkeypatch.setattr(derive, "each_run", lambda *_: [])
+    monkeypatch.setattr(derive, "each_run", lambda *_: {})
     derive.norms_over_rounds(Mock(), [group], tmp_path)
     for line in drawn[0].axes[0].get_lines():
         assert line.get_xydata().tolist() == [[2, 2.0], [4, 1.0]]

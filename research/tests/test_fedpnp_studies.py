@@ -8,11 +8,12 @@ import pytest
 
 from shoal_research.cells import cells
 from shoal_research.definition import load_study
+from shoal_research.runner import settings_of
 
 
 def table_1(scale: str, row: str, column: str) -> dict[str, Any]:
     (cell,) = cells(load_study("fedpnp-table1"), scale, 1, [row], [column])
-    return cell.settings
+    return settings_of(cell, {}).to_json()
 
 
 @pytest.mark.parametrize("scale", ["cpu", "paper"])

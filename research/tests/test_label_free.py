@@ -5,29 +5,29 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal_research import evidence
-from shoal_research.evidence import EvidenceRow, nearest_row, tuning_figures, tuning_rows, unseen_rows
-from shoal_research.kept import PRODUCT_DOCS
 from shoal_research.label_free.calibrate import agreement, neighbours_of, scored
 from shoal_research.label_free.drawn_images import colours, patterns, places
-from shoal_research.label_free.tables import PAGES, area, page_with_tables
-
-ROW = {
-    "set": "stars", "partition": "iid", "kind": "image", "images": 90, "classes": 3, "method": "fedkmeans",
-    "acc": 0.5, "baselines": {"pixels": 0.53, "encoder": 0.4},
-}  # fmt: skip
+from shoal_research.label_free.tables import (
+    DOCS,
+    PAGES,
+    area,
+    images_reached,
+    page_with_tables,
+    tables_reached,
+    tuning_figures,
+)
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_pages_are_made_from_the_figures(name: str) -> None:
-    page = PRODUCT_DOCS / name
+    page = DOCS / name
     assert page_with_tables(page, tuning_figures()) == page.read_text()
 
 
 def test_the_rules_hold_on_nearly_all_sets_that_they_were_chosen_on() -> None:
-    rows = tuning_rows()
-    assert len(rows) >= 30
-    assert sum(row.behind for row in rows) <= 2
+    reached = images_reached(tuning_figures()) + tables_reached(tuning_figures())
+    assert len(reached) >= 30
+    assert reached.count(False) <= 2
     assert sum(each["ratio"] >= 8 for kind in tuning_figures().values() for each in kind.values()) >= 10
 
 
@@ -59,25 +59,3 @@ def test_drawn_sets_are_the_same_for_a_seed_and_uneven_where_asked() -> None:
         assert len(y) == 60
     sizes = np.bincount(places(0, 2_000, ratio=10)[1])
     assert sizes.max() / sizes.min() == pytest.approx(10, rel=0.5)
-
-
-def test_unseen_sets_are_read_and_their_absence_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = unseen_rows()
-    assert found is not None
-    assert len(found) == 30
-    wine = next(row for row in found if (row.set, row.partition) == ("Wine", "own"))
-    assert (wine.kind, wine.images, wine.classes, wine.method) == ("vector", 178, 3, "fedkmeans")
-    assert wine.baselines.keys() == {"random", "raw", "standardised"}
-    assert EvidenceRow(**ROW).behind  # type: ignore[arg-type]
-    assert EvidenceRow(**ROW).best == ("pixels", 0.53)  # type: ignore[arg-type]
-    monkeypatch.setattr(evidence, "load_kept", lambda *_: None)
-    assert unseen_rows() is None
-
-
-def test_the_most_similar_set_is_of_the_same_kind() -> None:
-    rows = [EvidenceRow(**{**ROW, "set": str(size), "images": size}) for size in (100, 10_000)]  # type: ignore[arg-type]
-    for samples, expected in ((150, "100"), (5_000, "10000")):
-        found = nearest_row(rows, "image", samples, 3)
-        assert found is not None
-        assert found.set == expected
-    assert nearest_row(rows, "vector", 100, 3) is None

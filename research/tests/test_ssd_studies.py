@@ -10,17 +10,17 @@ import pytest
 
 from shoal.data.views.augment import normalise
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import load_round
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.lifecycle.preflight import check_method
 from shoal.methods.scores.representation import uniformity
 from shoal.methods.training.local import load
 from shoal.review.results.result import run_result
-from shoal_research.cells import cells
+from shoal_research.cells import Cell, cells
 from shoal_research.definition import Row, function, load_study, study_names
-from shoal_research.rows import Group
+from shoal_research.runner import settings_of
 from shoal_research.ssd import derive as ssd
+from shoal_research.table import Group
 from tests.runs import straight
 
 STUDY = load_study("ssd-soft-hard")
@@ -28,7 +28,12 @@ STUDY = load_study("ssd-soft-hard")
 
 def group(row: Row, *runs: Any) -> Group:
     """Runs as a group of the study's only column."""
-    return Group(row, STUDY.columns["silo"], runs)
+    return Group(row, STUDY.columns["silo"], tuple(range(len(runs))), ({},) * len(runs), runs)
+
+
+def full(cell: Cell) -> dict[str, Any]:
+    """The settings of the run of a cell, with their defaults."""
+    return settings_of(cell, {}).to_json()
 
 
 @pytest.mark.parametrize("name", [name for name in study_names() if load_study(name).system == "ssd"])
@@ -38,14 +43,14 @@ def test_the_method_takes_the_settings_of_every_cell(home: Path, name: str) -> N
         function(study, study.add_data)(study, list(study.rows))
     for scale in study.scales:
         for cell in cells(study, scale, 1):
-            check_method(make_settings(cell.settings), places.store())
+            check_method(settings_of(cell, {}), places.store())
 
 
 def test_cells_of_cifar100_are_those_of_the_paper() -> None:
     """The paper's device setting: 50 clients, a fifth of them in each round."""
     study = load_study("ssd-table")
     silo, device = (
-        cells(study, "paper", 1, ["ssd"], [column])[0].settings for column in ("cifar100_silo", "cifar100_device")
+        full(cells(study, "paper", 1, ["ssd"], [column])[0]) for column in ("cifar100_silo", "cifar100_device")
     )
     for settings, clients, fraction in ((silo, 10, 1.0), (device, 50, 0.2)):
         assert settings["data"]["name"] == "cifar100"
@@ -58,9 +63,9 @@ def test_cells_of_cifar100_are_those_of_the_paper() -> None:
 
 def test_the_table_has_both_directions_of_distillation() -> None:
     found = {
-        cell.row.key: (cell.settings["method"]["direction"], cell.settings["method"]["stop"])
+        cell.row.key: (method["direction"], method["stop"])
         for cell in cells(load_study("ssd-table"), "paper", 1, columns=["silo"])
-        if cell.settings["method"]["name"] == "ssd"
+        if (method := full(cell)["method"])["name"] == "ssd"
     }
     assert found["distillation"] == found["ssd"] == ("poster", False)
     assert found["distillation_code"] == found["ssd_code"] == ("code", False)
@@ -68,7 +73,7 @@ def test_the_table_has_both_directions_of_distillation() -> None:
 
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
 def test_the_table_has_the_papers_other_methods_with_their_own_optimisers(scale: str) -> None:
-    found = {cell.row.key: cell.settings for cell in cells(load_study("ssd-table"), scale, 1, columns=["silo"])}
+    found = {cell.row.key: full(cell) for cell in cells(load_study("ssd-table"), scale, 1, columns=["silo"])}
     assert found["fedx"]["method"] == {"name": "fedx", "tau": 0.1, "tau_target": 0.1}
     assert found["fedu2"]["method"] == {"name": "fedu2", "tau": 0.07, "uniform": 0.01, "server_lr": 0.1}
     for key, rate, batch in (("fedx", 0.01, 64), ("fedu2", 0.032, 128), ("feddecorr", 0.1, 128)):
@@ -85,9 +90,8 @@ def test_the_share_of_the_regularisation_is_averaged_over_rounds_and_clients(
     groups = [group(STUDY.rows["soft"], soft), group(STUDY.rows["fedalignuniform"], reference)]
     rows = ssd.gradient_share(STUDY, groups, home)
     shares = soft.table("clients")["dsr_gradient_share"]
-    assert [(row.row_key, row.metric) for row in rows] == [("soft", "dsr_gradient_share")]
+    assert rows == {("soft", "silo", "dsr_gradient_share"): {0: pytest.approx(shares.mean())}}
     assert len(shares) == 2 * 3
-    assert rows[0].mean == pytest.approx(shares.mean())
 
 
 def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Callable[..., Any]) -> None:
@@ -97,8 +101,8 @@ def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Call
     other = straight(small(method={"name": "fedsimclr"}, rounds=1))
     groups = [group(STUDY.rows[key], run) for key, run in runs.items()]
     rows = ssd.projections(STUDY, [*groups, group(Row(key="fedsimclr", caption="FedSimCLR"), other)], home)
-    assert {row.row for row in rows} == {"soft", "hard"}
-    found = {(row.row_key, row.metric): row.mean for row in rows}
+    assert {row for row, _, _ in rows} == {"soft", "hard"}
+    found = {(row, metric): values[0] for (row, _, metric), values in rows.items()}
     assert found["hard", "z_uniformity_inter"] == pytest.approx(4.0, abs=1e-4)
     assert found["soft", "z_uniformity_inter"] < 3.9
     for row in ("soft", "hard"):
@@ -113,30 +117,30 @@ def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Call
     assert found["soft", "test_z_uniformity"] == pytest.approx(uniformity(network.eval()(x).z.detach()), abs=1e-4)
 
 
-def test_gains_are_counted_against_the_same_seed(home: Path, small: Callable[..., Any]) -> None:
+def test_gains_are_over_the_same_seed(home: Path, small: Callable[..., Any]) -> None:
     without_soft, more = ({"name": "ssd", "gamma": gamma, "delta": 0.0} for gamma in (0.0, 1.0))
     found_runs = [[straight(small(method=m, rounds=1, seed=seed)) for seed in (0, 1)] for m in (without_soft, more)]
     reference, soft = found_runs
     groups = [group(STUDY.rows["fedalignuniform"], *reference), group(STUDY.rows["soft"], *soft)]
     rows = ssd.seeds_above(STUDY, groups, home)
-    assert {row.row_key for row in rows} == {"soft"}, "the reference is not compared with itself"
-    found = {row.metric: row.mean for row in rows}
+    assert {row for row, _, _ in rows} == {"soft"}, "the reference is not compared with itself"
+    found = {metric: list(values.values()) for (_, _, metric), values in rows.items()}
     theirs, ours = ([run_result(run).metrics["uniformity"] for run in runs] for runs in found_runs)
     gains = [a - b for a, b in zip(ours, theirs, strict=True)]
-    assert found["uniformity_gain"] == pytest.approx(sum(gains) / 2)
-    assert found["seeds_more_uniform"] == sum(gain > 0 for gain in gains)
+    assert found["uniformity_gain"] == pytest.approx(gains)
     z = [[ssd.projection_metrics(run.path)["test_z_uniformity"] for run in runs] for runs in found_runs]
     gains = [a - b for a, b in zip(z[1], z[0], strict=True)]
-    assert found["test_z_gain"] == pytest.approx(sum(gains) / 2)
-    assert found["seeds_more_uniform_z"] == sum(gain > 0 for gain in gains)
+    assert found["test_z_gain"] == pytest.approx(gains)
     aligned = [run_result(run).metrics["alignment"] for run in (*soft, *reference)]
-    assert found["seeds_no_worse_aligned"] == (aligned[0] <= aligned[2]) + (aligned[1] <= aligned[3])
+    assert found["alignment_change"] == pytest.approx([aligned[0] - aligned[2], aligned[1] - aligned[3]])
 
 
-def test_an_encoder_is_probed_on_the_data_set_that_the_options_name(home: Path, small: Callable[..., Any]) -> None:
+def test_an_encoder_is_probed_on_another_data_set(
+    home: Path, small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = straight(small(method={"name": "ssd"}, rounds=1))
     other = straight(small(method={"name": "kmeans"}, rounds=1))
-    study = load_study("ssd-transfer").model_copy(update={"options": {"to": "digits", "limit": 100}})
-    rows = ssd.transfer(study, [group(STUDY.rows["soft"], run), group(STUDY.rows["hard"], other)], home)
-    assert [(row.row_key, row.metric) for row in rows] == [("soft", "transfer")], "K-means has no encoder"
-    assert 0.2 < rows[0].mean <= 1, "digits by chance: 0.1"
+    monkeypatch.setitem(ssd.PROBED_ON, run.settings().data.name, ("digits", 100))
+    rows = ssd.transfer(STUDY, [group(STUDY.rows["soft"], run), group(STUDY.rows["hard"], other)], home)
+    assert list(rows) == [("soft", "silo", "transfer")], "K-means has no encoder"
+    assert 0.2 < rows["soft", "silo", "transfer"][0] <= 1, "digits by chance: 0.1"

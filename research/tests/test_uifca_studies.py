@@ -1,15 +1,18 @@
 """Simulations of the UIFCA studies at toy size: what they return is what they say."""
 
+from unittest.mock import Mock
+
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
-from shoal.data.sets.prepared import Manifest, write_prepared
+from shoal.data.sets.prepared import Manifest, open_prepared, write_prepared
 from shoal.methods.uifca.figures import confusion_figure
 from shoal.review.pages.figures import draw_figures
 from shoal_research.definition import Column, Row
-from shoal_research.rows import Measured
+from shoal_research.table import Group
+from shoal_research.uifca import masks as masks_module
+from shoal_research.uifca import overfitting
 from shoal_research.uifca.masks import correct, masks
 from shoal_research.uifca.overfitting import longer_training
 from shoal_research.uifca.simulate import purity_rounds, table1
@@ -35,24 +38,33 @@ def test_table1_keeps_purity_after_every_round(tmp_path):
     assert [f"purity/{t}" in found for t in range(8)] == [True] * 7 + [False]
     assert found["purity/6"] == found["purity"]
     assert found["purity/0"] < 0.6, "a random assignment"
-    cell = Measured(Row(key="uifca", caption="UIFCA"), Column(key="p_1", caption="p = 1"), (found, found))
-    purity_rounds([cell], tmp_path)
+    cell = Group(Row(key="uifca", caption="UIFCA"), Column(key="p_1", caption="p = 1"), (0, 1), (found, found))
+    purity_rounds(Mock(), [cell], tmp_path)
     assert (tmp_path / "purity-rounds.png").stat().st_size > 5000
 
 
-def test_watched_points_say_when_to_stop(tmp_path):
+@pytest.fixture
+def epochs(monkeypatch):
+    """The tables over epochs of which summaries were made."""
+    seen = []
+    summarise = overfitting.summary
+    monkeypatch.setattr(overfitting, "summary", lambda frame, first: seen.append(frame) or summarise(frame, first))
+    return seen
+
+
+def test_watched_points_say_when_to_stop(tmp_path, epochs):
     found = longer_training({**ROUND, "watch": 0.2}, 0, tmp_path)
-    table = pd.read_csv(tmp_path / "epochs.csv")
+    (table,) = epochs
     best = table.loc[table["kept_loss"].idxmin()]
     assert found["epoch_stopped"] == best["epoch"]
     assert found["purity_stopped"] == pytest.approx(best["purity"])
     assert "purity_stopped" not in longer_training(ROUND, 0, tmp_path)
 
 
-def test_epochs_are_told_in_steps_too_and_steps_may_be_equal(tmp_path):
+def test_epochs_are_told_in_steps_too_and_steps_may_be_equal(tmp_path, epochs):
     """200 points in two clusters: about 100 for each flow, and 2 or 3 batches of 50 an epoch."""
     found = longer_training(ROUND, 0, tmp_path)
-    table = pd.read_csv(tmp_path / "epochs.csv")
+    (table,) = epochs
     per_epoch = table["steps"].iloc[0]
     assert per_epoch in (2, 3)
     assert (table["steps"] == table["epoch"] * per_epoch).all()
@@ -62,16 +74,16 @@ def test_epochs_are_told_in_steps_too_and_steps_may_be_equal(tmp_path):
     counts = {}
     for points in (200, 800):
         longer = longer_training({**ROUND, "points": points, "steps": 18}, 0, tmp_path)
-        counts[points] = len(pd.read_csv(tmp_path / "epochs.csv"))
+        counts[points] = len(epochs[-1])
         assert longer["steps_last"] == pytest.approx(18, abs=5)
     assert counts[200] > counts[800]
 
 
 @pytest.mark.parametrize("held_out", [False, True])
-def test_a_cluster_round_counts_the_points_it_says(tmp_path, held_out):
+def test_a_cluster_round_counts_the_points_it_says(tmp_path, epochs, held_out):
     found = longer_training({**ROUND, "held_out": held_out}, 0, tmp_path)
     assert 0.55 < found["purity_first"] < 0.85
-    table = pd.read_csv(tmp_path / "epochs.csv")
+    (table,) = epochs
     assert len(table) == 3
     assert table["purity"].between(0.5, 0.999).all(), "better than chance, and not told by the labels"
     assert found["purity_last"] == pytest.approx(table["purity"].iloc[-1])
@@ -92,15 +104,14 @@ def digit_set(folder):
 
 
 @pytest.mark.parametrize("flow", ["cycle", "standard"])
-def test_flows_of_two_kinds_of_images_tell_them_apart(tmp_path, flow):
+def test_flows_of_two_kinds_of_images_tell_them_apart(tmp_path, monkeypatch, flow):
     digit_set(tmp_path / "halves")
     settings = {"set": "halves", "digits": [2, 3], "images": 40, "flow": flow, "width": 4, "blocks": 1}
     settings |= {"margin": 0.05, "background": False, "epochs": 6, "batch": 20, "lr": 1e-2, "decay": 1.0}
-    settings |= {"prepared": {"halves": str(tmp_path / "halves")}}
+    monkeypatch.setattr(masks_module, "prepare", lambda *_, **__: open_prepared(tmp_path / "halves"))
     found = masks(settings, 0, tmp_path)
     assert found["correct"] > 0.9
     assert found["correct_train"] > 0.9
-    assert (tmp_path / "samples.png").exists()
 
 
 def test_correct_counts_images_under_their_own_flow():
@@ -126,7 +137,6 @@ def test_a_run_of_images_draws_confusion_and_samples(home, small):
             "steps": 2,
             "width": 4,
             "blocks": 1,
-            "folds": 2,
         },
         partition={"kind": "majority", "p": 0.5, "clients": 3},
         rounds=10,

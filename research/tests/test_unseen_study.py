@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,17 +12,14 @@ from sklearn.cluster import KMeans
 from sklearn.preprocessing import StandardScaler
 
 from shoal.engine.settings import places
+from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.clustering import accuracy
-from shoal_research import kept, runner
-from shoal_research.definition import StudyError, load_study, make_study
-from shoal_research.kept import keep, load_kept
-from shoal_research.pages import study_parts
-from shoal_research.result import StudyResult
-from shoal_research.runner import run_study
+from shoal_research import kept
+from shoal_research.definition import load_study
+from shoal_research.runner import StudyResult, run_study
 from shoal_research.unseen import judge as judged
 from shoal_research.unseen.files import add_set
 from shoal_research.unseen.nulls import (
-    K_MEANS,
     MEAN,
     PRETRAINED,
     RANDOM,
@@ -39,8 +35,6 @@ from shoal_research.unseen.nulls import (
     nulls,
     random_accuracy,
 )
-from shoal_research.unseen.page import cells as page_cells
-from shoal_research.unseen.page import with_ranges
 from shoal_research.unseen.sets import SEED, SETS, DrawnSet, samples_of, set_name
 from shoal_research.unseen.sites import deal_to_sites, labels_of_sizes
 
@@ -167,19 +161,17 @@ def test_random_labels_have_the_sizes_of_the_classes() -> None:
 @pytest.fixture
 def run_tiny(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], StudyResult]:
     """Run one tiny set, at its own sites."""
-    study = load_study("unseen").model_copy(update={"options": {"seed": TRIAL_SEED, "samples": 120}})
-    monkeypatch.setattr(runner, "load_study", lambda name: study)
+    add_set("mixed_scales", TRIAL_SEED, 120)
+    monkeypatch.setattr(kept, "RESULTS", home / "kept")
     return lambda: run_study("unseen", "cpu", overrides=SETTINGS, rows=["mixed_scales"], columns=["own"])
 
 
 def values(result: StudyResult) -> dict[str, float]:
     """Return the numbers of the only run."""
-    return {row.metric: row.values[0] for row in result.rows}
+    return {metric: by_seed[0] for (_, _, metric), by_seed in result.table.items()}
 
 
-def test_one_set_runs_resumes_and_makes_the_table(
-    run_tiny: Callable[[], StudyResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_set_runs_and_is_judged(run_tiny: Callable[[], StudyResult]) -> None:
     result = run_tiny()
     found = values(result)
     assert (found["samples"], found["classes"], found["sites"]) == (120, 6, 6)
@@ -189,41 +181,16 @@ def test_one_set_runs_resumes_and_makes_the_table(
     (run,) = (path for path in places.runs().iterdir() if not path.name.startswith("."))
     shown = json.loads((run / "clusters.json").read_text())["comparison"]
     assert found["own_null"] == max(shown["chance_acc"], *shown["baseline_acc"].values())
-    (words,) = result.words
-    said = words.words["verdict"] in ("doubtful", "chance")
+    words = judged.describe(RunFolder(run))
+    said = words["verdict"] in ("doubtful", "chance")
     assert found["told"] == float(said or found["acc"] >= 1.5 * found["chance"])
-    assert words.words["method"] == "kmeans"
-    assert words.words["kind"] == "vector"
-    verdicts = {claim.claim: str(claim.verdict) for claim in result.claims if claim.differences}
-    reached = found["acc"] >= found["best_null"] - 0.02
-    assert verdicts["Mixed scales, own: ACC is at or above every null baseline less 0.02"] == (
-        "reproduced" if reached else "opposite"
-    )
-    on_average = found["acc"] >= found["best_null_mean"] - 0.02
-    wanted = "ACC is at or above the mean of every null baseline over 15 other random states, less 0.02"
-    assert verdicts[f"Mixed scales, own: {wanted}"] == ("reproduced" if on_average else "opposite")
-    by_itself = found["acc"] >= found["own_null"] - 0.02
-    shows = "ACC is at or above every null baseline that the run itself shows, less 0.02"
-    assert verdicts[f"Mixed scales, own: {shows}"] == ("reproduced" if by_itself else "opposite")
-    assert run_tiny().runs == result.runs, "a finished run is used again"
-    assert len(list(places.runs().iterdir())) - len(list(places.runs().glob(".*"))) == 1
-    study = load_study("unseen")
-    docs = tmp_path / "docs"
-    monkeypatch.setattr(kept, "require_clean_code", lambda *arguments: None)
-    keep(study, "cpu", docs)
-    one = load_kept("unseen", "cpu", docs)
-    assert one is not None
-    assert one.words == result.words
-    page = "\n".join(study_parts(study, "cpu", one, docs))
-    assert f"less 0.02: **{int(reached)} of 30 runs**" in page
-    assert f"1.5 times chance: **{int(found['told'])} of 30 runs**" in page
-    assert f"{wanted}: **{int(on_average)} of 30 runs**" in page
-    scores = f"{found['acc']:.3f} | {found['nmi']:.3f}"
-    marks = ["yes" if each else "**no**" for each in (reached, on_average, by_itself)]
-    assert f"| Mixed scales, own | {scores} | {' | '.join(marks)} | {words.words['verdict']} |" in page
-    draws = [f"{found[n]:.3f} ({found[n + MEAN]:.3f} ± {found[n + STD]:.3f})" for n in K_MEANS[:2]]
-    assert f"| Mixed scales | {found[RANDOM]:.3f} | {' | '.join(draws)} |" in page
-    assert page.count("not measured") == 29
+    assert (words["method"], words["kind"]) == ("kmeans", "vector")
+    verdicts = {one.claim.claim.partition(": ")[2]: one.verdict for one in result.claims if one.differences}
+    reached = {"best_null": "less 0.02", "best_null_mean": "15 other random states", "own_null": "the run itself shows"}
+    for metric, rule in reached.items():
+        (verdict,) = [verdict for words, verdict in verdicts.items() if rule in words.removesuffix(", less 0.02")]
+        assert (verdict == "reproduced") == (found["acc"] >= found[metric] - 0.02)
+    assert run_tiny().table == result.table, "a finished run is used again"
 
 
 def test_a_warning_excuses_a_run_at_chance(
@@ -233,59 +200,11 @@ def test_a_warning_excuses_a_run_at_chance(
     said = {}
     for word in ("good", "doubtful", "chance", "none"):
         monkeypatch.setattr(judged, "verdict_of", lambda run, word=word: (word, "a reason"))
-        result = run_tiny()
-        said[word] = values(result)["told"]
-        assert result.words[0].words["verdict reason"] == "a reason"
+        said[word] = values(run_tiny())["told"]
     assert said == {"good": 0.0, "doubtful": 1.0, "chance": 1.0, "none": 0.0}
-
-
-def test_a_run_at_chance_that_is_not_told_is_marked() -> None:
-    own = {"acc": 0.2, "nmi": 0.1, "seconds": 3.4}
-    assert page_cells(own, {"verdict": "good"}, [False, True, True, False]) == [
-        *("0.200", "0.100", "**no**", "yes", "yes", "good, **not told**", "3")
-    ]
-    assert page_cells(own, {"verdict": "chance"}, [True, True, True, True])[-2] == "chance"
-
-
-def test_reasons_that_differ_in_numbers_are_one_line() -> None:
-    reasons = [
-        "83 images: efficientnet-lite0 wants 5,000, ACC is 0.9",
-        "1,200 images: efficientnet-lite0 wants 5,000, ACC is 0.25",
-        "97 images: efficientnet-lite0 wants 5,000, ACC is 0.3",
-    ]
-    assert with_ranges(reasons) == "83 to 1,200 images: efficientnet-lite0 wants 5,000, ACC is 0.25 to 0.9"
-    assert with_ranges(reasons[:1]) == reasons[0]
 
 
 def test_the_verdict_is_read_as_the_run_wrote_it() -> None:
     assert judged.word_and_reason("chance") == ("chance", "")
     assert judged.word_and_reason({"word": "good", "reason": "Stable."}) == ("good", "Stable.")
     assert judged.word_and_reason(None) == ("none", "")
-
-
-def test_a_claim_of_each_cell_names_metrics() -> None:
-    raw: dict[str, Any] = {
-        "name": "toy",
-        "title": "a toy",
-        "paper": "none",
-        "metrics": ["acc"],
-        "rows": {"a": {"caption": "A"}, "b": {"caption": "B"}},
-        "columns": {"x": {"caption": "X"}},
-        "scales": {"cpu": {"about": "a toy"}},
-        "claims": [{"claim": "enough", "each_cell": True, "left": "acc", "op": ">=", "right": 0.5}],
-    }
-    study = make_study(raw, "toys", "toy.yaml")
-    assert [claim.claim for claim in study.claims] == ["A, X: enough", "B, X: enough"]
-    assert [claim.quantities()[0].row for claim in study.claims] == ["a", "b"]
-    raw["claims"][0]["each_cell"] = False
-    with pytest.raises(StudyError, match=r"claims\.0"):
-        make_study(raw, "toys", "toy.yaml")
-
-
-def test_the_lines_that_the_readme_quotes_are_those_of_a_kept_run() -> None:
-    result = load_kept("unseen", "cpu")
-    assert result is not None
-    (words,) = (each.words for each in result.words if (each.row, each.column) == ("scenes", "own"))
-    quoted = (Path(__file__).parents[2] / "README.md").read_text()
-    assert f"    {words['method reason']}\n" in quoted
-    assert f"    verdict: {words['verdict']}. {words['verdict reason']}\n" in quoted

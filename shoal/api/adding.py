@@ -53,9 +53,9 @@ class AddOptions(TypedDict, total=False):
         labels: of images: a CSV with the columns file and label.
         clients: of an array: a table, or .npy of names, with a row a vector.
         client_column, label_column: of a table, of `clients` or of an array: whose a row is, and its label.
-        features: of a table: see `shoal.data.intake.table_options.TableOptions`; of a file with several arrays: the
+        features: of a table: see `shoal.data.intake.options.AddOptions`; of a file with several arrays: the
             one with the vectors.
-        missing, max_categories, windows: of a table: see `shoal.data.intake.table_options.TableOptions`.
+        missing, max_categories, windows: of a table: see `shoal.data.intake.options.AddOptions`.
         test, seed: share of each client's samples that becomes the test part, and the seed of that draw.
         licence: kept with the set.
         append: add what is new to the set of this name.

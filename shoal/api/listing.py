@@ -33,7 +33,7 @@ def runs(
     if isinstance(state, str):
         state = (state,)
     rows: list[dict[str, Any]] = []
-    for each in listed_runs(places.runs(), method=method, data=data, states=state)[:last]:
+    for each in listed_runs(places.runs(), method=method, data=data, states=state, last=last):
         row = each.to_json()
         metric, score = row.pop("score") or (None, None)
         rows.append({**row, "metric": metric, "score": score})

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import sqlite3
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,8 +23,7 @@ from shoal.engine.settings.hardware import describe
 from shoal.engine.settings.private_home import close_folders, open_folders
 from shoal.engine.store.code_version import project_state, shoal_version
 from shoal.methods.registry import ADDED
-from shoal.review.mlflow_log.embedded_store import FILE, damage_of, newest_revision, store_uri
-from shoal.review.mlflow_log.moved_store import follow_move
+from shoal.review.mlflow_log.embedded_store import FILE, TrackingStoreError, ready_store, store_uri
 from shoal.review.mlflow_log.tracking import artifact_folder
 from shoal.tasks.prefect.environment import server_answers
 
@@ -152,20 +149,11 @@ def _embedded_store() -> Check:
     path = places.mlflow_store() / FILE
     if not path.exists():
         return Check("mlflow store", True, f"{path}: the first run makes it")
-    if wrong := damage_of(path.parent):
-        repair = "`shoal run --resume RUN` replaces it and logs RUN again: runs' folders have everything"
-        return Check("mlflow store", False, f"{path}: {wrong}", repair)
     try:
-        moved = follow_move(path.parent, FILE)
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)) as store:
-            (count,) = store.execute("select count(*) from runs").fetchone()
-            (revision,) = store.execute("select version_num from alembic_version").fetchone()
-    except sqlite3.Error as error:
-        return Check("mlflow store", False, f"{path}: {error}", "end the process that uses it, or wait")
-    if newest_revision() not in (None, revision):
-        repair = f"mlflow db upgrade {store_uri(path.parent)}"
-        return Check("mlflow store", False, f"{path}: {count} runs, made by another version of MLflow", repair)
-    return Check("mlflow store", True, "; ".join([f"{path}: {count} runs", *moved]))
+        moved = ready_store(path.parent)
+    except TrackingStoreError as error:
+        return Check("mlflow store", False, str(error), f"mv {path} {path}.broken")
+    return Check("mlflow store", True, "; ".join(filter(None, [str(path), moved])))
 
 
 def _mlflow_server(uri: str) -> Check:

@@ -163,8 +163,8 @@ def show(
     from shoal.cli.data_tables import print_manifest, print_partition
     from shoal.data.partition.table import load_partition
     from shoal.data.sets.prepare import is_built_in, lost_set, prepared_sets, resolve, store_folder
+    from shoal.data.sets.prepared import open_prepared
     from shoal.engine.settings import places
-    from shoal.engine.store.verified import open_verified
     from shoal.review.pages.contact_sheet import contact_sheet
     from shoal.review.results.fonts import missing_letters
 
@@ -173,7 +173,7 @@ def show(
     folder = next((f for f in (Path(what), store / "partitions" / what) if (f / "partition.json").exists()), None)
     if folder is not None:
         partition = load_partition(folder)
-        prepared = open_verified(store_folder(store, partition.data))
+        prepared = open_prepared(store_folder(store, partition.data), verify=True)
         if prepared.manifest.digest != partition.data_digest:
             raise PartitionError(f"{folder} divides another version of {partition.data!r}: make the partition again")
         print_partition(partition, prepared)
@@ -190,7 +190,7 @@ def show(
                 f"{what!r} is neither a prepared data set nor the folder of a partition; prepared: {names}"
                 + (f". Run `shoal data prepare {full_name}`" if is_built_in(what) else "")
             )
-        prepared = open_verified(store_folder(store, full_name))
+        prepared = open_prepared(store_folder(store, full_name), verify=True)
         print_manifest(prepared)
         _show_advice(full_name)
     if images is not None:

@@ -65,7 +65,7 @@ def log_one(run: RunFolder) -> str:
     from shoal.review.mlflow_log.tracking import shown_uri
     from shoal.review.mlflow_log.trouble import last_trouble
     from shoal.review.mlflow_log.whole_run import check_whole
-    from shoal.review.served.record import LogRun, RegisterModel
+    from shoal.review.served.record import log_run, register_model
 
     settings = run.settings()
     if run.status().state != FINISHED:
@@ -74,9 +74,9 @@ def log_one(run: RunFolder) -> str:
         return "not logged: its setting tracking.mlflow is false"
     check_whole(run)
     with run.locked():
-        if not LogRun(run.path).execute():
+        if not log_run(run):
             raise NotLogged(str(last_trouble(run)))
-        version = RegisterModel(run.path).execute()
+        version = register_model(run)
     named = ""
     if version:
         named = f", version {version} of its model"

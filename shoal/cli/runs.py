@@ -55,7 +55,7 @@ def runs(
     for state in states or ():
         if state not in STATES:
             raise ShoalError(f"no run is in state {state!r}: expected one of {', '.join(STATES)}")
-    found = listed_runs(places.runs(), method=method, data=data, states=states or ())[:last]
+    found = listed_runs(places.runs(), method=method, data=data, states=states or (), last=last)
     if as_json:
         print(json.dumps([run.to_json() for run in found]))
     elif found:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -188,7 +188,7 @@ def _data(settings: Settings) -> Prepared:
     return open_prepared(prepared_folder(places.store(), settings.data.name))
 
 
-def keep(run: RunFolder, round: int, memories: set[str], folder: Path) -> None:
+def keep(run: RunFolder, round: int, memories: Iterable[str], folder: Path) -> None:
     """Copy the part of a run that later stages need: tables, figures, and one round with its clients' memories.
 
     The copy names the folders of data and partition that the stages declare, relative to the home folder.

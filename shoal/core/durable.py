@@ -19,8 +19,10 @@ import re
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
@@ -30,6 +32,8 @@ NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
 NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 """What fsync of a folder answers on file systems that have none."""
 OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST)
+RETRY_SECONDS = 0.05
+"""Pause before a lock is tried again."""
 REPLACE_ATTEMPTS = 100
 """So often another process may put something in the same place between two steps of ours."""
 
@@ -186,6 +190,16 @@ def _alive(pid: int) -> bool:
     return True
 
 
+def private_folder(folder: Path) -> None:
+    """Make a folder, and missing ones above it, that only the user may open; an existing one becomes private too."""
+    if not folder.parent.exists():
+        private_folder(folder.parent)
+    folder.mkdir(exist_ok=True, mode=0o700)
+    if folder.stat().st_mode & 0o077:
+        with contextlib.suppress(OSError):  # it is another user's, or its file system has no modes
+            folder.chmod(0o700)
+
+
 def sync_tree(folder: Path) -> None:
     """Wait until all files of a folder, and their names, are on the disk."""
     for place, _, files in os.walk(folder, topdown=False):
@@ -226,23 +240,42 @@ def locked(lock: Path, what: str, say: Callable[[str], None] | None = None) -> I
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a+") as file:
         if not _taken(file.fileno()):
-            file.seek(0)
-            owner = file.read(20).strip() or "unknown"
-            (say or _on_standard_error)(f"{what} is being written by another process (pid {owner}): waiting for it")
+            sentence = f"{what} is being written by another process (pid {owner_of(lock)}): waiting for it"
+            (say or _on_standard_error)(sentence)
             fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
-        file.truncate()
-        file.write(str(os.getpid()))
-        file.flush()
+        _sign(file)
         yield
 
 
 @contextlib.contextmanager
-def lock_if_free(lock: Path) -> Iterator[bool]:
-    """Hold a lock where nobody else does; yields whether it is ours."""
+def lock_if_free(lock: Path, patience: float = 0) -> Iterator[bool]:
+    """Hold a lock where nobody else does; yields whether it is ours.
+
+    Args:
+        lock: as of `locked`.
+        patience: seconds for which a lock that another process holds is tried again.
+    """
+    deadline = time.monotonic() + patience
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a+") as file:
-        yield _taken(file.fileno())
+        while not (ours := _taken(file.fileno())) and time.monotonic() < deadline:
+            time.sleep(RETRY_SECONDS)
+        if ours:
+            _sign(file)
+        yield ours
+
+
+def owner_of(lock: Path) -> str:
+    """Return the number of the process that had a lock last."""
+    return lock.read_text()[:20].strip() or "unknown"
+
+
+def _sign(file: IO[str]) -> None:
+    """Write the number of this process to the file of a lock that it holds."""
+    file.seek(0)
+    file.truncate()
+    file.write(str(os.getpid()))
+    file.flush()
 
 
 def _taken(descriptor: int) -> bool:

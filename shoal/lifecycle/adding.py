@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import DataError
-from shoal.data.intake.own import add_folder, add_table, add_vectors
-from shoal.data.intake.own_images import NothingNew
-from shoal.data.intake.own_vectors import holds_vectors
+from shoal.data.intake.options import AddOptions
+from shoal.data.intake.own import add
+from shoal.data.intake.own_store import NothingNew
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings import places
 from shoal.lifecycle.dvc_tracking import DvcError, track
 
-COMMON_OPTIONS = ("test", "seed", "licence", "force", "append")
 PATHS = ("labels", "clients")
-IMAGE_OPTIONS = ("size", "on_bad", "on_odd", "labels")
-TABLE_OPTIONS = ("client_column", "label_column", "features", "missing", "max_categories", "windows")
-VECTOR_OPTIONS = ("clients", "client_column", "label_column", "features")
 
 
 @dataclass(frozen=True)
@@ -47,29 +41,15 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
     Args:
         path: the folder, the table, or the file of arrays.
         name: what the set is called: small letters, digits, - and _.
-        options: those of `shoal.data.intake.own.add_folder` (`IMAGE_OPTIONS`), `add_table` (`TABLE_OPTIONS`) or
-            `add_vectors` (`VECTOR_OPTIONS`), and `COMMON_OPTIONS`. Options of another kind of data are ignored.
+        options: those of `shoal.data.intake.options.AddOptions`.
 
     Raises:
-        DataError: the data cannot be added, for one of the reasons of these functions.
+        DataError: the data cannot be added, for one of the reasons of `shoal.data.intake.own.add`.
     """
-    add: Callable[..., Prepared] = add_table
-    used: tuple[str, ...] = TABLE_OPTIONS
-    if holds_vectors(path):
-        add = add_vectors
-        used = VECTOR_OPTIONS
-    elif path.is_dir():
-        add = add_folder
-        used = IMAGE_OPTIONS
-    own = {key: value for key, value in options.items() if key in (*used, *COMMON_OPTIONS)}
-    own |= {key: Path(own[key]) for key in PATHS if own.get(key) is not None}
-    if options.get("clients") is not None and add is not add_vectors:
-        raise DataError(
-            f"--clients names the client of each vector in a file of arrays, and {path} is no such file: leave it out"
-        )
+    options |= {key: Path(options[key]) for key in PATHS if options.get(key) is not None}
     intake = Intake()
     try:
-        prepared = add(path, name, places.store(), intake=intake, **own)
+        prepared = add(path, name, places.store(), AddOptions(**options), intake)
     except NothingNew as nothing:
         # An earlier call may have been killed before DVC took the set.
         try:

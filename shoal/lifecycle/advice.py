@@ -152,8 +152,8 @@ def about_classes(measured: Measured) -> tuple[str, ...]:
         return (text,)
     if measured.ratio is not None and measured.ratio >= UNEVEN_RATIO:
         text = (
-            f"The largest class is {measured.ratio:g} times the smallest: leave method.evenness at 0, since it draws "
-            "clusters towards one size."
+            f"The largest class is {measured.ratio:g} times the smallest: with fedsimclr_kmeans set method.evenness=0, "
+            "since it draws clusters towards one size."
         )
         return (text,)
     return ()

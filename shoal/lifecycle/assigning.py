@@ -23,7 +23,7 @@ from shoal.core.durable import lock_if_free
 from shoal.core.errors import DataError, ShoalError, short_text
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.intake.array_files import is_array_file
-from shoal.data.intake.folder_files import find_images, is_system
+from shoal.data.intake.folder_files import CANNOT_BE_LISTED, files_below, find_images
 from shoal.data.sets.intake_notes import Intake
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
@@ -259,17 +259,19 @@ def candidates(watch: Path, predictor: Predictor, unreadable: list[str]) -> list
 
     `unreadable` gets a sentence for each file or folder that cannot be read.
     """
+    intake = Intake()
     if predictor.takes_images(watch):
-        found = find_images(watch, Intake())
-        unreadable.extend(f"{each.path}: {each.reason}" for each in found.rejected)
-        return found.images
-    return sorted(
-        path
-        for path in watch.rglob("*")
-        if path.is_file()
-        and not is_system(path.name)
-        and (path.name.lower().endswith(TABLE_FILES) or is_array_file(path))
-    )
+        names = find_images(watch, intake)
+    else:
+        names = [
+            name
+            for name in files_below(watch, intake)
+            if name.lower().endswith(TABLE_FILES) or is_array_file(watch / name)
+        ]
+    for reason, left_out in intake.left_out.items():
+        if reason.startswith(CANNOT_BE_LISTED):
+            unreadable.extend(f"{name}: {reason}" for name in left_out)
+    return [watch / name for name in sorted(names)]
 
 
 def write_batch(

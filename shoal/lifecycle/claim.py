@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
+from shoal.core.durable import lock_if_free
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.store.run_folder import LOCK_SECONDS, RunError, RunFolder, lock_file
+from shoal.engine.store.run_folder import LOCK_SECONDS, RunError, RunFolder
 from shoal.engine.store.warm_start import WarmStart
 from shoal.lifecycle.starting import new_run, runs_like
 
@@ -38,17 +39,16 @@ def claimed_run(
     """
     places.runs().mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        with (places.runs() / ".choosing").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with lock_if_free(places.runs() / ".choosing", math.inf):
             claim = _unfinished(settings, origin, data) if resume else None
             if claim is None:
                 run = new_run(settings, origin=origin)
-                claim_file = _claim(run.path)
-                if claim_file is None:  # it was made under the lock a moment ago
+                new_claim = _claim(run.path)
+                if new_claim is None:  # it was made under the lock a moment ago
                     raise RunError(f"run {run.name} is new, but another process uses it: start again")
-                claim = (run, claim_file)
-        run, claim_file = claim
-        stack.enter_context(claim_file)
+                claim = (run, new_claim)
+        run = claim[0]
+        stack.enter_context(claim[1])
         run.event(BEGAN)
         yield run
         run.event(ENDED)
@@ -61,10 +61,10 @@ def claimed(run: RunFolder) -> Iterator[None]:
     Raises:
         RunError: another process works on it.
     """
-    claim_file = _claim(run.path, LOCK_SECONDS)
-    if claim_file is None:
+    claim = _claim(run.path, LOCK_SECONDS)
+    if claim is None:
         raise RunError(f"run {run.name} is in use by another process: wait for it")
-    with claim_file:
+    with claim:
         run.event(BEGAN)
         yield
         run.event(ENDED)
@@ -98,7 +98,9 @@ def claimed_nights(data: str, flow_run: str = "") -> Iterator[str]:
         yield last
 
 
-def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) -> tuple[RunFolder, IO[str]] | None:
+def _unfinished(
+    settings: Settings, origin: WarmStart | None, data: str | None
+) -> tuple[RunFolder, contextlib.ExitStack] | None:
     """Return the newest unclaimed run of these settings and its claim, if it is unfinished; else None."""
     origin_sha256 = None if origin is None else origin.sha256
     for run in runs_like(settings, origin_sha256):
@@ -126,15 +128,14 @@ def is_done(run: RunFolder) -> bool:
     return run.is_finished() and last != [BEGAN]
 
 
-def _claim(run: Path, patience: float = 0) -> IO[str] | None:
-    """Return an open file that claims the run until it is closed; None where another process has a claim.
+def _claim(run: Path, patience: float = 0) -> contextlib.ExitStack | None:
+    """Return a claim on a run, which ends when it is closed; None where another process has one.
 
     Args:
         run: the run's folder.
         patience: seconds for which a claimed run is tried again.
     """
-    file = (run / "claim").open("a")
-    if lock_file(file, patience):
-        return file
-    file.close()
+    with contextlib.ExitStack() as stack:
+        if stack.enter_context(lock_if_free(run / "claim", patience)):
+            return stack.pop_all()
     return None

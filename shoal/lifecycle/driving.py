@@ -8,21 +8,19 @@ from collections.abc import Callable, Iterator, Sequence
 from shoal.engine.cluster.pool_interface import Pool
 from shoal.engine.cluster.pools import open_pool
 from shoal.engine.messages.wire import Answer, Request
-from shoal.engine.rounds.active_run import ActiveRun, activate
 from shoal.engine.rounds.loop import Engine
-from shoal.engine.rounds.units import Runner, ThreadRunner
+from shoal.engine.rounds.runner import Runner, ThreadRunner
 from shoal.engine.settings.hardware import one_arena
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_events import Observer, observing
 from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
-from shoal.lifecycle.run_views import MakeViews, make_report
+from shoal.lifecycle.run_views import make_report, make_views
 from shoal.review.mlflow_log.tracking import Tracker
 from shoal.review.mlflow_log.trouble import has_reported_trouble
-from shoal.review.results.clusters import FindClusters, has_clusters
+from shoal.review.results.clusters import has_clusters, keep_clusters
 from shoal.review.results.result import RunResult, run_result
-from shoal.review.results.run_list import keep_line
 from shoal.review.results.views import source_of_report
-from shoal.review.served.record import LogRun, RegisterModel
+from shoal.review.served.record import log_run, register_model
 
 ROUNDS = "rounds"
 CLUSTERS = "clusters"
@@ -46,7 +44,7 @@ def drive(
 
     Args:
         run: the run's folder.
-        runner_of: makes the runner of units of work, given how many requests the workers take at once;
+        runner_of: makes the runner of the work of each step, given how many requests the workers take at once;
             plain threads by default.
         observers: called with every event.
         slots: workers to use (and leave open); by default the run's own.
@@ -84,33 +82,31 @@ def drive(
         finally:
             if isinstance(runner, ThreadRunner):
                 runner.close()
-    keep_line(run.path)
     return run_result(run)
 
 
 def find_clusters(run: RunFolder, runner: Runner, pool: Pool | None) -> None:
     """Have the workers give every sample its cluster, unless the run has its table."""
     call = no_workers if pool is None else pool.call
-    with activate(ActiveRun(run, call)):
-        runner.submit(FindClusters(run.path)).result()
+    runner.submit("assign", "clusters of all samples", lambda: keep_clusters(run, call)).result()
 
 
 def show(run: RunFolder, runner: Runner) -> None:
     """Make the figures and the report of a run whose rounds are done, where they are missing."""
-    runner.submit(MakeViews(run.path)).result()
+    runner.submit("report", "figures and report", lambda: make_views(run)).result()
 
 
 def record(run: RunFolder, runner: Runner, tracker: Tracker) -> None:
     """Log the whole run to MLflow, and register its model under a name."""
     before = source_of_report(run)
     reported = tracker.close() if tracker.live else has_reported_trouble(run)
-    logged = runner.submit(LogRun(run.path, reported=reported)).result()
+    logged = runner.submit("log", "log to MLflow", lambda: log_run(run, reported=reported)).result()
     if logged:
-        runner.submit(RegisterModel(run.path)).result()
+        runner.submit("register", "register the model", lambda: register_model(run)).result()
     if source_of_report(run) != before:  # the report names the MLflow run, or says that MLflow does not answer
         make_report(run)
         if logged:
-            runner.submit(LogRun(run.path)).result()
+            runner.submit("log", "log to MLflow", lambda: log_run(run)).result()
 
 
 def no_workers(request: Request) -> Answer:

@@ -33,7 +33,6 @@ from shoal.data.sets.sample_files import sample_files
 from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import COLUMN_PREFIX, EmbeddedFrom, embedded_from, embedded_set
-from shoal.engine.store.verified import open_verified
 from shoal.lifecycle.dvc_tracking import STAGE_VARIABLE, DvcError, track
 from shoal.lifecycle.embed_stage import add_stage, commit_stage, is_stage, stage_script
 from shoal.lifecycle.progress import prepare_with_bar, step_bar
@@ -87,7 +86,7 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
         DataError: the set holds no images, or the name is taken. EncoderError: the encoder is not installed.
     """
     store = places.store()
-    images = open_verified(prepare_with_bar(name).folder)
+    images = open_prepared(prepare_with_bar(name).folder, verify=True)
     if images.manifest.kind != "image":
         raise DataError(f"{name!r} holds {images.manifest.kind}s, and an encoder takes images: name a set of images")
     if stage:
@@ -150,7 +149,7 @@ def _still_valid(
     if before.digest not in versions or (before.device, before.shape) != (origin.device, origin.shape):
         return None
     with contextlib.suppress(DataError):  # a damaged set is made again as a whole
-        return open_verified(store_folder(store, target))
+        return open_prepared(store_folder(store, target), verify=True)
     return None
 
 

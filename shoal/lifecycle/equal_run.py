@@ -41,6 +41,4 @@ def equal_run(settings: Settings) -> RunFolder | None:
 
 def is_same_code(lineage: Lineage, now: Environment) -> bool:
     """Return whether a run was computed by the Shoal and the packages that are here now."""
-    if lineage.shoal is None or now.shoal is None:
-        return False
-    return lineage.shoal.sha256 == now.shoal.sha256 and lineage.versions == now.versions
+    return now.shoal is not None and (lineage.shoal.sha256, lineage.versions) == (now.shoal.sha256, now.versions)

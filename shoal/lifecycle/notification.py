@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shoal.core.errors import ShoalError, short_text
+from shoal.core.private_file import read_private
 from shoal.engine.settings import places
 from shoal.engine.settings.private_home import user_umask
 from shoal.engine.settings.yaml_text import read_yaml
-from shoal.engine.store.private_file import read_private
 
 LINE_VARIABLE = "SHOAL_TOLD"
 """The environment variable in which the program finds the line."""

@@ -162,7 +162,7 @@ def check_buffer(settings: Settings) -> None:
     """
 
     def alike(kind: type[Method]) -> bool:
-        return kind.averages and not kind.exchange_metric and kind.stage is Method.stage
+        return kind.averages and not kind.exchange_metric
 
     if settings.participation.buffer is not None and not alike(METHODS[settings.method.name]):
         fit = sorted(name for name, kind in METHODS.items() if alike(kind))
@@ -208,7 +208,7 @@ def check_validation(settings: Settings) -> None:
     """
     if settings.chooses_method:
         return  # it is checked again with the method that is chosen
-    if METHODS[settings.method.name].needs_validation and not settings.partition.validation:
+    if METHODS[settings.method.name].learns_from_labels and not settings.partition.validation:
         raise MethodError(
             f"method {settings.method.name!r} judges each client on validation samples of its own: "
             "set partition.validation, say 0.2"

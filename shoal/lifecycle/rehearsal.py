@@ -13,14 +13,15 @@ from typing import Any
 from shoal.core.errors import ShoalError
 from shoal.engine.rounds.client_sampling import ClientSampling
 from shoal.engine.rounds.loop import Engine
-from shoal.engine.rounds.units import ThreadRunner
+from shoal.engine.rounds.round_state import RoundState
+from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import expected_slots, resolve_machine
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, make_settings, resolve
 from shoal.engine.store.manifest import RoundRecord
-from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.preflight import check_method
@@ -99,7 +100,7 @@ class MedianClientSampling(ClientSampling):
 
     def sample(self, server: Server, without: Iterable[int] = ()) -> list[int]:
         """Return that client alone."""
-        sizes = self.active_run.opened.federation.sizes
+        sizes = self.facts.federation.sizes
         drawn = sorted(super().sample(server, without), key=sizes.__getitem__)
         middle = len(drawn) // 2
         return drawn[middle : middle + 1]
@@ -111,10 +112,10 @@ class OneClient(Engine):
     writes_ledger = False
     sampling_type = MedianClientSampling
 
-    def checkpoint(self, server: Server, record: RoundRecord) -> None:
+    def checkpoint(self, before: RoundState, after: RoundState, record: RoundRecord) -> None:
         """End after the second round: the first also warms up."""
-        super().checkpoint(server, record)
-        if server.round == 2:
+        super().checkpoint(before, after, record)
+        if after.round == 2:
             raise RehearsalDone
 
 
@@ -140,13 +141,13 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         tried = {"evaluate": {"every": 1}, "participation": {"buffer": None}}
         run = new_run(make_settings(merge(settings.to_json(), tried)), partition, Path(folder))
         reduced = run.settings()
-        opened = OpenedRun(run)
-        sizes = list(opened.federation.sizes)
+        facts = RunFacts(run)
+        sizes = list(facts.federation.sizes)
         rounds = reduced.rounds
         device = resolve_machine(reduced).device
         slots = expected_slots(reduced.workers, device)
-        start = opened.method.init_server(opened.federation)
-        drawn = opened.method.sample_clients(start, opened.federation)[: settings.participation.buffer]
+        start = facts.method.init_server(facts.federation)
+        drawn = facts.method.sample_clients(start, facts.federation)[: settings.participation.buffer]
         judged = math.ceil(rounds / settings.evaluate.every)
         measured, why = measure(run)
     if why and choice is not None:
@@ -174,7 +175,7 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         seconds=seconds,
         bytes=sent,
         choice=choice,
-        left_out=opened.partition.settings.get("left_out", {}).get("reason", ""),
+        left_out=facts.partition.settings.get("left_out", {}).get("reason", ""),
     )
 
 

@@ -7,10 +7,8 @@ makes only the views that are missing or out of date. A view that fails does not
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.attempts import attempt
@@ -27,21 +25,9 @@ from shoal.review.results.views import (
 REPORT = "the report"
 
 
-@dataclass(frozen=True)
-class MakeViews:
-    """A unit of work of a finished run: the views that are missing.
-
-    Args:
-        run: the run's folder.
-    """
-
-    run: Path
-    name: ClassVar[str] = "figures and report"
-
-    def execute(self) -> None:
-        """Draw the figures, then write the report that embeds them."""
-        run = RunFolder(self.run)
-        make_report(run, fresh=make_figures(run))
+def make_views(run: RunFolder) -> None:
+    """Draw the figures of a finished run that are missing, then write the report that embeds them."""
+    make_report(run, fresh=make_figures(run))
 
 
 def figure_views() -> dict[str, Callable[[RunFolder], object]]:

@@ -24,8 +24,8 @@ from shoal.engine.settings.run_settings import Settings, resolve
 from shoal.engine.store.choice import Choice
 from shoal.engine.store.lineage import make_lineage
 from shoal.engine.store.method_choice import MethodChoice
-from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_events import WARNING
+from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.run_order import in_order
 from shoal.engine.store.warm_start import WarmStart, initial_state, origin_sha256
@@ -88,9 +88,9 @@ def new_run(
         record_scale(run, settings, prepared)
         if origin is not None:
             origin.keep(run)
-        opened = OpenedRun(run)
+        facts = RunFacts(run)
         with one_thread():
-            initial_state(opened)  # the method may refuse the data, or so many clients
+            initial_state(facts)  # the method may refuse the data, or so many clients
     except BaseException:
         discard(run)
         raise

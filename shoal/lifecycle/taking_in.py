@@ -7,6 +7,7 @@ and then embedded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,14 +15,13 @@ import numpy as np
 
 from shoal.core.errors import DataError, ShoalError
 from shoal.core.streams import Streams
-from shoal.data.intake.arrivals import NewFiles, arrivals
 from shoal.data.intake.dropped_tables import dropped_tables, tables_in, takes_tables
 from shoal.data.intake.images import Rejected, listing
-from shoal.data.intake.own import check_name, read_folder, refuse, refuse_overlap
-from shoal.data.intake.own_images import WAITING, NothingNew, note_left_out
-from shoal.data.intake.own_store import Batch, check_spelling, store_batch
-from shoal.data.intake.sifting import SKIPPED, Sifted, not_seen_before, refuse_too_many, sift
-from shoal.data.sets.intake_notes import Intake, record
+from shoal.data.intake.options import AddOptions
+from shoal.data.intake.own import check_name
+from shoal.data.intake.own_images import read_folder, refuse
+from shoal.data.intake.own_store import SKIPPED, Arrivals, Batch, check_spelling, store_batch
+from shoal.data.sets.intake_notes import Intake, left_out_before, names_file, record
 from shoal.data.sets.prepare import is_built_in, own_folder, own_pointer, store_folder
 from shoal.data.sets.prepared import Prepared, read_manifest
 from shoal.data.sets.writing import writing
@@ -81,6 +81,11 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
     _check(settings)
     folder = places.home() / Path(night.watch).expanduser()
     update_from_dvc(folder)
+    if not folder.is_dir():
+        raise DataError(
+            f"the watched folder {folder} does not exist: make it, with one sub-folder of images per client, or with "
+            "tables"
+        )
     check_spelling(name)
     origin = embedded_set(name)
     if origin is not None:
@@ -109,7 +114,7 @@ def refuse_first_table(folder: Path, name: str) -> None:
     Raises:
         DataError: says how to add the first table.
     """
-    tables = tables_in(folder) if folder.is_dir() else []
+    tables = tables_in(folder, Intake())
     if tables:
         raise DataError(
             f"there is no data set {name!r} yet, and the watched folder {folder} has tables: add the first one with "
@@ -158,101 +163,101 @@ def _take_in_tables(settings: Settings, night: NightSettings, folder: Path, onto
         raise NightError(
             f"night.labels is for images, and {name!r} is made of tables, which hold their labels: leave it out"
         )
-    found = dropped_tables(folder, onto)
-    rejected = list(found.rejected)
+    arrivals = dropped_tables(folder, onto, night.held_out)
     if night.on_bad == "refuse":
-        refuse({"correct them, or set night.on_bad to skip": rejected}, folder, "table")
-    fresh = not_seen_before(rejected, folder, onto)
-    advice = "correct or remove them, or raise night.bad"
-    refuse_too_many(fresh, len(found.files), night.bad, folder, advice, "tables")
-    reasons = tuple(f"{each.path}: {each.reason}" for each in fresh)
-    note_left_out(rejected, found.intake)
-    batch = found.batch
-    if batch is None:
-        if fresh:
-            record(onto.folder, found.intake, append=True)
-        return replace(_with_dvc(onto, 0, f"nothing new in {folder}{_also(found.intake)}"), left_out=reasons)
-    what = "rows"
-    if batch.kind == "series":
-        what = "windows"
-        refuse_overlap(batch, onto, night.held_out)
-    refuse_strange(batch, onto, night.strange, folder, what)
-    batch = replace(batch, extra={**batch.extra, SKIPPED: [[each.path, each.reason] for each in rejected]})
-    prepared = store_batch(name, places.store(), batch, night.held_out, settings.seed, onto, by_hash=True)
-    clients = counted(len(set(batch.client)), "client")
-    message = f"{counted(len(batch.x), f'new {what[:-1]}')} of {clients} in {folder}{_also(found.intake)}"
-    return replace(_with_dvc(prepared, len(batch.x), message), left_out=reasons)
+        refuse({"correct them, or set night.on_bad to skip": arrivals.left_out}, folder, "table")
+    what = "windows" if onto.manifest.kind == "series" else "rows"
+    return _append(settings, night, folder, onto, arrivals, what, name)
 
 
 def _take_in_images(
     settings: Settings, night: NightSettings, folder: Path, onto: Prepared | None, name: str
 ) -> TakenIn:
     """Append what is new in the watched folder to a set of images; `onto` is None where there is no set yet."""
-    store = places.store()
-    found = arrivals(folder, onto)
-    if night.on_bad == "refuse":
-        refuse({"correct them, or set night.on_bad to skip": list(found.rejected)}, folder)
-    sifted = sift(folder, (*found.new, *found.touched), onto, night.on_bad, night.on_odd)
-    left_out = [*found.rejected, *sifted.left_out]
-    fresh = not_seen_before(left_out, folder, onto)
-    refuse_too_many(fresh, len(sifted.usable), night.bad, folder, "correct or remove them, or raise night.bad")
-    reasons = tuple(f"{each.path}: {each.reason}" for each in fresh)
-    notes = Intake()
-    batch = None
-    if sifted.usable:
-        batch = _batch(folder, sifted, onto, night, notes)
-    if batch is None:
-        nothing = _nothing_new(folder, found, sifted, onto)
-        if fresh and onto is not None:
-            record(onto.folder, found.intake, append=True)
-        return replace(nothing, left_out=reasons)
-    if onto is not None:
-        refuse_strange(batch, onto, night.strange, folder)
-    skipped = dict(batch.extra.get(SKIPPED, [])) | {each.path: each.reason for each in left_out}
-    batch = replace(batch, extra={**batch.extra, SKIPPED: [list(each) for each in skipped.items()]})
-    prepared = store_batch(name, store, batch, night.held_out, settings.seed, onto, by_hash=True)
-    clients = counted(len(set(batch.client)), "client")
-    message = f"{counted(len(batch.x), 'new image')} of {clients} in {folder}{_also(notes)}"
-    return replace(_with_dvc(prepared, len(batch.x), message), left_out=reasons)
-
-
-def _batch(folder: Path, sifted: Sifted, onto: Prepared | None, night: NightSettings, notes: Intake) -> Batch | None:
-    """Return the usable new images; None where the set has all of them already."""
-    note_left_out(list(sifted.left_out), notes)
     labels = None
     if night.labels is not None:
         labels = places.home() / Path(night.labels).expanduser()
-    try:
-        return read_folder(
-            folder,
-            onto,
-            on_bad=night.on_bad,
-            on_odd=night.on_odd,
-            labels=labels,
-            only=sifted.usable,
-            without={each.path for each in sifted.left_out},
-            intake=notes,
-        )
-    except NothingNew:
-        return None
+    options = AddOptions(on_bad=night.on_bad, on_odd=night.on_odd, labels=labels)
+    return _append(settings, night, folder, onto, read_folder(folder, onto, options, grows=True), "images", name)
 
 
-def _nothing_new(folder: Path, found: NewFiles, sifted: Sifted, onto: Prepared | None) -> TakenIn:
-    """Return the set as it is, and what was left out.
+def _append(
+    settings: Settings,
+    night: NightSettings,
+    folder: Path,
+    onto: Prepared | None,
+    arrivals: Arrivals,
+    what: str,
+    name: str,
+) -> TakenIn:
+    """Append what is new to a set, unless too much of it cannot be used or is strange.
+
+    Args:
+        settings, night: of the night.
+        folder: the watched folder.
+        onto: the set; None: there is none yet.
+        arrivals: what is new.
+        what: the samples are called, in the plural: images, rows or windows.
+        name: of the set.
+    """
+    fresh = not_seen_before(arrivals.left_out, folder, onto)
+    refuse_too_many(fresh, arrivals.files, night.bad, folder, what if what == "images" else "tables")
+    reasons = tuple(f"{each.path}: {each.reason}" for each in fresh)
+    notes = arrivals.intake
+    batch = arrivals.batch
+    if batch is None:
+        if onto is None:
+            raise DataError(
+                f"the watched folder {folder} has no images yet that can be used: put some in sub-folders, one per "
+                f"client{_also(notes)}"
+            )
+        if fresh:
+            record(onto.folder, notes, append=True)
+        return replace(_with_dvc(onto, 0, f"nothing new in {folder}{_also(notes)}"), left_out=reasons)
+    if onto is not None:
+        refuse_strange(batch, onto, night.strange, folder, what)
+    prepared = store_batch(name, places.store(), batch, night.held_out, settings.seed, onto, by_hash=True)
+    clients = counted(len(set(batch.client)), "client")
+    message = f"{counted(len(batch.x), f'new {what[:-1]}')} of {clients} in {folder}{_also(notes)}"
+    return replace(_with_dvc(prepared, len(batch.x), message), left_out=reasons)
+
+
+def not_seen_before(left_out: Sequence[Rejected], folder: Path, onto: Prepared | None) -> list[Rejected]:
+    """Return the files that earlier additions to a set have not left out, and those that were written since.
+
+    Additions that took files are known by the set, and those that only left files out by the notes beside it.
+    """
+    if onto is None:
+        return list(left_out)
+    known = {path for path, _ in onto.manifest.extra.get(SKIPPED, [])} | left_out_before(onto.folder)
+    judged = max(_written(onto.folder / "manifest.json"), _written(names_file(onto.folder)))
+    return [each for each in left_out if each.path not in known or _written(folder / each.path) > judged]
+
+
+def _written(path: Path) -> float:
+    """Return when a file was written; 0 where there is none."""
+    return path.stat().st_mtime if path.exists() else 0.0
+
+
+def refuse_too_many(left_out: Sequence[Rejected], usable: int, share: float, folder: Path, what: str) -> None:
+    """Refuse an addition of which too large a share would be left out; a single file is never too much.
+
+    Args:
+        left_out: the files to leave out.
+        usable: number of the others.
+        share: the largest share of all of them that may be left out.
+        folder: where they lie, for the error.
+        what: the files are, for the error.
 
     Raises:
-        DataError: there is no set yet.
+        DataError: names some of them.
     """
-    notes = found.intake
-    note_left_out([*found.rejected, *sifted.left_out], notes)
-    for name in sifted.waiting:
-        notes.leave_out(WAITING, name)
-    if onto is None:
+    total = len(left_out) + usable
+    if len(left_out) > 1 and len(left_out) > share * total:
         raise DataError(
-            f"the watched folder {folder} has no images yet that can be used: put some in sub-folders, one per client"
-            f"{_also(notes)}"
+            f"{len(left_out)} of {total} new {what} in {folder} cannot be used, more than {share:.0%}; correct or "
+            f"remove them, or raise night.bad. Such as:\n{listing(left_out[:MAX_NAMED])}"
         )
-    return _with_dvc(onto, 0, f"nothing new in {folder}{_also(notes)}")
 
 
 def _also(notes: Intake) -> str:

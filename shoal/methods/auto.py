@@ -42,7 +42,6 @@ LANDMARK_CLIENT_SAMPLES_PER_CLUSTER = 2
 no client tells what is near a single one (`method.min_points`)."""
 LANDMARKS = 120
 COMPONENTS = 64
-WHITENING = 0.5
 """Landmarks, and the principal components of an encoder's features among which they lie, with their whitening."""
 
 
@@ -111,9 +110,7 @@ KMEANS: dict[str, Any] = {"method": {"name": "fedkmeans"}, "rounds": KMEANS_ROUN
 
 
 PIXEL_SPACE: dict[str, Any] = {"method": {"landmarks": LANDMARKS}}
-FEATURE_SPACE: dict[str, Any] = {
-    "method": {"landmarks": LANDMARKS, "components": COMPONENTS, "whitening": WHITENING, "sphere": True}
-}
+FEATURE_SPACE: dict[str, Any] = {"method": {"landmarks": LANDMARKS, "components": COMPONENTS, "space": "directions"}}
 LAYER_SPACE: dict[str, Any] = {**FEATURE_SPACE, "model": {"encoder": LAYERS}}
 """Settings by which pixels, features of an encoder, and those of several layers are clustered by landmarks."""
 

@@ -30,7 +30,6 @@ from shoal.methods.ssd.ssd import SSD
 from shoal.methods.uifca.clustergan import ClusterGAN
 from shoal.methods.uifca.ifca_flows import IFCAFlows
 from shoal.methods.uifca.kfed import KFed
-from shoal.methods.uifca.shared_trunk import SharedUIFCA
 from shoal.methods.uifca.uifca import UIFCA
 
 BUILT_IN: dict[str, type[Method]] = {
@@ -44,7 +43,6 @@ BUILT_IN: dict[str, type[Method]] = {
         FedPNP,
         FedBYOLCC,
         UIFCA,
-        SharedUIFCA,
         IFCAFlows,
         ClusterGAN,
         FedSimCLR,

@@ -19,7 +19,7 @@ from urllib3.util.retry import Retry
 
 from shoal.core.errors import ShoalError
 from shoal.engine.settings.yaml_text import read_yaml_file
-from shoal.engine.store.login import CLIENT_AUTH
+from shoal.tasks.prefect.login import CLIENT_AUTH
 
 POOL = "shoal"
 REQUEST_SECONDS = 30.0

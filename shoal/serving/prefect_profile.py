@@ -8,9 +8,10 @@ from typing import Any
 
 import toml  # type: ignore[import-untyped]  # comes with Prefect
 
+from shoal.core.durable import private_folder
 from shoal.core.errors import ShoalError
-from shoal.engine.store.codec import private_folder, write_atomic
-from shoal.engine.store.login import CLIENT_AUTH
+from shoal.engine.store.codec import write_atomic
+from shoal.tasks.prefect.login import CLIENT_AUTH
 
 FILE = "profiles.toml"
 DEFAULT: dict[str, Any] = {

@@ -13,7 +13,7 @@ from pathlib import Path
 import requests
 
 from shoal.core.errors import ShoalError
-from shoal.engine.store.private_file import owner_only
+from shoal.core.private_file import owner_only
 from shoal.serving import watch
 
 START_SECONDS = 120.0

@@ -17,14 +17,14 @@ from urllib.parse import quote
 import requests
 from rich.console import Console
 
+from shoal.core.durable import private_folder
 from shoal.data.sets.sources import MIRROR_VARIABLE
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked, without_user
-from shoal.engine.store.codec import private_folder, write_atomic
-from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, own_login
+from shoal.engine.store.codec import write_atomic
 from shoal.engine.store.shared_temp import user_name
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
-from shoal.review.mlflow_log.run import experiment_tags, view_page
+from shoal.review.mlflow_log.experiments import experiment_tags, view_page
 from shoal.serving.data_events import CHECK_SECONDS, FolderWatch
 from shoal.serving.deployments import POOL, make_pool, read_project, register
 from shoal.serving.flow_run_news import NEWS_SECONDS, FlowRunNews
@@ -34,6 +34,7 @@ from shoal.serving.periodic import PeriodicCheck
 from shoal.serving.prefect_profile import keep_login
 from shoal.serving.processes import Processes, ServeError, module, program, run, start, wait_for
 from shoal.tasks.prefect.environment import set_prefect_defaults
+from shoal.tasks.prefect.login import CLIENT_AUTH, SERVER_AUTH, own_login
 
 HOST = "127.0.0.1"
 ALL_ADDRESSES = "0.0.0.0"

@@ -1,4 +1,4 @@
-"""The engine's runner inside a flow: units of work as Prefect task runs, executed once even where Prefect is lost."""
+"""The engine's runner inside a flow: its work as Prefect task runs, executed once even where Prefect is lost."""
 
 from __future__ import annotations
 
@@ -9,40 +9,36 @@ from typing import Any
 from prefect.utilities.annotations import quote
 
 from shoal.core.errors import short_text
-from shoal.engine.rounds.units import AggregateRound, EvaluateRound, TrainCohort, Unit
-from shoal.lifecycle.run_views import MakeViews
-from shoal.review.results.clusters import FindClusters
-from shoal.review.served.record import LogRun, RegisterModel
+from shoal.engine.rounds.runner import Result, Task
 from shoal.tasks.aggregate import aggregate
 from shoal.tasks.assign import assign
 from shoal.tasks.evaluate import evaluate
 from shoal.tasks.log import log
 from shoal.tasks.prefect.environment import server_lost
-from shoal.tasks.prefect.once import SingleExecution, take_ticket
+from shoal.tasks.prefect.once import SingleExecution
 from shoal.tasks.register import register
 from shoal.tasks.report import report
 from shoal.tasks.train import train
 
-TASKS: dict[type, Any] = {
-    TrainCohort: train,
-    AggregateRound: aggregate,
-    EvaluateRound: evaluate,
-    FindClusters: assign,
-    MakeViews: report,
-    LogRun: log,
-    RegisterModel: register,
+TASKS: dict[Task, Any] = {
+    "train": train,
+    "aggregate": aggregate,
+    "evaluate": evaluate,
+    "assign": assign,
+    "report": report,
+    "log": log,
+    "register": register,
 }
-"""The task of each kind of unit."""
 
 
 class PrefectRunner:
-    """A runner that submits every unit of work as a named task run.
+    """A runner that submits all work as named task runs.
 
-    Where Prefect fails (its server is gone), the unit is executed on a plain thread, and Prefect is not used again in
+    Where Prefect fails (its server is gone), the work is executed on a plain thread, and Prefect is not used again in
     this run.
 
     Args:
-        threads: how many units may run at once.
+        threads: how much work may be done at once.
         warn: called once with a sentence when Prefect is lost.
     """
 
@@ -51,14 +47,12 @@ class PrefectRunner:
         self._warn = warn
         self._lost = False
 
-    def submit(self, unit: Unit) -> Future[Any]:
-        """Submit `unit` as a task run of its name."""
-        execution = SingleExecution(unit)
+    def submit(self, task: Task, name: str, work: Callable[[], Result]) -> Future[Result]:
+        """Submit work as a task run; see `shoal.engine.rounds.runner.Runner`."""
+        execution = SingleExecution(work)
         if not self._lost:
-            ticket = take_ticket(execution)
             try:
-                # Quoted: Prefect would look for futures among a cohort's clients.
-                run = TASKS[type(unit)].with_options(task_run_name=unit.name).submit(quote(unit), ticket)
+                run = TASKS[task].with_options(task_run_name=name).submit(quote(execution))
                 self._pool.submit(self._watch, run, execution)
                 return execution.outcome
             except Exception as error:

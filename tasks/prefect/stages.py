@@ -13,9 +13,9 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.urls import url_for
 
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.store.lineage import FlowRun
 from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
 from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FlowRun
 from shoal.lifecycle.claim import is_done
 from shoal.lifecycle.driving import STAGES, drive
 from shoal.review.results.result import RunResult
@@ -65,7 +65,7 @@ def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers
 def record_flow_run(run: RunFolder) -> None:
     """Record this flow run in the lineage of a run that it trains."""
     flow_run = str(runtime.flow_run.id)
-    run.set_lineage(prefect=FlowRun(flow_run, url_for("flow-run", obj_id=flow_run)))
+    run.set_tracking(prefect=FlowRun(flow_run, url_for("flow-run", obj_id=flow_run)))
 
 
 def tag_flow_run(settings: Settings) -> None:

@@ -30,7 +30,7 @@ HANGS = 240.0
 """Seconds after which a driver hangs. It is much longer than what a try may take, to tell one from the other."""
 LINGERS = 10.0
 """Seconds that what a driver started has to end after it."""
-TIMEOUT_FACTOR = 2 / 3
+TIMEOUT_MINUTES = 0.5
 """Of these runs: a cluster may have no worker for 30 s instead of 45 s."""
 METHODS = ("fedpnp", "fedema")
 """Methods whose clients keep something from round to round, so that files go both ways."""
@@ -145,7 +145,7 @@ class ClusterTrial:
             "runner": self.runner,
             "address": self.cluster.address,
             "remote_files": f"s3://{BUCKET}/remote-files",
-            "timeout_factor": TIMEOUT_FACTOR,
+            "timeout": TIMEOUT_MINUTES,
         }
         self.run = new_run(settings_of(self.method, **SIZE, workers=workers))
 

@@ -66,7 +66,7 @@ def worker_killed(trial: Trial) -> bool:
 
 
 def worker_stopped(trial: Trial) -> bool:
-    """One worker is stopped: after its deadline the run goes on by itself."""
+    """One worker is stopped: after its timeout the run goes on by itself."""
     return _goes_on(trial, signal.SIGSTOP)
 
 
@@ -90,7 +90,7 @@ def _by_itself(trial: Trial, driver: Driver) -> bool:
 
 
 def worker_loops(trial: Trial) -> bool:
-    """A client's work, or an evaluation, loops for ever once: after its deadline the run goes on by itself."""
+    """A client's work, or an evaluation, loops for ever once: after its timeout the run goes on by itself."""
     driver = trial.start()
     trial.at_random(driver)
     what = trial.random.choice(("any", "any", "evaluate"))

@@ -143,12 +143,10 @@ def main() -> None:
     """Read orders and carry them out until the end of standard input."""
     from multiprocessing import forkserver
 
-    from shoal.engine.rounds import deadlines
+    from shoal.engine.settings import hardware
     from shoal.engine.workers import worker_processes
 
-    deadlines.LONGEST_TIME_FACTOR = 4.0
-    deadlines.MIN_DEADLINE_SECONDS = 2.0
-    deadlines.FIRST_DEADLINE_SECONDS = 8.0
+    hardware.CPU_TIMEOUT_MINUTES = 8 / 60
     for name in (
         "shoal.cli.main",
         "shoal.lifecycle.driving",

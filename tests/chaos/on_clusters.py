@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.chaos.cluster_events import EVENTS
 from tests.chaos.cluster_tally import ClusterOutcome, markdown, write
-from tests.chaos.cluster_trial import TIMEOUT_FACTOR, Clusters, ClusterTrial, clusters_in
+from tests.chaos.cluster_trial import TIMEOUT_MINUTES, Clusters, ClusterTrial, clusters_in
 
 
 def planned(count: int, seed: int) -> list[tuple[str, str]]:
@@ -71,7 +71,7 @@ def on_clusters(count: int, seed: int, out: Path, events: list[str], minutes: fl
                 word = "as it must be" if outcome.right else f"WRONG ({outcome.note})"
                 about = f"{runner:5} {event}, {outcome.moment}: {outcome.seconds:.0f} s, {outcome.ended}"
                 print(f"{number:3} {time.monotonic() - began:6.0f} s  {about}: {word}", flush=True)
-                write(outcomes, out, seed, time.monotonic() - began, {"timeout_factor": round(TIMEOUT_FACTOR, 2)})
+                write(outcomes, out, seed, time.monotonic() - began, {"timeout": TIMEOUT_MINUTES})
     print(markdown(outcomes))
     if not all(outcome.right for outcome in outcomes):
         raise SystemExit(1)

@@ -19,7 +19,7 @@ from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FINISHED
 from shoal.lifecycle.starting import new_run
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from tests.chaos.nursery import Driver, Nursery, Odd
 from tests.chaos.tally import Outcome
 from tests.conftest import SMALL
@@ -33,13 +33,13 @@ TRACEBACK = "Traceback (most recent call last)"
 WORKERS = {"slots": 2}
 FURTHER: dict[str, dict[str, Any]] = {
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3}, "rounds": 5},
-    **{name: EVERY_METHOD[name] for name in ("fedsimclr_kmeans, neighbours", "uifca_shared", "fedx", "fedu2")},
+    **{name: EVERY_METHOD[name] for name in ("fedsimclr_kmeans, neighbours", "fedx", "fedu2")},
 }
 """Methods that have no recorded case."""
 
 
 def settings_of(method: str, **changes: Any) -> Settings:
-    """Small settings of a run of a method, on two slots; drivers of the nursery have deadlines of seconds."""
+    """Small settings of a run of a method, on two slots; drivers of the nursery have timeouts of seconds."""
     case = FURTHER.get(method) or next(case for case in CASES.values() if case["method"]["name"] == method)
     base = merge(SMALL, {"rounds": 2, "augment": {"recipe": "digits"}, "data": {"limit": 160}, "workers": WORKERS})
     case = {key: value for key, value in case.items() if key != "workers"}

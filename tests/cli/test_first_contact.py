@@ -84,7 +84,7 @@ WRONG = [
     (("model.encoder=resnet99",), ("model.encoder: 'resnet99'", "did you mean resnet18?", "small-conv")),
     (("augment.recipe=digit",), ("augment.recipe: 'digit'", "did you mean digits?", "contrastive")),
     (("local.optimiser=adamw",), ("local.optimiser: 'adamw'", "did you mean adam?", "sgd")),
-    (("method=ssd", "method.form=half"), ("method.form: 'half'", "code, poster, hard")),
+    (("method=cfl", "method.criterion=half"), ("method.criterion: 'half'", "absolute, relative, schedule")),
     (("partition.transform=rotate",), ("partition.transform: 'rotate'", "did you mean rotation?", "label_swap")),
     (("method.name=fedccc",), ("method.name: 'fedccc'", "did you mean fedcc?", "uifca")),
     (("workers.slots=many",), ("workers.slots: given 'many'; expected a whole number or auto",)),

@@ -53,7 +53,7 @@ def test_runs_go_to_the_store_of_the_variable(
     assert log("--all").splitlines() == lines, "once more, and nothing is new"
     client = MlflowClient(new)
     for run in (first, second):
-        found = client.get_run(run.lineage().mlflow_run)
+        found = client.get_run(run.status().tracking.mlflow_run)
         assert found.data.metrics["score/acc"] == run.table("rounds")["acc"].iloc[-1]
     assert "not finished: resume it with `shoal run --resume`" in log(cut.name)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +17,9 @@ from shoal.cli.runs import remove_runs, runs
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.lifecycle.driving import drive
-from shoal.lifecycle.starting import new_run
-from shoal.review.results import runs as runs_of_results
+from shoal.review.results import run_list
 from shoal.review.results.result import run_result, shown_metrics
-from shoal.review.results.run_list import KEPT, listed_runs
+from shoal.review.results.run_list import listed_runs
 from shoal.review.results.runs import at_work, bytes_of, main_score, remove_run
 from tests.runs import stopped, straight
 
@@ -182,52 +178,9 @@ def test_what_clusters_and_features_are_known_by() -> None:
     )
 
 
-def test_lines_of_runs_that_ended_are_kept_until_a_file_changes(
-    three: list[RunFolder], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_runs_that_are_asked_for_are_read(three: list[RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    inner = runs_of_results.list_run
-    monkeypatch.setattr(runs_of_results, "list_run", lambda run: made.append(run.name) or inner(run))
-    finished, interrupted, edited = three
-
-    def list_again() -> tuple[list[str], list[Any]]:
-        made.clear()
-        return made, listed_runs(places.runs())
-
-    first = listed_runs(places.runs())
-    assert list_again() == ([edited.name, interrupted.name], first), "these may change without a file of theirs"
-    kept = places.runs() / KEPT
-    for broken in ("{", "[]", '{"format": 0, "runs": {}}', '{"format": 2, "runs": {"x": [1]}}'):
-        kept.write_text(broken)
-        assert listed_runs(places.runs()) == first
-    (finished.figures / "more.png").write_bytes(b"12345")
-    names, found = list_again()
-    assert finished.name in names
-    assert found[2].bytes == first[2].bytes + 5
-    (finished.path / "rounds.parquet").write_bytes(b"damaged")
-    assert list_again()[1][2].state == "unreadable"
-    remove_run(finished)
-    assert len(listed_runs(places.runs())) == 2
-    assert finished.name not in kept.read_text()
-
-
-@pytest.mark.long
-def test_a_run_keeps_its_line_when_it_ends(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    drive(new_run(small(rounds=1, data={"limit": 80})))
-    monkeypatch.setattr(runs_of_results, "list_run", lambda run: pytest.fail("it was made already"))
-    [found] = listed_runs(places.runs())
-    assert found.state == "finished"
-
-
-def test_a_thousand_runs_are_listed_without_what_takes_long_to_import(three: list[RunFolder]) -> None:
-    remove_run(three[1])
-    remove_run(three[2])
-    listed_runs(places.runs())
-    code = (
-        "import sys; from shoal.cli.runs import runs; runs(as_json=True);"
-        "print([name for name in ('torch', 'pandas', 'pydantic', 'mlflow', 'yaml') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    listed, imported = done.stdout.splitlines()
-    assert json.loads(listed)[0]["name"] == three[0].name
-    assert imported == "[]"
+    inner = run_list.list_run
+    monkeypatch.setattr(run_list, "list_run", lambda run: made.append(run.name) or inner(run))
+    assert [run.name for run in listed_runs(places.runs(), method="fedcc", last=1)] == [three[1].name]
+    assert made == [three[2].name, three[1].name]

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from shoal.core.private_file import PrivateFileError
 from shoal.engine.settings.run_settings import make_settings
-from shoal.engine.store.private_file import PrivateFileError
 from shoal.flows.nightly import tell_left_out
 from shoal.flows.tell import tell
 from shoal.lifecycle.notification import TellError, read_tell_settings

@@ -133,7 +133,7 @@ def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: 
     kinds = {artifact["type"] for artifact in server.find("artifacts", limit=50)}
     assert {"progress", "table"} <= kinds
     run = RunFolder.find("latest", home / "runs")
-    prefect = run.lineage().prefect
+    prefect = run.status().tracking.prefect
     assert prefect is not None
     assert prefect.flow_run == flow_run["id"]
     assert prefect.page.startswith("http://127.0.0.1:")
@@ -142,8 +142,8 @@ def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: 
 
 
 KILLED_IN_EVALUATION = (
-    "import os, signal; from shoal.review.results.clusters import FindClusters; "
-    "FindClusters.execute = lambda self: os.kill(os.getpid(), signal.SIGKILL); "
+    "import os, signal; from shoal.lifecycle import driving; "
+    "driving.keep_clusters = lambda run, call: os.kill(os.getpid(), signal.SIGKILL); "
 )
 
 
@@ -250,7 +250,7 @@ def test_shoal_run_is_one_flow_run_and_a_finished_run_keeps_its_report(server: S
     flow_run = min(new, key=lambda each: each["created"])
     assert sorted(flow_run["tags"]) == ["digits", "fedpnp"]
     run = RunFolder.find("latest", home / "runs")
-    assert run.lineage().prefect.flow_run == flow_run["id"]
+    assert run.status().tracking.prefect.flow_run == flow_run["id"]
 
 
 BUSY = (

@@ -15,7 +15,7 @@ import json
 import lzma
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ LINEAGE = {
     "resolved": {"device": "cpu", "precision": "fp32"},
     "hardware": {"cores": 1, "machine": "x", "system": "x", "gpus": [], "python": "3", "torch": "2"},
     "versions": {"shoal": "0"},
+    "shoal": {"version": "0", "sha256": "0", "git": {"commit": None, "dirty": None, "page": None}},
+    "layout": 2,
 }
 
 
@@ -80,7 +82,7 @@ def settings_file(folder: Path) -> Opened:
 
 def settings_values(folder: Path) -> Opened:
     from shoal.engine.settings.run_settings import load_settings, make_settings
-    from shoal.methods.registry import METHODS
+    from shoal.methods.registry import BUILT_IN as METHODS
 
     path = folder / "mine.yaml"
     seeds = [_json(make_settings({"method": name}).to_json()) for name in METHODS]
@@ -128,7 +130,7 @@ def _table(n: int = 6) -> pd.DataFrame:
 
 def _read_own_table(path: Path) -> Any:
     from shoal.core.errors import DataError
-    from shoal.data.intake.names import client_numbers
+    from shoal.data.intake.names import names_of
     from shoal.data.intake.table_coding import encode, find_coding
     from shoal.data.intake.tables import read_table
     from shoal.data.sets.intake_notes import Intake
@@ -138,7 +140,7 @@ def _read_own_table(path: Path) -> Any:
         raise DataError(f"{path} has no column")
     columns = table.drop(columns=["client"])
     coding = find_coding(columns, path, "refuse", 20, Intake())
-    return client_numbers(table["client"], path), encode(columns, coding, path, Intake())
+    return names_of(table["client"], path, "client"), encode(columns, coding, path, Intake())
 
 
 def csv_table(folder: Path) -> Opened:
@@ -187,7 +189,7 @@ def _images(suffix: str, seeds: list[bytes]) -> Callable[[Path], Opened]:
         path = folder / f"picture.{suffix}"
 
         def read() -> Any:
-            taken, rejected = read_images([path], folder)
+            taken, rejected = read_images([path.name], folder)
             assert len(taken) + len(rejected) == 1
             assert all(each.reason.isprintable() and len(each.reason) < 300 for each in rejected)
 
@@ -379,12 +381,18 @@ def run_events(folder: Path) -> Opened:
 
 def run_settings(folder: Path) -> Opened:
     from shoal.engine.settings.run_settings import make_settings
+    from shoal.engine.store.codec import file_digest
     from shoal.engine.store.run_folder import RunFolder
 
     run = RunFolder(folder)
-    (folder / "lineage.json").write_bytes(_json(LINEAGE))
     seed = _json(make_settings({}).to_json())
-    return Opened([seed], _put(folder / "settings.yaml", run.settings), rf"settings\.yaml|{SETTING}", structured=True)
+
+    def read() -> Any:
+        sha256 = file_digest(folder / "settings.yaml")
+        (folder / "lineage.json").write_bytes(_json({**LINEAGE, "settings_file_sha256": sha256}))
+        return run.settings()
+
+    return Opened([seed], _put(folder / "settings.yaml", read), rf"settings\.yaml|{SETTING}", structured=True)
 
 
 def run_lineage(folder: Path) -> Opened:
@@ -395,6 +403,7 @@ def run_lineage(folder: Path) -> Opened:
 
 
 def round_manifest(folder: Path) -> Opened:
+    from shoal.core.records import record_to_json
     from shoal.engine.store.checkpoint import load_manifest
     from shoal.engine.store.manifest import ClientRow, Manifest, PeerBytes, RoundRecord, RoundSeconds
     from shoal.engine.store.round_paths import RoundPaths
@@ -404,7 +413,7 @@ def round_manifest(folder: Path) -> Opened:
     record = RoundRecord({"acc": 0.5}, (row,), (peer,), (2,), RoundSeconds(1, 2, 3, 4))
     paths = RoundPaths(folder, 1)
     paths.checkpoint.mkdir(parents=True)
-    seed = _json(Manifest(1, 2.0, "0" * 64, record).to_json())
+    seed = _json(record_to_json(Manifest(1, 2.0, {"server.safetensors": "0" * 64}, record)))
     return Opened([seed], _put(paths.manifest, lambda: load_manifest(RunFolder(folder), 1)), r"manifest\.json", True)
 
 
@@ -424,8 +433,12 @@ def finished_files(folder: Path) -> Opened:
 
 def clients_numbers(folder: Path) -> Opened:
     """What is taken of a client's metrics and counts can be kept: in the table of clients and in a manifest."""
+    from shoal.core.records import record_to_json
+    from shoal.engine.messages.client_numbers import counts_fault, metrics_fault
+    from shoal.engine.rounds.round_record import client_row
     from shoal.engine.store.finished_work import FinishedWork
-    from shoal.engine.store.manifest import ClientRow, counts_fault, metrics_fault
+    from shoal.engine.store.manifest import Manifest, RoundRecord, RoundSeconds
+    from shoal.engine.store.tables import make_tables
 
     metrics = {"loss": 1.0, "pulled": 3}
     seed = FinishedWork(0, 5, 6, 7, 8, metrics, {1: 3}, {"update": "u"}, {"u": "0"}, 0.5).to_json()
@@ -437,9 +450,11 @@ def clients_numbers(folder: Path) -> Opened:
             return None
         if metrics_fault(done.metrics) or counts_fault(done, 5):
             return None
-        row = ClientRow.from_work(1, done).to_json()
-        json.dumps(row)
-        return pd.DataFrame([row, {**row, "loss": 0.5}]).to_parquet(index=False)
+        record = RoundRecord({}, (client_row(1, done),), (), (), RoundSeconds(1, 2, 3, 4))
+        manifest = Manifest(1, 2.0, {}, record)
+        json.dumps(record_to_json(manifest))
+        other = replace(record, clients=(replace(record.clients[0], metrics={"loss": 0.5}),))
+        return make_tables([manifest, replace(manifest, record=other)])["clients"].to_parquet(index=False)
 
     return Opened([_json(seed)], read, "never", structured=True)
 

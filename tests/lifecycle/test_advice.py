@@ -43,7 +43,7 @@ def test_what_is_measured_reads_well() -> None:
     ("sentences", "words"),
     [
         (about_training(PHOTOS), "the median client holds 110 images, and 5,000 are wanted"),
-        (about_classes(PHOTOS), "12 times the smallest: leave method.evenness at 0"),
+        (about_classes(PHOTOS), "12 times the smallest: with fedsimclr_kmeans set method.evenness=0"),
         (about_sites(PHOTOS), "skew 0.60 of 1"),
     ],
 )

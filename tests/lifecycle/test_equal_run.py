@@ -54,13 +54,13 @@ def test_a_finished_run_is_equal_where_settings_data_and_code_are(
     assert found.path == newest.path
 
 
-def test_a_run_of_unknown_code_or_of_other_data_is_never_equal(home: Path, small: Make) -> None:
+def test_a_run_of_other_code_or_of_other_data_is_never_equal(home: Path, small: Make) -> None:
     run = straight(small(rounds=1, data={"limit": 80}))
     settings = run.settings()
     lineage = run.lineage()
     assert equal_run(settings) is not None
-    write_lineage(run.path / LINEAGE, replace(lineage, shoal=None))
-    assert equal_run(settings) is None, "a run that does not say which Shoal computed it"
+    write_lineage(run.path / LINEAGE, replace(lineage, shoal=replace(lineage.shoal, sha256="0" * 64)))
+    assert equal_run(settings) is None, "another Shoal computed it"
     write_lineage(run.path / LINEAGE, replace(lineage, data=replace(lineage.data, digest="0" * 64)))
     assert equal_run(settings) is None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.rounds.units import EvaluateRound
+from shoal.engine.rounds.evaluation import EvaluationStep
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle import driving
 from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS, drive
@@ -19,18 +19,17 @@ from shoal.review.mlflow_log import tracking
 from shoal.review.mlflow_log.tracking import Tracker
 from shoal.review.pages import cluster_sheets, embedding_figure, figures, report
 from shoal.review.results import clusters
-from shoal.review.served.record import LogRun, RegisterModel
 
 Make = Callable[..., Any]
 PARTS: dict[str, tuple[Any, str]] = {
-    "evaluation": (EvaluateRound, "execute"),
+    "evaluation": (EvaluationStep, "answer"),
     "clusters": (clusters, "write_clusters"),
     "figures": (figures, "draw_figures"),
     "figure of features": (embedding_figure, "draw_embedding"),
     "contact sheets": (cluster_sheets, "draw_cluster_sheets"),
     "report": (report, "write_report"),
-    "log": (LogRun, "execute"),
-    "registering": (RegisterModel, "execute"),
+    "log": (driving, "log_run"),
+    "registering": (driving, "register_model"),
 }
 """What a finished run gets, and what makes it."""
 DRAWN = ("figures", "figure of features", "contact sheets")
@@ -140,7 +139,7 @@ def test_views_that_are_damaged_or_out_of_date_are_made_again(home: Path, small:
 def test_a_report_names_the_mlflow_run_that_was_away_before(home: Path, small: Make, made: Counter[str]) -> None:
     run = new_run(small(rounds=1, tracking=ON))
     drive(run, stages=(ROUNDS, CLUSTERS))
-    run.set_lineage(mlflow_run=None, mlflow_uri=None)
+    run.set_tracking(mlflow_run=None, mlflow_uri=None)
     taken(made)
     result = drive(RunFolder(run.path), stages=(VIEWS,))
     assert result.mlflow_run in (run.path / "report.html").read_text()

@@ -34,7 +34,6 @@ QUICK = {
     "cfcl": {"steps": 60, "tau_a": 6, "tau_p": 6, "batch": 16},
     "clustergan": {"steps": 20, "width": 8, "critic_steps": 1},
     "ifca_flows": {"steps": 10, "width": 4, "blocks": 1},
-    "uifca_shared": {"cluster_rounds": 3, "comm_rounds": 1, "steps": 4, "width": 4},
     "uifca": {"cluster_rounds": 5, "comm_rounds": 1, "steps": 4, "width": 4, "blocks": 1},
 }
 """Settings that spare tests time; a method that is not named here runs with its defaults."""

@@ -88,9 +88,7 @@ def assert_trained(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], 
 # --- losses by their definitions --------------------------------------------------------------------------------------
 
 
-def nt_xent(
-    a: Tensor, b: Tensor, tau: float, negatives: tuple[Tensor, Tensor] | None = None, decoupled: bool = False
-) -> Tensor:
+def nt_xent(a: Tensor, b: Tensor, tau: float, negatives: tuple[Tensor, Tensor] | None = None) -> Tensor:
     """NT-Xent, anchor by anchor; row i of `negatives` marks the samples that anchor i is pushed away from."""
     a, b = (t / t.norm(dim=1, keepdim=True) for t in (a, b))
     others = ~torch.eye(len(a), dtype=torch.bool)
@@ -99,19 +97,17 @@ def nt_xent(
         terms = []
         for i in range(len(own)):
             rows = torch.nonzero(pool[i]).flatten()
-            if decoupled and not len(rows):
-                continue
             positive = (own[i] @ other[i] / tau).exp()
             rest = (own[rows] @ own[i] / tau).exp().sum() + (other[rows] @ own[i] / tau).exp().sum()
-            terms.append(-torch.log(positive / (rest if decoupled else positive + rest)))
+            terms.append(-torch.log(positive / (positive + rest)))
         means.append(sum(terms) / len(terms))
     return (means[0] + means[1]) / 2
 
 
-def cluster_loss(y_a: Tensor, y_b: Tensor, tau: float = 1.0, *, decoupled: bool = False) -> Tensor:
+def cluster_loss(y_a: Tensor, y_b: Tensor, tau: float = 1.0) -> Tensor:
     """NT-Xent of the columns, less the entropies of both mean assignments."""
     entropies = sum(-(y.mean(0) * y.mean(0).log()).sum() for y in (y_a, y_b))
-    return nt_xent(y_a.T, y_b.T, tau, decoupled=decoupled) - entropies
+    return nt_xent(y_a.T, y_b.T, tau) - entropies
 
 
 def byol(prediction: Tensor, projection: Tensor) -> Tensor:

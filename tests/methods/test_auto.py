@@ -12,7 +12,7 @@ from shoal.engine.settings.run_settings import SettingsError, make_settings, res
 from shoal.methods.auto import LAYERS, PASSES, RULES, Facts, budget, rule_for, sentence
 from shoal.methods.clustering.client_samples import ClientSamples
 from shoal.methods.clustering.own_neighbours import own_agreement, space_agreement
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 
 IMAGES = Facts("image", 120, pixels=0.5, features=0.5)
 TABLE = Facts("vector", 30, spread=2.0)
@@ -69,7 +69,7 @@ def test_columns_are_standardised_where_one_of_them_outweighs_the_others() -> No
 
 
 def test_features_are_clustered_by_their_directions_and_all_images_by_landmarks() -> None:
-    directions = {"components": 64, "whitening": 0.5, "sphere": True}
+    directions = {"components": 64, "space": "directions"}
     for facts in (IMAGES, replace(IMAGES, encoder="timm:vit"), Facts("vector", 30, embedded=True)):
         found = rule_for(replace(facts, total=720)).settings["method"]
         assert found == {"name": "fedkmeans", "landmarks": 120, **directions}
@@ -104,9 +104,15 @@ def test_a_batch_is_a_share_of_the_clients_data() -> None:
 
 
 def test_named_settings_win_and_the_others_follow_from_the_choice() -> None:
-    settings = make_settings({"method": {"sphere": True}, "model": {"clusters": 4}, "rounds": 7, "local": {"batch": 8}})
+    settings = make_settings(
+        {"method": {"space": "directions"}, "model": {"clusters": 4}, "rounds": 7, "local": {"batch": 8}}
+    )
     image_settings = resolve(settings, method=rule_for(IMAGES).settings)
-    assert (image_settings.method.name, image_settings.method.sphere, image_settings.rounds) == ("fedkmeans", True, 7)
+    assert (image_settings.method.name, image_settings.method.space, image_settings.rounds) == (
+        "fedkmeans",
+        "directions",
+        7,
+    )
     assert (image_settings.model.encoder, image_settings.model.clusters, image_settings.local.batch) == (
         "efficientnet-lite0",
         4,

@@ -23,6 +23,11 @@ def has_model(kind):
     return kind.predictor is not Method.predictor
 
 
+def notes_its_loss(kind):
+    """Whether the losses of its rounds cannot be compared; those of few rounds of UIFCA and NCC can."""
+    return kind.loss_note(kind.Settings(), 50) and kind.name not in ("uifca", "ncc")
+
+
 TRAINED = those(lambda kind: kind.trains)
 WITHIN = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le}
 
@@ -93,7 +98,7 @@ def test_what_travels_is_free_of_gradient_and_aliases(world, name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", those(lambda kind: kind.trains and kind.loss_falls))
+@pytest.mark.parametrize("name", those(lambda kind: kind.trains and not notes_its_loss(kind)))
 def test_training_lowers_the_loss(world, name):
     """By the method's own optimiser and learning rate."""
     _, updates = world.run(world.method(name, epochs=4, rounds=4), 4)
@@ -165,7 +170,7 @@ def test_labels_are_learnt(world, name, client_list):
     assert metrics["acc"] == 1.0, "the planted quarters are easily told apart"
 
 
-@pytest.mark.parametrize("name", those(lambda kind: kind.needs_validation))
+@pytest.mark.parametrize("name", those(lambda kind: kind.learns_from_labels))
 def test_who_needs_validation_samples_is_judged_on_them(world, name, client_list):
     method = world.method(name)
     server, updates = world.run(method, 1)

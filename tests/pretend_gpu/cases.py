@@ -33,16 +33,13 @@ POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 36, "cluster
 TURNED = {"kind": "iid", "clients": 2, "transform": "rotation", "groups": 2}
 HELD = {"kind": "iid", "clients": 2, "validation": 0.25}
 SWAPPED = {"kind": "iid", "clients": 2, "validation": 0.25, "transform": "label_swap", "groups": 2}
-EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 3, "candidates": 6, "budget": 3}
+EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 3, "budget": 3}
 DEVICES = {"model": {"encoder": "pooled-conv"}, "rounds": 20}
 FLOWS = {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 1, "steps": 2, "width": 4, "blocks": 1}
 ATTACKED = {"kind": "iid", "clients": 3, "validation": 0.25}
 CASES: dict[str, dict[str, Any]] = {
     "fedpnp": {},
-    "fedpnp, turned": {
-        "partition": TURNED,
-        "method": {"name": "fedpnp", "decoupled": True, "entropy_over": "federation"},
-    },
+    "fedpnp, turned": {"partition": TURNED, "method": {"name": "fedpnp"}},
     "fedpnp, colour": {"data": COLOUR, "augment": {"recipe": "strong"}},
     "fedcc": {"method": {"name": "fedcc"}},
     "fedbyolcc": {"method": {"name": "fedbyolcc"}},
@@ -62,7 +59,7 @@ CASES: dict[str, dict[str, Any]] = {
     "cfcl, fedcc's loss": {"method": {**EXCHANGE, "loss": "fedcc", "reserve_kind": "random"}, **DEVICES},
     "ssd": {"method": {"name": "ssd"}},
     "ssd, hard, fine-tuned": {
-        "method": {"name": "ssd", "form": "hard", "gamma": 0.0},
+        "method": {"name": "ssd", "gamma": 0.0},
         "evaluate": {"finetune": True},
     },
     "fedsimclr": {"method": {"name": "fedsimclr"}, "workers": {"batched": 2}},
@@ -110,24 +107,13 @@ CASES: dict[str, dict[str, Any]] = {
     "local_only": {"method": {"name": "local_only"}, "partition": HELD},
     # Who trains which flow is drawn, and no matter of what was learnt.
     "uifca": {"method": {**FLOWS, "cluster_rounds": 1}, "model": {"clusters": 2}, "rounds": 1},
-    "uifca, from k-FED": {"method": {**FLOWS, "init": "kfed", "folds": 2}, "data": POINTS, "rounds": 4},
+    "uifca, from k-FED": {"method": {**FLOWS, "init": "kfed"}, "data": POINTS, "rounds": 4},
     "uifca, dense": {
         "method": {**FLOWS, "cluster_rounds": 1, "flow": "dense_cycle", "width": 4},
         "model": {"clusters": 2},
         "rounds": 1,
     },
     "uifca, validation": {"method": {**FLOWS, "held_out": 0.2}, "data": POINTS, "rounds": 4},
-    "uifca, tries": {"method": {**FLOWS, "tries": 2, "trial": 1, "cluster_rounds": 3}, "data": POINTS, "rounds": 8},
-    "uifca_shared": {
-        "method": {
-            "name": "uifca_shared",
-            "cluster_rounds": 2,
-            "comm_rounds": 1,
-            "steps": 2,
-            "width": 4,
-        },
-        "rounds": 4,
-    },
     "ifca_flows": {"method": {"name": "ifca_flows", "steps": 2}, "data": POINTS},
     "kfed": {"method": {"name": "kfed"}, "data": POINTS},
     "fedkmeans": {"method": {"name": "fedkmeans", "components": 2}, "data": POINTS, "rounds": 7},
@@ -138,7 +124,6 @@ FLOW_STEPS = {"method": {"steps": 4}}
 TWICE: dict[str, dict[str, Any]] = {
     "cfcl": {"method": {"steps": 8, "tau_a": 4, "tau_p": 4}},
     "uifca": FLOW_STEPS,
-    "uifca_shared": FLOW_STEPS,
     "ifca_flows": FLOW_STEPS,
     "clustergan": FLOW_STEPS,
 }

@@ -18,7 +18,7 @@ from shoal.methods.cfl.state import CFLState
 from shoal.methods.cfl.supervised import judge
 from shoal.methods.cfl.tree import branch_similarities, nearest_child
 from shoal.methods.contract.base import Method
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores import probe
 from shoal.methods.training.two_views import TwoViewMethod
 from shoal.review.results.clusters import keep_clusters
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.long
 
 BY_WHO_IS_FIRST = ("shoal/engine/store/codec.py:", " DeviceData.")
 """Reads states and data: once each, for training or for evaluation, whichever needs it first."""
-AS_OTHERS = ("fedavg, ", "uifca, from k-FED", "uifca, tries")
+AS_OTHERS = ("fedavg, ", "uifca, from k-FED")
 """Cases whose local steps are those of another; of UIFCA who trains which flow then depends on what was learnt."""
 STEPPED = [name for name in CASES if METHODS[name.split(",")[0]].trains and not name.startswith(AS_OTHERS)]
 Ran = tuple[RunFolder, PretendWorker]

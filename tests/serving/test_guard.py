@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from pathlib import Path
 from typing import Any
 
-import mlflow
 import pytest
 
 from shoal.serving.pages import mlflow_page, prefect_page
@@ -145,48 +143,6 @@ def test_the_assistant_is_off_and_nothing_else() -> None:
         assert asked(path, "POST")[0] == 403
         assert asked(path, given=None)[0] == 401
     assert asked("/ajax-api/2.0/mlflow/runs/search", "POST")[:2] == (200, "inside")
-
-
-def answered(body: bytes, path: str = "/", status: int = 200) -> tuple[int, dict[bytes, bytes], bytes]:
-    """The answer of MLflow's page to a request, where MLflow's application sends a body in two parts."""
-
-    async def mlflow(scope: Any, receive: Any, send: Any) -> None:
-        headers = [(b"content-type", b"text/html"), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body[:9], "more_body": True})
-        await send({"type": "http.response.body", "body": body[9:]})
-
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    page = mlflow_page.QuietPage(mlflow)
-    asyncio.run(page({"type": "http", "method": "GET", "path": path}, None, send))  # type: ignore[arg-type]
-    found = b"".join(message["body"] for message in sent[1:])
-    return sent[0]["status"], dict(sent[0]["headers"]), found
-
-
-def test_mlflows_page_opens_without_assistant_and_pop_ups() -> None:
-    page = b"<!doctype html><html><head><title>MLflow</title></head><body></body></html>"
-    status, headers, body = answered(page)
-    assert status == 200
-    assert headers[b"content-length"] == str(len(body)).encode()
-    assert body.replace(mlflow_page.HEAD.encode(), b"") == page
-    assert b'"mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true"' in body
-    assert answered(page, "/static-files/main.js")[2] == page, "only the page"
-    status, headers, body = answered(b"", status=304)
-    assert (status, body) == (304, b"")
-    assert b"content-length" not in headers
-
-
-def test_mlflows_page_still_has_what_is_set_there() -> None:
-    """The names in MLflow's own script: another version may call them otherwise."""
-    script = Path(mlflow.__file__).parent / "server" / "js" / "build" / "static" / "js"
-    text = "".join(path.read_text() for path in script.glob("*.js"))
-    for key in mlflow_page.SETTINGS_OF_PAGE:
-        assert f'"{key.removesuffix("_v1")}"' in text, key
-    assert '"data-assistant-ui"' in text
 
 
 def test_the_page_that_logs_in_is_the_guards() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.engine.store.login import CLIENT_AUTH
 from shoal.serving.prefect_profile import FILE, ProfileError, keep_login
+from shoal.tasks.prefect.login import CLIENT_AUTH
 
 
 def test_a_new_profile_is_for_its_user_alone(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ SEARCH: dict[str, Any] = {
         "workers": {"slots": 1},
         "tracking": QUIET,
     },
-    "vary": {"method.sphere": {"choices": [True, False]}},
+    "vary": {"method.space": {"choices": ["directions", "plain"]}},
     "sampler": "grid",
     "pruner": "none",
     "trials": 1,
@@ -57,8 +57,12 @@ def test_the_method_is_chosen_once_and_told(readings: None, monkeypatch: pytest.
     chosen = with_chosen_method(definition, told.append)
     (sentence,) = told
     assert sentence.startswith("All trials have the method fedkmeans, which auto chose: 45 samples a client: ")
-    settings = chosen.settings_with({"method.sphere": True})
-    assert (settings.method.name, settings.method.standardise, settings.method.sphere) == ("fedkmeans", True, True)
+    settings = chosen.settings_with({"method.space": "directions"})
+    assert (settings.method.name, settings.method.standardise, settings.method.space) == (
+        "fedkmeans",
+        True,
+        "directions",
+    )
     assert settings.rounds == 3, "what the search names wins"
     result = run_search(chosen)
     assert sentence in caveats(chosen, result)
@@ -68,7 +72,7 @@ def test_the_method_is_chosen_once_and_told(readings: None, monkeypatch: pytest.
     assert more.trials[0] == result.trials[0]
     runs = [RunFolder.find(name, places.runs()) for trial in more.trials for name in trial.runs]
     assert [run.settings().method.name for run in runs] == ["fedkmeans"] * 2
-    assert {run.settings().method.sphere for run in runs} == {True, False}
+    assert {run.settings().method.space for run in runs} == {"directions", "plain"}
     assert all(trial.state == "finished" for trial in more.trials)
 
 

@@ -83,12 +83,10 @@ class Trial:
     """How a day is cut down, to try it out.
 
     Args:
-        docs: where results are kept, so that none of them is taken for a measurement.
         shrink: by how much the work of a measurement of speed is divided; with it it is measured once.
         changed: settings laid over every run of a study, each `path=value`.
     """
 
-    docs: Path
     shrink: int = 1
     changed: tuple[str, ...] = ()
 
@@ -105,10 +103,10 @@ def study(why: str, name: str, scale: str, options: Sequence[str], end: str, tri
     """
     shoal = (sys.executable, "-m", "shoal.cli.main")
     command = (*shoal, "study", name, "--scale", scale, *options)
-    keep = (*shoal, "claims", "--keep", name, "--scale", scale)
+    keep: tuple[str, ...] = (*shoal, "claims", "--keep", name, "--scale", scale)
     if trial is not None:
         command += tuple(word for change in trial.changed for word in ("--set", change))
-        keep += ("--docs", str(trial.docs))
+        keep = ()  # no trial is taken for a measurement
     return Part(f"{name}-{end}", why, command, keep)
 
 
@@ -129,7 +127,7 @@ def parts(device: str, trial: Trial | None = None) -> list[Part]:
         Part(f"device-{number}", f"speed: {case.name}", (*bench, "--cases", str(number)))
         for number, case in enumerate(CASES)
     ]
-    together = ("--processes", str(AT_ONCE), "--set", "workers.slots=1")
+    together = ("--again", "--processes", str(AT_ONCE), "--set", "workers.slots=1")
     small = [
         study("SSD, its parts and its peers on CIFAR-10, small network", "ssd-table", "cpu", together, "cpu", trial),
         study("FedPNP and its baselines on MNIST, small network", "fedpnp-table1", "large", together, "large", trial),
@@ -254,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("torch sees no GPU here: nothing is begun that would take days on a CPU")
     out = given.out.resolve()
-    trial = Trial(out / "docs", given.shrink, tuple(given.changed)) if given.shrink > 1 or given.changed else None
+    trial = Trial(given.shrink, tuple(given.changed)) if given.shrink > 1 or given.changed else None
     day = Day(parts(given.device, trial), out)
     day.go_on(given.minutes)
     print(day.table())

@@ -8,8 +8,9 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+from shoal.core.durable import private_folder
 from shoal.engine.messages.wire import Answer, Failed, Request, Train, Trained
-from shoal.engine.store.codec import private_folder, write_sealed
+from shoal.engine.store.codec import write_sealed
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.round_paths import RoundPaths, memory_file, update_file
 from shoal.engine.workers.worker import Worker

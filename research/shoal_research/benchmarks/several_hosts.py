@@ -39,7 +39,7 @@ def one(work: Workload, runner: str, store: str | None) -> tuple[list[float], st
     """Seconds of the rounds in the middle of one run, and the digest of its weights."""
     from shoal.engine.cluster.pools import open_pool
     from shoal.engine.rounds.loop import Engine
-    from shoal.engine.rounds.units import ThreadRunner
+    from shoal.engine.rounds.runner import ThreadRunner
     from shoal.engine.settings import places
     from shoal.engine.settings.run_settings import make_settings
     from shoal.lifecycle.starting import new_run

@@ -85,7 +85,7 @@ def plain_fedpnp(method: Any, client: Client, data: DeviceData) -> Callable[[], 
         with torch.no_grad(), method.context.autocast():
             labels = past(x).y
         pools = past_negatives(*labels.chunk(2), s.mu)
-        instance = contrastive(*now.z.chunk(2), s.tau_instance, pools, decoupled=s.decoupled)
+        instance = contrastive(*now.z.chunk(2), s.tau_instance, pools)
         return instance + s.alpha * cluster_contrastive(*now.y.chunk(2), s.tau_cluster)
 
     return epoch(network, loss, recipe, data, once)
@@ -104,9 +104,9 @@ def plain_ssd(method: Any, client: Client, data: DeviceData) -> Callable[[], Non
         h, z = out.h.float(), out.z.float()
         a, b = F.normalize(z, dim=1).chunk(2)
         total = align_loss(a, b) + s.beta * (uniform_loss(a) + uniform_loss(b)) / 2
-        spread = [dsr_loss(part, extra["scale"], extra["basis"], s.form) for part in (a, b)]
+        spread = [dsr_loss(part, extra["scale"], extra["basis"]) for part in (a, b)]
         total = total + s.gamma * (spread[0] + spread[1]) / 2
-        return total + s.delta * distill_loss(h, z, s.temperature, s.direction, stop=s.stop)
+        return total + s.delta * distill_loss(h, z, s.temperature)
 
     def once() -> None:
         first = data.train_x[:BATCH].float().div_(255)

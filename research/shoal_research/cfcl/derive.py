@@ -12,17 +12,15 @@ from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 
 from shoal.core.streams import SERVER, Streams
-from shoal.data.sets.csv_file import write_csv
 from shoal.engine.store.kept_state import read_state_if_any
-from shoal.engine.store.opened_run import OpenedClients, OpenedRun
+from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
-from shoal.methods.cfcl.memory import NO_SAMPLES, with_pulled
 from shoal.review.pages.method_views import method_tables
 from shoal.review.results.delay import delays
 from shoal.review.results.result import run_result
 from shoal_research.definition import Study
 from shoal_research.figures import draw_band
-from shoal_research.rows import Group, StudyRow, each_run, metric_of, study_row, with_role
+from shoal_research.table import Group, Table, each_run, metric_of, with_role
 
 MAX_SAMPLES = 1500
 """Samples in a figure of embeddings."""
@@ -33,7 +31,7 @@ def exchange_table(run: RunFolder) -> pd.DataFrame:
     return method_tables(run)["exchange"]
 
 
-def convergence(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+def convergence(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Draw figure 3b, probe accuracy over steps and over delay; return when each run reached the goal.
 
     The goal is the mean final accuracy of uniform pulls whose negatives are drawn in the same way. `steps_to_uniform`
@@ -47,7 +45,7 @@ def convergence(study: Study, groups: Sequence[Group], folder: Path) -> list[Stu
         (group.column.key, negatives_of(group.runs[0])): float(np.mean([metric_of(run, "probe") for run in group.runs]))
         for group in with_role(groups, "reference")
     }
-    rows = []
+    of_all: Table = {}
     for group in groups:
         table = pd.concat([curve(run) for run in group.runs])
         draw_band(over_steps, table, "step", "probe", group.row.caption)
@@ -55,25 +53,21 @@ def convergence(study: Study, groups: Sequence[Group], folder: Path) -> list[Stu
         over_delay.plot(mean["delay"], mean["probe"], marker=".", label=group.row.caption)
         reached = mean[mean["probe"] >= goals.get((group.column.key, negatives_of(group.runs[0])), np.inf)]
         if len(reached):
-            rows.append(study_row(study, group, "curve_steps_to_uniform", [float(reached.index[0])]))
-            rows.append(study_row(study, group, "curve_delay_to_uniform", [float(reached["delay"].iloc[0])]))
+            of_all[group.place("curve_steps_to_uniform")] = {None: float(reached.index[0])}
+            of_all[group.place("curve_delay_to_uniform")] = {None: float(reached["delay"].iloc[0])}
     over_steps.set(xlabel="local steps", ylabel="linear probe accuracy")
     over_delay.set(xlabel="simulated delay, s (1 Mbit/s links)")
     for axes in (over_steps, over_delay):
         axes.grid(alpha=0.3)
     figure.legend(*over_steps.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
     figure.savefig(folder / "convergence.png", dpi=120)
-    own = with_role(groups, "method")
-    for group in own:
-        write_csv(exchange_table(group.runs[0]), folder / "exchange.csv")
-    draw_graph((own or list(groups))[-1].runs[0], folder / "graph.png")
     goal_of = {run.name: goals.get((group.column.key, negatives_of(run))) for group in groups for run in group.runs}
     values = {
         "probe_over_steps": over_steps_mean,
         "steps_to_uniform": first_at(goal_of, "step"),
         "delay_to_uniform": first_at(goal_of, "delay"),
     }
-    return rows + each_run(study, groups, values)
+    return of_all | each_run(groups, values)
 
 
 def first_at(goals: Mapping[str, float | None], axis: str) -> Callable[[RunFolder], float | None]:
@@ -100,9 +94,9 @@ def over_steps_mean(run: RunFolder) -> float:
     return float(curve(run)["probe"].mean())
 
 
-def mean_probe(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+def mean_probe(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Return `probe_over_steps`, the mean of each run's probes."""
-    return each_run(study, groups, {"probe_over_steps": over_steps_mean})
+    return each_run(groups, {"probe_over_steps": over_steps_mean})
 
 
 def negatives_of(run: RunFolder) -> str:
@@ -116,13 +110,13 @@ def curve(run: RunFolder) -> pd.DataFrame:
     return table[["step", "probe", "delay"]].dropna()
 
 
-def traffic(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+def traffic(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Return the megabytes that moved between devices."""
-    return each_run(study, groups, {"MB d2d": lambda run: run_result(run).bytes["d2d"] / 1e6})
+    return each_run(groups, {"MB d2d": lambda run: run_result(run).bytes["d2d"] / 1e6})
 
 
-def labels_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
-    """Draw figure 3c, the variance of label counts over steps, and the labels that every device holds at the end.
+def labels_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> Table:
+    """Draw figure 3c, the variance of label counts over steps.
 
     Returns:
         `label_variance_mean`, the mean over rounds from the first pull on, as in the paper's right panel; over all
@@ -138,13 +132,11 @@ def labels_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> l
     axes.legend()
     axes.grid(alpha=0.3)
     figure.savefig(folder / "label-variance.png", dpi=120)
-    for group in groups:
-        draw_labels(group.runs[0], folder / f"labels-{group.row.key}.png")
 
     def over_rounds(run: RunFolder) -> float:
         return float(from_first_pull(run)["label_variance"].dropna().mean())
 
-    return each_run(study, groups, {"label_variance_mean": over_rounds})
+    return each_run(groups, {"label_variance_mean": over_rounds})
 
 
 def from_first_pull(run: RunFolder) -> pd.DataFrame:
@@ -156,7 +148,7 @@ def from_first_pull(run: RunFolder) -> pd.DataFrame:
     return table[table["round"] >= first]
 
 
-def redundancy(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+def redundancy(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Return `redundancy_mean`: the share of pulled samples whose label the receiver holds itself, mean over rounds.
 
     It is computed from labels, which no device has.
@@ -168,29 +160,10 @@ def redundancy(study: Study, groups: Sequence[Group], folder: Path) -> list[Stud
             return float(table["redundancy"].dropna().mean())
         return None
 
-    return each_run(study, groups, {"redundancy_mean": mean})
+    return each_run(groups, {"redundancy_mean": mean})
 
 
-def draw_labels(run: RunFolder, path: Path) -> Path:
-    """Draw how many samples of each label every device trains on after the last pull."""
-    checkpoint = read_state_if_any(run)
-    assert checkpoint is not None
-    opened = OpenedRun(run)
-    classes = opened.prepared.spec.classes or 0
-    counts = []
-    for client in OpenedClients(opened, checkpoint.server.round, checkpoint.memory_index):
-        labels = with_pulled(client.train, client.memory.get("pulled", NO_SAMPLES)).y()
-        counts.append(torch.bincount(labels, minlength=classes).numpy())
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(np.log10(1 + np.array(counts)), aspect="auto")
-    axes.set(xlabel="label", ylabel="device", title=run.name)
-    figure.colorbar(image, ax=axes, label="log10(1 + samples)")
-    figure.savefig(path, dpi=120)
-    return path
-
-
-def embeddings(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+def embeddings(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Draw figure 3a: the test set's embeddings on their first two principal components, coloured by class."""
     shown = {group.row.caption: group.runs[0] for group in groups}
     figure = Figure(figsize=(5 * len(shown), 4.6), layout="constrained")
@@ -206,32 +179,4 @@ def embeddings(study: Study, groups: Sequence[Group], folder: Path) -> list[Stud
         axes.scatter(plane[:, 0], plane[:, 1], c=data.test_y[order].cpu().numpy(), cmap="tab10", s=5)
         axes.set(title=caption, xticks=[], yticks=[])
     figure.savefig(folder / "embeddings.png", dpi=120)
-    return []
-
-
-def draw_graph(run: RunFolder, path: Path) -> Path:
-    """Draw the devices on a circle, with links as wide as the number of samples that crossed them."""
-    checkpoint = read_state_if_any(run)
-    assert checkpoint is not None
-    facts = checkpoint.server.facts
-    count = facts["clients"]
-    turn = 2 * np.pi * np.arange(count) / count
-    places = np.stack((np.cos(turn), np.sin(turn)), 1)
-    table = exchange_table(run)
-    pulls = {}
-    if len(table):
-        pulls = table.groupby(["from", "to"]).size().to_dict()
-    max_pull = max(pulls.values(), default=1)
-    figure = Figure(figsize=(5, 5), layout="constrained")
-    axes = figure.subplots()
-    for i, j in facts["edges"]:
-        moved = pulls.get((i, j), 0) + pulls.get((j, i), 0)
-        axes.plot(
-            *places[[i, j]].T, color="tab:blue" if moved else "lightgrey", linewidth=0.5 + 3 * moved / (2 * max_pull)
-        )
-    axes.scatter(places[:, 0], places[:, 1], s=260, color="white", edgecolor="black", zorder=2)
-    for k, (x, y) in enumerate(places):
-        axes.text(x, y, str(k), ha="center", va="center", zorder=3)
-    axes.set(aspect="equal", title=f"samples pulled: {len(table):,}", xticks=[], yticks=[])
-    figure.savefig(path, dpi=120)
-    return path
+    return {}

@@ -14,13 +14,13 @@ from shoal.methods.cfl.figures import clusters_figure
 from shoal.review.pages.figures import save
 from shoal_research.definition import Study
 from shoal_research.figures import draw_band, label_panel, rounds_of
-from shoal_research.rows import Group, StudyRow, each_run, metric_of, reference_of, same_seeds, study_row, with_role
+from shoal_research.table import Group, Table, Values, each_run, metric_of, reference_of, same_seeds, with_role
 
 GAPS = {"gap": "weight updates", "gap_gradients": "gradients"}
 """Metrics of the separation gap, and what it is computed from."""
 
 
-def gap_over_points(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+def gap_over_points(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Draw figure 5: the final separation gap over points per client, of weight updates and of gradients."""
     figure = Figure(figsize=(9, 4.4), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
@@ -42,10 +42,10 @@ def gap_over_points(study: Study, groups: Sequence[Group], folder: Path) -> list
     panels[0].set_ylabel("separation gap")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize="small")
     figure.savefig(folder / "gap-over-points.png", dpi=120)
-    return []
+    return {}
 
 
-def gap_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+def gap_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Draw figure 6, the gap over rounds; return the round from which on it is positive.
 
     Where the gap is not positive at the end, that round is the one after the last.
@@ -72,7 +72,6 @@ def gap_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> list
         return first
 
     return each_run(
-        study,
         groups,
         {
             "rounds_to_positive": positive_from("gap"),
@@ -81,11 +80,11 @@ def gap_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> list
     )
 
 
-def norms_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+def norms_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Return both norms at half of the rounds; draw figure 7: the norms with one model for all clients."""
     shown = [group for group in groups if group.column.key == "never_split"]
     if not shown:  # only the other column was run
-        return []
+        return {}
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
     for axes, group in zip(panels, shown, strict=True):
@@ -96,9 +95,7 @@ def norms_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> li
         label_panel(axes, "communication round", "", title=group.row.caption)
     panels[0].set_ylabel("L2 norm over all weights")
     save(figure, folder / "norms.png")
-    return each_run(
-        study, shown, {f"{name}_half": partial(at_half, name=f"{name}/0") for name in ("max_norm", "mean_norm")}
-    )
+    return each_run(shown, {f"{name}_half": partial(at_half, name=f"{name}/0") for name in ("max_norm", "mean_norm")})
 
 
 def at_half(run: RunFolder, name: str) -> float:
@@ -131,7 +128,7 @@ def has_rested(run: RunFolder) -> float | None:
     return float(first_split(run) is not None or is_at_rest)
 
 
-def before_and_after(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+def before_and_after(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Return accuracy before the first split, the ratio of the final one to it, and whether training came to rest."""
     found = with_role(groups, "method")
 
@@ -152,23 +149,23 @@ def before_and_after(study: Study, groups: Sequence[Group], folder: Path) -> lis
         return None
 
     clusters_over_rounds(found, "acc", folder)
-    return each_run(study, found, {"acc_before": before, "times_before": times, "rested": has_rested})
+    return each_run(found, {"acc_before": before, "times_before": times, "rested": has_rested})
 
 
-def perplexities(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+def perplexities(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Return by which share CFL's final perplexity is below that of one model for all, and whether training rested."""
     found = with_role(groups, "method")
     clusters_over_rounds(found, "perplexity", folder)
-    rows = []
+    table = each_run(found, {"rested": has_rested})
     for group in found:
         if (reference := reference_of(groups, group)) is not None:
-            shares = {
+            shares: Values = {
                 seed: 1 - metric_of(run, "perplexity") / metric_of(reference_run, "perplexity")
                 for seed, (run, reference_run) in same_seeds(group, reference).items()
             }
             if shares:
-                rows.append(study_row(study, group, "less_than_fedavg", list(shares.values()), list(shares)))
-    return rows + each_run(study, found, {"rested": has_rested})
+                table[group.place("less_than_fedavg")] = shares
+    return table
 
 
 def clusters_over_rounds(groups: Sequence[Group], metric: str, folder: Path) -> None:

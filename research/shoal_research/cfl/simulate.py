@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 from shoal.core.streams import Streams
 from shoal.methods.cfl.bipartition import bipartition, correct, separation_gap
 from shoal.review.pages.figures import save
+from shoal_research.definition import Study
 from shoal_research.figures import draw_band, label_panel
-from shoal_research.rows import Measured
+from shoal_research.table import Group, Table
 
 
 def noisy_gradients(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
@@ -60,17 +61,17 @@ def noise_bound(groups: int) -> float:
     return math.sin(math.pi / (4 * (groups - 1)))
 
 
-def separation_figure(measured: Sequence[Measured], folder: Path) -> None:
+def separation_figure(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Draw figure 3: both shares over noise, a line a number of groups, and where theorem 1 guarantees them."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     titles = {"gap_positive": "positive gap (equation 30)", "correct_bipartition": "correct bipartition (definition 1)"}
-    groups = list(dict.fromkeys(cell.row.settings["groups"] for cell in measured))
+    counts = list(dict.fromkeys(cell.row.settings["groups"] for cell in groups))
     for axes, (metric, title) in zip(panels, titles.items(), strict=True):
-        for number, k in enumerate(groups):
+        for number, k in enumerate(counts):
             points = [
                 (cell.column.settings["noise"], metrics[metric])
-                for cell in measured
+                for cell in groups
                 if cell.row.settings["groups"] == k
                 for metrics in cell.metrics
             ]
@@ -78,6 +79,7 @@ def separation_figure(measured: Sequence[Measured], folder: Path) -> None:
             axes.axvspan(0, noise_bound(k), ymax=0.03, color=f"C{number}", alpha=0.5)
         label_panel(axes, "relative noise of gradients (bars: theorem 1)", "share of draws", title=title)
     save(figure, folder / "separation.png")
+    return {}
 
 
 def toy_paths(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shoal.cli.console import err, out
 from shoal.cli.options import Json
-from shoal.core.errors import ShoalError
 from shoal.engine.settings.private_home import project_files
-from shoal_research.commands.options import COLOURS, Scale
-
-if TYPE_CHECKING:
-    from shoal_research.verdicts import Entry
-
+from shoal_research.commands.options import Scale, claim_json, claim_line
 
 app = typer.Typer(add_completion=False)
 
@@ -25,95 +19,32 @@ app = typer.Typer(add_completion=False)
 def claims(
     names: Annotated[list[str] | None, typer.Argument(metavar="STUDY...", help="studies; by default all")] = None,
     kept: Annotated[
-        str, typer.Option("--keep", metavar="STUDY", help="keep the newest result of this study, for docs/results")
+        str, typer.Option("--keep", metavar="STUDY", help="keep what was measured of this study, for docs/results")
     ] = "",
     scale: Scale = "cpu",
     write: Annotated[bool, typer.Option("--write", help="write the tables of docs/results.md and its pages")] = False,
-    docs: Annotated[
-        Path | None, typer.Option(help="folder of kept results and pages; by default those of this installation")
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the verdicts on the papers' claims, from the kept results."""
-    from shoal_research.definition import load_study, study_names
+    from shoal_research.definition import load_study
     from shoal_research.kept import keep
-    from shoal_research.pages import write_pages
-    from shoal_research.verdicts import entries
+    from shoal_research.pages import PAGES, judged_page, write_pages
 
-    docs = folder_of(docs, made=bool(kept))
     with project_files():
         if kept:
-            err.print(f"kept: {keep(load_study(kept), scale, docs)}", highlight=False, soft_wrap=True)
+            err.print(f"kept: {keep(load_study(kept), scale)}", highlight=False, soft_wrap=True)
         if write:
-            for path in write_pages(docs):
-                err.print(f"written: {path.relative_to(docs.parent)}", highlight=False, soft_wrap=True)
-    chosen = names or ([kept] if kept else study_names())
-    found = [entry for name in chosen for entry in entries(load_study(name), docs)]
+            for path in write_pages():
+                err.print(f"written: {path}", highlight=False, soft_wrap=True)
+    chosen = names or ([kept] if kept else [])
+    pages = dict.fromkeys(load_study(name).page for name in chosen) or PAGES
+    found = [one for page in pages for one in judged_page(page) if not chosen or one.study.name in chosen]
     if as_json:
-        print(json.dumps([entry_json(entry) for entry in found]))
+        print(json.dumps([claim_json(one) for one in found]))
         return
     study = ""
-    for entry in found:
-        if entry.study.name != study:
-            study = entry.study.name
-            out.print(f"[bold]{study}[/]: {entry.study.title}", highlight=False)
-        show(entry)
-
-
-def folder_of(docs: Path | None, *, made: bool) -> Path:
-    """Return the folder of kept results and pages: the one that is named, or that of this installation.
-
-    Args:
-        docs: the folder that is named.
-        made: whether the folder is made where there is none.
-
-    Raises:
-        ShoalError: there is no such folder.
-    """
-    from shoal_research.kept import DOCS
-
-    if docs is None:
-        return DOCS
-    docs = docs.resolve()
-    if not made and not docs.is_dir():
-        raise ShoalError(f"there is no folder {docs}: --keep STUDY makes it, and keeps a result in it")
-    return docs
-
-
-def show(entry: Entry) -> None:
-    """Print a claim on one line."""
-    from shoal_research.wording import is_partly_run, notes, verdict_word
-
-    colour = COLOURS.get(entry.verdict, "yellow")
-    marks = ("settings have changed since" * entry.stale, "the rule was written after the run" * entry.later)
-    text = notes(entry.checked, *marks)
-    end = f": {entry.command}"
-    if text:
-        end = f" ({text})"
-    elif entry.cost:
-        end = f": {entry.cost}: {entry.command}"
-    word = verdict_word(entry.checked) if is_partly_run(entry.checked) else entry.verdict
-    out.print(f"  [{colour}]{word}[/]  {entry.claim.claim}, {entry.scale}{end}", highlight=False)
-
-
-def entry_json(entry: Entry) -> dict[str, object]:
-    """Return a claim as JSON."""
-    checked = entry.checked
-    interval = checked.interval
-    return {
-        "study": entry.study.name,
-        "scale": entry.scale,
-        "claim": entry.claim.claim,
-        "verdict": entry.verdict,
-        **{name: getattr(interval, name, None) for name in ("mean", "low", "high", "visible")},
-        "looked_for": checked.looked_for,
-        "differences": checked.differences,
-        "seeds": checked.of_seeds,
-        "planned": checked.seeds,
-        "stale": entry.stale,
-        "later": entry.later,
-        "source": entry.study.source_of(entry.claim),
-        "note": checked.note,
-        "cost": entry.cost,
-        "command": entry.command,
-    }
+    for one in found:
+        if one.study.name != study:
+            study = one.study.name
+            out.print(f"[bold]{study}[/]: {one.study.title}", highlight=False)
+        out.print(f"  {claim_line(one)}", highlight=False)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
+import statistics
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import yaml
 from rich.table import Table
 
 from shoal.cli.console import err, out, say, shown_number
 from shoal.cli.options import Json, Set
-from shoal.core.errors import ShoalError
-from shoal.engine.settings.yaml_text import read_yaml
-from shoal_research.commands.options import COLOURS, Scale
+from shoal_research.commands.options import Scale, claim_json, claim_line
 
 if TYPE_CHECKING:
     from shoal.engine.store.run_events import Observer
     from shoal.engine.store.run_folder import RunFolder
-    from shoal_research.result import StudyResult
+    from shoal_research.runner import StudyResult
 
 
 app = typer.Typer(add_completion=False)
@@ -30,7 +30,7 @@ def typed(values: dict[str, Any]) -> dict[str, Any]:
 
 def yaml_value(value: Any) -> Any:
     """Return a text as YAML reads it."""
-    return read_yaml(value, "--set", ShoalError) if isinstance(value, str) else value
+    return yaml.safe_load(value) if isinstance(value, str) else value
 
 
 @app.command(epilog="Example: shoal study fedpnp-table1 --scale cpu --seeds 3")
@@ -45,7 +45,10 @@ def study(
         list[str] | None, typer.Option(help="key or caption of a column; by default all; repeatable")
     ] = None,
     gather: Annotated[
-        bool, typer.Option("--gather", help="run nothing, and make the table from the runs that have ended")
+        bool, typer.Option("--gather", help="run nothing, and make the table from what was measured")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="measure at the present commit what an earlier one has measured")
     ] = False,
     processes: Annotated[
         int,
@@ -54,7 +57,10 @@ def study(
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Reproduce one table or figure of a paper. Prints our numbers beside the paper's, and its claims with verdicts."""
+    """Reproduce one table or figure of a paper. Prints our numbers beside the paper's, and its claims with verdicts.
+
+    Cells that are kept, or that were measured here, are not measured again.
+    """
     from shoal.engine.settings.run_settings import parse_overrides
     from shoal.engine.store.lineage import current_environment
     from shoal.lifecycle.progress import progress
@@ -62,8 +68,8 @@ def study(
     from shoal_research.runner import run_study
 
     if name == "list":
-        for each in study_names():
-            out.print(f"{each}: {load_study(each).title}", highlight=False)
+        for known in study_names():
+            out.print(f"{known}: {load_study(known).title}", highlight=False)
         return
     with progress(err) as observe:
 
@@ -74,39 +80,49 @@ def study(
         if current_environment().shoal_git.dirty and not gather:
             err.print("the work tree differs from its commit: this result cannot be kept (shoal claims --keep)")
         changes = typed(parse_overrides(overrides or ()))
-        chosen = {"rows": row or (), "columns": column or ()}
+        cells: dict[str, Any] = {"rows": row or (), "columns": column or (), "gather": gather, "again": again}
         try:
-            result = run_study(name, scale, seeds, changes, watch, **chosen, gather=gather, processes=processes)
+            result = run_study(name, scale, seeds, changes, watch, **cells, processes=processes)
         except KeyboardInterrupt:
             err.print("interrupted; the same command resumes the study", highlight=False)
             raise
     if as_json:
-        print(json.dumps(result.to_json()))
+        print(json.dumps(result_json(result)))
     else:
         show_study(result)
 
 
+def result_json(result: StudyResult) -> dict[str, Any]:
+    """Return a result as JSON."""
+    table = [
+        {"row": row, "column": column, "metric": metric, "seeds": list(values), "values": list(values.values())}
+        for (row, column, metric), values in result.table.items()
+    ]
+    claims = [claim_json(one) for one in result.claims]
+    names = {"study": result.study.name, "scale": result.scale, "folder": str(result.folder)}
+    return {**names, "table": table, "claims": claims, "failed": list(result.failed)}
+
+
 def show_study(result: StudyResult) -> None:
     """Print a study's table and claims."""
-    from shoal_research.wording import notes, verdict_word
-
-    out.print(f"[bold]{result.study}[/] at scale {result.scale}: {result.about}", highlight=False)
+    study = result.study
+    columns = study.columns_at(result.scale)
+    out.print(f"[bold]{study.name}[/] at scale {result.scale}: {study.scales[result.scale].about}", highlight=False)
     table = Table("row", "column", "metric", "ours", "seeds", "paper")
-    digits = 1 if result.percent else 3
-    for row in result.rows:
-        paper = shown_number(row.paper, f".{digits}f")
-        ours = f"{row.mean:.{digits}f}"
-        if row.seeds > 1:
-            ours += f" ± {row.std:.{digits}f}"
-        table.add_row(row.row, row.column, row.metric, ours, str(row.seeds), paper)
+    digits = 1 if study.percent else 3
+    for (row, column, metric), by_seed in result.table.items():
+        if row not in study.rows or column not in columns:
+            continue
+        values = list(by_seed.values())
+        ours = f"{statistics.fmean(values):.{digits}f}"
+        if len(values) > 1:
+            ours += f" ± {statistics.stdev(values):.{digits}f}"
+        paper = shown_number(study.published(row, column, metric), f".{digits}f")
+        captions = (study.rows[row].caption, columns[column].caption)
+        table.add_row(*captions, metric, ours, str(len(values)), paper)
     out.print(table)
-    for claim in result.claims:
-        text = notes(claim)
-        colour = COLOURS.get(claim.verdict, "yellow")
-        end = f" ({text})" if text else ""
-        out.print(f"[{colour}]{verdict_word(claim)}[/]  {claim.claim}{end}", highlight=False)
-    for run in result.failed:
-        place = f"{run.row}, {run.column}, seed {run.seed}"
-        say(f"failed, and has no number: {place}: {run.message}")
-    say(f"tables and figures: {result.folder}")
-    say(f"report: {result.folder}/report.html")
+    for one in result.claims:
+        out.print(claim_line(one), highlight=False)
+    for words in result.failed:
+        say(f"failed, and has no number: {words}")
+    say(f"figures, and cells of every seed: {result.folder}")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from shoal.engine.store.run_folder import RunFolder
 from shoal_research.definition import Study
-from shoal_research.rows import Group, StudyRow, metric_of, study_row, with_role
+from shoal_research.table import Group, Table, Values, metric_of, with_role
 
 
-def rounds_to_reference(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+def rounds_to_reference(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Return `rounds_to_reference`: the first round in which a run's ACC is at least the reference's final one.
 
     The reference has the same column and seed. For a run that never gets there it is one round more than it has.
@@ -20,17 +20,16 @@ def rounds_to_reference(study: Study, groups: Sequence[Group], folder: Path) -> 
         for group in with_role(groups, "reference")
         for seed, run in zip(group.seeds, group.runs, strict=True)
     }
-    found = []
+    table: Table = {}
     for group in groups:
-        goal_of = {seed: goals.get((group.column.key, seed)) for seed in group.seeds}
-        rounds = {
-            seed: rounds_to(run, goal)
+        rounds: Values = {
+            seed: rounds_to(run, goals[group.column.key, seed])
             for seed, run in zip(group.seeds, group.runs, strict=True)
-            if (goal := goal_of[seed]) is not None
+            if (group.column.key, seed) in goals
         }
         if rounds:
-            found.append(study_row(study, group, "rounds_to_reference", list(rounds.values()), list(rounds)))
-    return found
+            table[group.place("rounds_to_reference")] = rounds
+    return table
 
 
 def rounds_to(run: RunFolder, goal: float) -> float:

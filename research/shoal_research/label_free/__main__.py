@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from shoal_research.evidence import tuning_figures
-from shoal_research.kept import PRODUCT_DOCS
 from shoal_research.label_free.calibrate import measure_all
-from shoal_research.label_free.tables import write_pages
+from shoal_research.label_free.tables import DOCS, tuning_figures, write_pages
 
 if __name__ == "__main__":
     measure_all()
-    write_pages(PRODUCT_DOCS, tuning_figures())
+    write_pages(DOCS, tuning_figures())

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 import shoal_research
 from shoal.lifecycle.choosing import ENCODER_COMPONENTS, ENCODER_WHITENING
 from shoal.methods.auto import COMPONENTS as LANDMARK_COMPONENTS
-from shoal.methods.auto import LANDMARKS, LAYERS, WHITENING
+from shoal.methods.auto import LANDMARKS, LAYERS
 from shoal.methods.clustering.client_samples import ClientSamples, Search, Traffic, project
 from shoal.methods.clustering.cluster_number import find_cluster_number
 from shoal.methods.clustering.k_means import kmeans
@@ -258,7 +258,7 @@ def directions_of(layers: np.ndarray) -> np.ndarray:
     """Return features of the encoder's layers (n, d) in the space in which landmarks are placed, (n, k)."""
     groups = np.split(layers, np.cumsum(layer_widths_of(LAYERS))[:-1], 1)
     balanced = np.hstack([even_variance(group) for group in groups])
-    return unit(components(balanced, LANDMARK_COMPONENTS, WHITENING))
+    return unit(components(balanced, LANDMARK_COMPONENTS, 0.5))
 
 
 def landmark_record(make: Any) -> dict[str, Any]:

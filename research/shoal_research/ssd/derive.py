@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -22,21 +21,21 @@ from shoal.methods.scores.representation import alignment, split_uniformity, uni
 from shoal.methods.ssd.self_supervised import SAMPLES_BETWEEN_ROUNDS, SelfSupervised
 from shoal.methods.ssd.ssd import SSD
 from shoal.methods.training.local import load, views
-from shoal.review.pages.figures import save
 from shoal.review.results.result import run_result
 from shoal_research.definition import Study, StudyError
-from shoal_research.figures import draw_band, label_panel, rounds_of
-from shoal_research.rows import Group, StudyRow, each_run, metric_of, reference_of, same_seeds, study_row
+from shoal_research.figures import label_panel
+from shoal_research.table import Group, Table, Values, each_run, metric_of, reference_of, same_seeds
+
+PROBED_ON: dict[str, tuple[str, int | None]] = {"fashion-mnist": ("mnist", 10_000), "cifar100": ("cifar10", None)}
+"""By the set that an encoder is trained on: the set that it is probed on, and how many training samples a probe has."""
 
 
-def figures(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
-    """Draw uniformity against alignment, and uniformity within and between clients and kNN over rounds."""
+def figures(study: Study, groups: Sequence[Group], folder: Path) -> Table:
+    """Draw uniformity against alignment."""
     for column in dict.fromkeys(group.column.key for group in groups):
         members = [group for group in groups if group.column.key == column]
         scatter(members, folder / f"uniformity-alignment-{column}.png")
-        for metric in ("uniformity_inter", "uniformity_intra", "knn"):
-            over_rounds(members, metric, folder / f"{metric.replace('_', '-')}-{column}.png")
-    return []
+    return {}
 
 
 def scatter(groups: Sequence[Group], path: Path) -> None:
@@ -54,48 +53,34 @@ def scatter(groups: Sequence[Group], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def over_rounds(groups: Sequence[Group], metric: str, path: Path) -> None:
-    """Draw a metric over rounds, mean and range over runs."""
-    figure = Figure(figsize=(6.5, 4), layout="constrained")
-    axes = figure.subplots()
-    for group in groups:
-        table = rounds_of([run.table("rounds") for run in group.runs], metric)
-        if len(table):
-            draw_band(axes, table, "round", metric, group.row.caption)
-    label_panel(axes, "communication round", metric.replace("_", ", "))
-    save(figure, path)
-
-
-def seeds_above(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+def seeds_above(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Compare each row with the reference (FedAlignUniform) on the same seeds.
 
     Returns:
-        The difference, and the number of seeds on which the row is better: in the uniformity of features, of the
-        server's projections of test samples (SSD alone), and in alignment.
+        The difference in the uniformity of features, of the server's projections of test samples (SSD alone), and in
+        alignment.
     """
-    rows: list[StudyRow] = []
-    measures: dict[str, tuple[Callable[[RunFolder], float | None], str, str]] = {
-        "uniformity": (lambda run: metric_of(run, "uniformity"), "gain", "seeds_more_uniform"),
-        "test_z": (lambda run: projection_metrics(run.path).get("test_z_uniformity"), "gain", "seeds_more_uniform_z"),
-        "alignment": (lambda run: metric_of(run, "alignment"), "change", "seeds_no_worse_aligned"),
+    table: Table = {}
+    measures: dict[str, Callable[[RunFolder], float | None]] = {
+        "uniformity_gain": lambda run: metric_of(run, "uniformity"),
+        "test_z_gain": lambda run: projection_metrics(run.path).get("test_z_uniformity"),
+        "alignment_change": lambda run: metric_of(run, "alignment"),
     }
     for group in groups:
         reference = reference_of(groups, group)
         if reference is None or group.row.role == "reference":
             continue
-        for measure, (value, kind, counted) in measures.items():
+        for metric, value in measures.items():
             pairs = {seed: [value(run) for run in runs] for seed, runs in same_seeds(group, reference).items()}
-            changes = {
+            changes: Values = {
                 seed: ours - theirs for seed, (ours, theirs) in pairs.items() if ours is not None and theirs is not None
             }
             if changes:
-                better = [change <= 0 if measure == "alignment" else change > 0 for change in changes.values()]
-                rows.append(study_row(study, group, f"{measure}_{kind}", list(changes.values()), list(changes)))
-                rows.append(replace(study_row(study, group, counted, [float(sum(better))], ()), seeds=len(changes)))
-    return rows
+                table[group.place(metric)] = changes
+    return table
 
 
-def gradient_share(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+def gradient_share(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Return `dsr_gradient_share`: how strongly DSR pulls, mean over rounds and clients; runs without DSR have none."""
 
     def mean(run: RunFolder) -> float | None:
@@ -104,10 +89,10 @@ def gradient_share(study: Study, groups: Sequence[Group], folder: Path) -> list[
             return float(table["dsr_gradient_share"].dropna().mean())
         return None
 
-    return each_run(study, groups, {"dsr_gradient_share": mean})
+    return each_run(groups, {"dsr_gradient_share": mean})
 
 
-def projections(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+def projections(study: Study, groups: Sequence[Group], folder: Path) -> Table:
     """Return uniformity and alignment of the projections z, which the poster uses, beside those of the features.
 
     `SAMPLES_BETWEEN_ROUNDS` training samples are projected as the loss of their own client projects them:
@@ -120,7 +105,7 @@ def projections(study: Study, groups: Sequence[Group], folder: Path) -> list[Stu
     def one(name: str) -> Callable[[RunFolder], float | None]:
         return lambda run: projection_metrics(run.path).get(name)
 
-    return each_run(study, groups, {name: one(name) for name in names})
+    return each_run(groups, {name: one(name) for name in names})
 
 
 @functools.cache
@@ -167,7 +152,7 @@ def client_projections(
     parts = []
     owners = []
     alignments = []
-    for client in OpenedClients(opened, server.round, checkpoint.memory_index):
+    for client in OpenedClients(opened, server.round, checkpoint.memory_index.clients()):
         streams = opened.evaluation(server.round, final=True).streams
         order = torch.randperm(len(client.train), generator=streams.torch(f"look {client.id}"))
         mine = client.train.take(
@@ -185,33 +170,19 @@ def client_projections(
     return z, torch.cat(owners).to(z.device), sum(alignments) / len(z)
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """The options of a study of transfer.
-
-    Attributes:
-        to: data set on which encoders are probed.
-        limit: training samples that the probe learns from; None: all.
-    """
-
-    to: str
-    limit: int | None = None
-
-
-def transfer(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
-    """Return a linear probe of each run's encoder on the data set that the study's options name (`Transfer`)."""
-    wanted = Transfer(**study.options)
+def transfer(study: Study, groups: Sequence[Group], folder: Path) -> Table:
+    """Return `transfer`, a linear probe of each run's encoder on another data set (`PROBED_ON`)."""
 
     def probe(run: RunFolder) -> float | None:
         opened = OpenedRun(run)
         checkpoint = read_state_if_any(run)
         if checkpoint is None or not isinstance(opened.method, SelfSupervised):
             return None
-        other = DeviceData(prepare_set(wanted.to, opened.prepared.folder.parent.parent))
+        name, limit = PROBED_ON[run.settings().data.name]
+        other = DeviceData(prepare_set(name, opened.prepared.folder.parent.parent))
         if other.train_y is None or other.test_y is None or other.spec.shape != opened.prepared.spec.shape:
             raise StudyError(
-                f"option to: data set {wanted.to!r} has no labels, or images of another shape than "
-                f"{opened.prepared.spec.name!r}; name a labelled set of the same shape"
+                f"data set {name!r} has no labels, or images of another shape than {opened.prepared.spec.name!r}"
             )
         embed = opened.method.embedder(checkpoint.judged)
 
@@ -219,9 +190,9 @@ def transfer(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyR
             return torch.cat([embed(part.float().div(255)) for part in x.split(512)])
 
         generator = opened.evaluation(checkpoint.server.round, final=True).streams.torch("transfer")
-        order = torch.randperm(len(other.train_x), generator=generator)[: wanted.limit]
+        order = torch.randperm(len(other.train_x), generator=generator)[:limit]
         train = features(other.train_x[order])
         test = features(other.test_x[:])
         return linear_probe(train, other.train_y[order], test, other.test_y[:], generator).accuracy
 
-    return each_run(study, groups, {"transfer": probe})
+    return each_run(groups, {"transfer": probe})

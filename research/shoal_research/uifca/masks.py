@@ -5,18 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from shoal.core.errors import DataError
 from shoal.core.streams import Streams
-from shoal.data.sets.csv_file import write_csv
-from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.data.sets.prepare import prepare
+from shoal.data.sets.prepared import Prepared
+from shoal.engine.settings import places
 from shoal.methods.uifca.flow_method import FORWARD_POINTS, dequantise
 from shoal.models.normalising_flows import Flow, bits_per_dimension
-from shoal.review.pages.figures import save
 from shoal_research.uifca.flows import descend, make_flow
 
 
@@ -27,20 +25,20 @@ def masks(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]
         settings: set (name), digits, images (of each digit), flow, width, blocks, margin, background, epochs, batch,
             lr (Adam), decay (of the learning rate by epoch).
         seed: of the images, weights, batches and noise.
-        folder: for the table over epochs and a figure with samples drawn from both flows.
+        folder: unused.
 
     Returns:
         `correct`, the share of test images that are likelier under their own digit's flow; `correct_train`, the share
         of training images; and `bits`, the training loss in bits per dimension.
     """
-    prepared = open_prepared(Path(settings["prepared"][settings["set"]]))
+    prepared = prepare(settings["set"], places.store(), mirror=places.mirror())
     train, test = images_by_digit(prepared, settings, seed)
     network = (settings["width"], settings["blocks"], settings["margin"])
     flows = [
         make_flow(seed, f"masks flow {k}", settings["flow"], prepared.spec.shape, *network) for k in range(len(train))
     ]
     optimisers = [torch.optim.Adam(flow.parameters(), settings["lr"]) for flow in flows]
-    table = []
+    metrics: dict[str, float] = {}
     for epoch in range(1, settings["epochs"] + 1):
         bits = 0.0
         for k, (flow, optimiser) in enumerate(zip(flows, optimisers, strict=True)):
@@ -48,11 +46,9 @@ def masks(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]
                 group["lr"] = settings["lr"] * settings["decay"] ** (epoch - 1)
             noise = Streams(seed, epoch, k).torch("masks noise")
             bits += train_epoch(flow, optimiser, train[k], settings, noise) / len(flows)
-        table.append({"epoch": epoch, "bits": bits, "correct": correct(flows, test, settings, seed)})
-    table[-1]["correct_train"] = correct(flows, train, settings, seed)
-    write_csv(pd.DataFrame(table), folder / "epochs.csv")
-    draw_samples(flows, folder / "samples.png", seed)
-    return {name: value for name, value in table[-1].items() if name != "epoch"}
+        metrics = {"bits": bits}
+    shares = {"correct": correct(flows, test, settings, seed), "correct_train": correct(flows, train, settings, seed)}
+    return metrics | shares
 
 
 def images_by_digit(prepared: Prepared, settings: dict[str, Any], seed: int) -> tuple[list[Tensor], list[Tensor]]:
@@ -101,14 +97,3 @@ def correct(flows: list[Flow], images: list[Tensor], settings: dict[str, Any], s
             likely = torch.stack([flow.eval().log_prob(x) for flow in flows]).nan_to_num(nan=-torch.inf).argmax(0)
             right += int((likely == k).sum())
     return right / sum(map(len, images))
-
-
-def draw_samples(flows: list[Flow], path: Path, seed: int, columns: int = 10) -> None:
-    """Draw a row of images from each flow."""
-    figure = Figure(figsize=(columns * 0.7, len(flows) * 0.75), layout="constrained")
-    for flow, row in zip(flows, figure.subplots(len(flows), columns, squeeze=False), strict=True):
-        images = flow.eval().sample(columns, Streams(seed).torch("masks samples")).nan_to_num()
-        for image, axes in zip(images, row, strict=True):
-            axes.imshow(image.mean(0), cmap="gray", vmin=0, vmax=255)
-            axes.axis("off")
-    save(figure, path)

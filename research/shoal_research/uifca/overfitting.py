@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from shoal.core.streams import Streams
 from shoal.data.sets import synthetic
-from shoal.data.sets.csv_file import write_csv
 from shoal.methods.scores.clustering import purity
 from shoal.methods.uifca.quality import majority
 from shoal.models.normalising_flows import Flow
-from shoal.review.pages.figures import save
 from shoal_research.uifca.flows import descend, make_flow
 
 
@@ -63,7 +60,7 @@ def longer_training(settings: dict[str, Any], seed: int, folder: Path) -> dict[s
         settings: points (in all), dimension, right, held_out, watch (by default 0), flow, width, epochs or steps (of
             each flow), batch, lr (Adam).
         seed: of the points, the first assignment, weights and batches.
-        folder: for the table over epochs and its figure.
+        folder: unused.
 
     Returns:
         `purity_first` (of the first assignment), `purity_best` over epochs, `purity_last`, `epoch_best`, `steps_best`,
@@ -90,10 +87,7 @@ def longer_training(settings: dict[str, Any], seed: int, folder: Path) -> dict[s
             losses = torch.stack([-flow.eval().log_prob(points.x) for flow in flows], 1)
         table.append({"epoch": epoch, "steps": epoch * per_epoch, **measure(points, losses)})
     frame = pd.DataFrame(table)
-    write_csv(frame, folder / "epochs.csv")
-    first = points.purity(points.cluster)
-    draw_round(frame, first, folder / "epochs.png")
-    return summary(frame, first)
+    return summary(frame, points.purity(points.cluster))
 
 
 def draw_points(settings: dict[str, Any], seed: int) -> Points:
@@ -118,18 +112,15 @@ def draw_points(settings: dict[str, Any], seed: int) -> Points:
 
 
 def measure(points: Points, losses: Tensor) -> dict[str, float]:
-    """Return purity, and mean losses of the right and wrong points of cluster 1 and of the held-out points.
+    """Return purity, and mean losses of the wrong points of cluster 1 and of the held-out points.
 
     Args:
         points: of the round.
         losses: of each point under both flows (n, 2).
     """
     right = majority(points.y, points.cluster)
-    first = points.counted & (points.cluster == 0)
-    row = {}
-    for name, rows in (("right", first & right), ("wrong", first & ~right)):
-        for k in range(2):
-            row[f"{name}_{k + 1}"] = float(losses[rows, k].mean())
+    wrong = points.counted & (points.cluster == 0) & ~right
+    row = {f"wrong_{k + 1}": float(losses[wrong, k].mean()) for k in range(2)}
     row["purity"] = points.purity(losses.argmin(1))
     held_out = ~points.trained
     if held_out.any():
@@ -161,29 +152,3 @@ def train_epoch(flow: Flow, optimiser: torch.optim.Optimizer, points: Tensor, ba
     for rows in points.split(batch):
         loss = -flow.log_prob(rows).mean()
         descend(optimiser, loss)
-
-
-def draw_round(frame: pd.DataFrame, first: float, path: Path) -> None:
-    """Draw purity over steps, and mean losses of right and wrong points of cluster 1 under both flows."""
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    left.plot(frame["steps"], frame["purity"], marker=".")
-    left.axhline(first, color="tab:red", linestyle="--", label="assignment that the flows were trained on")
-    left.set(ylabel="purity if assigned now", ylim=(0.45, 1.02))
-    left.legend(fontsize="small")
-    for name, style in (("right", "-"), ("wrong", "--")):
-        for k, colour in ((1, "tab:blue"), (2, "tab:orange")):
-            right.plot(
-                frame["steps"], frame[f"{name}_{k}"], style, color=colour, label=f"{name} points of cluster 1, flow {k}"
-            )
-    low = frame[["right_1", "wrong_1", "wrong_2"]].min().min()
-    high = frame["wrong_2"].quantile(0.9)
-    right.set(ylabel="mean -log p", ylim=(low - 2, max(high, low + 1) * 1.1))
-    right.legend(fontsize="x-small")
-    per_epoch = float(frame["steps"].iloc[0])
-    for axes in (left, right):
-        axes.set(xlabel="steps of each flow")
-        epochs = axes.secondary_xaxis("top", functions=(lambda x: x / per_epoch, lambda x: x * per_epoch))
-        epochs.set_xlabel("epoch")
-        axes.grid(alpha=0.3)
-    save(figure, path)

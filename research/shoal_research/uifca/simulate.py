@@ -17,11 +17,12 @@ from shoal.data.partition.deal import NOBODY, deal_majority
 from shoal.data.sets import synthetic
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.scores.clustering import purity
-from shoal.methods.uifca.batched import run_batched
 from shoal.methods.uifca.kfed import local_clustering
 from shoal.review.pages.figures import save
+from shoal_research.definition import Study
 from shoal_research.figures import draw_band, label_panel
-from shoal_research.rows import Measured
+from shoal_research.table import Group, Table
+from shoal_research.uifca.batched import run_batched
 
 
 def federated_points(settings: dict[str, Any], seed: int) -> tuple[Tensor, np.ndarray]:
@@ -81,20 +82,31 @@ def table1(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float
     return {"purity": purities[-1], **rounds, **after}
 
 
-def purity_rounds(measured: Sequence[Measured], folder: Path) -> None:
-    """Draw figure 3: purity over cluster rounds, a line a column (heterogeneity p) and a panel a row."""
-    rows = list({cell.row.key: cell.row for cell in measured}.values())
+def purity_rounds(study: Study, groups: Sequence[Group], folder: Path) -> Table:
+    """Draw figure 3: purity over cluster rounds, a line a column (heterogeneity p) and a panel a row.
+
+    Kept cells lack most of the rounds, and are not drawn.
+    """
+    groups = [group for group in groups if all("purity/0" in metrics for metrics in group.metrics)]
+    if not groups:
+        return {}
+    rows = list({cell.row.key: cell.row for cell in groups}.values())
     figure = Figure(figsize=(5.5 * len(rows), 4), layout="constrained")
     for axes, row in zip(figure.subplots(1, len(rows), squeeze=False)[0], rows, strict=True):
-        for cell in measured:
+        for cell in groups:
             if cell.row.key != row.key:
                 continue
-            rounds = sum(key.startswith("purity/") for key in cell.metrics[0])
-            points = [(t, metrics[f"purity/{t}"]) for metrics in cell.metrics for t in range(rounds)]
+            points = [
+                (int(key.partition("/")[2]), value)
+                for metrics in cell.metrics
+                for key, value in metrics.items()
+                if key.startswith("purity/")
+            ]
             table = pd.DataFrame(points, columns=["round", "purity"])
             draw_band(axes, table, "round", "purity", cell.column.caption)
         label_panel(axes, "cluster round", "purity", title=row.caption, ylim=(0, 1.02))
     save(figure, folder / "purity-rounds.png")
+    return {}
 
 
 def kfed_clusters(x: Tensor, clusters: int, seed: int) -> np.ndarray:

@@ -25,16 +25,16 @@ def add_missing(study: Study, rows: Sequence[str]) -> None:
     """Add the sets of a study's rows to the store, those that are not there, as `shoal data add` does.
 
     Args:
-        study: whose options may hold `seed` and `samples` (of each set) of a smaller trial.
+        study: unused.
         rows: keys of the sets.
     """
     there = {manifest.name for manifest in own_sets(places.store())}
     for key in rows:
         if set_name(key) not in there:
-            add_set(key, study.options.get("seed", SEED), study.options.get("samples"))
+            add_set(key)
 
 
-def add_set(key: str, seed: int, samples: int | None = None) -> Prepared:
+def add_set(key: str, seed: int = SEED, samples: int | None = None) -> Prepared:
     """Write a set's files to a temporary folder, and add them to the store; arguments as of `samples_of`."""
     drawn, site = samples_of(key, seed, samples)
     name = set_name(key)

@@ -12,12 +12,10 @@ from shoal.core.errors import ShoalError
 from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.engine.store.codec import read_sealed
 from shoal.engine.store.run_folder import RunFolder
-from shoal.lifecycle.progress import step_bar
 from shoal.review.results.clusters import FACTS
 from shoal_research.definition import Study
-from shoal_research.result import RunWords
-from shoal_research.rows import Group, StudyRow, metric_of, study_row
-from shoal_research.unseen.nulls import RANDOM, best_null, best_null_mean, kept_nulls
+from shoal_research.table import Group, Table, metric_of
+from shoal_research.unseen.nulls import RANDOM, best_null, best_null_mean, nulls_of
 
 CHANCE_FACTOR = 1.5
 """A run whose ACC is below so many times chance must say that its clusters are doubtful or chance."""
@@ -28,25 +26,17 @@ METHOD_EVENT = "method_chosen"
 """The event of a run that says which method was chosen for it, and why."""
 
 
-def judge(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
-    """Return the rows of null baselines, of facts on the set, and of what the claims compare.
-
-    Args:
-        study: the study.
-        groups: its finished runs.
-        folder: of its result; the baselines are kept below it.
-    """
-    found = []
-    with step_bar("null baselines") as step:
-        for number, group in enumerate(groups, 1):
-            facts = [run_facts(run, folder / "nulls") for run in group.runs]
-            for metric in dict.fromkeys(name for each in facts for name in each):
-                found.append(study_row(study, group, metric, [each[metric] for each in facts]))
-            step(number, len(groups))
-    return found
+def judge(study: Study, groups: Sequence[Group], folder: Path) -> Table:
+    """Return the null baselines, facts on the set, and what the claims compare, of each run."""
+    table: Table = {}
+    for group in groups:
+        for seed, run in zip(group.seeds, group.runs, strict=True):
+            for metric, value in run_facts(run).items():
+                table.setdefault(group.place(metric), {})[seed] = value
+    return table
 
 
-def run_facts(run: RunFolder, folder: Path) -> dict[str, float]:
+def run_facts(run: RunFolder) -> dict[str, float]:
     """Return the numbers of a run that its own metrics do not have.
 
     `best_null` is the highest null baseline, with a single draw of K-means; `best_null_mean` and `best_null_std` are of
@@ -54,13 +44,10 @@ def run_facts(run: RunFolder, folder: Path) -> dict[str, float]:
     ACC of random labels, and `told` is 1 where the ACC is at least `CHANCE_FACTOR` times chance or the run's verdict
     warns the user, else 0.
 
-    Args:
-        run: a finished one.
-        folder: where the baselines are kept.
     """
     prepared = open_prepared(run.folder_of("data"))
     clusters = int(run.settings().to_json()["model"]["clusters"])
-    nulls = kept_nulls(prepared, clusters, folder)
+    nulls = nulls_of(prepared.folder, clusters)
     mean, deviation = best_null_mean(nulls)
     clear = metric_of(run, "acc") >= CHANCE_FACTOR * nulls[RANDOM]
     warned = verdict_of(run)[0] in WARNINGS
@@ -95,15 +82,10 @@ def wall_seconds(run: RunFolder) -> float:
     return max(times) - min(times)
 
 
-def describe(study: Study, groups: Sequence[Group]) -> list[RunWords]:
-    """Return the words on each run: kind of data, chosen method and reason, verdict and reason."""
-    return [words_on(group, run, seed) for group in groups for run, seed in zip(group.runs, group.seeds, strict=True)]
-
-
-def words_on(group: Group, run: RunFolder, seed: int) -> RunWords:
-    """Return the words on one run of a group."""
+def describe(run: RunFolder) -> dict[str, str]:
+    """Return words on a run: kind of data, chosen method and reason, verdict and reason."""
     verdict, reason = verdict_of(run)
-    words = {
+    return {
         "set": run.settings().data.name,
         "kind": str(open_prepared(run.folder_of("data")).spec.kind),
         "method": run.settings().method.name,
@@ -111,7 +93,6 @@ def words_on(group: Group, run: RunFolder, seed: int) -> RunWords:
         "verdict": verdict,
         "verdict reason": reason,
     }
-    return RunWords(group.row.key, group.column.key, seed, words)
 
 
 def verdict_of(run: RunFolder) -> tuple[str, str]:

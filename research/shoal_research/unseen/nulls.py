@@ -1,11 +1,12 @@
 """Null baselines of a set, pooled and with scikit-learn: what a default must at least reach.
 
 K-means has 10 starts. One draw of it is the baseline of the rule that was fixed first; how far such a draw scatters is
-measured by repeats with other random states. A baseline is computed once for a set, and kept beside the study's result.
+measured by repeats with other random states.
 """
 
 from __future__ import annotations
 
+import functools
 import statistics
 import warnings
 from pathlib import Path
@@ -18,9 +19,8 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from shoal.core.streams import Streams, stream_seed
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.data.views.augment import normalise
-from shoal.engine.store.codec import read_json, write_json
 from shoal.methods.contract.context import ModelSettings
 from shoal.methods.scores.clustering import accuracy
 from shoal.methods.training.local import seeded_build
@@ -46,29 +46,23 @@ STD = "_std"
 """Ends of the names of mean and standard deviation over the repeats of a K-means baseline."""
 
 
-def kept_nulls(prepared: Prepared, clusters: int, folder: Path) -> dict[str, float]:
-    """Return what `nulls` returns, computed where the folder has no file of it.
-
-    Args:
-        prepared: the set, with labels.
-        clusters: of K-means.
-        folder: of files with baselines, named after the digest of the set.
-
-    Raises:
-        EncoderError: the frozen encoder is not installed.
-    """
-    file = folder / f"{prepared.manifest.name}-{prepared.manifest.digest[:16]}-{clusters}-{REPEATS}.json"
-    if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(file, nulls(prepared, clusters))
-    found: dict[str, float] = read_json(file)
-    return found
+@functools.cache
+def nulls_of(folder: Path, clusters: int) -> dict[str, float]:
+    """Return the null baselines of a prepared set, computed once in a process."""
+    return nulls(open_prepared(folder), clusters)
 
 
 def nulls(prepared: Prepared, clusters: int) -> dict[str, float]:
     """Return the ACC of each null baseline by name, and mean and deviation over repeats of those by K-means.
 
-    The deviation is that of a sample. Arguments as of `kept_nulls`.
+    The deviation is that of a sample.
+
+    Args:
+        prepared: the set, with labels.
+        clusters: of K-means.
+
+    Raises:
+        EncoderError: the frozen encoder is not installed.
     """
     assert prepared.train_y is not None, "the sets of this study have labels"
     truth = np.asarray(prepared.train_y)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from shoal.core.errors import FailureCause, ShoalError
 from shoal.engine.cluster.host_cache import CACHE_VARIABLE, with_remote_files
 from shoal.engine.cluster.own_gpu import own_device
-from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request, request_from_json
+from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request
 from shoal.engine.settings.hardware import keep_freed_memory
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
@@ -21,15 +22,13 @@ _here = threading.local()
 """The workers of each thread, by device: a Dask worker may have several threads, and two runs may share a cluster."""
 
 
-def work(request_json: dict[str, Any], device: str) -> dict[str, Any]:
+def work(request: Request | RemoteRequest, device: str, progress: Callable[[], None] = lambda: None) -> Answer:
     """Do a request in this process of a cluster; the run of the last request stays open.
 
     Args:
-        request_json: the request as plain values.
+        request: the request.
         device: cpu or cuda; with several GPUs each process of a host has its own.
-
-    Returns:
-        The answer as plain values.
+        progress: called after each client and each step of an optimiser.
     """
     torch.set_num_threads(1)  # of this Dask thread too, for the same bits on every worker
     host = os.uname().nodename
@@ -37,15 +36,27 @@ def work(request_json: dict[str, Any], device: str) -> dict[str, Any]:
         return Failed(
             f"worker {host}: the run computes on a GPU (cuda), and torch sees none there: start workers only on hosts "
             "that have one",
-        ).to_json()
+        )
+    _here.progress = progress
     workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
     if device not in workers:
         keep_freed_memory()
         here = own_device(device)
         if here.startswith("cuda"):
             torch.cuda.set_device(here)
-        workers[device] = Worker(here)
-    return answer_on_host(request_from_json(request_json), workers[device].handle).to_json()
+        workers[device] = Worker(here, report_progress)
+        _watch_optimisers()
+    return answer_on_host(request, workers[device].handle)
+
+
+def report_progress(*_: object) -> None:
+    """Call the function to which the request of this thread reports progress, if it does a request."""
+    getattr(_here, "progress", lambda: None)()
+
+
+@functools.cache
+def _watch_optimisers() -> None:
+    register_optimizer_step_post_hook(report_progress)
 
 
 def answer_on_host(request: Request | RemoteRequest, handle: Callable[[Request], Answer]) -> Answer:

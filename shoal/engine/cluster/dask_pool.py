@@ -13,19 +13,20 @@ from typing import Any
 
 from shoal.core.errors import ShoalError
 from shoal.engine.cluster.cluster_work import work
-from shoal.engine.messages.wire import Answer, RemoteRequest, Request, answer_from_json
+from shoal.engine.messages.wire import Answer, RemoteRequest, Request
 from shoal.engine.settings.addresses import fill_variables, masked
-from shoal.engine.settings.hardware import resolve_slots
+from shoal.engine.settings.hardware import resolve_slots, resolve_timeout
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.settings.sections import WorkersSection
-from shoal.engine.workers.process_clock import WallClock
 from shoal.engine.workers.without_main import without_main
-from shoal.engine.workers.worker_processes import WorkerLost
+from shoal.engine.workers.worker_processes import Progress, WorkerLost
 
 POLL_SECONDS = 1.0
-"""Time between two checks whether a worker hangs."""
+"""Time between two looks whether a worker has answered."""
 MAX_IN_FLIGHT = 256
 """Requests to have at once in a cluster that may grow: those without a worker wait there for one that joins."""
+MAX_STEP_SECONDS = 2.0
+"""Most time between two looks at a clock that counts: in a longer pause this process was stopped itself."""
 CONNECT_SECONDS = 30.0
 """Time in which a scheduler must answer when a run begins."""
 RECONNECT_SECONDS = 20.0
@@ -33,7 +34,7 @@ RECONNECT_SECONDS = 20.0
 SILENT_SECONDS = 45.0
 """Time for which a connected scheduler may send nothing."""
 NO_WORKER_SECONDS = 45.0
-"""Time for which a cluster may have no worker, times `workers.timeout_factor`."""
+"""Time for which a cluster may have no worker, if `workers.timeout` does not say otherwise."""
 NOISY_LOGGERS = ("distributed", "distributed.client", "tornado.application")
 """Loggers that write tracebacks when a scheduler is gone, which the run's own error reports in a sentence."""
 
@@ -81,13 +82,28 @@ class SchedulerWatch:
             return now - self._answered_at, empty
 
 
-def work_on_dask(request_json: dict[str, Any], device: str, topic: str, number: int) -> dict[str, Any]:
-    """Do a request (`work`), after an event on `topic`, if it is not empty, that request `number` begins."""
-    if topic:
-        import distributed
+class WallClock:
+    """The time since this clock was made; time in which this process was stopped does not count."""
 
-        distributed.get_worker().log_event(topic, number)
-    return work(request_json, device)
+    def __init__(self) -> None:
+        self.spent = 0.0
+        self._updated_at = time.monotonic()
+
+    def update(self) -> None:
+        """Bring `spent` up to now; call this at least every `MAX_STEP_SECONDS`."""
+        now = time.monotonic()
+        self.spent += min(now - self._updated_at, MAX_STEP_SECONDS)
+        self._updated_at = now
+
+
+def work_on_dask(request: Request | RemoteRequest, device: str, topic: str, number: int) -> Answer:
+    """Do a request (`work`), with events on `topic` that request `number` begins and goes on."""
+    import distributed
+
+    worker = distributed.get_worker()
+    progress = Progress(lambda: worker.log_event(topic, number))
+    progress()
+    return work(request, device, progress)
 
 
 class DaskPool:
@@ -101,6 +117,7 @@ class DaskPool:
         address: of the scheduler, for people.
         grows: whether to use workers that join later.
         no_worker_seconds: time for which the cluster may have no worker.
+        timeout: minutes in which a worker must finish a client or a step, or answer; None: it may take any time.
     """
 
     def __init__(
@@ -113,6 +130,7 @@ class DaskPool:
         address: str = "",
         grows: bool = False,
         no_worker_seconds: float = NO_WORKER_SECONDS,
+        timeout: float | None = None,
     ) -> None:
         self._client = client
         self._count = count
@@ -121,6 +139,7 @@ class DaskPool:
         self._address = address
         self._grows = grows
         self._no_worker_seconds = no_worker_seconds
+        self._timeout = timeout
         self._watch = SchedulerWatch(client)
         # In a cluster of this run alone a request waits here for a free worker, and its clock then starts at once. In a
         # shared cluster it waits there, and its clock starts when the worker sends an event.
@@ -129,13 +148,12 @@ class DaskPool:
             self._free = threading.BoundedSemaphore(count)
         self._closed = threading.Event()
         self._number = 0
-        self._begun = set[int]()
+        self._clocks: dict[int, WallClock | None] = {}
+        """For each request the time since it began, or was last known to go on; None: it waits for a worker."""
         self._lock = threading.Lock()
         # The scheduler sends this by itself: a request to a scheduler that is gone would never return.
-        self._topic = ""
-        if not own:
-            self._topic = f"shoal-{uuid.uuid4().hex}"
-            client.subscribe_topic(self._topic, lambda event: self._begun.add(event[1]))
+        self._topic = f"shoal-{uuid.uuid4().hex}"
+        client.subscribe_topic(self._topic, lambda event: self._goes_on(event[1]))
 
     @property
     def count(self) -> int:
@@ -172,15 +190,13 @@ class DaskPool:
         with self._lock:
             self._number += 1
             number = self._number
-        clock = None
-        if self._own:
-            clock = WallClock()
+        self._clocks[number] = WallClock() if self._own else None
         future = None
         try:
             self._connected(request)
             future = self._client.submit(
                 work_on_dask,
-                request.to_json(),
+                request,
                 self._device,
                 self._topic,
                 number,
@@ -188,16 +204,15 @@ class DaskPool:
             )
             while True:
                 with contextlib.suppress(TimeoutError):
-                    return answer_from_json(request, future.result(POLL_SECONDS))
+                    answer: Answer = future.result(POLL_SECONDS)
+                    return answer
                 self._connected(request)
-                if clock is None:
-                    clock = WallClock() if number in self._begun else None
-                    continue
-                clock.update()
-                reason = request.deadline and request.deadline.reason(clock.spent, 0.0)
-                if reason:
+                if self._hangs(number):
                     self._end(future)
-                    raise WorkerLost(f"a Dask worker was given up at {reason}")
+                    raise WorkerLost(
+                        f"a Dask worker finished neither a client nor a step in {self._timeout:.3g} minutes "
+                        "(workers.timeout) and was given up"
+                    )
         except KilledWorker as killed:
             raise WorkerLost(f"a Dask worker ended in the middle of its work ({killed.last_worker})") from None
         except (FutureCancelledError, OSError, UnboundLocalError) as error:
@@ -207,8 +222,20 @@ class DaskPool:
             self._connected(request)
             raise WorkerLost("the Dask cluster dropped the work") from None
         finally:
-            self._begun.discard(number)
+            self._clocks.pop(number, None)
             del future  # so that the scheduler forgets it
+
+    def _goes_on(self, number: int) -> None:
+        if number in self._clocks:
+            self._clocks[number] = WallClock()
+
+    def _hangs(self, number: int) -> bool:
+        """Return whether a request that has begun has not gone on for too long."""
+        clock = self._clocks.get(number)
+        if clock is None or self._timeout is None:
+            return False
+        clock.update()
+        return clock.spent > 60 * self._timeout
 
     def _connected(self, request: Request | RemoteRequest) -> None:
         """Wait for a lost scheduler to come back; return only if it answers and has workers, or may soon get some.
@@ -258,7 +285,11 @@ def dask_pool(workers: WorkersSection, device: str) -> Iterator[DaskPool]:
         import distributed  # noqa: F401 (the functions below need it)
     except ImportError:
         raise SettingsError("workers.runner: dask needs the package distributed: pip install distributed") from None
-    no_worker_seconds = NO_WORKER_SECONDS * workers.timeout_factor or math.inf
+    timeout = resolve_timeout(workers, device)
+    no_worker_seconds = math.inf if workers.timeout is None else NO_WORKER_SECONDS
+    if isinstance(workers.timeout, float):
+        no_worker_seconds = 60 * workers.timeout
+    limits: dict[str, Any] = {"no_worker_seconds": no_worker_seconds, "timeout": timeout}
     with contextlib.ExitStack() as stack:
         if workers.address:
             client = stack.enter_context(_connected_client(workers.address))
@@ -267,13 +298,11 @@ def dask_pool(workers: WorkersSection, device: str) -> Iterator[DaskPool]:
                 raise SettingsError(f"workers.address: the scheduler at {workers.address} has no worker yet: start one")
             grows = workers.slots == "auto"
             count = threads if grows else int(workers.slots)
-            pool = DaskPool(
-                client, count, device, address=workers.address, grows=grows, no_worker_seconds=no_worker_seconds
-            )
+            pool = DaskPool(client, count, device, address=workers.address, grows=grows, **limits)
         else:
             count = resolve_slots(workers.slots, device)
             client = stack.enter_context(_local_cluster_client(count))
-            pool = DaskPool(client, count, device, own=True, no_worker_seconds=no_worker_seconds)
+            pool = DaskPool(client, count, device, own=True, **limits)
         yield stack.enter_context(contextlib.closing(pool))
 
 

@@ -7,7 +7,6 @@ has changed meanwhile. The processes of a host share the cache: one of them fetc
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import os
@@ -18,12 +17,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from shoal.core.durable import lock_if_free, private_folder
+from shoal.engine.cluster.copy_names import copy_of, server_file
 from shoal.engine.cluster.remote_files import RemoteFiles, map_threads
-from shoal.engine.cluster.remote_pool import folders_of, several_states, transfer_failures
-from shoal.engine.messages.wire import Answer, ClientFiles, RemoteRequest, Request, Train, Trained
-from shoal.engine.store.codec import StoreError, file_digest, private_folder
-from shoal.engine.store.memory_index import MemoryIndex
-from shoal.engine.store.round_paths import STATES, RoundPaths, copy_of, server_file, version
+from shoal.engine.cluster.remote_pool import folders_of, transfer_failures
+from shoal.engine.messages.wire import Answer, RemoteRequest, Request, Train, Trained
+from shoal.engine.store.codec import StoreError, file_digest
+from shoal.engine.store.memory_index import ClientFiles
+from shoal.engine.store.round_paths import WORK, RoundPaths, version
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, read_lineage, write_lineage
 from shoal.engine.store.shared_temp import own_folder
 
@@ -31,8 +32,6 @@ CACHE_VARIABLE = "SHOAL_CACHE"
 UNUSED_DAYS = 7
 """After so long a worker removes a run, data or a partition from its cache."""
 LOCKS = ".locks"
-RECENT_STATE_SECONDS = 600.0
-"""Time for which a server state is kept after its last use, if requests may begin from several states."""
 LOCK_SECONDS = 600.0
 """Time to wait for another process that fetches the same file, before fetching it too."""
 
@@ -74,9 +73,7 @@ def with_remote_files(remote_request: RemoteRequest, handle: Callable[[Request],
     copies = {path: copy_of(path, digest) for path, digest in digests.items()}
     folder = f"runs/{remote_request.key}"
     map_threads(lambda path: fetch(remote, f"{folder}/{copies[path]}", place / copies[path], digests[path]), copies)
-    keep_recent_states = several_states(remote_request.request)
-    folders = folders_of(remote_request.request)
-    drop_unused_copies(place, set(copies.values()), folders, keep_recent_states=keep_recent_states)
+    drop_unused_copies(place, set(copies.values()), folders_of(remote_request.request))
     request = localise_request(remote_request.request, place, copies, digests)
     answer = handle(request)
     paths = RoundPaths(place, request.round)
@@ -104,27 +101,19 @@ def localise_request(request: Request, place: Path, copies: dict[str, str], sha2
         copies: for each file that it reads, the path of the copy in `place`.
         sha256: hex digest of each file.
     """
-    copy_digests = {copies[path]: digest for path, digest in sha256.items()}
-    if isinstance(request, Train):
-        clients = tuple(
-            ClientFiles(
-                each.client,
-                each.memory and copies[each.memory],
-                inbox := tuple(copies[path] for path in each.inbox),
-                {copy: copy_digests[copy] for copy in (*inbox, *([copies[each.memory]] if each.memory else ()))},
-            )
-            for each in request.clients
+    clients = tuple(
+        ClientFiles(
+            files.client,
+            files.memory and copies[files.memory],
+            tuple(copies[path] for path in files.inbox),
+            {copies[path]: sha256[path] for path in files.paths},
+            tuple(copies[path] for path in files.message),
         )
-        return replace(request, run=place, clients=clients, server=place / copies[server_file(request.state)])
-    index = request.memory_index
-    here = MemoryIndex.from_json(
-        {
-            "memory": {client: copies[path] for client, path in index.memory.items()},
-            "inbox": {client: [copies[path] for path in paths] for client, paths in index.inbox.items()},
-            "sha256": copy_digests,
-        }
+        for files in request.clients
     )
-    return replace(request, run=place, memory_index=here, server=place / copies[server_file(request.round)])
+    if isinstance(request, Train):
+        return replace(request, run=place, clients=clients)
+    return replace(request, run=place, clients=clients, server=place / copies[server_file(request.round)])
 
 
 def put_back(remote: RemoteFiles, paths: RoundPaths, back: str, answer: Trained) -> Trained:
@@ -202,46 +191,26 @@ def lock(name: str) -> Iterator[None]:
     """
     folder = cache() / LOCKS
     private_folder(folder)
-    with (folder / name).open("a") as file:
-        end = time.monotonic() + LOCK_SECONDS
-        while time.monotonic() < end:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.02)
-            except OSError:  # a file system without locks
-                break
+    with lock_if_free(folder / name, LOCK_SECONDS):
         yield
 
 
-def drop_unused_copies(place: Path, named: set[str], folders: set[str], *, keep_recent_states: bool = False) -> None:
+def drop_unused_copies(place: Path, used: set[str], folders: set[str]) -> None:
     """Remove copies that are no longer in use from the folders of those that are.
 
     Args:
         place: the folder of a run here.
-        named: the copies in use.
+        used: the copies in use.
         folders: further folders to search.
-        keep_recent_states: other requests may use other server states: keep those that were used recently.
     """
-    for folder in {copy.rpartition("/")[0] for copy in named} | folders:
-        states = keep_recent_states and folder == STATES
+    # Other requests of the round may use other messages: these go with the round's folder.
+    used_folders = {copy.rpartition("/")[0] for copy in used if not copy.startswith(WORK)}
+    for folder in used_folders | folders:
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(place / folder):
-                if entry.name.endswith(".safetensors") and entry.is_file():
+                if entry.name.endswith(".safetensors") and entry.is_file() and f"{folder}/{entry.name}" not in used:
                     with contextlib.suppress(OSError):
-                        _drop_or_touch(entry, used=f"{folder}/{entry.name}" in named, keep_recent=states)
-
-
-def _drop_or_touch(entry: os.DirEntry[str], *, used: bool, keep_recent: bool) -> None:
-    """Remove an unused copy; of copies to keep for a while, record the use."""
-    recent = keep_recent and entry.stat().st_mtime > time.time() - RECENT_STATE_SECONDS
-    if recent:
-        return
-    if not used:
-        os.unlink(entry.path)
-    elif keep_recent:
-        os.utime(entry.path)
+                        os.unlink(entry.path)
 
 
 def forget_unused(place: Path, days: float = UNUSED_DAYS) -> None:

@@ -16,7 +16,7 @@ from typing import IO
 
 import torch
 
-from shoal.engine.store.codec import private_folder
+from shoal.core.durable import private_folder
 from shoal.engine.store.shared_temp import own_folder
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from shoal.engine.cluster.dask_pool import dask_pool
 from shoal.engine.cluster.pool_interface import Pool
 from shoal.engine.cluster.remote_pool import RemoteFilesPool
-from shoal.engine.settings.hardware import resolve_slots
+from shoal.engine.settings.hardware import resolve_slots, resolve_timeout
 from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.workers.worker_processes import WorkerProcesses
 
@@ -32,7 +32,7 @@ def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
     with contextlib.ExitStack() as stack:
         if workers.runner == "local":
             count = resolve_slots(workers.slots, device)
-            yield stack.enter_context(WorkerProcesses(count, device))
+            yield stack.enter_context(WorkerProcesses(count, device, resolve_timeout(workers, device)))
             return
         cluster = stack.enter_context(dask_pool(workers, device))
         if workers.remote_files:

@@ -1,6 +1,6 @@
 """Files behind an fsspec URL that this machine and the workers' hosts all reach (setting `workers.remote_files`).
 
-The files are copies, named by their digest if it is known (`shoal.engine.store.round_paths.copy_of`). A reader
+The files are copies, named by their digest if it is known (`shoal.engine.cluster.copy_names.copy_of`). A reader
 compares the copy with that digest before any other code sees it. A failed transfer is repeated, since stores now and
 then refuse a request or restart; after `MAX_FAILING_SECONDS` it raises a `RemoteFilesError`, and the work that needed
 the file may be done again. Only this module decides how often and how long to retry: the clients of stores retry on

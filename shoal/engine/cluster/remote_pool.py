@@ -20,18 +20,18 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shoal.core.durable import private_folder
 from shoal.core.errors import FailureCause
+from shoal.engine.cluster.copy_names import copy_of, folders_of_clients, server_file
 from shoal.engine.cluster.pool_interface import Pool
 from shoal.engine.cluster.remote_files import THREADS, RemoteFiles, RemoteFilesError, RemoteFilesGone, map_threads
 from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request, Train, Trained
-from shoal.engine.store.codec import StoreError, changed_error, file_digest, private_folder, write_sealed
+from shoal.engine.store.codec import StoreError, changed_error, file_digest, write_sealed
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.engine.store.round_paths import STATES, RoundPaths, copy_of, folders_of_clients, server_file, version
+from shoal.engine.store.round_paths import WORK, RoundPaths, version
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
 from shoal.engine.workers.worker_processes import WorkerLost
 
-UNUSED_ROUNDS = 3
-"""If clients begin from several server states: rounds without a use after which the copy of a state is removed."""
 HOST_FAILURES = (FailureCause.FILE, FailureCause.REMOTE_FILES)
 """Failures of one host, such as a full disk: another worker may do the work."""
 
@@ -53,8 +53,6 @@ class Copies:
     """Digests of the files that every request reads, by path in the run's folder."""
     put: dict[str, dict[str, Future[None]]] = field(default_factory=dict)
     """Writes to the store, finished or not, by folder and by path."""
-    states: dict[str, int] = field(default_factory=dict)
-    """If clients begin from several states: the last round in which some began from a copy."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -198,14 +196,11 @@ class RemoteFilesPool:
             RemoteFilesError: a file cannot be written.
             StoreError: a file is missing, or has another digest.
         """
-        digests, server = files_read(request)
-        name = server_file(request.state if isinstance(request, Train) else request.round)
-        sources = {path: copies.run.path / path for path in digests} | {name: server}
+        sources = sources_of(request)
         wanted: dict[str, set[str]] = {folder: set() for folder in folders_of(request)}
         puts: list[Future[None]] = []
         with copies.lock:
-            whole = {path: digest or self._digest(sources[path]) for path, digest in digests.items()}
-            whole[name] = self._digest(server)
+            whole = {path: digest or self._digest(source) for path, (source, digest) in sources.items()}
             for path, digest in whole.items():
                 copy = copy_of(path, digest)
                 folder = copy.rpartition("/")[0]
@@ -213,32 +208,27 @@ class RemoteFilesPool:
                 there = copies.put.setdefault(folder, {})
                 if copy not in there or (there[copy].done() and there[copy].exception()):
                     to = f"runs/{copies.key}/{copy}"
-                    there[copy] = self._threads.submit(self._put, sources[path], to, digest)
+                    there[copy] = self._threads.submit(self._put, sources[path][0], to, digest)
                 puts.append(there[copy])
-            if several_states(request):
-                del wanted[STATES]
-                self._drop_states(copies, copy_of(name, whole[name]), request.round)
-            for folder, needed in wanted.items():
-                there = copies.put.get(folder, {})
-                for copy in there.keys() - needed:  # earlier versions
-                    there.pop(copy)
-                    self._in_background(self._remote.drop, f"runs/{copies.key}/{copy}")
+            self._drop_unused(copies, request, wanted)
         wait(puts)
         for put in puts:
             put.result()
         return whole
 
-    def _drop_states(self, copies: Copies, wanted: str, round: int) -> None:
-        """Remove copies of states that were not used for some rounds.
-
-        Do it now and not in the background, where it could remove a copy that is written again.
-        """
-        copies.states[wanted] = round
-        for copy, last in list(copies.states.items()):
-            if last < round - UNUSED_ROUNDS:
-                del copies.states[copy]
-                copies.put.get(STATES, {}).pop(copy, None)
-                self._remote.drop(f"runs/{copies.key}/{copy}")
+    def _drop_unused(self, copies: Copies, request: Request, wanted: Mapping[str, set[str]]) -> None:
+        """Remove earlier versions of the files of a request, and the messages of earlier rounds."""
+        messages = f"{WORK}{request.round:04d}"
+        for folder, needed in wanted.items():
+            if folder == messages:  # other requests of the round may use other messages
+                continue
+            there = copies.put.get(folder, {})
+            for copy in there.keys() - needed:
+                there.pop(copy)
+                self._in_background(self._remote.drop, f"runs/{copies.key}/{copy}")
+        for folder in [folder for folder in copies.put if folder.startswith(WORK) and folder < messages]:
+            del copies.put[folder]
+            self._in_background(self._remote.drop_folder, f"runs/{copies.key}/{folder}")
 
     def _put(self, source: Path, path: str, digest: str) -> None:
         if digest_of(source) != digest:
@@ -305,27 +295,17 @@ def digest_of(path: Path) -> str:
         raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def files_read(request: Request) -> tuple[dict[str, str | None], Path]:
-    """Return the digests of the clients' files that a request reads, by path, and the file of the server state."""
-    digests: Mapping[str, str]
+def sources_of(request: Request) -> dict[str, tuple[Path, str | None]]:
+    """Return the files that a request reads and their digests as far as they are known, by path in the run's folder."""
+    digests = {path: files.sha256.get(path) for files in request.clients for path in files.paths}
+    sources: dict[str, tuple[Path, str | None]] = {
+        path: (request.run / path, digests[path]) for path in sorted(digests)
+    }
     if isinstance(request, Train):
-        paths = {path for each in request.clients for path in (each.memory, *each.inbox) if path}
-        digests = {path: digest for each in request.clients for path, digest in each.sha256.items()}
-        server = request.server or RoundPaths(request.run, request.state).server
-    else:
-        paths = request.memory_index.files()
-        digests = request.memory_index.sha256
-        server = request.server
-    return {path: digests.get(path) for path in sorted(paths)}, server
-
-
-def several_states(request: Request) -> bool:
-    """Return whether other requests of the same round may begin from other server states."""
-    return isinstance(request, Train) and request.begun_from is not None
+        return sources
+    return {**sources, server_file(request.round): (request.server, None)}
 
 
 def folders_of(request: Request) -> set[str]:
     """Return the folders of the clients of a request, in which files that it does not name are no longer needed."""
-    if isinstance(request, Train):
-        return folders_of_clients(each.client for each in request.clients)
-    return folders_of_clients({*request.memory_index.memory, *request.memory_index.inbox})
+    return folders_of_clients(files.client for files in request.clients)

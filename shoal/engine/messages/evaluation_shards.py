@@ -7,8 +7,9 @@ from pathlib import Path
 
 import torch
 
+from shoal.core.durable import private_folder
 from shoal.engine.messages.wire import Evaluate, EvaluateShard
-from shoal.engine.store.codec import PRIVATE, load_tensors, private_folder, save_tensors
+from shoal.engine.store.codec import PRIVATE, load_tensors, save_tensors
 from shoal.engine.store.round_paths import JUDGED, RoundPaths
 from shoal.methods.contract.message import Tensors
 from shoal.methods.contract.prediction import ShardPredictions

@@ -1,17 +1,18 @@
-"""Inspection of clients' answers against what their method declares: on the worker, and before the server aggregates.
+"""Inspection of clients' answers: by the worker as far as it can judge them, and before the server aggregates.
 
-A worker refuses an answer that is wrong by itself. The server inspects it again, since a file may have changed on its
-way, and compares the answers of a round: a client that changes the model a hundred times more than the others has not
-done honest work on samples like theirs.
+A worker refuses what no method could mean: numbers that are not finite, names and metrics that no table could hold.
+The server knows what the method declares, compares each answer with that, and the answers of a round with each other:
+a client that changes the model a hundred times more than the others has not done honest work on samples like theirs.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,17 +20,16 @@ from torch import Tensor
 
 from shoal.core.errors import FailureCause
 from shoal.data.partition.table import Partition
-from shoal.engine.messages.prefetcher import MessagePrefetcher
+from shoal.engine.messages.client_numbers import counts_fault, metrics_fault
+from shoal.engine.messages.read_ahead import read_ahead
 from shoal.engine.messages.wire import Failed
-from shoal.engine.store.codec import StoreError, load_message
+from shoal.engine.store.codec import load_message, load_tensors
 from shoal.engine.store.finished_work import FinishedWork, drop_refused, load_update
-from shoal.engine.store.manifest import counts_fault, metrics_fault
-from shoal.engine.store.opened_run import OpenedRun
-from shoal.engine.store.read_ahead import read_ahead
 from shoal.engine.store.round_paths import RoundPaths
-from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.run_facts import RunFacts
+from shoal.engine.store.run_folder import RunError
 from shoal.methods.contract.base import ClientError, Method, Server, Update
-from shoal.methods.contract.declared import MessageForm, change_norm, fault, start_norm
+from shoal.methods.contract.declared import MessageForm, bounded, change_norm, fault, start_norm
 from shoal.methods.contract.message import Message, Tensors
 
 TO_SERVER = "message to the server"
@@ -39,6 +39,7 @@ MAX_UPDATE_RATIO = 100.0
 """Largest accepted change of the model, as a multiple of the round's median change."""
 MAX_ABS_VALUE = 1e12
 """Largest absolute value in a client's tensors for which the method declares no bound of its own."""
+MEMORY = "private memory"
 MAX_MEMORY_BYTES = 4096e6
 """Most bytes of private memory that a client may keep."""
 
@@ -49,110 +50,107 @@ class MessageRefused(ClientError):
     failure_cause = FailureCause.MESSAGE_REFUSED
 
 
-@dataclass(frozen=True)
-class Inspection:
-    """The rules for what the clients of one round may send and keep.
+def refuse(client: int, round: int, what: str, why: str | None) -> None:
+    """Refuse part of a client's answer if there is a reason.
+
+    Raises:
+        MessageRefused: names client, round and part, and says why.
+    """
+    if why is not None:
+        raise MessageRefused(f"the {what} of client {client} in round {round} is refused: {why}")
+
+
+def check_answer(client: int, round: int, update: Update) -> None:
+    """Refuse, on the worker, an answer that no method could mean.
 
     Args:
-        method: of the run.
-        server: the state from which the work begins.
+        client: its id.
         round: the round.
-        partition: says which samples each client holds; None: this is not checked.
+        update: the whole answer.
+
+    Raises:
+        MessageRefused: names the client, and what is wrong with its answer.
+    """
+    refuse(client, round, "list of metrics", metrics_fault(update.metrics))
+    refuse(client, round, TO_SERVER, fault(replace(update.message, samples={}), None, MAX_ABS_VALUE))
+    for peer, message in update.peers.items():
+        refuse(client, round, f"message to client {peer}", fault(replace(message, samples={}), None, MAX_ABS_VALUE))
+    if update.memory is not None:
+        refuse(client, round, MEMORY, too_large(update.memory))
+        refuse(client, round, MEMORY, fault(Message(update.memory), None, MAX_ABS_VALUE))
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The rules for what the clients of one round may send and keep, as its method declares them.
+
+    Args:
+        facts: of the run.
+        server: the state from which the work begins.
     """
 
-    method: Method
+    facts: RunFacts
     server: Server
-    round: int
-    partition: Partition | None = None
 
-    @classmethod
-    def from_opened(cls, opened: OpenedRun, server: Server, round: int | None = None) -> Inspection:
-        """Return the inspection of a round whose work begins from a state; by default the round that follows it."""
-        if round is None:
-            round = server.round + 1
-        return cls(opened.method, server, round, opened.partition)
+    @property
+    def round(self) -> int:
+        """The round."""
+        return self.server.round + 1
 
-    def check(self, client: int, samples: int, update: Update) -> MessageForm | None:
-        """Refuse an answer that is not what the method declares; return the declared form of its message to the server.
+    def answer(self, work: FinishedWork) -> Inspected:
+        """Read and inspect a client's answer; no file is changed.
 
         Args:
-            client: its id.
-            samples: number of its training samples.
-            update: the whole answer.
+            work: the client's work.
 
         Raises:
-            MessageRefused: names the client, what is wrong with its answer, and what was expected.
+            StoreError: a file of it is missing or damaged.
         """
-        declared = self.check_message(client, samples, update.message)
-        self.check_metrics(client, update.metrics)
-        for peer, message in update.peers.items():
-            self.check_peer(client, peer, message)
-        if update.memory is not None:
-            self._refuse(client, "private memory", too_large(update.memory))
-            form = self.method.declared_memory(self.server, client, samples)
-            self._refuse(client, "private memory", fault(Message(update.memory), form, MAX_ABS_VALUE))
-        self._refuse(client, "answer", self.method.mismatch(update))
-        return declared
-
-    def check_metrics(self, client: int, metrics: Mapping[str, float]) -> None:
-        """Refuse metrics that are not numbers, or whose number or names do not fit into tables."""
-        self._refuse(client, "list of metrics", metrics_fault(metrics))
-
-    def check_work(self, done: FinishedWork, samples: int) -> None:
-        """Refuse finished work whose metrics or counts do not fit into tables, or with a wrong number of samples.
-
-        Args:
-            done: the client's work.
-            samples: number of its training samples.
-        """
-        self.check_metrics(done.client, done.metrics)
-        self._refuse(done.client, "list of counts", counts_fault(done, samples))
-
-    def check_message(self, client: int, samples: int, message: Message) -> MessageForm | None:
-        """Refuse a wrong message to the server, as `check` does; return its declared form."""
-        form = self.method.declared(self.server, client, samples)
-        self._refuse(client, TO_SERVER, fault(message, form, MAX_ABS_VALUE))
-        return form
-
-    def check_peer(self, client: int, peer: int, message: Message) -> None:
-        """Refuse a wrong message to another client, as `check` does."""
-        form = self.method.declared_to_peer(self.server, client, peer)
-        why = "its method declares no such message" if form is None else fault(message, form, MAX_ABS_VALUE)
-        if form is not None and why is None and self.partition is not None:
-            why = foreign_samples(client, message, form, self.partition)
-        self._refuse(client, f"message to client {peer}", why)
-
-    def answer(self, run: RunFolder, done: FinishedWork, samples: int) -> Inspected:
-        """Read and inspect a client's message to the server and those to peers; no file is changed.
-
-        Args:
-            run: the run's folder.
-            done: the client's work.
-            samples: number of its training samples.
-        """
-        client = done.client
-        work = RoundPaths(run.path, self.round).work
+        client = work.client
+        samples = self.facts.federation.sizes[client]
         try:
-            self.check_work(done, samples)
-            update = load_update(run, self.round, done)
-            form = self.check_message(client, samples, update.message)
-            for peer in done.peers:
-                message = load_message(work / done.peer(peer), sha256=done.sha256[done.peer(peer)])
-                self.check_peer(client, peer, message)
-        except (MessageRefused, StoreError) as error:
+            refuse(client, self.round, "list of metrics", metrics_fault(work.metrics))
+            refuse(client, self.round, "list of counts", counts_fault(work, samples))
+            update = load_update(self.facts.run, self.round, work)
+            form = self.facts.method.declared(self.server, client, samples)
+            if self.facts.settings.privacy.clip is not None:
+                # Noise may move a value out of its bounds; moving it back reveals nothing more.
+                update = replace(update, message=bounded(update.message, form))
+            refuse(client, self.round, TO_SERVER, fault(update.message, form, MAX_ABS_VALUE))
+            for peer in work.peers:
+                refuse(client, self.round, f"message to client {peer}", self.peer_fault(work, peer))
+            self.check_memory(work, samples, update)
+        except MessageRefused as error:
             return Inspected(refused=Failed(str(error), error.failure_cause))
         if form is None:
             return Inspected(update)
         start = partial(start_norm, tuple(update.message.tensors), form)
         return Inspected(update, change=Change(change_norm(update.message, form), samples, start))
 
-    def _refuse(self, client: int, what: str, why: str | None) -> None:
-        if why is not None:
-            raise MessageRefused(self.sentence(client, what, why))
+    def peer_fault(self, work: FinishedWork, peer: int) -> str | None:
+        """Return the fault of a client's message to another; None if there is none."""
+        message: Message = load_message(*self._file(work, work.peer(peer)))
+        form = self.facts.method.declared_to_peer(self.server, work.client, peer)
+        if form is None:
+            return "its method declares no such message"
+        return fault(message, form, MAX_ABS_VALUE) or foreign_samples(work.client, message, form, self.facts.partition)
 
-    def sentence(self, client: int, what: str, why: str) -> str:
-        """Return the sentence that part of a client's answer is refused, and why."""
-        return f"the {what} of client {client} in round {self.round} is refused: {why}"
+    def check_memory(self, work: FinishedWork, samples: int, update: Update) -> None:
+        """Refuse a memory that an evaluation could not read, or that contradicts the message.
+
+        Raises:
+            MessageRefused: see `refuse`. StoreError: its file is missing or damaged.
+        """
+        form = self.facts.method.declared_memory(self.server, work.client, samples)
+        if form is None or work.memory is None:
+            return
+        memory, _ = load_tensors(*self._file(work, work.memory))
+        refuse(work.client, self.round, MEMORY, fault(Message(memory), form, MAX_ABS_VALUE))
+        refuse(work.client, self.round, "answer", self.facts.method.mismatch(replace(update, memory=memory)))
+
+    def _file(self, work: FinishedWork, name: str) -> tuple[Path, str, str]:
+        """Return the path of a file of a client's work, the device on which to read it, and its digest."""
+        return RoundPaths(self.facts.run.path, self.round).work / name, "cpu", work.sha256[name]
 
 
 def too_large(memory: Tensors) -> str | None:
@@ -255,38 +253,38 @@ class RoundInspection:
     are too large. If an answer is refused for that, the aggregation must be repeated without it.
 
     Args:
-        run: the run's folder.
-        opened: the run.
+        facts: of the run.
         server: the state before the round.
         done: the clients' work, in order of their ids; `settle` removes the refused.
-        prefetcher: has read and inspected some of the answers already.
 
     Attributes:
-        refused: failures of the clients whose answers are refused. A `MESSAGE_REFUSED` is the fault of the client; a
-            file that is damaged is not.
+        refused: the failures of the clients whose answers are refused.
     """
 
-    run: RunFolder
-    opened: OpenedRun
+    facts: RunFacts
     server: Server
     done: list[FinishedWork]
-    prefetcher: MessagePrefetcher[Inspected]
     refused: dict[int, Failed] = field(default_factory=dict)
-    _inspection: Inspection = field(init=False)
-    _sizes: Sequence[int] = field(init=False)
-    _read: set[int] = field(default_factory=set)
+    _inspected: set[int] = field(default_factory=set)
     _changes: dict[int, Change] = field(default_factory=dict)
-    _measured: bool = False
-
-    def __post_init__(self) -> None:
-        self._inspection = Inspection.from_opened(self.opened, self.server)
-        self._sizes = self.opened.federation.sizes
+    _compared: bool = False
 
     def updates(self) -> Iterator[Update]:
-        """Yield the updates that are not refused when they are read; `settle` may still refuse some."""
-        for found in self._inspected([each for each in self.done if each.client not in self.refused]):
-            if found is not None:
-                yield found
+        """Yield the updates that are not refused when they are read; `settle` may still refuse some.
+
+        Raises:
+            StoreError: a stored answer is missing or damaged.
+        """
+        left = [work for work in self.done if work.client not in self.refused]
+        for work, result in zip(left, read_ahead(self.inspect, left, self.size), strict=True):
+            inspected = result()
+            self._inspected.add(work.client)
+            if inspected.change is not None:
+                self._changes[work.client] = inspected.change
+            if inspected.refused is not None:
+                self.refused[work.client] = inspected.refused
+            elif inspected.update is not None:
+                yield inspected.update
 
     def settle(self) -> bool:
         """Refuse changes that are too large for the round, once every answer is read.
@@ -294,44 +292,26 @@ class RoundInspection:
         Returns:
             Whether the updates from `updates` are exactly the accepted ones.
         """
-        unread = [each for each in self.done if each.client not in self.refused and each.client not in self._read]
-        for _ in self._inspected(unread):
-            pass  # an aggregation that ended early has not read them
+        if any(work.client not in self._inspected for work in self.done):
+            for _ in self.updates():
+                pass  # an aggregation that ended early has not read them all
         before = len(self.refused)
-        if not self._measured:
-            self._measured = True
+        if not self._compared:
+            self._compared = True
             for client, why in too_large_changes(self._changes).items():
-                sentence = self._inspection.sentence(client, TO_SERVER, why)
+                sentence = f"the {TO_SERVER} of client {client} in round {self.server.round + 1} is refused: {why}"
                 self.refused[client] = Failed(sentence, FailureCause.MESSAGE_REFUSED)
-        self.done = drop_refused(self.run, self.server.round + 1, self.done, self.refused)
+        self.done = drop_refused(self.facts.run, self.server.round + 1, self.done, self.refused)
         return len(self.refused) == before
 
     @property
     def size(self) -> int:
         """Bytes of the largest message to the server."""
-        return max((each.bytes_up for each in self.done), default=0)
+        return max((work.bytes_up for work in self.done), default=0)
 
-    def _inspected(self, left: Sequence[FinishedWork]) -> Iterator[Update | None]:
-        """Yield the updates of some clients, in order; None for a refused one."""
-        for each, inspect in zip(left, read_ahead(self.inspect, left, self.size), strict=True):
-            found = inspect()
-            if found.refused is not None:
-                self.refused[each.client] = found.refused
-            else:
-                self._read.add(each.client)
-            if found.change is not None:
-                self._changes[each.client] = found.change
-            yield found.update
-
-    def inspect(self, done: FinishedWork) -> Inspected:
-        """Read an answer and inspect it, unless that was done early; threads may call this."""
-        found = self.prefetcher.take(self.server.round + 1, done)
-        if done.client in self._read:  # by an earlier aggregation, with the same digest
-            try:
-                return Inspected(load_update(self.run, self.server.round + 1, done))
-            except StoreError as error:
-                return Inspected(refused=Failed(str(error), error.failure_cause))
-        return found or self._inspection.answer(self.run, done, self._sizes[done.client])
+    def inspect(self, work: FinishedWork) -> Inspected:
+        """Read an answer and inspect it; threads may call this."""
+        return Inspection(self.facts, self.server).answer(work)
 
 
 def check_state(method: Method, before: Server, after: Server) -> None:

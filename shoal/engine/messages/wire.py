@@ -1,56 +1,22 @@
 """The requests of the engine to workers, and their answers.
 
-Requests and answers are small; tensors stay in files of the run's folder. Within a process and over a pipe these
-objects travel as they are. To a cluster they travel as JSON values with a few arrays, made by `to_json` and read by
-`request_from_json` and `answer_from_json`.
+Requests and answers are small, and travel as they are; tensors stay in files of the run's folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from shoal.core.errors import FailureCause
-from shoal.core.records import record_from_json, record_to_json
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.engine.store.memory_index import MemoryIndex
+from shoal.engine.store.memory_index import ClientFiles
 from shoal.methods.scores.baselines import Comparison
 
 # --- requests ---------------------------------------------------------------------------------------------------------
-
-
-class Deadline(Protocol):
-    """When a worker counts as hung (`shoal.engine.rounds.deadlines`). It stays with the sender of the request."""
-
-    def reason(self, spent: float, idle: float) -> str | None:
-        """Return why the worker counts as hung; None if it does not.
-
-        Args:
-            spent: seconds that it has worked on the request.
-            idle: the newest seconds in which it used no core; 0 where that is unknown.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class ClientFiles:
-    """The files from which a client's work begins; paths are relative to the run's folder.
-
-    Args:
-        client: the client's id.
-        memory: its newest private memory; None: it has none.
-        inbox: messages to it from other clients.
-        sha256: hex digest of each of these files, by its path.
-    """
-
-    client: int
-    memory: str | None = None
-    inbox: tuple[str, ...] = ()
-    sha256: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -59,40 +25,15 @@ class Train:
 
     Args:
         run: the run's folder.
-        round: the round; by default its messages come from the server state of the round before.
+        round: the round.
         clients: the files of each client.
         groups: the ids in groups, each trained in one computation.
-        deadline: when the worker counts as hung; None: never.
-        server: the file of the server state; None: the one in the run's folder.
-        begun_from: the round of the server state; None: the round before.
     """
 
     run: Path
     round: int
     clients: tuple[ClientFiles, ...]
     groups: tuple[tuple[int, ...], ...]
-    deadline: Deadline | None = field(default=None, compare=False, repr=False)
-    server: Path | None = None
-    begun_from: int | None = None
-
-    @property
-    def state(self) -> int:
-        """The round of the server state from which the work begins."""
-        if self.begun_from is None:
-            return self.round - 1
-        return self.begun_from
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the values as JSON."""
-        return {
-            "do": "train",
-            "run": str(self.run),
-            "round": self.round,
-            "clients": [record_to_json(each) for each in self.clients],
-            "groups": [list(group) for group in self.groups],
-            "server": None if self.server is None else str(self.server),
-            "begun_from": self.begun_from,
-        }
 
 
 @dataclass(frozen=True)
@@ -103,31 +44,13 @@ class StateRequest:
         run: the run's folder.
         round: the round of the state.
         server: the file of the state.
-        memory_index: memories and inboxes of the clients after the round.
-        deadline: see `Train`.
+        clients: the files of each client after the round.
     """
 
-    do: ClassVar[str]
     run: Path
     round: int
     server: Path
-    memory_index: MemoryIndex
-    deadline: Deadline | None = field(default=None, compare=False, repr=False, kw_only=True)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the values as JSON."""
-        values = {name: value for name, value in vars(self).items() if name != "deadline"}
-        paths = {"run": str(self.run), "server": str(self.server), "memory_index": self.memory_index.to_json()}
-        return {"do": self.do, **values, **paths}
-
-    @classmethod
-    def from_json(cls, entries: dict[str, Any]) -> Self:
-        """Return a request from its JSON."""
-        values = {item.name: entries[item.name] for item in fields(cls) if item.name != "deadline"}
-        memory_index = MemoryIndex.from_json(entries["memory_index"])
-        return cls(
-            **{**values, "run": Path(entries["run"]), "server": Path(entries["server"]), "memory_index": memory_index}
-        )
+    clients: tuple[ClientFiles, ...]
 
 
 @dataclass(frozen=True)
@@ -139,7 +62,6 @@ class Evaluate(StateRequest):
         parts: number of parts in which workers have predicted all samples (`EvaluateShard`); 0: none have.
     """
 
-    do: ClassVar[str] = "evaluate"
     final: bool
     parts: int = 0
 
@@ -152,7 +74,6 @@ class Recalibrate(StateRequest):
         final: see `Evaluate`.
     """
 
-    do: ClassVar[str] = "recalibrate"
     final: bool
 
 
@@ -167,7 +88,6 @@ class EvaluateShard(StateRequest):
         averaged: use the averaged state; else the tensors that replace it, which are beside it.
     """
 
-    do: ClassVar[str] = "shard"
     final: bool
     part: int
     parts: int
@@ -182,13 +102,9 @@ class Assign(StateRequest):
         judge: also compute how well the clusters are separated, and compare them with null baselines.
     """
 
-    do: ClassVar[str] = "assign"
     judge: bool
 
 
-STATE_REQUESTS: dict[str, type[Evaluate | Recalibrate | EvaluateShard | Assign]] = {
-    kind.do: kind for kind in (Evaluate, Recalibrate, EvaluateShard, Assign)
-}
 Request = Train | Evaluate | Recalibrate | EvaluateShard | Assign
 
 
@@ -219,42 +135,6 @@ class RemoteRequest:
         """The run's folder on this machine."""
         return self.request.run
 
-    @property
-    def deadline(self) -> Deadline | None:
-        """The deadline of the request."""
-        return self.request.deadline
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the values as JSON."""
-        remote = {name: value for name, value in vars(self).items() if name != "request"}
-        return {**self.request.to_json(), "remote_files": remote}
-
-
-def request_from_json(entries: dict[str, Any]) -> Request | RemoteRequest:
-    """Return a request from its JSON.
-
-    Raises:
-        ValueError: there is no such request.
-    """
-    if "remote_files" in entries:
-        request = request_from_json({key: value for key, value in entries.items() if key != "remote_files"})
-        assert not isinstance(request, RemoteRequest)
-        return RemoteRequest(request, **entries["remote_files"])
-    if entries["do"] == "train":
-        return _train_from_json(entries)
-    if entries["do"] not in STATE_REQUESTS:
-        raise ValueError(f"a worker cannot do {entries['do']!r}")
-    return STATE_REQUESTS[entries["do"]].from_json(entries)
-
-
-def _train_from_json(entries: dict[str, Any]) -> Train:
-    clients = tuple(record_from_json(ClientFiles, each) for each in entries["clients"])
-    groups = tuple(tuple(group) for group in entries["groups"])
-    server = entries["server"] and Path(entries["server"])
-    return Train(
-        Path(entries["run"]), entries["round"], clients, groups, server=server, begun_from=entries["begun_from"]
-    )
-
 
 # --- answers ----------------------------------------------------------------------------------------------------------
 
@@ -273,15 +153,6 @@ class Failed:
     cause: FailureCause = FailureCause.OTHER
     traceback: str = field(default="", repr=False)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the values as JSON."""
-        return {"error": self.error, "cause": self.cause.value, "traceback": self.traceback}
-
-    @classmethod
-    def from_json(cls, entries: dict[str, Any]) -> Failed:
-        """Return a failure from its JSON; a cause that is not known here counts as `FailureCause.OTHER`."""
-        return cls(entries["error"], FailureCause(entries["cause"]), entries["traceback"])
-
 
 @dataclass(frozen=True)
 class Trained:
@@ -294,10 +165,6 @@ class Trained:
         """The work of the clients that did not fail."""
         return {client: result for client, result in self.clients.items() if isinstance(result, FinishedWork)}
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the values as JSON, but with ids that stay numbers."""
-        return {"clients": {client: result.to_json() for client, result in self.clients.items()}}
-
 
 @dataclass(frozen=True)
 class Evaluated:
@@ -305,17 +172,11 @@ class Evaluated:
 
     Args:
         metrics: of a server state, by name; empty but for `Evaluate`.
-        seconds: time of the whole work.
         judged: tensors that replaced those of the state in its evaluation (`Method.recalibrate`).
     """
 
-    metrics: dict[str, float]
-    seconds: float
+    metrics: dict[str, float] = field(default_factory=dict)
     judged: dict[str, np.ndarray] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the values as JSON, but with arrays."""
-        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -344,35 +205,7 @@ class Assigned:
     features: np.ndarray | None = None
     comparison: Comparison | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the values as JSON, but with arrays."""
-        comparison = self.comparison and record_to_json(self.comparison)
-        return {**vars(self), "comparison": comparison}
-
-    @classmethod
-    def from_json(cls, entries: dict[str, Any]) -> Assigned:
-        """Return the answer from its JSON."""
-        comparison = entries["comparison"] and record_from_json(Comparison, entries["comparison"])
-        return cls(**{**entries, "comparison": comparison})
-
 
 Answer = Trained | Evaluated | Assigned | Failed
-
-
-def answer_from_json(request: Request | RemoteRequest, entries: dict[str, Any]) -> Answer:
-    """Return a worker's answer to a request from its JSON."""
-    if "error" in entries:
-        return Failed.from_json(entries)
-    if isinstance(request, RemoteRequest):
-        return answer_from_json(request.request, entries)
-    if isinstance(request, Train):
-        return Trained({int(client): _result_from_json(result) for client, result in entries["clients"].items()})
-    if isinstance(request, Assign):
-        return Assigned.from_json(entries)
-    return Evaluated(**entries)
-
-
-def _result_from_json(entries: dict[str, Any]) -> FinishedWork | Failed:
-    if "error" in entries:
-        return Failed.from_json(entries)
-    return FinishedWork.from_json(entries)
+Call = Callable[[Request], Answer]
+"""Has a worker do a request, and waits for the answer."""

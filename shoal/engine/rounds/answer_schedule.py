@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,48 +33,25 @@ class RoundAnswers:
     time: float
 
 
-@dataclass
-class Speeds:
-    """The simulated times of clients; a client always takes the same time.
-
-    Args:
-        sizes: training samples of each client.
-        seed: of the run.
-    """
-
-    sizes: Sequence[int]
-    seed: int
-    _mean: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._mean = max(float(np.mean(self.sizes)), 1e-9)
-
-    def time(self, client: int) -> float:
-        """Return the time of a client: 1 with the mean number of samples.
-
-        A client without samples counts as one with the mean number. It can only fail, and must not return at once and
-        fill every buffer.
-        """
-        return float((self.sizes[client] or self._mean) / self._mean)
-
-
 class AnswerSchedule:
     """The answers of every round, by a simulation that runs as far as needed.
 
     Args:
-        speeds: of the clients.
+        sizes: training samples of each client.
+        seed: of the run.
         at_work: number of clients that train at once.
         buffer: number of answers in a round; at most `at_work`.
         dropout: probability that a client that has begun never answers.
     """
 
-    def __init__(self, speeds: Speeds, at_work: int, buffer: int, dropout: float = 0.0) -> None:
-        if not 1 <= buffer <= at_work <= len(speeds.sizes):
-            raise ValueError(f"buffer is {buffer}, at_work {at_work}, clients {len(speeds.sizes)}: they must ascend")
-        self._speeds = speeds
+    def __init__(self, sizes: Sequence[int], seed: int, at_work: int, buffer: int, dropout: float = 0.0) -> None:
+        if not 1 <= buffer <= at_work <= len(sizes):
+            raise ValueError(f"buffer is {buffer}, at_work {at_work}, clients {len(sizes)}: they must ascend")
+        self._sizes = sizes
+        self._mean = max(float(np.mean(sizes)), 1e-9)
         self._buffer = buffer
         self._dropout = dropout
-        self._rng = Streams(speeds.seed).numpy("arrivals")
+        self._rng = Streams(seed).numpy("arrivals")
         self._free = at_work
         self._working: list[tuple[float, int, int, int, bool]] = []
         self._busy: set[int] = set()
@@ -87,6 +64,14 @@ class AnswerSchedule:
         while len(self._rounds) < number:
             self._rounds.append(self._next())
         return self._rounds[number - 1]
+
+    def time(self, client: int) -> float:
+        """Return the simulated time of a client, which is always the same: 1 with the mean number of samples.
+
+        A client without samples counts as one with the mean number. It can only fail, and must not return at once and
+        fill every buffer.
+        """
+        return float((self._sizes[client] or self._mean) / self._mean)
 
     def oldest(self, rounds: int) -> int:
         """Return for how many rounds a state is needed: the age of the stalest answer up to round `rounds`."""
@@ -115,7 +100,7 @@ class AnswerSchedule:
 
     def _begin(self, state: int, now: float) -> None:
         """Have as many clients as possible begin from a state."""
-        clients = len(self._speeds.sizes)
+        clients = len(self._sizes)
         while self._free and len(self._busy) < clients:
             if 2 * len(self._busy) < clients:
                 client = int(self._rng.integers(clients))
@@ -128,4 +113,4 @@ class AnswerSchedule:
             self._free -= 1
             self._begun += 1
             self._busy.add(client)
-            heapq.heappush(self._working, (now + self._speeds.time(client), self._begun, client, state, silent))
+            heapq.heappush(self._working, (now + self.time(client), self._begun, client, state, silent))

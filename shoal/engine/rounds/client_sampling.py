@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from shoal.engine.rounds.active_run import ActiveRun
+from shoal.engine.rounds.buffered_rounds import BufferedRounds
 from shoal.engine.rounds.dropout import answering_clients
 from shoal.engine.rounds.outcomes import RoundOutcomes
 from shoal.engine.rounds.quarantine import Quarantine
+from shoal.engine.store.run_facts import RunFacts
 from shoal.methods.contract.base import Server
 
 
@@ -17,24 +18,25 @@ class ClientSampling:
     """Draws the clients of rounds.
 
     Args:
-        active_run: the run.
+        facts: of the run.
+        buffered: has the schedule of answers, if rounds do not wait for all their clients.
         quarantine: the clients that take no more part.
     """
 
-    active_run: ActiveRun
+    facts: RunFacts
+    buffered: BufferedRounds
     quarantine: Quarantine
 
     def sample(self, server: Server, without: Iterable[int] = ()) -> list[int]:
         """Return the clients to train in the next round, without quarantined ones and those in `without`."""
         excluded = frozenset(self.quarantine.clients) | frozenset(without)
-        opened = self.active_run.opened
-        schedule = self.active_run.answer_schedule
+        schedule = self.buffered.schedule
         if schedule is not None:
             scheduled = [client for client in schedule.round(server.round + 1).begun_from if client not in excluded]
             if scheduled:
                 return scheduled
-        drawn = opened.method.sample_clients(server, replace(opened.federation, quarantined=excluded))
-        return drawn[: opened.settings.participation.buffer]
+        federation = replace(self.facts.federation, quarantined=excluded)
+        return self.facts.method.sample_clients(server, federation)[: self.facts.settings.participation.buffer]
 
     def draw(self, server: Server, outcomes: RoundOutcomes) -> list[int]:
         """Return the clients that answer in the next round; add those that drop out to its outcomes."""
@@ -42,18 +44,18 @@ class ClientSampling:
 
     def draw_others(self, server: Server, outcomes: RoundOutcomes) -> list[int]:
         """Return replacements of the refused clients, as `draw`; empty if there are none."""
-        if not outcomes.refused or self.active_run.answer_schedule is not None:
+        if not outcomes.refused or self.buffered.schedule is not None:
             return []
-        others = [client for client in self.sample(server, outcomes.refused) if client not in outcomes.known]
+        others = [client for client in self.sample(server, outcomes.refused) if client not in outcomes.drawn]
         if not others:
             return []
         return self._drop_out(server.round + 1, others, outcomes)
 
     def _drop_out(self, round: int, drawn: list[int], outcomes: RoundOutcomes) -> list[int]:
         """Let drawn clients drop out (`participation.dropout`), and return the others."""
-        if self.active_run.answer_schedule is not None:  # it names only clients that answer
+        if self.buffered.schedule is not None:  # it names only clients that answer
             return drawn
-        settings = self.active_run.opened.settings
+        settings = self.facts.settings
         answer = answering_clients(drawn, round, settings.seed, settings.participation.dropout)
-        outcomes.drop(sorted(set(drawn) - set(answer)))
+        outcomes.dropped += sorted(set(drawn) - set(answer))
         return answer

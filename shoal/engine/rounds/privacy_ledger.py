@@ -15,13 +15,13 @@ secret noise protect nothing and have no entry.
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from shoal.core.durable import sync_folder
+from shoal.core.durable import lock_if_free, private_folder, sync_folder
 from shoal.core.errors import short_text
 from shoal.core.seal import SEAL
 from shoal.data.sets.prepare import is_built_in, resolve
@@ -29,15 +29,7 @@ from shoal.engine.rounds.privacy import Ledger, Spent, epsilon
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
 from shoal.engine.settings.sections import DataSection
-from shoal.engine.store.codec import (
-    PRIVATE,
-    StoreError,
-    disk_error,
-    private_folder,
-    read_json,
-    read_sealed,
-    write_sealed,
-)
+from shoal.engine.store.codec import PRIVATE, StoreError, disk_error, read_json, read_sealed, write_sealed
 from shoal.engine.store.embedded import embedded_set
 from shoal.engine.store.represent import parse
 
@@ -128,11 +120,10 @@ class SetLedger:
         path = self.path.with_suffix(".lock")
         try:
             private_folder(path.parent)
-            file = path.open("a")
+            path.touch()
         except OSError as error:
             raise disk_error(path, error) from error
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with lock_if_free(path, math.inf):
             yield
 
     def runs(self, delta: float = DELTA) -> dict[str, Ledger]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shoal.engine.rounds.ledger_completeness import IN_LEDGER, runs_that_know_more
@@ -16,7 +16,7 @@ from shoal.engine.settings.sections import PrivacySection
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.manifest import RoundRecord
-from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunError
 
 
@@ -49,36 +49,31 @@ class PrivateRun:
     own: Ledger = field(init=False)
     past: Ledger = field(init=False)
     others: list[Ledger] = field(default_factory=list)
-    _accounted: bool = False
 
     def __post_init__(self) -> None:
         self.own = Ledger(self.privacy.noise, self.privacy.delta, self.averaged)
         self.past = self.own.copy()
 
     @classmethod
-    def from_opened(cls, opened: OpenedRun, *, kept: bool) -> PrivateRun:
+    def from_facts(cls, facts: RunFacts, *, kept: bool) -> PrivateRun:
         """Return the privacy accounting of a run.
 
         Args:
-            opened: the run.
+            facts: of the run.
             kept: whether the ledger is written; a rehearsal, which sends no updates, does not write it.
         """
-        settings = opened.settings
+        settings = facts.settings
         averaged = settings.aggregation.is_mean
         ledger = SetLedger.from_settings(settings.data, kept=kept)
-        return cls(opened.run.name, settings.privacy, averaged, opened.federation.sizes, ledger)
+        return cls(facts.run.name, settings.privacy, averaged, facts.federation.sizes, ledger)
 
     def read_back(self, record: RoundRecord) -> None:
         """Add a closed round of this run."""
         clients = [row.client for row in record.clients]
         self.past.add(clients, [self.sizes[client] for client in clients])
-        self._accounted = self._accounted or IN_LEDGER in record.metrics
 
-    def resume(self) -> Iterator[tuple[str, str]]:
-        """Read the run's entry in the ledger; if the run is older than the ledger, make one from its manifests.
-
-        Yields:
-            Kind and message of events to log.
+    def resume(self) -> None:
+        """Read the run's entry in the ledger, or begin one.
 
         Raises:
             StoreError: the ledger is damaged, or knows less than the manifests of this run or the runs beside it.
@@ -91,9 +86,9 @@ class PrivateRun:
         with self.ledger.changing(self.privacy.delta) as runs:
             has_entry = self.run in runs
             self._read(runs)
-            incomplete = has_entry and any(self.own.asked[client] < count for client, count in self.past.asked.items())
             lost = [run for run in runs_that_know_more(self.ledger.name, runs, places.runs()) if run != self.run]
-            if incomplete or (not has_entry and self._accounted):
+            incomplete = any(self.own.asked[client] < count for client, count in self.past.asked.items())
+            if incomplete or (self.past.unknown and not has_entry):
                 lost = [self.run]
             if lost:
                 raise StoreError(
@@ -101,15 +96,7 @@ class PrivateRun:
                     f"{lost[0]}: it was removed, or replaced by an older copy. Restore the newest copy from a backup: "
                     "without it no private run can begin or resume, since earlier losses are unknown"
                 )
-            imported = not has_entry and self.past.rho_sent > 0
-            if imported:
-                self.own = self.past
             runs[self.run] = self.own
-        if imported:
-            yield (
-                "privacy_accounted",
-                f"the rounds so far are entered in {self.ledger.path.name}, which is newer",
-            )
 
     def ask(self, clients: Sequence[int]) -> None:
         """Account for the updates of clients before they are asked for them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoal.engine.store.tables import RunTables
+from shoal.engine.rounds.client_history import ClientHistory
 
 MAX_REFUSALS = 3
 """Rounds in which a client's message is refused before the client is quarantined."""
@@ -15,16 +15,16 @@ class Quarantine:
     """The quarantined clients of a run, by its manifests.
 
     Args:
-        tables: have the number of rounds in which each client was refused.
+        history: the number of rounds in which each client was refused.
     """
 
-    tables: RunTables
+    history: ClientHistory
 
     @property
     def clients(self) -> list[int]:
         """The ids of the quarantined clients, in order."""
-        return sorted(client for client, rounds in self.tables.refusals.items() if rounds >= MAX_REFUSALS)
+        return sorted(client for client, rounds in self.history.refusals.items() if rounds >= MAX_REFUSALS)
 
     def refusals(self, client: int) -> int:
         """Return the number of rounds in which a client was refused."""
-        return self.tables.refusals[client]
+        return self.history.refusals[client]

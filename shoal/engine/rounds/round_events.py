@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shoal.engine.rounds.outcomes import ClientState, RoundOutcomes
+from shoal.engine.rounds.outcomes import RoundOutcomes
 from shoal.engine.rounds.quarantine import Quarantine
 
 
@@ -29,11 +29,12 @@ class RoundEvents:
 
     def left_out(self, round: int, outcomes: RoundOutcomes) -> None:
         """Log which clients the round continues without, and why."""
-        for client, message in outcomes.left_out.items():
+        refused = set(outcomes.refused)
+        for client, failure in outcomes.failures.items():
             kind = "client_left_out"
-            if outcomes.state(client) == ClientState.REFUSED:
+            if client in refused:
                 kind = "client_refused"
-            self.tell(kind, round=round, client=client, message=message)
+            self.tell(kind, round=round, client=client, message=failure.error)
 
     def finished(self, round: int, outcomes: RoundOutcomes, metrics: dict[str, float], seconds: float) -> None:
         """Log that a round is done, and which of its refused clients are now quarantined."""

@@ -1,27 +1,39 @@
-"""The step of the loop that trains: clients in groups, groups in cohorts, cohorts on workers, failed clients again."""
+"""The step of the loop that trains the clients of a round: cohorts on workers, results as they come, failures again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TypeVar
+import heapq
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import as_completed
+from dataclasses import dataclass, replace
+from functools import partial
 
-from shoal.engine.messages.wire import Failed
-from shoal.engine.rounds.active_run import ActiveRun
-from shoal.engine.rounds.dispatch import MAX_COHORTS_PER_SLOT, Dispatch, even_cohorts
+from shoal.engine.messages.broadcasts import Broadcasts
+from shoal.engine.messages.wire import Answer, Call, Failed, Train, Trained
+from shoal.engine.rounds.buffered_rounds import BufferedRounds
+from shoal.engine.rounds.client_history import ClientHistory
 from shoal.engine.rounds.outcomes import RoundFailed, RoundOutcomes
-from shoal.engine.rounds.prefetched_messages import PrefetchedMessages
-from shoal.engine.rounds.units import Runner, TrainCohort
+from shoal.engine.rounds.round_state import RoundState
+from shoal.engine.rounds.runner import Runner
 from shoal.engine.store.finished_work import FinishedWork, finished_work
-from shoal.engine.store.opened_run import OpenedRun
-from shoal.engine.store.tables import RunTables
+from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.workers.worker_processes import WorkerLost
 
-Item = TypeVar("Item")
+MIN_COHORT_SECONDS = 2.0
+"""Shortest training of a cohort, if there are enough clients."""
+MAX_COHORTS_PER_SLOT = 8
+"""Most cohorts for each slot in a round."""
+MAX_IDLE_PASSES = 2
+"""Passes without a finished client after which also those count as failed that had no turn: else there is no end."""
+
+Group = list[int]
+"""Clients that are trained in one computation; by default a client alone."""
 
 
 @dataclass(frozen=True)
-class NotStarted:
+class NoTurn:
     """A client whose worker was lost before its turn, which does not count as a failure."""
 
     lost: Failed
@@ -32,171 +44,210 @@ class Training:
     """Trains clients of a run.
 
     Args:
-        active_run: the run.
-        runner: executes units of work.
+        facts: of the run.
+        buffered: says from which state each client begins.
+        call: has a worker do a request.
+        runner: executes the work of each cohort.
         slots: number of requests that are worked on at once.
-        tables: have the times of clients.
+        history: the times of clients.
         tell: logs an event (its kind, and facts by name).
         ask: accounts for private updates before clients are asked for them.
     """
 
-    active_run: ActiveRun
+    facts: RunFacts
+    buffered: BufferedRounds
+    call: Call
     runner: Runner
     slots: int
-    tables: RunTables
+    history: ClientHistory
     tell: Callable[..., None]
-    ask: Callable[[list[int]], None] = lambda clients: None
+    ask: Callable[[list[int]], None]
 
-    @property
-    def opened(self) -> OpenedRun:
-        """The run's settings, partition and method."""
-        return self.active_run.opened
-
-    def train(self, round: int, clients: list[int], outcomes: RoundOutcomes) -> None:
-        """Train clients; retrain those that fail, up to `retries` times.
+    def train(self, before: RoundState, clients: list[int], outcomes: RoundOutcomes) -> None:
+        """Train clients in the round after a state; retrain those that fail, up to `participation.retries` times.
 
         Args:
-            round: the round.
+            before: the state.
             clients: their ids.
             outcomes: of the round; gets the outcome of each client.
 
         Raises:
             RoundFailed: a worker could not open the run.
         """
+        round = before.round + 1
+        outcomes.asked += clients
+        for client in clients:
+            stored = finished_work(self.facts.run, round, client)
+            if stored is not None:  # from before an interruption of the round
+                outcomes.finish(client, stored)
         groups = self.groups(round, clients)
-        outcomes.ask(clients)
-        outcomes.groups += groups
-        self.train_groups(round, groups, outcomes)
+        broadcasts = Broadcasts(self.facts.run, round, self.facts.method)
+        tries = Counter[int]()
+        idle_passes = 0
+        while groups := self.left(groups, outcomes, tries):
+            self.ask(clients_of(groups))
+            done_before = len(outcomes.done)
+            no_turn = self.train_once(before, broadcasts, groups, outcomes, tries)
+            idle_passes += 1
+            if len(outcomes.done) > done_before:
+                idle_passes = 0
+            if idle_passes >= MAX_IDLE_PASSES:
+                for client, lost in no_turn.items():
+                    self.fail(round, client, lost, outcomes, tries)
 
-    def train_groups(self, round: int, groups: list[list[int]], outcomes: RoundOutcomes) -> None:
-        """Train groups of clients until each is done or has failed too often; see `train`."""
-        run = self.active_run.run
-        server = self.active_run.state(round - 1)[0]
-        stage = self.opened.method.stage(server)
-        outcomes.give_to_training(groups, lambda client: finished_work(run, round, client))
-        messages = PrefetchedMessages(self.active_run, round, server)
-        done = outcomes.done
-        for client in clients_of(groups):
-            if client in done:
-                self.active_run.times.trained(stage, client, done[client].seconds)
-        while outcomes.groups_to_train():
-            self.train_once(round, stage, messages, outcomes)
+    def left(self, groups: list[Group], outcomes: RoundOutcomes, tries: Counter[int]) -> list[Group]:
+        """Return the groups to train, each as a whole: the same bits, even after an interruption of the round."""
+        retries = self.facts.settings.participation.retries
+        unfinished = [group for group in groups if not outcomes.done.keys() >= set(group)]
+        return [group for group in unfinished if all(tries[client] <= retries for client in group)]
 
-    def train_once(self, round: int, stage: str, messages: PrefetchedMessages, outcomes: RoundOutcomes) -> None:
-        """Train the groups that need it once, and record the outcome of each client."""
-        groups = outcomes.groups_to_train()
-        outcomes.begin_pass()
-        self.ask(clients_of(groups))
-        cohorts = self.cohorts(round, groups, outcomes)
-        while_waiting = None
-        if messages.worthwhile_while_training:
-            while_waiting = messages.begin_finished
-        for client, result in self.train_cohorts(round, cohorts, while_waiting):
-            if isinstance(result, NotStarted):
-                outcomes.not_started(client, result.lost)
-            elif isinstance(result, Failed):
-                self.record_failure(round, client, result, outcomes)
-            else:
-                outcomes.finished(client, result)
-                messages.begin(result)
-                self.active_run.times.trained(stage, client, result.seconds)
-                self.tell("client_finished", round=round, client=client, seconds=result.seconds)
-        for client, lost in outcomes.end_pass().items():
-            self.record_failure(round, client, lost, outcomes)
+    def train_once(
+        self,
+        before: RoundState,
+        broadcasts: Broadcasts,
+        groups: list[Group],
+        outcomes: RoundOutcomes,
+        tries: Counter[int],
+    ) -> dict[int, Failed]:
+        """Train groups once, and record the outcome of each client.
 
-    def record_failure(self, round: int, client: int, failure: Failed, outcomes: RoundOutcomes) -> None:
-        """Record a client's failure, and log it."""
-        attempt = outcomes.failed(client, failure)
-        self.tell("client_failed", round=round, client=client, attempt=attempt, message=failure.error)
-
-    def groups(self, round: int, clients: list[int]) -> list[list[int]]:
-        """Divide clients into groups, each trained in one computation; by default one client each."""
-        size = self.opened.settings.workers.batched
-        found: list[list[int]] = []
-        for same_state in self.by_state(round, clients, lambda client: client):
-            found += [same_state[start : start + size] for start in range(0, len(same_state), size)]
-        return found
-
-    def by_state(self, round: int, items: list[Item], client: Callable[[Item], int]) -> list[list[Item]]:
-        """Divide items that belong to clients of a round by the server states from which their work begins.
-
-        Args:
-            round: the round.
-            items: in order.
-            client: returns a client of an item.
+        Returns:
+            The clients whose workers were lost before their turn.
         """
-        found: dict[int, list[Item]] = {}
-        for item in items:
-            found.setdefault(self.active_run.begun_from(round, client(item)), []).append(item)
-        return [found[state] for state in sorted(found)]
+        round = before.round + 1
+        no_turn = {}
+        for client, result in self.results(before, broadcasts, self.cohorts(groups, tries)):
+            if isinstance(result, NoTurn):
+                no_turn[client] = result.lost
+            elif isinstance(result, Failed):
+                self.fail(round, client, result, outcomes, tries)
+            else:
+                outcomes.finish(client, result)
+                self.tell("client_finished", round=round, client=client, seconds=result.seconds)
+        return no_turn
 
-    def cohorts(self, round: int, groups: list[list[int]], outcomes: RoundOutcomes) -> list[list[list[int]]]:
-        """Divide the groups of a round into cohorts.
+    def fail(self, round: int, client: int, failure: Failed, outcomes: RoundOutcomes, tries: Counter[int]) -> None:
+        """Record a client's failure, and log it."""
+        tries[client] += 1
+        outcomes.fail(client, failure)
+        self.tell("client_failed", round=round, client=client, attempt=tries[client], message=failure.error)
+
+    # --- groups and cohorts ---------------------------------------------------------------------------------------
+
+    def groups(self, round: int, clients: list[int]) -> list[Group]:
+        """Divide clients into groups of `workers.batched`, each of clients that begin from the same state."""
+        size = self.facts.settings.workers.batched
+        by_state: dict[int, list[int]] = {}
+        for client in clients:
+            by_state.setdefault(self.buffered.begun_from(round, client), []).append(client)
+        return [
+            same_state[start : start + size]
+            for _, same_state in sorted(by_state.items())
+            for start in range(0, len(same_state), size)
+        ]
+
+    def cohorts(self, groups: list[Group], tries: Counter[int]) -> list[list[Group]]:
+        """Divide groups into cohorts, one for each request.
 
         A group that failed before comes last and alone, so that another failure costs no other group its work.
         """
-        expected = self.expected_seconds(clients_of(groups))
-        by_first = {group[0]: group for group in groups}
+        failed = [group for group in groups if any(tries[client] for client in group)]
+        if len(failed) > MAX_COHORTS_PER_SLOT * self.slots:
+            failed = []
+        by_first = {group[0]: group for group in groups if group not in failed}
+        expected = self.expected_seconds(clients_of(by_first.values()))
         seconds = {first: sum(expected[client] for client in group) for first, group in by_first.items()}
-        failed = [first for first, group in by_first.items() if any(outcomes.tries(client) for client in group)]
-        single_groups: list[int] = []
-        if len(failed) <= MAX_COHORTS_PER_SLOT * self.slots:
-            single_groups = failed
-        together = {first: seconds[first] for first in by_first if first not in single_groups}
-        found: list[list[int]] = []
-        if together:
-            found = even_cohorts(together, self.slots, measured=bool(self.tables.seconds))
-        cohorts = [[by_first[first] for first in cohort] for cohort in (*found, *([first] for first in single_groups))]
-        return [part for cohort in cohorts for part in self.by_state(round, cohort, lambda group: group[0])]
+        cohorts = even_cohorts(seconds, self.slots, measured=bool(self.history.seconds))
+        return [*([by_first[first] for first in cohort] for cohort in cohorts), *([group] for group in failed)]
 
     def expected_seconds(self, clients: Iterable[int]) -> dict[int, float]:
         """Return the expected time of each client: its last time, or in proportion to its samples."""
-        sizes = self.opened.federation.sizes
-        measured = self.tables.seconds
+        sizes = self.facts.federation.sizes
+        measured = self.history.seconds
         rate = 1.0
         if measured:
-            rate = self.tables.measured_seconds / max(1, self.tables.measured_samples)
+            rate = self.history.measured_seconds / max(1, self.history.measured_samples)
         expected = {}
         for client in clients:
             seconds = measured.get(client)
             expected[client] = rate * sizes[client] if seconds is None else seconds
         return expected
 
-    def train_cohorts(
-        self, round: int, cohorts: list[list[list[int]]], while_waiting: Callable[[list[int]], None] | None = None
-    ) -> Iterator[tuple[int, FinishedWork | Failed | NotStarted]]:
-        """Yield each client and its result as cohorts of groups end.
+    # --- on the workers -------------------------------------------------------------------------------------------
 
-        Args:
-            round: the round.
-            cohorts: each with its groups.
-            while_waiting: called now and then, while no cohort ends, with the clients of those under way.
-        """
-        units = [TrainCohort(self.active_run.run.path, round, tuple(map(tuple, groups))) for groups in cohorts]
-        dispatch = Dispatch(self.runner, while_waiting)
-        for unit, answer in dispatch.run(units):
+    def results(
+        self, before: RoundState, broadcasts: Broadcasts, cohorts: list[list[Group]]
+    ) -> Iterator[tuple[int, FinishedWork | Failed | NoTurn]]:
+        """Have workers train cohorts; yield each client and its result as cohorts end."""
+        round = before.round + 1
+        running = {}
+        for cohort in cohorts:
+            name = f"round {round}, clients {', '.join(map(str, clients_of(cohort)))}"
+            running[self.runner.submit("train", name, partial(self.train_cohort, before, broadcasts, cohort))] = cohort
+        for future in as_completed(running):
+            cohort = running[future]
+            try:
+                answer = future.result()
+            except WorkerLost as lost:
+                self.tell("slot_lost", round=round, message=str(lost))
+                yield from self.results_of_lost_worker(round, cohort, Failed(str(lost)))
+                continue
             if isinstance(answer, Failed):
                 raise RoundFailed(f"round {round}: {answer.error}")
-            if isinstance(answer, WorkerLost):
-                self.tell("slot_lost", round=round, message=str(answer))
-                yield from self.outcomes_of_lost_worker(unit, Failed(str(answer)))
-            else:
-                # A client without any result must fail: else it would be trained again without end.
-                missing = Failed("the answer of its worker does not contain it")
-                yield from ((client, answer.clients.get(client, missing)) for client in unit.clients)
+            assert isinstance(answer, Trained)
+            # A client without any result must fail: else it would be trained again without end.
+            missing = Failed("the answer of its worker does not contain it")
+            yield from ((client, answer.clients.get(client, missing)) for client in clients_of(cohort))
 
-    def outcomes_of_lost_worker(
-        self, unit: TrainCohort, lost: Failed
-    ) -> Iterator[tuple[int, FinishedWork | Failed | NotStarted]]:
+    def train_cohort(self, before: RoundState, broadcasts: Broadcasts, cohort: list[Group]) -> Answer:
+        """Send the messages to the clients of a cohort, and have a worker train them.
+
+        Raises:
+            WorkerLost: the worker ended in the middle.
+        """
+        files = []
+        for client in clients_of(cohort):
+            message = broadcasts.write(self.buffered.state(before.server, client), client)
+            known = before.memory_index.client(client)
+            files.append(replace(known, message=tuple(message), sha256={**message, **known.sha256}))
+        groups = tuple(map(tuple, cohort))
+        return self.call(Train(self.facts.run.path, before.round + 1, tuple(files), groups))
+
+    def results_of_lost_worker(
+        self, round: int, cohort: list[Group], lost: Failed
+    ) -> Iterator[tuple[int, FinishedWork | Failed | NoTurn]]:
         """Yield the clients of a lost worker and their results; only the group that it was training failed."""
-        failure: Failed | NotStarted = lost
-        for group in unit.groups:
+        failure: Failed | NoTurn = lost
+        for group in cohort:
             # Done-files show what the worker had finished.
-            found = {client: finished_work(self.active_run.run, unit.round, client) for client in group}
-            for client, done in found.items():
-                yield client, done or failure
-            if None in found.values():
-                failure = NotStarted(lost)
+            stored = {client: finished_work(self.facts.run, round, client) for client in group}
+            for client, work in stored.items():
+                yield client, work or failure
+            if None in stored.values():
+                failure = NoTurn(lost)
+
+
+def even_cohorts(expected: Mapping[int, float], slots: int, *, measured: bool) -> list[list[int]]:
+    """Divide clients into cohorts of about equal length, the longest first, so that no slot begins a long one late.
+
+    A cohort has a cost (a task run), so that short clients share one, as long as every slot has work.
+
+    Args:
+        expected: time of each client.
+        slots: number of cohorts that are trained at once.
+        measured: whether `expected` is in seconds; otherwise only its proportions count.
+    """
+    count = min(len(expected), MAX_COHORTS_PER_SLOT * slots)
+    if measured:
+        enough = math.ceil(sum(expected.values()) / MIN_COHORT_SECONDS)
+        count = min(count, max(slots, enough))
+    loads = [(0.0, number) for number in range(count)]
+    cohorts: list[list[int]] = [[] for _ in loads]
+    for client in sorted(expected, key=lambda c: (-expected[c], c)):
+        load, number = heapq.heappop(loads)
+        cohorts[number].append(client)
+        heapq.heappush(loads, (load + expected[client], number))
+    return sorted(cohorts, key=lambda cohort: (-sum(expected[c] for c in cohort), cohort))
 
 
 def clients_of(groups: Iterable[Iterable[int]]) -> list[int]:

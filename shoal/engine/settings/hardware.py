@@ -60,6 +60,8 @@ def resolve_precision(wanted: str, device: str) -> str:
     return "fp32"
 
 
+CPU_TIMEOUT_MINUTES = 30.0
+"""`workers.timeout` on CPUs, if it is auto."""
 MAX_SLOTS_PER_GPU = 5
 """Number of processes that keep a GPU busy; measured on an H100 (docs/performance.md)."""
 SLOT_BYTES = 4 << 30
@@ -94,6 +96,13 @@ def resolve_slots(wanted: int | str, device: str) -> int:
     if int(wanted) < 1:
         raise SettingsError(f"workers.slots is {wanted}: set it to 1 or more, or to auto")
     return int(wanted)
+
+
+def resolve_timeout(workers: WorkersSection, device: str) -> float | None:
+    """Return the minutes of `workers.timeout`; auto: 30 on CPUs, and on GPUs None, which is no limit."""
+    if workers.timeout == "auto":
+        return None if device == "cuda" else CPU_TIMEOUT_MINUTES
+    return workers.timeout
 
 
 def expected_slots(workers: WorkersSection, device: str) -> int:

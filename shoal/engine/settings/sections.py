@@ -193,11 +193,10 @@ class WorkersSection:
         "dask: fsspec URL, such as s3://bucket/shoal, through which files reach workers that share no file system with "
         "this machine; write passwords as ${NAME} of an environment variable",
     )
-    timeout_factor: float = setting(
-        1.0,
-        "factor on all time limits of workers that hang (10 times the longest time of a client so far, at least 300 s, "
-        "and 6 h for the first) and of a cluster without workers (45 s); 0: no limits",
-        ge=0,
+    timeout: Annotated[float, Field(gt=0)] | Literal["auto"] | None = setting(
+        "auto",
+        "minutes in which a worker must finish a client, a step of an optimiser or an evaluation, or else it counts as "
+        "hung and is replaced; auto: 30 on CPUs, none on GPUs; null: none",
     )
     precision: Literal["auto", "fp32", "tf32", "bf16"] = setting(
         "auto",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,8 +22,6 @@ from shoal.methods.contract.message import Message, Tensors
 
 SAMPLES = "samples:"
 """Prefix of the names of index tensors that stand for raw samples."""
-MIN_THREAD_BYTES = 1 << 18
-"""Size of a file from which a thread for it saves more time than it costs."""
 PRIVATE = 0o600
 """The mode of files with messages and memories of clients: only the user may read them."""
 
@@ -52,16 +48,6 @@ def write_atomic(path: Path, content: bytes, *, sync: bool = True, mode: int = 0
         write_file(path, content, sync=sync, sync_name=False, mode=mode)
     except OSError as error:
         raise disk_error(path, error) from error
-
-
-def private_folder(folder: Path) -> None:
-    """Make a folder, and missing ones above it, that only the user may open; an existing one becomes private too."""
-    if not folder.parent.exists():
-        private_folder(folder.parent)
-    folder.mkdir(exist_ok=True, mode=0o700)
-    if folder.stat().st_mode & 0o077:
-        with contextlib.suppress(OSError):  # it is another user's, or its file system has no modes
-            folder.chmod(0o700)
 
 
 def disk_error(path: Path, error: OSError) -> StoreError:
@@ -167,18 +153,8 @@ def save_message(path: Path, message: Message) -> str:
     """
     samples = {SAMPLES + name: index for name, index in message.samples.items()}
     content = tensor_bytes({**message.tensors, **samples}, message.facts)
-    digest = hashlib.sha256()
-    if len(content) < MIN_THREAD_BYTES:
-        digest.update(content)
-        write_atomic(path, content, sync=False, mode=PRIVATE)
-    else:  # compute the digest while this thread waits for the disk
-        thread = threading.Thread(target=digest.update, args=(content,))
-        thread.start()
-        try:
-            write_atomic(path, content, sync=False, mode=PRIVATE)
-        finally:
-            thread.join()
-    return digest.hexdigest()
+    write_atomic(path, content, sync=False, mode=PRIVATE)
+    return hashlib.sha256(content).hexdigest()
 
 
 def load_message(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> Message:
@@ -199,13 +175,13 @@ def save_server(path: Path, server: Server, *, sync: bool = True) -> None:
     save_tensors(path, server.tensors, facts, sync=sync)
 
 
-def load_server(path: Path, device: torch.device | str = "cpu") -> Server:
-    """Read a server state.
+def load_server(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> Server:
+    """Read a server state; arguments as of `load_tensors`.
 
     Raises:
         StoreError: see `load_tensors`; or the file has an older layout.
     """
-    tensors, record = load_tensors(path, device)
+    tensors, record = load_tensors(path, device, sha256)
     if "model" not in record:
         raise StoreError(f"{path} has an older layout, which does not say which tensors the model has: run it again")
     names = set(record["model"])

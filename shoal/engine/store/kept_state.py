@@ -6,10 +6,8 @@ reader that did the same would silently answer from an older model.
 
 from __future__ import annotations
 
-from shoal.core.errors import ShoalError
 from shoal.engine.store.checkpoint import Checkpoint, has_server, load_round, rounds_done
-from shoal.engine.store.codec import StoreError
-from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.codec import StoreError, server_digest
 from shoal.engine.store.run_folder import RunError, RunFolder
 
 MAX_ROUNDS_NAMED = 10
@@ -31,16 +29,19 @@ def read_state(run: RunFolder, round: int | None = None) -> Checkpoint:
     last = last_round(run)
     if last is None:
         raise RunError(f"run {run.name} has no finished round yet")
-    if round is not None and round not in kept_rounds(run):
-        raise RunError(f"run {run.name} does not keep the state of round {round}: it keeps {kept_rounds_text(run)}")
     number = last if round is None else round
+    kept = [done for done in rounds_done(run) if has_server(run, done)]
+    if round is not None and round not in kept:
+        named = ", ".join(map(str, kept[-MAX_ROUNDS_NAMED:])) or "none"
+        raise RunError(f"run {run.name} does not keep the state of round {round}: it keeps {named}")
     try:
         checkpoint = load_round(run, number)
         if number == last:
             check_final_state(run, checkpoint)
-    except (StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
-        why = str(error) if isinstance(error, ShoalError) else f"round {number} cannot be read ({error})"
-        raise StoreError(f"run {run.name}: {why}; {remedy(run, number)}") from error
+    except StoreError as error:
+        raise StoreError(
+            f"run {run.name}: {error}; `shoal run --resume {run.name}` computes round {number} again"
+        ) from error
     return checkpoint
 
 
@@ -67,31 +68,6 @@ def last_round(run: RunFolder) -> int | None:
     return max(run.round_folders(), default=None)
 
 
-def kept_rounds(run: RunFolder) -> list[int]:
-    """Return the rounds whose server state is kept, ascending."""
-    return [round for round in rounds_done(run) if has_server(run, round)]
-
-
-def kept_rounds_text(run: RunFolder, without: int | None = None) -> str:
-    """Return the rounds whose state is kept, as text.
-
-    Args:
-        run: the run's folder.
-        without: a round to leave out.
-    """
-    rounds = [round for round in kept_rounds(run) if round != without][-MAX_ROUNDS_NAMED:]
-    return ", ".join(map(str, rounds)) or "none"
-
-
-def remedy(run: RunFolder, round: int) -> str:
-    """Return what a user can do about a damaged round, as a part of a sentence."""
-    compute = f"`shoal run --resume {run.name}` computes round {round} again"
-    others = kept_rounds_text(run, without=round)
-    if others == "none":
-        return compute
-    return f"{compute}; commands with the option --round can use an older state (kept: {others})"
-
-
 def check_final_state(run: RunFolder, checkpoint: Checkpoint) -> None:
     """Compare the last state of a finished run with the digest in its status.
 
@@ -99,6 +75,5 @@ def check_final_state(run: RunFolder, checkpoint: Checkpoint) -> None:
         StoreError: the digests differ.
     """
     expected = run.status().weights_sha256
-    if expected is not None and checkpoint.manifest.server_sha256 != expected:
-        folder = RoundPaths(run.path, checkpoint.manifest.round).checkpoint
-        raise StoreError(f"{folder} does not hold the state with which the run ended")
+    if expected is not None and server_digest(checkpoint.server) != expected:
+        raise StoreError(f"round {checkpoint.manifest.round} does not hold the state with which the run ended")

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from shoal.data.partition.table import Partition
 from shoal.data.sets.prepared import Prepared
@@ -22,6 +23,8 @@ from shoal.engine.store.relocation import stored_path
 from shoal.methods.registry import ADDED
 from shoal.models.frozen import EncoderVersion, encoder_version, is_pretrained
 
+LAYOUT: Literal[2] = 2
+"""The layout of a run's folder; a run of another layout is refused."""
 PACKAGES = ("shoal", "torch", "torchvision", "numpy", "pandas", "scikit-learn", "prefect", "mlflow", "dvc")
 
 
@@ -56,28 +59,18 @@ class PartitionVersion:
 
 
 @dataclass(frozen=True)
-class FlowRun:
-    """The Prefect flow run that worked on a run last: its id, and its web page, if it has one."""
-
-    flow_run: str
-    page: str | None
-
-
-@dataclass(frozen=True)
 class StartingState:
     """The state of another run that a run started from.
 
     Args:
         run: name of the other run.
         round: the round of the state.
-        server_sha256: digest of the state.
-        file_sha256: digest of the file of the state in the folder of the new run.
+        server_sha256: digest of the state, of which the folder of the new run has a copy.
     """
 
     run: str
     round: int
     server_sha256: str
-    file_sha256: str
 
 
 @dataclass(frozen=True)
@@ -99,27 +92,24 @@ class Environment:
 
 @dataclass(frozen=True)
 class Lineage:
-    """The origin of a run, kept in lineage.json.
+    """The origin of a run: lineage.json, which is complete before the first round and stays as it is.
 
     Args:
-        git: the user's project; of a run that does not say which Shoal computed it, Shoal's own code.
+        git: the user's project.
         data: the data set.
         partition: its partition.
         settings_sha256: digest of the settings.
         resolved: device and precision.
         hardware: the machine.
         versions: of the packages that decide the numbers or the records, by name.
-        shoal: the Shoal that computed it; None: the run is older than this entry.
+        shoal: the Shoal that computed it.
+        layout: of the run's folder.
         id: a random number, which stays the same if the run's folder is moved.
         settings_file_sha256: digest of settings.yaml.
         clusters_chosen: the choice for `model.clusters: auto`.
         method_chosen: the choice for `method.name: auto`.
         origin: the state of another run from which this one started; None: it started from the method's own.
         encoder: the pretrained encoder; None: the run uses none.
-        prefect: the flow run that worked on it last.
-        mlflow_run: id of its run in MLflow.
-        mlflow_uri: address of that MLflow, without secrets.
-        mlflow_parent: id of the MLflow run under which it is nested.
     """
 
     git: GitState
@@ -129,17 +119,14 @@ class Lineage:
     resolved: Resolved
     hardware: Machine
     versions: Mapping[str, str]
-    shoal: ShoalVersion | None = None
-    id: str | None = None
-    settings_file_sha256: str | None = None
+    shoal: ShoalVersion
+    layout: Literal[2]
+    id: str = ""
+    settings_file_sha256: str = ""
     clusters_chosen: Choice | None = None
     method_chosen: MethodChoice | None = None
     origin: StartingState | None = None
     encoder: EncoderVersion | None = None
-    prefect: FlowRun | None = None
-    mlflow_run: str | None = None
-    mlflow_uri: str | None = None
-    mlflow_parent: str | None = None
 
     @property
     def encoder_sha256(self) -> str:
@@ -195,7 +182,7 @@ def changes_since(before: Lineage) -> list[str]:
         if name in before.versions and before.versions[name] != now[name]:
             found.append(f"{name} {before.versions[name]} is now {now[name]}")
     sha256 = shoal_version().sha256
-    if before.shoal and before.shoal.sha256 != sha256:
+    if before.shoal.sha256 != sha256:
         found.append(f"Shoal's files {before.shoal.sha256[:10]} are now {sha256[:10]}")
     return found
 
@@ -228,7 +215,8 @@ def make_lineage(
         resolved=resolved,
         hardware=environment.hardware,
         versions={**environment.versions, **method_version(settings.method.name)},
-        shoal=environment.shoal,
+        shoal=shoal_version(),
+        layout=LAYOUT,
         encoder=encoder_of_run(settings, prepared),
     )
 

@@ -2,82 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from shoal.core.errors import ShoalError, shown
-from shoal.engine.store.finished_work import FinishedWork
-from shoal.methods.contract.declared import MAX_INT64, MIN_INT64, fits, short
-
-
-class MetricNameTaken(ShoalError):
-    """A client's metric has the name of a column that the engine fills."""
-
+from shoal.core.records import BadRecord, record_from_json
+from shoal.engine.store.codec import StoreError, read_sealed
 
 COUNTED = ("round", "client", "samples", "bytes_up", "bytes_down", "bytes_d2d", "seconds")
 """The first columns of the table of clients, which the engine fills; the clients' own metrics follow, by name."""
-
-
-def check_metric_names(metrics: Mapping[str, float]) -> None:
-    """Refuse metrics with the names of columns that the engine fills.
-
-    Raises:
-        MetricNameTaken: names them.
-    """
-    taken = sorted(metrics.keys() & set(COUNTED))
-    if taken:
-        raise MetricNameTaken(
-            f"a client's metric must not be called {' or '.join(map(repr, taken))}, which the engine counts itself: "
-            "give it another name in the method"
-        )
-
-
-MAX_METRICS = 100
-"""Most metrics that a client may report."""
-METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,99}")
-
-
-def metrics_fault(metrics: Mapping[str, float]) -> str | None:
-    """Return why a client's metrics do not fit into a table; None if they do.
-
-    NaN and infinite values fit, since honest work may diverge; whole numbers must have at most 64 bits.
-    """
-    if not isinstance(metrics, Mapping):
-        return f"{short(metrics)}, expected numbers by name"
-    if len(metrics) > MAX_METRICS:
-        return f"{len(metrics)} metrics, expected at most {MAX_METRICS}"
-    for name, value in metrics.items():
-        if not (isinstance(name, str) and METRIC_NAME.fullmatch(name)):
-            return f"{shown(name)} is not the name of a metric: expected up to 100 letters, digits, and _ . / -"
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return f"{name!r} is {shown(value)}, expected a number"
-        if isinstance(value, int) and not fits(value):
-            return f"{name!r} is {short(value)}, expected a whole number from {MIN_INT64} to {MAX_INT64}"
-    return None
-
-
-def counts_fault(done: FinishedWork, samples: int) -> str | None:
-    """Return what is wrong with the counts of a client's finished work; None: nothing.
-
-    Args:
-        done: the answer of a worker, in which any value may be wrong.
-        samples: number of the client's training samples.
-    """
-    if type(done.client) is not int or not 0 <= done.client <= MAX_INT64:
-        return f"client is {short(done.client)}, expected a whole number"
-    if type(done.samples) is not int or done.samples != samples:
-        return f"samples is {short(done.samples)}, expected {samples}"
-    sizes = {name: getattr(done, name) for name in ("bytes_up", "bytes_down", "bytes_d2d")}
-    for name, size in (*sizes.items(), *((f"bytes to client {short(peer)}", s) for peer, s in done.peers.items())):
-        if type(size) is not int or not 0 <= size <= MAX_INT64:
-            return f"{name} is {short(size)}, expected a whole number from 0 to {MAX_INT64}"
-    # Compared as it is: a whole number of hundreds of digits cannot become a float.
-    seconds = done.seconds
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_INT64:
-        return f"seconds is {short(seconds)}, expected a number from 0 to {MAX_INT64}"
-    return None
 
 
 @dataclass(frozen=True)
@@ -102,22 +35,6 @@ class ClientRow:
     seconds: float
     metrics: Mapping[str, float]
 
-    @classmethod
-    def from_work(cls, round: int, done: FinishedWork) -> ClientRow:
-        """Return the row of a client's finished work."""
-        sizes = done.bytes_up, done.bytes_down, done.bytes_d2d
-        return cls(round, done.client, done.samples, *sizes, done.seconds, done.metrics)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a row of the table of clients, with the columns always in the same order."""
-        return {name: getattr(self, name) for name in COUNTED} | dict(sorted(self.metrics.items()))
-
-    @classmethod
-    def from_json(cls, entries: dict[str, Any]) -> ClientRow:
-        """Return the row from its JSON."""
-        metrics = {name: value for name, value in entries.items() if name not in COUNTED}
-        return cls(metrics=metrics, **{name: entries[name] for name in COUNTED})
-
 
 @dataclass(frozen=True)
 class PeerBytes:
@@ -127,15 +44,6 @@ class PeerBytes:
     sender: int
     receiver: int
     bytes: int
-
-    def to_json(self) -> dict[str, int]:
-        """Return a row of the table of links."""
-        return {"round": self.round, "from": self.sender, "to": self.receiver, "bytes": self.bytes}
-
-    @classmethod
-    def from_json(cls, entries: dict[str, int]) -> PeerBytes:
-        """Return the row from its JSON."""
-        return cls(entries["round"], entries["from"], entries["to"], entries["bytes"])
 
 
 @dataclass(frozen=True)
@@ -159,8 +67,8 @@ class RoundRecord:
         left_out: the clients that were drawn and are not done.
         seconds: the time of the round.
         refused: the clients whose messages were refused.
-        refusals: number of rounds so far, with this one, in which each client was refused, so that quarantine needs no
-            older manifests.
+        refusals: number of rounds so far, with this one, in which each client (its id as text) was refused, so that
+            quarantine needs no older manifests.
     """
 
     metrics: Mapping[str, float]
@@ -169,15 +77,7 @@ class RoundRecord:
     left_out: tuple[int, ...]
     seconds: RoundSeconds
     refused: tuple[int, ...] = ()
-    refusals: Mapping[int, int] = field(default_factory=dict)
-
-    def totals(self) -> dict[str, int]:
-        """Return the bytes up, down and between clients, of all clients together."""
-        return {
-            "bytes_up": sum(row.bytes_up for row in self.clients),
-            "bytes_down": sum(row.bytes_down for row in self.clients),
-            "bytes_d2d": sum(row.bytes_d2d for row in self.clients),
-        }
+    refusals: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -187,49 +87,26 @@ class Manifest:
     Args:
         round: the round; 0: the initial state.
         finished_at: time of its end, in seconds since the epoch.
-        server_sha256: digest of the server state.
-        record: the record of the round; None for round 0.
-        finished: whether the method ended the training with this round.
         files: hex digests of the other files of the checkpoint, by name.
+        record: the record of the round; None for round 0.
     """
 
     round: int
     finished_at: float
-    server_sha256: str
+    files: Mapping[str, str]
     record: RoundRecord | None = None
-    finished: bool = False
-    files: Mapping[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the manifest as JSON."""
-        entries = {name: value for name, value in vars(self).items() if name != "record"}
-        if self.record is not None:
-            entries |= {
-                **vars(self.record),
-                "clients": [row.to_json() for row in self.record.clients],
-                "links": [row.to_json() for row in self.record.links],
-                "seconds": asdict(self.record.seconds),
-                "refusals": {str(client): rounds for client, rounds in sorted(self.record.refusals.items())},
-            }
-        return entries
 
-    @classmethod
-    def from_json(cls, entries: dict[str, Any]) -> Manifest:
-        """Return the manifest from its JSON.
+def read_manifest(path: Path, round: int) -> Manifest:
+    """Read the manifest of a round.
 
-        Raises:
-            KeyError: an entry is missing.
-        """
-        values = {name: entries[name] for name in ("round", "finished_at", "server_sha256", "finished", "files")}
-        record = None
-        if "clients" in entries:
-            record = RoundRecord(
-                entries["metrics"],
-                tuple(ClientRow.from_json(row) for row in entries["clients"]),
-                tuple(PeerBytes.from_json(row) for row in entries["links"]),
-                tuple(entries["left_out"]),
-                RoundSeconds(**entries["seconds"]),
-                tuple(entries["refused"]),
-                {int(k): rounds for k, rounds in entries["refusals"].items()},
-            )
-        return cls(record=record, **values)
+    Raises:
+        StoreError: it is missing, incomplete, changed, or of another round.
+    """
+    try:
+        manifest = record_from_json(Manifest, read_sealed(path))
+    except BadRecord as error:
+        raise StoreError(f"{path} is not the manifest of a round: {error}") from None
+    if manifest.round != round:
+        raise StoreError(f"{path} is the manifest of round {manifest.round}")
+    return manifest

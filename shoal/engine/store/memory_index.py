@@ -2,156 +2,139 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from shoal.engine.store.packed_map import PackedMap
+import numpy as np
+import torch
 
-MAX_WHOLE_ENTRIES = 1000
-"""Most entries of an index that is written completely in each round."""
+from shoal.engine.store.round_paths import inbox_path, memory_path
+from shoal.methods.contract.message import Tensors
+
+DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True)
-class IndexChange:
-    """The change of the index by a round.
+class ClientFiles:
+    """The files from which a client's work begins; paths are relative to the run's folder.
 
     Args:
-        read: the clients that took part, and so have read the messages in their inboxes.
-        memory: new versions of memories, by client.
-        sent: new messages, by receiver, in order of their senders.
-        sha256: digests of all these files, by path.
+        client: the client's id.
+        memory: its newest private memory; None: it has none.
+        inbox: messages to it from other clients.
+        sha256: hex digest of each of these files, by its path.
+        message: the files of the server's message to it (`shoal.engine.messages.broadcasts`).
     """
 
-    read: tuple[int, ...]
-    memory: Mapping[int, str]
-    sent: Mapping[int, tuple[str, ...]]
-    sha256: Mapping[str, str]
+    client: int
+    memory: str | None = None
+    inbox: tuple[str, ...] = ()
+    sha256: Mapping[str, str] = field(default_factory=dict)
+    message: tuple[str, ...] = ()
 
     @property
-    def entries(self) -> int:
-        """The number of changed entries."""
-        return len(self.read) + len(self.memory) + len(self.sent)
+    def paths(self) -> tuple[str, ...]:
+        """All these files."""
+        memory = () if self.memory is None else (self.memory,)
+        return (*self.message, *memory, *self.inbox)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the change as JSON."""
-        return {
-            "read": list(self.read),
-            "memory": {str(client): path for client, path in self.memory.items()},
-            "sent": {str(client): list(paths) for client, paths in self.sent.items()},
-            "sha256": dict(self.sha256),
-        }
+
+def no_rows(columns: int, dtype: type) -> np.ndarray:
+    """Return an array (0, columns)."""
+    return np.zeros((0, columns), dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryIndex:
+    """The newest memory of each client and the messages that it has not read (memories.safetensors of a checkpoint).
+
+    A round copies these few arrays, which takes milliseconds even for a million clients.
+
+    Args:
+        memory: round in which the newest memory of each client was written, int32 (clients,); 0: it has none.
+        memory_sha256: digests of these files, uint8 (clients, 32).
+        inbox: receiver, sender and round of each pending message, int32 (messages, 3), ordered by round and sender.
+        inbox_sha256: digests of these files, uint8 (messages, 32).
+    """
+
+    memory: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    memory_sha256: np.ndarray = field(default_factory=lambda: no_rows(DIGEST_BYTES, np.uint8))
+    inbox: np.ndarray = field(default_factory=lambda: no_rows(3, np.int32))
+    inbox_sha256: np.ndarray = field(default_factory=lambda: no_rows(DIGEST_BYTES, np.uint8))
+
+    def tensors(self) -> Tensors:
+        """Return the arrays as tensors, by name."""
+        return {name: torch.from_numpy(array) for name, array in vars(self).items()}
 
     @classmethod
-    def from_json(cls, entries: dict[str, Any]) -> IndexChange:
-        """Return the change from its JSON, in which the keys are text."""
-        return cls(
-            tuple(int(client) for client in entries["read"]),
-            {int(k): v for k, v in entries["memory"].items()},
-            {int(k): tuple(v) for k, v in entries["sent"].items()},
-            dict(entries["sha256"]),
+    def from_tensors(cls, tensors: Tensors) -> MemoryIndex:
+        """Return the index that `tensors` returned."""
+        return cls(**{name: tensor.numpy() for name, tensor in tensors.items()})
+
+    def after(
+        self, round: int, read: Sequence[int], memory: Mapping[int, str], sent: Mapping[tuple[int, int], str]
+    ) -> MemoryIndex:
+        """Return the index after a round.
+
+        Args:
+            round: the round.
+            read: the clients that took part, and so have read their messages.
+            memory: digests of new memories, by client.
+            sent: digests of new messages, by receiver and sender, in order of the senders.
+        """
+        new = max(0, max(memory, default=-1) + 1 - len(self.memory))
+        rounds = np.pad(self.memory, (0, new))
+        digests = np.pad(self.memory_sha256, ((0, new), (0, 0)))
+        for client, sha256 in memory.items():
+            rounds[client] = round
+            digests[client] = bytes_of(sha256)
+        unread = ~np.isin(self.inbox[:, 0], np.array(read, np.int32))
+        messages = [(*ends, round) for ends in sent]
+        return MemoryIndex(
+            rounds,
+            digests,
+            np.concatenate([self.inbox[unread], np.array(messages, np.int32).reshape(-1, 3)]),
+            np.concatenate([self.inbox_sha256[unread], *(bytes_of(sha256)[None] for sha256 in sent.values())]),
         )
 
+    def client(self, client: int) -> ClientFiles:
+        """Return the files of a client."""
+        memory = None
+        sha256 = {}
+        if client < len(self.memory) and self.memory[client]:
+            memory = memory_path(client, int(self.memory[client]))
+            sha256[memory] = hex_of(self.memory_sha256[client])
+        inbox = []
+        for row in np.flatnonzero(self.inbox[:, 0] == client):
+            path = inbox_path(*self.inbox[row].tolist())
+            inbox.append(path)
+            sha256[path] = hex_of(self.inbox_sha256[row])
+        return ClientFiles(client, memory, tuple(inbox), sha256)
 
-@dataclass(frozen=True)
-class MemoryIndex:
-    """The files of memories and inboxes by client (links.json of a checkpoint); paths are relative to the run's folder.
+    def clients(self) -> tuple[ClientFiles, ...]:
+        """Return the files of each client that has any."""
+        numbers = np.union1d(np.flatnonzero(self.memory), self.inbox[:, 0])
+        return tuple(self.client(client) for client in numbers.tolist())
 
-    The maps share unchanged entries with those of the round before, so that an index costs as much as the clients of
-    the round changed, however many clients there are.
+    def files(self) -> dict[str, str]:
+        """Return the digest of every file, by its path."""
+        return {path: sha256 for files in self.clients() for path, sha256 in files.sha256.items()}
 
-    Args:
-        memory: the newest version of the memory of each client that has one.
-        inbox: the pending messages to each client, in order of round and sender.
-        digests: hex digests of each client's files, by path.
-        change: the change since the round before, if only that is written; None: the index is written completely.
-        changed: number of entries that have changed since the index was last written completely.
-        dropped: files of the index of the round before that are not in this one.
-        new: files that are not in the index of the round before.
-    """
-
-    memory: PackedMap[str] = field(default_factory=PackedMap)
-    inbox: PackedMap[tuple[str, ...]] = field(default_factory=PackedMap)
-    digests: PackedMap[dict[str, str]] = field(default_factory=PackedMap)
-    change: IndexChange | None = field(default=None, compare=False)
-    changed: int = field(default=0, compare=False)
-    dropped: tuple[str, ...] = field(default=(), compare=False)
-    new: tuple[str, ...] = field(default=(), compare=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the complete index as JSON."""
-        return {
-            "memory": {str(client): path for client, path in self.memory.items()},
-            "inbox": {str(client): list(paths) for client, paths in self.inbox.items()},
-            "sha256": self.sha256,
-        }
-
-    @classmethod
-    def from_json(cls, entries: dict[str, Any]) -> MemoryIndex:
-        """Return the index from its JSON, in which the keys are text."""
-        memory = {int(k): v for k, v in entries["memory"].items()}
-        inbox = {int(k): tuple(v) for k, v in entries["inbox"].items()}
-        known = dict(entries["sha256"])
-        digests = {}
-        for client in memory.keys() | inbox.keys():
-            paths = (*inbox.get(client, ()), *((memory[client],) if client in memory else ()))
-            if own := digests_of(paths, known):
-                digests[client] = own
-        return cls(PackedMap.from_mapping(memory), PackedMap.from_mapping(inbox), PackedMap.from_mapping(digests))
-
-    @property
-    def sha256(self) -> dict[str, str]:
-        """Hex digest of each file, by its path."""
-        return {path: digest for own in self.digests.values() for path, digest in own.items()}
-
-    def after(self, change: IndexChange) -> MemoryIndex:
-        """Return the index after one more round."""
-        dropped: list[str] = []
-        memory = self.memory
-        inbox = self.inbox
-        touched = {*change.read, *change.memory, *change.sent}
-        new_digests = {client: self.client_digests(client) for client in touched}
-        for client in change.read:
-            if client in inbox:
-                for path in inbox[client]:
-                    dropped.append(path)
-                    new_digests[client].pop(path, None)
-                inbox = inbox.discard(client)
-        for client, path in change.memory.items():
-            before = memory.get(client, path)
-            if before != path:
-                dropped.append(before)
-                new_digests[client].pop(before, None)
-            memory = memory.insert(client, path)
-            new_digests[client] |= digests_of((path,), change.sha256)
-        for client, paths in change.sent.items():
-            inbox = inbox.insert(client, (*inbox.get(client, ()), *paths))
-            new_digests[client] |= digests_of(paths, change.sha256)
-        digests = with_digests(self.digests, new_digests)
-        index = MemoryIndex(memory, inbox, digests, dropped=tuple(dropped), new=tuple(change.sha256))
-        # Written completely so rarely that all that is written stays in proportion to what changed.
-        entries = len(memory) + len(inbox)
-        changed = self.changed + change.entries
-        if entries <= MAX_WHOLE_ENTRIES or changed > entries:
-            return index
-        return replace(index, change=change, changed=changed)
-
-    def files(self) -> set[str]:
-        """Return the path of every file in the index."""
-        return {*self.memory.values(), *(path for paths in self.inbox.values() for path in paths)}
-
-    def client_digests(self, client: int) -> dict[str, str]:
-        """Return the digests of a client's files, by path."""
-        return dict(self.digests.get(client, {}))
+    def replaced_by(self, later: MemoryIndex) -> list[str]:
+        """Return the files of this index that are not in the one of a later round."""
+        memory = np.flatnonzero((self.memory != later.memory[: len(self.memory)]) & (self.memory > 0))
+        pending = set(map(tuple, later.inbox.tolist()))
+        return [
+            *(memory_path(client, int(self.memory[client])) for client in memory.tolist()),
+            *(inbox_path(*message) for message in self.inbox.tolist() if tuple(message) not in pending),
+        ]
 
 
-def with_digests(digests: PackedMap[dict[str, str]], new: Mapping[int, dict[str, str]]) -> PackedMap[dict[str, str]]:
-    """Return digests by client after replacing those of some clients; a client without files has no entry."""
-    for client, own in new.items():
-        digests = digests.insert(client, own) if own else digests.discard(client)
-    return digests
+def bytes_of(sha256: str) -> np.ndarray:
+    """Return a hex digest as uint8 (32,)."""
+    return np.frombuffer(bytes.fromhex(sha256), np.uint8)
 
 
-def digests_of(paths: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
-    """Return the digests of the paths whose digest is known, by path."""
-    return {path: known[path] for path in paths if path in known}
+def hex_of(digest: np.ndarray) -> str:
+    """Return a digest uint8 (32,) in hex."""
+    return digest.tobytes().hex()

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
-from types import MappingProxyType
-
-import torch
+from pathlib import Path
 
 from shoal.core.streams import SERVER, Streams
-from shoal.data.partition.table import Partition, load_partition
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.by_client import is_by_client
+from shoal.data.sets.prepared import Manifest, Prepared, check_bytes, check_file, open_prepared
 from shoal.data.views.view import DeviceData, Samples, all_samples, client_samples
-from shoal.engine.settings.run_settings import Settings
+from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.store.codec import load_message, load_tensors
-from shoal.engine.store.lineage import Lineage
-from shoal.engine.store.memory_index import MemoryIndex
+from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import sender_of
-from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.engine.store.verified import open_verified
-from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method
-from shoal.methods.contract.context import Context
+from shoal.engine.store.run_facts import RunFacts
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.contract.base import Client, Clients, Evaluation
 from shoal.methods.contract.message import Tensors
-from shoal.methods.registry import METHODS
 
 EVALUATION_BATCH = 512
 """Samples in a forward pass of an evaluation."""
 
 
-class OpenedRun:
+def open_compared(folder: Path) -> Prepared:
+    """Open a prepared set after comparing its files with its manifest; those of a client when they are first opened.
+
+    Raises:
+        DataError: files are missing, or differ from the manifest.
+    """
+
+    def check(manifest: Manifest, path: Path) -> None:
+        check_file(folder, manifest, path.relative_to(folder).as_posix())
+
+    prepared = open_prepared(folder, check=check)
+    if not is_by_client(prepared.manifest.files):
+        check_bytes(prepared)
+    return prepared
+
+
+class OpenedRun(RunFacts):
     """A run with everything that training and evaluation need.
 
     Args:
@@ -40,110 +50,41 @@ class OpenedRun:
     """
 
     def __init__(self, run: RunFolder, device: str = "cpu", *, working: bool = False) -> None:
-        self.run = run
-        self.working = working
-        self.settings: Settings = run.settings()
-        self.lineage: Lineage = run.lineage()
-        self.device = torch.device(device)
-        self.prepared: Prepared = open_verified(run.folder_of("data"), by_client=True)
-        if self.prepared.manifest.digest != self.lineage.data.digest:
-            raise RunError(
-                f"the prepared data in {self.prepared.folder} is not that with which run {run.name} was started "
-                f"(digest {self.prepared.manifest.digest[:12]}, expected {self.lineage.data.digest[:12]}): prepare "
-                "that version again, or start a new run"
-            )
-        whole = load_partition(run.folder_of("partition"))
-        if whole.digest != self.lineage.partition.digest:
-            raise RunError(f"the partition of run {run.name} has changed since it started: start a new run")
-        kind = METHODS[self.settings.method.name]
-        self.partition: Partition = whole
-        if kind.pooled:
-            self.partition = whole.pooled()
-        self.method: Method = kind(self.settings.method, self.context)
-
-    @property
-    def precision(self) -> str:
-        """The precision of the run, which `auto` became when it began."""
-        return self.lineage.resolved.precision
-
-    @property
-    def graphs(self) -> str:
-        """How this process captures steps as CUDA graphs: off, on, or (on GPUs only) auto."""
-        workers = self.settings.workers
-        no_gpu = workers.graphs == "auto" and self.device.type != "cuda"
-        if not self.working or no_gpu:
-            return "off"
-        return workers.graphs
-
-    @property
-    def context(self) -> Context:
-        """The context that the method gets."""
-        s = self.settings
-        return Context(
-            self.prepared.spec,
-            s.model,
-            s.local,
-            s.augment,
-            s.seed,
-            s.rounds,
-            s.participation.fraction,
-            self.device,
-            self.precision,
-            s.aggregation,
-            self.graphs,
-            self.lineage.encoder_sha256,
-        )
+        self.graphs = graphs_of(run.settings().workers, device, working=working)
+        super().__init__(run, device)
+        self.prepared: Prepared = open_compared(run.folder_of("data"))
 
     @cached_property
     def data(self) -> DeviceData:
         """The data set on this process's device."""
         return DeviceData(self.prepared, self.device)
 
-    @cached_property
-    def federation(self) -> Federation:
-        """The facts about the federation that the server knows before round 1."""
-        return Federation(
-            self.prepared.spec,
-            tuple(self.partition.counts().tolist()),
-            Streams(self.settings.seed),
-            self.partition.truth,
-        )
-
     def samples(self, client: int, *, validation: bool = False) -> Samples:
         """Return a client's samples."""
         return client_samples(self.data, self.partition, client, validation=validation)
 
-    def client(
-        self,
-        client: int,
-        round: int,
-        memory: str | None,
-        inbox: Sequence[str],
-        sha256: Mapping[str, str] = MappingProxyType({}),
-    ) -> Client:
+    def client(self, files: ClientFiles, round: int) -> Client:
         """Return a client for its local work in a round.
 
         Args:
-            client: its id.
+            files: its memory and its messages from other clients.
             round: the round.
-            memory: file of its private memory, relative to the run's folder; None: it has none.
-            inbox: files of the messages to it from other clients.
-            sha256: hex digests of these files, by path.
 
         Raises:
             StoreError: a file is missing, unreadable, or has another digest.
         """
-        tensors: Tensors = {}
-        if memory is not None:
-            tensors, _ = load_tensors(self.run.path / memory, self.device, sha256.get(memory))
+        client = files.client
+        memory: Tensors = {}
+        if files.memory is not None:
+            memory, _ = load_tensors(self.run.path / files.memory, self.device, files.sha256.get(files.memory))
         messages = []
-        for path in inbox:
-            messages.append((sender_of(path), load_message(self.run.path / path, self.device, sha256.get(path))))
+        for path in files.inbox:
+            messages.append((sender_of(path), load_message(self.run.path / path, self.device, files.sha256.get(path))))
         return Client(
             client,
             self.samples(client),
             self.samples(client, validation=True),
-            tensors,
+            memory,
             tuple(messages),
             Streams(self.settings.seed, round, client),
         )
@@ -164,19 +105,30 @@ class OpenedRun:
         )
 
 
-@dataclass(frozen=True)
 class OpenedClients(Clients):
-    """The clients of a run after a round, each loaded on access."""
+    """The clients of a run after a round, each loaded on access.
 
-    opened: OpenedRun
-    round: int
-    memory_index: MemoryIndex
+    Args:
+        opened: the run.
+        round: the round.
+        files: of each client that has any.
+    """
+
+    def __init__(self, opened: OpenedRun, round: int, files: Sequence[ClientFiles] = ()) -> None:
+        self._opened = opened
+        self._round = round
+        self._files = {each.client: each for each in files}
 
     def __len__(self) -> int:
-        return self.opened.partition.clients
+        return self._opened.partition.clients
 
     def __getitem__(self, client: int) -> Client:
-        index = self.memory_index
-        return self.opened.client(
-            client, self.round, index.memory.get(client), index.inbox.get(client, ()), index.client_digests(client)
-        )
+        return self._opened.client(self._files.get(client, ClientFiles(client)), self._round)
+
+
+def graphs_of(workers: WorkersSection, device: str, *, working: bool) -> str:
+    """Return how a process captures steps as CUDA graphs: off, on, or (on GPUs only) auto."""
+    no_gpu = workers.graphs == "auto" and not device.startswith("cuda")
+    if not working or no_gpu:
+        return "off"
+    return workers.graphs

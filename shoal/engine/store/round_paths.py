@@ -1,10 +1,11 @@
 """The paths of a round's files in the folder of a run.
 
-rounds/0007/manifest.json, server.safetensors, links.json    the checkpoint of round 7 (rounds/.0007.tmp until closed)
+rounds/0007/manifest.json, server.safetensors                the checkpoint of round 7 (rounds/.0007.tmp until closed)
+rounds/0007/memories.safetensors                             the index of memories and inboxes
 rounds/0007/judged.safetensors                               tensors that replaced the state's in its evaluation
 work/0007/update-3.safetensors, memory-3.safetensors,        the answer of client 3 in round 7, which is complete
 work/0007/peer-3-5.safetensors, done-3.json                  if done-3.json exists
-work/0007/sum-3.safetensors                                  instead of updates, the sum of a group with lowest id 3
+work/0007/message-0.safetensors                              part of the server's messages to clients of round 7
 memory/0/3/0007.safetensors                                  private memory of client 3 after round 7
 memory/0/5/inbox/0007-3.safetensors                          message from client 3 to client 5 in round 7
 memory/12/12345/0007.safetensors                             of client 12345: a thousand clients share a folder
@@ -12,17 +13,16 @@ memory/12/12345/0007.safetensors                             of client 12345: a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 MANIFEST = "manifest.json"
 SERVER = "server.safetensors"
-LINKS = "links.json"
+MEMORIES = "memories.safetensors"
 JUDGED = "judged.safetensors"
-STATES = "rounds"
-"""The folder of copies of server states, of all rounds."""
+WORK = "work/"
+"""Beginning of the paths of what belongs to a round that is not closed."""
 CLIENTS_PER_FOLDER = 1000
 """Number of clients with neighbouring ids that share a folder."""
 
@@ -65,9 +65,9 @@ class RoundPaths:
         return self.checkpoint / MANIFEST
 
     @property
-    def memory_index(self) -> Path:
+    def memories(self) -> Path:
         """The index of the files of memories and inboxes of the checkpoint."""
-        return self.checkpoint / LINKS
+        return self.checkpoint / MEMORIES
 
     @cached_property
     def work(self) -> Path:
@@ -78,21 +78,9 @@ class RoundPaths:
         """Return the done-file of a client."""
         return self.work / f"done-{client}.json"
 
-    def failed(self, client: int) -> Path:
-        """Return the empty file that marks a client as failed; the worker's answer has the reason."""
-        return self.work / f"failed-{client}"
-
     def predictions(self, part: int, *, averaged: bool) -> Path:
         """Return the file of a worker's predictions on a part of all samples, with averaged statistics or without."""
         return self.work / f"predictions-{'averaged-' if averaged else ''}{part}.safetensors"
-
-    def memory(self, client: int) -> str:
-        """Return the lasting file of a client's memory, relative to the run's folder."""
-        return f"{client_folder(client)}/{self.round:04d}.safetensors"
-
-    def inbox(self, receiver: int, sender: int) -> str:
-        """Return the lasting file of a message between two clients, relative to the run's folder."""
-        return f"{client_folder(receiver)}/inbox/{self.round:04d}-{sender}.safetensors"
 
 
 def client_folder(client: int) -> str:
@@ -102,6 +90,16 @@ def client_folder(client: int) -> str:
     minutes to list a million.
     """
     return f"memory/{client // CLIENTS_PER_FOLDER}/{client}"
+
+
+def memory_path(client: int, round: int) -> str:
+    """Return the lasting file of a client's memory after a round, relative to the run's folder."""
+    return f"{client_folder(client)}/{round:04d}.safetensors"
+
+
+def inbox_path(receiver: int, sender: int, round: int) -> str:
+    """Return the lasting file of a message between two clients, relative to the run's folder."""
+    return f"{client_folder(receiver)}/inbox/{round:04d}-{sender}.safetensors"
 
 
 def update_file(client: int) -> str:
@@ -119,40 +117,9 @@ def peer_file(sender: int, receiver: int) -> str:
     return f"peer-{sender}-{receiver}.safetensors"
 
 
-def round_of(path: str | Path) -> int:
-    """Return the round in which a file under memory/ was written."""
-    return int(Path(path).stem.split("-")[0])
-
-
 def sender_of(path: str | Path) -> int:
     """Return the client that sent the message in a file of an inbox."""
     return int(Path(path).stem.split("-")[1])
-
-
-def server_file(round: int) -> str:
-    """Return the file of the server state of a round, relative to the run's folder."""
-    return f"rounds/{round:04d}/{SERVER}"
-
-
-def copy_of(path: str, sha256: str) -> str:
-    """Return the path of a copy of a run's file, relative to the folder of copies; its name has the digest.
-
-    `round_of` and `sender_of` can read the name too. All server states share the folder `STATES`.
-
-    Args:
-        path: relative to the run's folder.
-        sha256: hex digest of its bytes.
-    """
-    folder, _, name = path.rpartition("/")
-    stem, _, suffix = name.rpartition(".")
-    if folder.startswith("rounds/"):
-        folder = STATES
-    return f"{folder}/{stem}-{sha256}.{suffix}".removeprefix("/")
-
-
-def folders_of_clients(clients: Iterable[int]) -> set[str]:
-    """Return the folders of the memories and inboxes of some clients, relative to the run's folder."""
-    return {folder for c in clients for folder in (client_folder(c), f"{client_folder(c)}/inbox")}
 
 
 def version(path: Path) -> tuple[int, int] | None:

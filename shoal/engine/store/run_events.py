@@ -1,4 +1,4 @@
-"""The events of a run: lines of events.jsonl, each a JSON object with a checksum; and the observers of a run.
+"""The events of a run: lines of events.jsonl, each a sealed JSON object; and the observers of a run.
 
 An event may come from any thread: of the engine, of the log to MLflow, of a figure. `observing` has the observers of a
 run called with every event at once.
@@ -9,19 +9,17 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from shoal.core.records import BadRecord
+from shoal.core.seal import sealed, unsealed
 
 LEVEL = "level"
 """The entry of an event with its level; only warnings have one."""
 WARNING = "warning"
-CHECKSUM = "crc32"
-"""The entry of a line that holds the CRC-32 of its other entries."""
 WARNINGS = frozenset(
     {
         "budget_spent",
@@ -100,7 +98,7 @@ class Event:
         return self.facts[name]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entries of the line, without its checksum."""
+        """Return the entries of the line, without its seal."""
         entries = {"time": self.time, "event": self.kind, LEVEL: self.level, **self.facts}
         return {name: value for name, value in entries.items() if value is not None or name in self.facts}
 
@@ -113,7 +111,7 @@ class Event:
         """
         if not isinstance(entries, dict) or not isinstance(entries.get("event"), str):
             raise BadRecord("it is not an event")
-        facts = {name: value for name, value in entries.items() if name not in ("event", "time", LEVEL, CHECKSUM)}
+        facts = {name: value for name, value in entries.items() if name not in ("event", "time", LEVEL)}
         for name, types in ENTRY_TYPES.items():
             if name in facts and type(facts[name]) not in types:
                 raise BadRecord(f"entry {name} of an event has the wrong type")
@@ -177,23 +175,12 @@ def warning_lines(events: Sequence[Event]) -> list[str]:
 
 def line_of(event: Event) -> str:
     """Return an event as a line of events.jsonl."""
-    entries = event.to_json()
-    return json.dumps({**entries, CHECKSUM: checksum(entries)}) + "\n"
-
-
-def checksum(entries: dict[str, Any]) -> int:
-    """Return the CRC-32 of the entries of a line, which does not depend on their order."""
-    return zlib.crc32(json.dumps(entries, sort_keys=True).encode())
+    return json.dumps(sealed(event.to_json())) + "\n"
 
 
 def read_line(line: bytes) -> Event | None:
     """Return the event of a line; None if the line holds none, or was changed since it was written."""
     try:
-        entries = json.loads(line)
-        event = Event.from_json(entries)
-    except (ValueError, RecursionError):  # BadRecord is a ValueError
+        return Event.from_json(unsealed(json.loads(line)))
+    except (ValueError, RecursionError):  # BadRecord and BrokenSeal are ValueErrors
         return None
-    expected = entries.pop(CHECKSUM, None)
-    if expected is not None and expected != checksum(entries):
-        return None
-    return event

@@ -2,7 +2,7 @@
 
 runs/20260131-120000_fedpnp_mnist_1a2b3c4d/
 settings.yaml  lineage.json  status.json  events.jsonl
-rounds.parquet  clients.parquet (during the run with their newest rows in rounds.new.jsonl  clients.new.jsonl)
+rounds.parquet  clients.parquet  links.parquet (bytes between clients, if there were any), written at the end
 clusters.parquet  clusters.json  centres.safetensors  features.safetensors (of methods that cluster samples)
 rounds/0007/  memory/<thousand>/<client>/<round>.safetensors  work/  figures/  report.html
 """
@@ -10,21 +10,21 @@ rounds/0007/  memory/<thousand>/<client>/<round>.safetensors  work/  figures/  r
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import json
 import os
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pandas as pd
 import yaml
 
+from shoal.core.durable import lock_if_free, owner_of, private_folder
 from shoal.core.errors import ShoalError
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.engine.settings.addresses import masked
@@ -35,34 +35,33 @@ from shoal.engine.store.codec import (
     check_digest,
     disk_error,
     file_digest,
-    private_folder,
     read_sealed,
     write_atomic,
     write_sealed,
 )
 from shoal.engine.store.lineage import Lineage
+from shoal.engine.store.manifest import Manifest, read_manifest
 from shoal.engine.store.relocation import located
+from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_events import WARNING, WARNINGS, Event, line_of, read_line, tell_observers
 from shoal.engine.store.run_order import add_to_order, in_order
 from shoal.engine.store.status import FINISHED, INTERRUPTED, Status
 from shoal.engine.store.table_file import read_table
+from shoal.engine.store.tables import TABLES, make_tables
 
 SETTINGS = "settings.yaml"
 LINEAGE = "lineage.json"
 LATEST = "latest"
 """Stands for the run that was started last."""
-MIN_MERGE_BYTES = 1 << 18
-"""Smallest size of a file of new rows that are merged into their table."""
-MIN_MERGE_RATIO = 2.0
-"""Smallest size of that file as a multiple of the table's size; rows take several times more bytes as JSON."""
-TABLES = ("rounds", "clients", "links")
-"""The tables of a run, with a row for each round, each client in a round, and each message between clients."""
 STATUS = "status.json"
 EVENTS = "events.jsonl"
 LOCK_SECONDS = 3.0
 """So long a run in use is tried again: one that only looks whether it is in use has it for a moment, and so does a
 process that another thread is just starting."""
-RETRY_SECONDS = 0.05
+
+
+_status_lock = threading.Lock()
+"""The loop and the log to MLflow write the status from threads of their own."""
 
 
 class RunError(ShoalError):
@@ -163,15 +162,9 @@ class RunFolder:
 
         Raises:
             StoreError: the file or the lineage has changed since.
-            RunError: this version refuses the settings, or the run has an older layout.
+            RunError: this version refuses the settings.
         """
-        sha256 = self.lineage().settings_file_sha256
-        if sha256 is None:
-            raise RunError(
-                f"run {self.name} has the layout of an older version, which this one cannot read: start it again with "
-                f"`shoal run {self.path / SETTINGS}`"
-            )
-        check_digest(self.path / SETTINGS, sha256)
+        check_digest(self.path / SETTINGS, self.lineage().settings_file_sha256)
         raw = read_yaml_file(self.path / SETTINGS, "", RunError, "base")
         if not isinstance(raw, dict):
             raise RunError(f"{self.path / SETTINGS} holds a {type(raw).__name__}, expected keys and values")
@@ -191,7 +184,7 @@ class RunFolder:
         return located(folders[what], self.path)
 
     def set_lineage(self, **entries: Any) -> None:
-        """Replace attributes of the lineage, such as the MLflow run id, which is known later."""
+        """Replace attributes of the lineage of a run that has not begun yet."""
         write_lineage(self.path / LINEAGE, replace(self.lineage(), **entries))
 
     def status(self) -> Status:
@@ -246,28 +239,36 @@ class RunFolder:
             weights_sha256: digest of the final server state.
             quarantined: as of `Status`.
         """
-        tables = {
-            name: file_digest(self.path / f"{name}.parquet")
-            for name in TABLES
-            if (self.path / f"{name}.parquet").exists()
-        }
+        paths = [self._table_path(name) for name in TABLES]
         status = Status(
             FINISHED,
             round,
             quarantined=tuple(quarantined) or None,
             weights_sha256=weights_sha256,
-            tables_sha256=tables,
+            files={path.name: file_digest(path) for path in paths if path.exists()},
             events_bytes=size_of(self.path / EVENTS),
         )
         self._write_status(status)
 
     def _write_status(self, status: Status) -> None:
+        """Replace the status; where the run is shown stays as it is."""
         stamped = replace(status, message=masked(status.message), pid=os.getpid(), updated=now())
-        write_sealed(self.path / STATUS, record_to_json(stamped))
+        with _status_lock:
+            with contextlib.suppress(ShoalError):  # a damaged status is replaced
+                stamped = replace(stamped, tracking=self.status().tracking)
+            write_sealed(self.path / STATUS, record_to_json(stamped))
 
     def add_to_status(self, **entries: Any) -> None:
         """Replace attributes of the status, but not the time of its last update."""
-        write_sealed(self.path / STATUS, record_to_json(replace(self.status(), **entries)))
+        with _status_lock:
+            write_sealed(self.path / STATUS, record_to_json(replace(self.status(), **entries)))
+
+    def set_tracking(self, **entries: Any) -> None:
+        """Replace attributes of `Status.tracking`."""
+        with _status_lock:
+            status = self.status()
+            changed = replace(status, tracking=replace(status.tracking, **entries))
+            write_sealed(self.path / STATUS, record_to_json(changed))
 
     def event(self, kind: str, *, level: str | None = None, **facts: Any) -> Event:
         """Append an event to the log, and call the observers of the run (`shoal.engine.store.run_events.observing`).
@@ -297,26 +298,14 @@ class RunFolder:
         Raises:
             StoreError: a line was changed or damaged, or lines of a finished run are missing.
         """
-        path = self.path / EVENTS
-        expected = self.status().events_bytes or 0
-        size = size_of(path)
-        if size < expected:
+        lost = size_of(self.path / EVENTS) < (self.status().events_bytes or 0)
+        events = [read_line(line) for line in self._event_lines()[:-1]]
+        if lost or None in events:
             raise StoreError(
-                f"run {self.name}: {path} has lost lines since the run ended ({size:,} bytes, expected at least "
-                f"{expected:,}): restore the file, or accept the loss with `shoal run --resume {self.name}`"
+                f"run {self.name}: {self.path / EVENTS} has lost lines or been changed since it was written: restore "
+                f"it, or remove the damaged lines and accept the loss with `shoal run --resume {self.name}`"
             )
-        events = []
-        lines = self._event_lines()
-        for number, line in enumerate(lines, 1):
-            event = read_line(line)
-            if event is not None:
-                events.append(event)
-            elif number < len(lines):
-                raise StoreError(
-                    f"run {self.name}: line {number} of {path} has been changed or damaged since it was written: "
-                    f"remove that line, then `shoal run --resume {self.name}`"
-                )
-        return events
+        return [event for event in events if event is not None]
 
     def _event_lines(self) -> list[bytes]:
         """Return the lines of the event log; the last one is empty, or was cut short."""
@@ -326,85 +315,40 @@ class RunFolder:
         return path.read_bytes().split(b"\n")
 
     def table(self, name: str) -> pd.DataFrame:
-        """Read the table `rounds`, `clients` or `links` (bytes between clients); empty if it has no row yet.
+        """Read the table `rounds`, `clients` or `links` (bytes between clients); empty if it has no row.
+
+        Until the run is finished it is made from the manifests, without those that are damaged.
 
         Raises:
-            StoreError: it cannot be read, or the run is finished and the table is missing or changed.
+            StoreError: the run is finished and the table is missing or changed.
         """
-        path = self.path / f"{name}.parquet"
-        expected = self._final_tables().get(name)
-        whole = pd.DataFrame()
-        if path.exists() or expected is not None:
-            try:
-                whole = read_table(path, expected)
-            except StoreError as error:
-                remedy = f"`shoal run --resume {self.name}` writes it again"
-                raise StoreError(f"run {self.name}: {error}; {remedy}") from error
-        rows = self._new_rows(name)
-        if not rows:
-            return whole
-        if not len(whole):
-            return pd.DataFrame(rows)
-        # After a crash between writing the table and removing the file of new rows, some rows are in both.
-        last = whole["round"].max()
-        new = [row for row in rows if row["round"] > last]
-        if not new:
-            return whole
-        return pd.concat([whole, pd.DataFrame(new)], ignore_index=True)
-
-    def _final_tables(self) -> Mapping[str, str]:
-        """Return the digests of the tables of a finished run, by name; empty for a run that is not finished."""
         status = self.status()
         if not status.is_finished:
-            return {}
-        return status.tables_sha256 or {}
-
-    def set_table(self, name: str, rows: list[dict[str, Any]]) -> None:
-        """Replace a table, and remove the file of its new rows."""
-        self._new_rows_file(name).unlink(missing_ok=True)
-        write_atomic(self.path / f"{name}.parquet", pd.DataFrame(rows).to_parquet(index=False), sync=False)
-
-    def add_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
-        """Append the rows of a round to the file of a table's new rows, and merge a large file into the table.
-
-        So a round costs the same however many rows the table has; `table` reads both files.
-        """
-        path = self._new_rows_file(name)
+            return make_tables(self._manifests())[name]
+        path = self._table_path(name)
+        sha256 = status.digest_of(path.name)
+        if sha256 is None:
+            return pd.DataFrame()
         try:
-            with path.open("a") as file:
-                file.write("".join(json.dumps(row) + "\n" for row in rows))
-            size = path.stat().st_size
-        except OSError as error:
-            raise disk_error(path, error) from error
-        table = self.path / f"{name}.parquet"
-        # So rarely that each row is rewritten only a few times.
-        if size > max(MIN_MERGE_BYTES, MIN_MERGE_RATIO * size_of(table)):
-            self.merge_new_rows(name)
+            return read_table(path, sha256)
+        except StoreError as error:
+            remedy = f"`shoal run --resume {self.name}` writes it again"
+            raise StoreError(f"run {self.name}: {error}; {remedy}") from error
 
-    def merge_new_rows(self, name: str) -> None:
-        """Write the new rows of a table into it, and remove their file."""
-        path = self._new_rows_file(name)
-        if path.exists():
-            content = self.table(name).to_parquet(index=False)
-            write_atomic(self.path / f"{name}.parquet", content, sync=False)
-            path.unlink()
+    def set_tables(self, tables: Mapping[str, pd.DataFrame]) -> None:
+        """Write the tables that have rows."""
+        for name, table in tables.items():
+            self._table_path(name).unlink(missing_ok=True)
+            if len(table):
+                write_atomic(self._table_path(name), table.to_parquet(index=False), sync=False)
 
-    def _new_rows_file(self, name: str) -> Path:
-        """Return the file of the rows that are not yet in a table."""
-        return self.path / f"{name}.new.jsonl"
+    def _table_path(self, name: str) -> Path:
+        return self.path / f"{name}.parquet"
 
-    def _new_rows(self, name: str) -> list[dict[str, Any]]:
-        """Read the rows that are not yet in a table, without a last line that a crash cut short."""
-        path = self._new_rows_file(name)
-        if not path.exists():
-            return []
-        rows = []
-        for line in path.read_bytes().split(b"\n"):
-            with contextlib.suppress(ValueError, RecursionError):
-                row = json.loads(line)
-                if isinstance(row, dict) and type(row.get("round")) is int:
-                    rows.append(row)
-        return rows
+    def _manifests(self) -> Iterator[Manifest]:
+        for round in self.round_folders():
+            with contextlib.suppress(StoreError):
+                yield read_manifest(RoundPaths(self.path, round).manifest, round)
 
     @contextlib.contextmanager
     def locked(self, *, patience: float = LOCK_SECONDS) -> Iterator[None]:
@@ -419,36 +363,18 @@ class RunFolder:
         if self._locked:
             yield
             return
-        with (self.path / "lock").open("a+") as file:
-            if not lock_file(file, patience):
-                file.seek(0)
-                owner = file.read().strip() or "unknown"
+        lock = self.path / "lock"
+        with lock_if_free(lock, patience) as ours:
+            if not ours:
                 raise RunError(
-                    f"run {self.name} is in use by another process (pid {owner}): wait for that process, or stop it"
+                    f"run {self.name} is in use by another process (pid {owner_of(lock)}): wait for that process, or "
+                    "stop it"
                 )
-            file.seek(0)
-            file.truncate()
-            file.write(str(os.getpid()))
-            file.flush()
             self._locked = True
             try:
                 yield
             finally:
                 self._locked = False
-
-
-def lock_file(file: IO[str], patience: float) -> bool:
-    """Lock an open file for as long as it is open; return whether that was possible within some seconds."""
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(RETRY_SECONDS)
-        else:
-            return True
 
 
 def read_lineage(path: Path) -> Lineage:

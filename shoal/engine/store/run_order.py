@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shoal.engine.store.codec import disk_error
+
 ORDER = ".order"
 """The file in the folder of runs with the name of each run, in the order in which they were started."""
 
@@ -29,8 +31,6 @@ def in_order(runs: Path, pattern: str = "*") -> list[Path]:
 
 def add_to_order(runs: Path, name: str) -> None:
     """Append a run to the file with the order of the runs in a folder."""
-    from shoal.engine.store.codec import disk_error  # here: it imports torch, which a list of runs does without
-
     try:
         with (runs / ORDER).open("a") as file:
             file.write(f"{name}\n")  # short enough to be appended in one piece

@@ -14,6 +14,31 @@ STOPPED = "stopped"
 
 
 @dataclass(frozen=True)
+class FlowRun:
+    """The Prefect flow run that worked on a run last: its id, and its web page, if it has one."""
+
+    flow_run: str
+    page: str | None
+
+
+@dataclass(frozen=True)
+class Tracking:
+    """Where a run is shown.
+
+    Args:
+        mlflow_run: id of its run in MLflow.
+        mlflow_uri: address of that MLflow, without secrets.
+        mlflow_parent: id of the MLflow run under which it is nested.
+        prefect: the flow run that worked on it last.
+    """
+
+    mlflow_run: str | None = None
+    mlflow_uri: str | None = None
+    mlflow_parent: str | None = None
+    prefect: FlowRun | None = None
+
+
+@dataclass(frozen=True)
 class Status:
     """The status of a run.
 
@@ -26,9 +51,9 @@ class Status:
         rounds: planned number of rounds of a running run.
         quarantined: clients that take no more part, because their messages were refused too often.
         weights_sha256: digest of the final server state of a finished run.
-        tables_sha256: digest of each table of a finished run, by name.
+        files: digests of the tables and of clusters.json of a finished run, by name.
         events_bytes: size of the event log of a finished run.
-        clusters_sha256: digest of clusters.json of a finished run.
+        tracking: where it is shown.
     """
 
     state: str
@@ -39,9 +64,13 @@ class Status:
     rounds: int | None = None
     quarantined: tuple[int, ...] | None = None
     weights_sha256: str | None = None
-    tables_sha256: Mapping[str, str] | None = None
+    files: Mapping[str, str] | None = None
     events_bytes: int | None = None
-    clusters_sha256: str | None = None
+    tracking: Tracking = Tracking()
+
+    def digest_of(self, name: str) -> str | None:
+        """Return the digest of a file of a finished run; None: it has no such file."""
+        return (self.files or {}).get(name)
 
     @property
     def is_finished(self) -> bool:

@@ -1,81 +1,55 @@
-"""The tables of a run, made from its manifests."""
+"""The tables of a run, made from the manifests of its rounds: rounds, clients, and links (bytes between clients)."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from shoal.engine.store.client_seconds import ClientSeconds
-from shoal.engine.store.manifest import Manifest, RoundRecord
-from shoal.engine.store.run_folder import TABLES, RunFolder
+import pandas as pd
+
+from shoal.engine.store.manifest import COUNTED, Manifest, RoundRecord
+
+Row = dict[str, Any]
 
 
-class RunTables:
-    """The tables rounds.parquet, clients.parquet and, if clients sent each other messages, links.parquet.
+def round_rows(manifest: Manifest, record: RoundRecord) -> Iterator[Row]:
+    """Yield the row of a round."""
+    yield {
+        "round": manifest.round,
+        "clients": len(record.clients),
+        "left_out": len(record.left_out),
+        **{name: sum(getattr(row, name) for row in record.clients) for name in ("bytes_up", "bytes_down", "bytes_d2d")},
+        **{f"seconds_{step}": seconds for step, seconds in vars(record.seconds).items()},
+        "finished_at": manifest.finished_at,
+        **dict(sorted(record.metrics.items())),
+    }
 
-    Attributes:
-        seconds: time of each client's newest update.
-        measured_seconds: the sum of these.
-        measured_samples: number of training samples of these clients.
-        refusals: number of rounds in which each client was refused.
-    """
 
-    def __init__(self, run: RunFolder) -> None:
-        self._run = run
-        self._new: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
-        self.seconds = ClientSeconds()
-        self.measured_seconds = 0.0
-        self.measured_samples = 0
-        self.refusals: Counter[int] = Counter()
+def client_rows(manifest: Manifest, record: RoundRecord) -> Iterator[Row]:
+    """Yield a row for each client of a round."""
+    for row in record.clients:
+        yield {name: getattr(row, name) for name in COUNTED} | dict(sorted(row.metrics.items()))
 
-    def add(self, manifest: Manifest) -> None:
-        """Add the rows of a round in memory; round 0 has none."""
-        record = manifest.record
-        if record is None:
-            return
-        self._new["clients"] += [row.to_json() for row in record.clients]
-        for row in record.clients:
-            before = self.seconds.get(row.client)
-            self.measured_seconds += row.seconds - (before or 0.0)
-            if before is None:
-                self.measured_samples += row.samples
-            self.seconds[row.client] = row.seconds
-        self.refusals = Counter(record.refusals)
-        self._new["links"] += [row.to_json() for row in record.links]
-        self._new["rounds"].append(
-            {
-                "round": manifest.round,
-                "clients": len(record.clients),
-                "left_out": len(record.left_out),
-                **record.totals(),
-                "seconds_train": record.seconds.train,
-                "seconds_aggregate": record.seconds.aggregate,
-                "seconds_evaluate": record.seconds.evaluate,
-                "seconds_round": record.seconds.round,
-                "finished_at": manifest.finished_at,
-                **dict(sorted(record.metrics.items())),
-            }
-        )
 
-    def refused_by(self, record: RoundRecord) -> Counter[int]:
-        """Return in how many rounds each client was refused, with a round that is not added yet."""
-        return self.refusals + Counter(record.refused)
+def link_rows(manifest: Manifest, record: RoundRecord) -> Iterator[Row]:
+    """Yield a row for each message between two clients in a round."""
+    for link in record.links:
+        yield {"round": link.round, "from": link.sender, "to": link.receiver, "bytes": link.bytes}
 
-    def begin(self) -> None:
-        """Replace the tables by the rows that were added so far."""
-        for name, rows in self._new.items():
-            if rows or name != "links":
-                self._run.set_table(name, rows)
-        self._new = {name: [] for name in TABLES}
 
-    def write(self) -> None:
-        """Write the rows that were added since the last call."""
-        for name, rows in self._new.items():
-            if rows:
-                self._run.add_rows(name, rows)
-        self._new = {name: [] for name in TABLES}
+TABLES: dict[str, Callable[[Manifest, RoundRecord], Iterator[Row]]] = {
+    "rounds": round_rows,
+    "clients": client_rows,
+    "links": link_rows,
+}
+"""What yields the rows of each table from a manifest."""
 
-    def end(self) -> None:
-        """Merge all new rows into their tables, after the last round."""
-        for name in TABLES:
-            self._run.merge_new_rows(name)
+
+def make_tables(manifests: Iterable[Manifest]) -> dict[str, pd.DataFrame]:
+    """Return the tables of the rounds with these manifests, by name; round 0 has no rows."""
+    rows: dict[str, list[Row]] = {name: [] for name in TABLES}
+    for manifest in manifests:
+        if manifest.record is not None:
+            for name, rows_of in TABLES.items():
+                rows[name] += rows_of(manifest, manifest.record)
+    return {name: pd.DataFrame(rows[name]) for name in TABLES}

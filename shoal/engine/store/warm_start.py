@@ -1,7 +1,7 @@
 """The state from which a run starts: the method's initial state, or the model of an earlier run.
 
     origin.safetensors     a copy of the earlier run's newest server state, in the folder of the new run
-    lineage.json, origin   name and round of the earlier run, and the digests of its state and of the copy
+    lineage.json, origin   name and round of the earlier run, and the digest of its state
 
 The run takes over the tensors of the model. Facts, such as the number of clients, follow from the new federation,
 clients begin without memory, and rounds are counted from 0. The same settings, data and origin give the same bits.
@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from shoal.core.errors import ShoalError
-from shoal.engine.store.codec import file_digest, load_tensors, save_server
+from shoal.engine.store.codec import changed_error, load_server, save_server, server_digest
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.lineage import StartingState
-from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Method, Server
 from shoal.methods.contract.message import Tensors
@@ -34,7 +34,7 @@ class WarmStart:
     Args:
         run: name of the other run.
         server: its newest state.
-        sha256: digest of that state, as in the manifest of its round.
+        sha256: digest of that state, as in the status of a finished run.
     """
 
     run: str
@@ -51,13 +51,12 @@ class WarmStart:
         found = read_state_if_any(run)
         if found is None:
             raise WarmStartError(f"run {run.name} has no finished round to start from: start a new run without it")
-        return cls(run.name, found.server, found.manifest.server_sha256)
+        return cls(run.name, found.server, server_digest(found.server))
 
     def keep(self, run: RunFolder) -> None:
         """Write the state to the folder of the run that starts from it, and add it to its lineage."""
-        path = run.path / ORIGIN
-        save_server(path, self.server)
-        run.set_lineage(origin=StartingState(self.run, self.server.round, self.sha256, file_digest(path)))
+        save_server(run.path / ORIGIN, self.server)
+        run.set_lineage(origin=StartingState(self.run, self.server.round, self.sha256))
 
 
 def origin_sha256(run: RunFolder) -> str | None:
@@ -79,19 +78,22 @@ def why_not_resumable(method: type[Method]) -> str | None:
     return f"the server state of {method.name} is not one model that rounds train further"
 
 
-def initial_state(opened: OpenedRun) -> Server:
+def initial_state(facts: RunFacts) -> Server:
     """Return the state before round 1.
 
     Raises:
         WarmStartError: the earlier state does not fit the method, its settings or the data.
         StoreError: the file of the earlier state is missing or changed.
     """
-    fresh = opened.method.init_server(opened.federation)
-    origin = opened.lineage.origin
+    fresh = facts.method.init_server(facts.federation)
+    origin = facts.lineage.origin
     if origin is None:
         return fresh
-    tensors, _ = load_tensors(opened.run.path / ORIGIN, sha256=origin.file_sha256)
-    return take_over_model(fresh, tensors, type(opened.method), origin.run)
+    path = facts.run.path / ORIGIN
+    server = load_server(path)
+    if server_digest(server) != origin.server_sha256:
+        raise changed_error(path)
+    return take_over_model(fresh, server.tensors, type(facts.method), origin.run)
 
 
 def take_over_model(fresh: Server, tensors: Tensors, method: type[Method], name: str) -> Server:

@@ -6,24 +6,24 @@ is complete when its done-file exists, so that an interrupted round resumes wher
 
 from __future__ import annotations
 
-import contextlib
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from torch import Tensor
 
+from shoal.core.durable import private_folder
 from shoal.core.errors import FailureCause, ShoalError
+from shoal.engine.messages.client_numbers import check_metric_names
 from shoal.engine.messages.evaluation_shards import judged_tensors, read_shards, save_shard
-from shoal.engine.messages.inspection import Inspection
+from shoal.engine.messages.inspection import check_answer
 from shoal.engine.messages.wire import (
     Answer,
     Assign,
     Assigned,
-    ClientFiles,
     Evaluate,
     Evaluated,
     EvaluateShard,
@@ -34,9 +34,9 @@ from shoal.engine.messages.wire import (
     Trained,
 )
 from shoal.engine.settings.hardware import release_freed_memory
-from shoal.engine.store.codec import StoreError, load_server, private_folder, save_message, write_sealed
+from shoal.engine.store.codec import StoreError, load_message, load_server, save_message, write_sealed
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.engine.store.manifest import check_metric_names
+from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun
 from shoal.engine.store.round_paths import RoundPaths, memory_file, peer_file, update_file, version
 from shoal.engine.store.run_folder import RunFolder
@@ -45,7 +45,6 @@ from shoal.engine.workers.null_baselines import null_comparison
 from shoal.methods.averaging.noise import secret_normal
 from shoal.methods.averaging.private import private_message
 from shoal.methods.contract.base import Client, Server, Update
-from shoal.methods.contract.declared import bounded
 from shoal.methods.contract.message import Message
 from shoal.methods.scores.assignment import assignment_of
 from shoal.methods.scores.evaluation import predict_shard
@@ -53,18 +52,24 @@ from shoal.methods.scores.metrics import AVERAGED, JUDGED_TWICE
 from shoal.methods.scores.quality import silhouette
 from shoal.methods.scores.shown import shown_features
 
+MESSAGE_FILES_IN_MEMORY = 4
+"""Files of messages that a worker keeps: the clients of a round share most of them."""
+
 
 class Worker:
-    """A worker, which keeps between requests the run that it has opened and the last server state that it read.
+    """A worker, which keeps between requests the run that it has opened and the tensors that it read last.
 
     Args:
         device: device of its computations.
+        progress: called after each client.
     """
 
-    def __init__(self, device: str = "cpu") -> None:
+    def __init__(self, device: str = "cpu", progress: Callable[[], None] = lambda: None) -> None:
         self.device = device
+        self._progress = progress
         self._opened: OpenedRun | None = None
         self._server: tuple[tuple[Path, object], Server] | None = None
+        self._messages: dict[tuple[Path, str], Message] = {}
 
     def handle(self, request: Request) -> Answer:
         """Do a request and return its answer; an exception becomes a `Failed`."""
@@ -100,51 +105,87 @@ class Worker:
             read = self._server = key, load_server(path, self.device)
         return read[1]
 
+    def message(self, opened: OpenedRun, files: ClientFiles) -> Message:
+        """Return the server's message to a client, whose files clients share; those read last stay in memory.
+
+        Raises:
+            StoreError: a file is missing or damaged.
+        """
+        parts = []
+        for name in files.message:
+            key = opened.run.path / name, files.sha256[name]
+            part = self._messages.pop(key, None)
+            if part is None:
+                part = load_message(key[0], self.device, files.sha256[name])
+            self._messages[key] = part
+            parts.append(part)
+        for old in list(self._messages)[:-MESSAGE_FILES_IN_MEMORY]:
+            self._messages.pop(old, None)
+        return Message(
+            {name: part.tensors[name] for part in parts for name in part.tensors},
+            {name: part.facts[name] for part in parts for name in part.facts},
+            {name: part.samples[name] for part in parts for name in part.samples},
+        )
+
     def train(self, request: Train) -> Trained:
         """Train the clients of a cohort; each leaves files under work/ or a failure of its own."""
         opened = self.opened(request.run)
-        server = self.server(request.server or RoundPaths(opened.run.path, request.state).server)
         results: dict[int, FinishedWork | Failed] = {}
-        files = {each.client: each for each in request.clients}
+        files = {client.client: client for client in request.clients}
         for ids in request.groups:
             group = [files[client] for client in ids if client in files]
-            group_results = self.train_group(opened, server, request.round, group)
-            mark_failed(RoundPaths(opened.run.path, request.round), group_results)
-            results |= group_results
+            results |= self.train_group(opened, request.round, group)
+            self._progress()
         return Trained(results)
 
-    def train_group(
-        self, opened: OpenedRun, server: Server, round: int, group: list[ClientFiles]
-    ) -> dict[int, FinishedWork | Failed]:
+    def train_group(self, opened: OpenedRun, round: int, group: list[ClientFiles]) -> dict[int, FinishedWork | Failed]:
         """Train a group of clients, several of them in one computation; return what became of each client.
 
         Args:
             opened: the run.
-            server: the state that they begin from.
             round: the round.
             group: the clients.
         """
         started = time.perf_counter()
-        exchanges, results = open_clients(opened, server, round, group)
+        exchanges, results = self.open_clients(opened, round, group)
         try:
             updates = update_clients(opened, exchanges)
         except Exception as error:
             return results | {client.id: failure(error) for _, client in exchanges}
         share = (time.perf_counter() - started) / max(1, len(exchanges))  # of the local work, for each client
-        inspection = Inspection.from_opened(opened, server, round)
         for (down, client), update in zip(exchanges, updates, strict=True):
             began = time.perf_counter() - share
             try:
                 if isinstance(update, Exception):
                     raise update
-                update = outgoing_update(opened, server, down, client, update)
-                inspection.check(client.id, len(client.train), update)
+                update = outgoing_update(opened, down, client, update)
+                check_answer(client.id, round, update)
                 results[client.id] = self.write(opened, round, down, client, update, began)
             except StoreError:
                 raise  # a full disk is not the client's fault
             except Exception as error:
                 results[client.id] = failure(error)
         return results
+
+    def open_clients(
+        self, opened: OpenedRun, round: int, group: list[ClientFiles]
+    ) -> tuple[list[tuple[Message, Client]], dict[int, FinishedWork | Failed]]:
+        """Return the clients of a group with the messages to them, and the failures of those that cannot be opened.
+
+        Raises:
+            StoreError: a file is missing or damaged.
+        """
+        exchanges: list[tuple[Message, Client]] = []
+        failures: dict[int, FinishedWork | Failed] = {}
+        for files in group:
+            try:
+                client = opened.client(files, round)
+                exchanges.append((self.message(opened, files), client))
+            except StoreError:
+                raise
+            except Exception as error:
+                failures[files.client] = failure(error)
+        return exchanges, failures
 
     def write(
         self,
@@ -194,12 +235,11 @@ class Worker:
 
     def evaluate(self, request: Evaluate) -> Evaluated:
         """Compute the metrics of a server state, recalibrated; of the last one also with the averaged statistics."""
-        started = time.perf_counter()
         if request.final:
             release_freed_memory()
         opened = self.opened(request.run)
         server = self.server(request.server)
-        clients = OpenedClients(opened, request.round, request.memory_index)
+        clients = OpenedClients(opened, request.round, request.clients)
         evaluation = opened.evaluation(request.round, final=request.final)
         if request.parts:
             found = judged_tensors(request.server, self.device)
@@ -217,21 +257,19 @@ class Worker:
         judged = {}
         if not request.parts:
             judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
-        return Evaluated(numbers, time.perf_counter() - started, judged)
+        return Evaluated(numbers, judged)
 
     def recalibrate(self, request: Recalibrate) -> Evaluated:
         """Compute the tensors that replace those of a state in its evaluation."""
-        started = time.perf_counter()
         opened = self.opened(request.run)
-        clients = OpenedClients(opened, request.round, request.memory_index)
+        clients = OpenedClients(opened, request.round, request.clients)
         evaluation = opened.evaluation(request.round, final=request.final)
         found = opened.method.recalibrate(self.server(request.server), clients, evaluation)
         judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
-        return Evaluated({}, time.perf_counter() - started, judged)
+        return Evaluated(judged=judged)
 
     def evaluate_shard(self, request: EvaluateShard) -> Evaluated:
         """Write a part of the predictions that `evaluate` uses to a file of the round's work."""
-        started = time.perf_counter()
         opened = self.opened(request.run)
         server = self.server(request.server)
         if not request.averaged:
@@ -240,7 +278,7 @@ class Worker:
         predict = opened.method.predictor(server)
         shared = opened.method.shared_in_evaluation
         save_shard(request, predict_shard(predict, evaluation, shared, (request.part, request.parts)))
-        return Evaluated({}, time.perf_counter() - started)
+        return Evaluated()
 
     def assign(self, request: Assign) -> Assigned:
         """Find every sample's cluster under a server state.
@@ -250,7 +288,7 @@ class Worker:
         release_freed_memory()
         opened = self.opened(request.run)
         server = self.server(request.server)
-        clients = OpenedClients(opened, request.round, request.memory_index)
+        clients = OpenedClients(opened, request.round, request.clients)
         evaluation = opened.evaluation(request.round, final=True)
         # Computed again and not read: the draws are those of `evaluate`, and not every state was evaluated.
         server = server.with_model(opened.method.recalibrate(server, clients, evaluation))
@@ -281,23 +319,6 @@ def _array(tensor: Tensor | None) -> np.ndarray | None:
     return None if tensor is None else tensor.cpu().numpy()
 
 
-def open_clients(
-    opened: OpenedRun, server: Server, round: int, group: list[ClientFiles]
-) -> tuple[list[tuple[Message, Client]], dict[int, FinishedWork | Failed]]:
-    """Return the clients of a group with the messages to them, and the failures of those that cannot be opened."""
-    exchanges: list[tuple[Message, Client]] = []
-    failures: dict[int, FinishedWork | Failed] = {}
-    for each in group:
-        try:
-            client = opened.client(each.client, round, each.memory, each.inbox, each.sha256)
-            exchanges.append((opened.method.broadcast(server, client.id), client))
-        except StoreError:
-            raise
-        except Exception as error:
-            failures[each.client] = failure(error)
-    return exchanges, failures
-
-
 def update_clients(opened: OpenedRun, exchanges: list[tuple[Message, Client]]) -> list[Update | Exception]:
     """Return the update of each client, from one computation if there are several, or why it has none."""
     if len(exchanges) > 1:
@@ -305,25 +326,13 @@ def update_clients(opened: OpenedRun, exchanges: list[tuple[Message, Client]]) -
     return [opened.method.client_update(*exchange) for exchange in exchanges]
 
 
-def mark_failed(paths: RoundPaths, results: Mapping[int, FinishedWork | Failed]) -> None:
-    """Mark the clients that failed, for the deadline of their cohort (`shoal.engine.rounds.deadlines`)."""
-    for client, result in results.items():
-        if not isinstance(result, Failed):
-            continue
-        with contextlib.suppress(OSError):  # without the mark the clients after it have less time
-            private_folder(paths.run / "work")
-            private_folder(paths.work)
-            paths.failed(client).touch()
-
-
-def outgoing_update(opened: OpenedRun, server: Server, down: Message, client: Client, update: Update) -> Update:
+def outgoing_update(opened: OpenedRun, down: Message, client: Client, update: Update) -> Update:
     """Return the update as it leaves the client: private if the settings say so."""
     privacy = opened.settings.privacy
     if privacy.clip is None:
         return update
     message = private_message(update.message, down.tensors, privacy.clip, privacy.noise, secret_normal)
-    # Noise may move a value out of its bounds; moving it back reveals nothing more.
-    return replace(update, message=bounded(message, opened.method.declared(server, client.id, len(client.train))))
+    return replace(update, message=message)
 
 
 def failure(error: Exception) -> Failed:

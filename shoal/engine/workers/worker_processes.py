@@ -11,24 +11,27 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import ShoalError
-from shoal.engine.workers.process_clock import ProcessClock
 from shoal.engine.workers.without_main import WORKER_NAME, without_main
 
 if TYPE_CHECKING:
     # Imported by type checkers only: the fork server should start before this process has imported torch.
-    from shoal.engine.messages.wire import Answer, Deadline, Request
+    from shoal.engine.messages.wire import Answer, Request
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 PRELOADED = ["shoal.engine.workers.preloaded"]
 """Modules that the fork server imports."""
 POLL_SECONDS = 0.5
-"""Time between two checks whether a worker hangs."""
+"""Time between two looks whether a worker has answered."""
+PROGRESS_SECONDS = 1.0
+"""Shortest time between two words of a worker that its work goes on."""
+PROGRESS = "progress"
 JOIN_SECONDS = 5.0
 """Time in which a process must end or start; after it the fork server is killed."""
 
@@ -83,15 +86,15 @@ class WorkerProcess:
     Args:
         number: number of its slot.
         device: device on which it computes.
+        timeout: minutes in which it must finish a client or a step, or answer; None: it may take any time.
     """
 
     number: int
     device: str
+    timeout: float | None = None
     process: Any = None
     pipe: Connection | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _watched: tuple[Any, Deadline, ProcessClock] | None = field(default=None, init=False)
-    _hang_reason: str | None = field(default=None, init=False)
     _ended: bool = field(default=False, init=False)
 
     def call(self, request: Request) -> Answer:
@@ -102,41 +105,31 @@ class WorkerProcess:
         """
         pipe, process = self.ready()
         try:
-            with self._watching(process, request.deadline):
-                pipe.send(replace(request, deadline=None))
-                result: Answer = pipe.recv()
-                return result
+            pipe.send(request)
+            while self._speaks(pipe):
+                answer: Answer | str = pipe.recv()
+                if not isinstance(answer, str):
+                    return answer
+            reason = (
+                f"finished neither a client nor a step in {self.timeout:.3g} minutes (workers.timeout) and was ended"
+            )
         except (EOFError, OSError):
             process.join(JOIN_SECONDS)
-            reason = self._hang_reason or f"ended in the middle of its work (exit code {process.exitcode})"
-            self.close()
-            raise WorkerLost(f"worker slot {self.number} {reason}") from None
+            reason = f"ended in the middle of its work (exit code {process.exitcode})"
+        self.close()
+        raise WorkerLost(f"worker slot {self.number} {reason}") from None
 
-    @contextlib.contextmanager
-    def _watching(self, process: Any, deadline: Deadline | None) -> Iterator[None]:
-        """Have `check_deadline` end the process if it hangs within this context."""
-        with self._lock:
-            self._watched = None
-            if deadline is not None:
-                self._watched = process, deadline, ProcessClock(process.pid)
-            self._hang_reason = None
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._watched = None
+    def _speaks(self, pipe: Connection) -> bool:
+        """Wait for an answer or a word of progress; return False if the timeout passes without one.
 
-    def check_deadline(self) -> None:
-        """End the process if it hangs; `call` then raises `WorkerLost`."""
-        with self._lock:
-            if self._watched is None or self._hang_reason:
-                return
-            process, deadline, clock = self._watched
-            clock.update()
-            reason = deadline.reason(clock.spent, clock.idle)
-            if reason:
-                self._hang_reason = f"was ended at {reason}"
-                process.kill()
+        The wait is in short parts, so that time in which this process was stopped itself hardly counts.
+        """
+        waited = 0.0
+        while not pipe.poll(POLL_SECONDS):
+            waited += POLL_SECONDS
+            if self.timeout is not None and waited > 60 * self.timeout:
+                return False
+        return True
 
     def ready(self) -> tuple[Connection, Any]:
         """Return the pipe to the process, and the process, after starting it if none is running.
@@ -145,8 +138,6 @@ class WorkerProcess:
             WorkerLost: `end` was called meanwhile.
         """
         with self._lock:
-            if self._hang_reason:  # it was ended at the moment of its answer
-                self.close()
             if self.process is None or self.pipe is None or not self.process.is_alive():
                 context = start_fork_server()
                 pipe, inner = context.Pipe()
@@ -158,7 +149,6 @@ class WorkerProcess:
                 # Set only now: the slots may be closed meanwhile, and a process that has not started cannot be ended.
                 self.pipe = pipe
                 self.process = process
-                self._hang_reason = None
                 if self._ended:  # during the start: nothing else would end the process
                     self.close()
             if self.process is None or self.pipe is None:
@@ -192,6 +182,7 @@ def serve(pipe: Connection, device: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
 
     from shoal.engine.settings.hardware import keep_freed_memory
     from shoal.engine.workers.worker import Worker
@@ -200,17 +191,38 @@ def serve(pipe: Connection, device: str) -> None:
     keep_freed_memory()
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
-    worker = Worker(device)
+
+    def say(message: Answer | str) -> None:
+        with contextlib.suppress(OSError):  # the parent is gone, which the next `recv` notices
+            pipe.send(message)
+
+    progress = Progress(lambda: say(PROGRESS))
+    register_optimizer_step_post_hook(progress)
+    worker = Worker(device, progress)
     while True:
         try:
             request = pipe.recv()
         except (EOFError, OSError):
             return
-        answer = worker.handle(request)
-        try:
-            pipe.send(answer)
-        except OSError:
-            return
+        say(worker.handle(request))
+
+
+class Progress:
+    """Tells now and then that work goes on; called after each client and each step of an optimiser.
+
+    Args:
+        tell: tells it.
+    """
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+        self._told = 0.0
+
+    def __call__(self, *_: object) -> None:
+        now = time.monotonic()
+        if now - self._told >= PROGRESS_SECONDS:
+            self._told = now
+            self._tell()
 
 
 class WorkerProcesses:
@@ -219,16 +231,16 @@ class WorkerProcesses:
     Args:
         count: number of slots.
         device: cpu or cuda; slots share the GPUs in turn.
+        timeout: see `WorkerProcess`.
     """
 
-    def __init__(self, count: int, device: str = "cpu") -> None:
+    def __init__(self, count: int, device: str = "cpu", timeout: float | None = None) -> None:
         self.count = self.max_requests = count
-        self.processes = [WorkerProcess(number, _device(device, number)) for number in range(count)]
+        self.processes = [WorkerProcess(number, _device(device, number), timeout) for number in range(count)]
         self._idle: queue.LifoQueue[WorkerProcess] = queue.LifoQueue()
         for slot in reversed(self.processes):
             self._idle.put(slot)
         self._closed = threading.Event()
-        threading.Thread(target=self._check_deadlines, daemon=True, name="shoal deadlines").start()
         # The workers start while the caller prepares its run.
         self._starting = threading.Thread(target=self._start, daemon=True)
         self._starting.start()
@@ -241,11 +253,6 @@ class WorkerProcesses:
                 slot.ready()
             if self._closed.is_set():
                 slot.end()
-
-    def _check_deadlines(self) -> None:
-        while not self._closed.wait(POLL_SECONDS):
-            for slot in self.processes:
-                slot.check_deadline()
 
     def call(self, request: Request) -> Answer:
         """Have an idle slot do the request; wait for one if all are busy.

@@ -40,7 +40,7 @@ from shoal.methods.cfcl.memory import (
     updated_memory,
     with_pulled,
 )
-from shoal.methods.cfcl.selection import draw, draw_uniformly, importance, reserve
+from shoal.methods.cfcl.selection import draw, draw_uniformly, importance, macro_probability, reserve
 from shoal.methods.cfcl.settings import CFCLSettings
 from shoal.methods.cfcl.state import CFCLState, Instruction, Plan
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method, RunHistory, Server, Update
@@ -81,17 +81,19 @@ class CFCL(DeclaredExchange):
     finds_clusters = False
     judges_features = True
     shared_in_evaluation = "features"
+    considered = 200
+    """Number of samples that a sender considers for a pull by importance; a uniform pull considers all."""
+    heat = (1.0, 5.0)
+    """Selection temperature lambda of micro importance at the first and at the last step, linear between."""
 
     def __init__(self, settings: CFCLSettings, context: Any) -> None:
         super().__init__(settings, context)
-        self.loss = local_loss(settings.loss, settings.margin)
+        self.loss = local_loss(settings.loss)
         if settings.negatives != "batch" and settings.loss != "triplet":
             raise MethodError(
                 f"method.negatives: {settings.negatives} is for the triplet loss, and method.loss is {settings.loss}: "
                 "set method.negatives=batch"
             )
-        if min(settings.heat) < 0:
-            raise MethodError(f"method.heat: {list(settings.heat)} has a negative number, expected two from 0 on")
         self.plan = Plan(settings.selection, settings.steps, settings.tau_a, settings.tau_p)
 
     @property
@@ -177,15 +179,13 @@ class CFCL(DeclaredExchange):
         if self.plan.by_importance:
             positions = self.candidates(client, instruction.averagings)
             embedded = self.embed(client, memory, positions, instruction.neighbours)
-        first, last = s.heat
+        first, last = self.heat
         heat = first + (last - first) * instruction.step / s.steps
         peers = {}
         for neighbour in instruction.neighbours:
             rng = Streams(self.context.seed, client.streams.round, client.id).numpy(f"pull {neighbour}")
             if self.plan.by_importance:
-                p = importance(
-                    *embedded[neighbour], clusters=s.clusters, heat=heat, margin=s.margin, kind=s.macro, rng=rng
-                )
+                p = importance(*embedded[neighbour], clusters=s.clusters, heat=heat, macro=self.macro, rng=rng)
                 chosen = draw(p, s.budget, rng)
             else:
                 chosen = draw_uniformly(len(positions), s.budget, rng)
@@ -262,8 +262,12 @@ class CFCL(DeclaredExchange):
     def candidates(self, client: Client, averagings: int) -> Tensor:
         """Return positions of the samples that a pull considers (eq. 7), int64, ascending; new after an average."""
         rng = Streams(self.context.seed, averagings, client.id).numpy("candidates")
-        count = min(self.settings.candidates, len(client.train))
+        count = min(self.considered, len(client.train))
         return torch.from_numpy(np.sort(rng.choice(len(client.train), count, replace=False)))
+
+    def macro(self, cluster_tx: Tensor, cluster_res: Tensor, clusters: int) -> Tensor:
+        """Return the probability of each cluster (eq. 8, 9), see `macro_probability`."""
+        return macro_probability(cluster_tx, cluster_res, clusters)
 
     def embed(
         self, client: Client, memory: Tensors, positions: Tensor, neighbours: Iterable[int]

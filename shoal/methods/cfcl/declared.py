@@ -24,10 +24,6 @@ class DeclaredExchange(GradientMethod):
     plan: Plan
     averages_parts = True
 
-    def stage(self, server: Server) -> str:
-        """Return push, pull or train."""
-        return CFCLState.from_server(server).next
-
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Return the form of the fact `n` and, where an averaging follows, of the weights and the mean points held."""
         state = CFCLState.from_server(server)

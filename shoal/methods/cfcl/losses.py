@@ -50,16 +50,13 @@ class Triplet(LocalLoss):
 
     raw_anchor = True
 
-    def __init__(self, margin: float) -> None:
-        self.margin = margin
-
     def __call__(self, network: nn.Module, views: Tensor, negatives: Tensor | None = None) -> Tensor:
         """Return the triplet loss; without negatives, each is the next sample of the batch, whose order is random."""
         if negatives is None:
             anchor, positive = network(views).chunk(2)
-            return triplet_loss(anchor, positive, anchor.roll(1, 0), self.margin)
+            return triplet_loss(anchor, positive, anchor.roll(1, 0))
         anchor, positive, other = network(torch.cat((views, negatives))).chunk(3)
-        return triplet_loss(anchor, positive, other, self.margin)
+        return triplet_loss(anchor, positive, other)
 
 
 class NTXent(LocalLoss):
@@ -100,11 +97,10 @@ class ContrastiveClustering(LocalLoss):
         return contrastive(z_a, z_b, TAU) + cluster_contrastive(y_a, y_b, TAU_CLUSTER)
 
 
-def local_loss(name: str, margin: float) -> LocalLoss:
-    """Return a loss by name: triplet, with its margin, simclr, ssd or fedcc."""
-    if name == "triplet":
-        return Triplet(margin)
+def local_loss(name: str) -> LocalLoss:
+    """Return a loss by name: triplet, simclr, ssd or fedcc."""
     losses: dict[str, Callable[[], LocalLoss]] = {
+        "triplet": Triplet,
         "simclr": NTXent,
         "ssd": AlignUniform,
         "fedcc": ContrastiveClustering,

@@ -5,20 +5,22 @@ Shapes: n candidates, r reserve samples, e embedding dimensions. Equations by th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-Macro = Literal["fractions", "share", "sized", "ratio"]
+MARGIN = 1.0
+"""Margin of the triplet loss, in training and in selection."""
 
 
-def triplet_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Tensor:
-    """Return max(0, |a - p|^2 - |a - n|^2 + margin), mean over rows (eq. 1); embeddings (n, e)."""
+def triplet_loss(anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    """Return max(0, |a - p|^2 - |a - n|^2 + `MARGIN`), mean over rows (eq. 1); embeddings (n, e)."""
     to_positive = (anchor - positive).pow(2).sum(1)
     to_negative = (anchor - negative).pow(2).sum(1)
-    return (to_positive - to_negative + margin).clamp(min=0).mean()
+    return (to_positive - to_negative + MARGIN).clamp(min=0).mean()
 
 
 def plus_plus(x: Tensor, clusters: int, rng: np.random.Generator) -> Tensor:
@@ -88,29 +90,22 @@ def reserve(x: Tensor, size: int, rng: np.random.Generator, kind: Literal["kmean
     return torch.tensor(sorted(chosen))
 
 
-def macro_probability(cluster_tx: Tensor, cluster_res: Tensor, clusters: int, kind: Macro) -> Tensor:
+def macro_probability(cluster_tx: Tensor, cluster_res: Tensor, clusters: int) -> Tensor:
     """Return the probability of each cluster (eq. 8, 9), float64 (clusters,): high where the receiver has little.
+
+    It is f / (f + g), where f = n_tx / n and g = n_res / r are the cluster's fractions of candidates and of the
+    reserve, so that it does not matter that there are many more candidates.
 
     Args:
         cluster_tx: cluster of each candidate of the sender (n,).
         cluster_res: cluster of each sample of the receiver's reserve (r,).
         clusters: number of clusters.
-        kind: `fractions`: f / (f + g), where f = n_tx / n and g = n_res / r are the cluster's fractions of candidates
-            and of the reserve, so that it does not matter that there are many more candidates; `share`: the same of
-            the counts, n_tx / (n_tx + n_res); `sized`: n_tx times that, so that without reserves clusters are drawn by
-            their size, as by a uniform pull; `ratio`: n_tx / n_res as printed, n_res at least one.
     """
     tx = torch.bincount(cluster_tx, minlength=clusters).double()
     res = torch.bincount(cluster_res, minlength=clusters).double()
-    if kind == "fractions":
-        f = tx / len(cluster_tx)
-        g = res / max(1, len(cluster_res))
-        weight = torch.where(tx > 0, f / (f + g), 0.0)  # a cluster may hold neither
-    elif kind == "ratio":
-        weight = tx / res.clamp(min=1)
-    else:
-        share = tx / (tx + res).clamp(min=1)
-        weight = tx * share if kind == "sized" else share
+    f = tx / len(cluster_tx)
+    g = res / max(1, len(cluster_res))
+    weight = torch.where(tx > 0, f / (f + g), 0.0)  # a cluster may hold neither
     return weight / weight.sum()
 
 
@@ -124,17 +119,16 @@ def micro_probability(losses: Tensor, cluster: Tensor, clusters: int, heat: floa
     return weight
 
 
-def negative_losses(candidates: Tensor, anchors: Tensor, positives: Tensor, margin: float) -> Tensor:
+def negative_losses(candidates: Tensor, anchors: Tensor, positives: Tensor) -> Tensor:
     """Return the mean triplet loss of each candidate as the negative of all anchors (eq. 10), (n,).
 
     Args:
         candidates: embeddings (n, e).
         anchors, positives: embeddings of the receiver's reserve and of its augmentations (r, e).
-        margin: of the triplet loss.
     """
     to_positive = (anchors - positives).pow(2).sum(1)
     to_candidate = torch.cdist(anchors, candidates).pow(2)
-    return (to_positive[:, None] - to_candidate + margin).clamp(min=0).mean(0)
+    return (to_positive[:, None] - to_candidate + MARGIN).clamp(min=0).mean(0)
 
 
 def importance(
@@ -144,8 +138,7 @@ def importance(
     *,
     clusters: int,
     heat: float,
-    margin: float,
-    kind: Macro,
+    macro: Callable[[Tensor, Tensor, int], Tensor],
     rng: np.random.Generator,
 ) -> Tensor:
     """Return the probability of each candidate (eq. 12), macro of its cluster times micro within it, float64 (n,).
@@ -156,9 +149,8 @@ def importance(
         return torch.full((len(candidates),), 1 / len(candidates), dtype=torch.float64)
     cluster, _ = one_start_kmeans(torch.cat((candidates, anchors)), clusters, rng)
     cluster_tx, cluster_res = cluster.split([len(candidates), len(anchors)])
-    macro = macro_probability(cluster_tx, cluster_res, clusters, kind)
-    losses = negative_losses(candidates, anchors, positives, margin)
-    joint = macro[cluster_tx] * micro_probability(losses, cluster_tx, clusters, heat)
+    losses = negative_losses(candidates, anchors, positives)
+    joint = macro(cluster_tx, cluster_res, clusters)[cluster_tx] * micro_probability(losses, cluster_tx, clusters, heat)
     return joint / joint.sum()
 
 

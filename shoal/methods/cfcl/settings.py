@@ -8,7 +8,6 @@ from typing import Literal
 from shoal.core.setting import setting
 from shoal.data.partition.topology import EDGE_LIST
 from shoal.methods.cfcl.batches import Negatives
-from shoal.methods.cfcl.selection import Macro
 from shoal.methods.cfcl.state import Selection
 
 
@@ -27,7 +26,6 @@ class CFCLSettings:
     loss: Literal["triplet", "simclr", "ssd", "fedcc"] = setting(
         "triplet", "local loss: triplet; FedSimCLR's NT-Xent; SSD's alignment and uniformity; FedCC's with both heads"
     )
-    margin: float = setting(1.0, "margin of the triplet loss, in training and in selection", ge=0)
     negatives: Negatives = setting(
         "batch",
         "negatives of triplets: the next sample of the batch (batch), any other sample that the device holds (held), "
@@ -37,19 +35,8 @@ class CFCLSettings:
     reserve_kind: Literal["kmeans", "random"] = setting(
         "kmeans", "how the samples of a reserve are chosen: nearest to K-means centroids, or at random"
     )
-    candidates: int = setting(
-        200, "number of samples that a sender considers for a pull by importance; a uniform pull considers all", ge=1
-    )
     budget: int = setting(20, "number of samples pulled over each link", ge=0)
     clusters: int = setting(4, "number of clusters for macro importance", ge=1)
-    macro: Macro = setting(
-        "fractions",
-        "macro importance of a cluster: f / (f + g) of its fractions of the candidates and of the reserve (fractions); "
-        "the same of the counts (share); n_tx times that (sized); n_tx / n_res as printed (ratio)",
-    )
-    heat: tuple[float, float] = setting(
-        (1.0, 5.0), "selection temperature lambda of micro importance at the first and at the last step, linear between"
-    )
     degree: float = setting(4.0, "average degree of the random geometric graph", gt=0)
     edges: tuple[tuple[int, int], ...] = setting(
         (), "links to use instead of a random graph; a file name is read as an edge list", file=EDGE_LIST

@@ -62,6 +62,12 @@ class CFL(Supervised):
     settings: CFLSettings
     averages_parts = True
     evaluation_reads_memory = False
+    ratio = 0.3
+    """Largest ratio of the mean update's norm to the largest client update's in the relative criterion."""
+    patience = 3
+    """Number of rounds in a row in which the relative criterion must hold."""
+    min_age = 10
+    """Number of rounds that a cluster trains before the relative criterion may split it."""
 
     def __init__(self, settings: CFLSettings, context: Any) -> None:
         super().__init__(settings, context)
@@ -125,7 +131,7 @@ class CFL(Supervised):
             return True
         if s.criterion == "schedule":
             return criteria.scheduled(round, s.schedule)
-        return node.calm + 1 >= s.patience and round - node.born >= s.min_age
+        return node.calm + 1 >= self.patience and round - node.born >= self.min_age
 
     def measures_gamma(self, node: Node, round: int) -> bool:
         """Return whether the clients of a cluster measure the noise of their updates in a round."""
@@ -266,7 +272,7 @@ class CFL(Supervised):
         """
         s = self.settings
         rows = stack(by_client, active, "update", state.size)
-        measured = measure_norms(node, active, rows, self.mean(active, by_client)[: state.size], s.outliers)
+        measured = measure_norms(node, rows, self.mean(active, by_client)[: state.size])
         facts = [by_client[client].message.facts for client in active]
         gammas = [fact["gamma"] for fact in facts if "gamma" in fact]
         if s.gamma_max == "measured" and len(gammas) == len(active):
@@ -289,19 +295,17 @@ class CFL(Supervised):
         """Return the two groups of clients where a cluster is to be split, else None; count its calm rounds."""
         s = self.settings
         node = tree.nodes[measure.node]
-        calm = node.calm + 1 if criteria.relative(measure, s.ratio, s.floor, peak) else 0
+        calm = node.calm + 1 if criteria.relative(measure, self.ratio, s.floor, peak) else 0
         tree.change(node.id, calm=calm)
         # A split needs the update of every client: it says where the client belongs.
         if len(active) < 2 or len(active) < len(node.clients):
             return None
-        if measure.outliers:
-            return [[client for client in active if client not in measure.outliers], list(measure.outliers)]
         if s.criterion == "schedule":
             due = criteria.scheduled(round, s.schedule)
         elif s.criterion == "absolute":
             due = criteria.absolute(measure, s.eps1, s.eps2)
         else:
-            due = calm >= s.patience and round - node.born >= s.min_age
+            due = calm >= self.patience and round - node.born >= self.min_age
         gamma = measure.gamma if s.gamma_max == "measured" else s.gamma_max
         assert measure.groups is not None
         if not due or gamma is None or not ready_to_split(measure.groups.cross, gamma):

@@ -25,7 +25,6 @@ class ClusterMeasure:
         mean_norm: norm of the cluster's mean update (eq. 32).
         max_norm: norm of its longest client update (eq. 33).
         median_norm: median norm of its clients' updates: one client with a wild update does not move it.
-        outliers: clients whose norm exceeds a multiple of the median; None without that rule.
         gamma: the median of the noise that its clients measured, if all did (`shoal.methods.cfl.gamma`).
         cross: the largest similarity across the best bipartition (eq. 25).
         gap: separation gap (eq. 28) of the similarities in use, where groups are planted.
@@ -39,7 +38,6 @@ class ClusterMeasure:
     mean_norm: float
     max_norm: float
     median_norm: float
-    outliers: tuple[int, ...] | None = None
     gamma: float | None = None
     cross: float | None = None
     gap: float | None = None
@@ -51,37 +49,23 @@ class ClusterMeasure:
     @classmethod
     def from_facts(cls, entry: Mapping[str, Any]) -> ClusterMeasure:
         """Read the measures from a log entry."""
-        values = dict(entry)
-        if "outliers" in values:
-            values["outliers"] = tuple(values["outliers"])
-        return cls(**values)
+        return cls(**entry)
 
     def entry(self) -> dict[str, Any]:
         """Return the measures as JSON values for the server's log."""
-        logged = {k: v for k, v in vars(self).items() if v is not None and k not in ("alpha", "groups")}
-        if self.outliers is not None:
-            logged["outliers"] = list(self.outliers)
-        return logged
+        return {k: v for k, v in vars(self).items() if v is not None and k not in ("alpha", "groups")}
 
 
-def measure_norms(
-    node: int, clients: Sequence[int], rows: Tensor, mean: Tensor, outliers: float = 0.0
-) -> ClusterMeasure:
+def measure_norms(node: int, rows: Tensor, mean: Tensor) -> ClusterMeasure:
     """Measure the norms of a cluster's updates in this round.
 
     Args:
         node: the cluster's number.
-        clients: whose updates they are.
-        rows: the updates (m, p).
+        rows: the updates of its clients (m, p).
         mean: the cluster's mean update (p,).
-        outliers: a client whose norm exceeds this multiple of the median is an outlier; 0: no such rule.
     """
     norms = rows.double().norm(dim=1)
-    median = float(norms.median())
-    far = None
-    if outliers:
-        far = tuple(c for c, cut in zip(clients, (norms > outliers * median).tolist(), strict=True) if cut)
-    return ClusterMeasure(node, float(mean.double().norm()), float(norms.max()), median, far)
+    return ClusterMeasure(node, float(mean.double().norm()), float(norms.max()), float(norms.median()))
 
 
 @dataclass(frozen=True)

@@ -16,32 +16,22 @@ class CFLSettings(AdversarySettings):
 
     criterion: Literal["absolute", "relative", "schedule"] = setting(
         "relative",
-        "when a cluster may be split: absolute, |mean| < eps1 and max > eps2; relative, |mean| / max < ratio; "
-        "schedule, in given rounds",
+        "when a cluster may be split: absolute, |mean| < eps1 and max > eps2; relative, |mean| / max < 0.3 in three "
+        "rounds in a row, from the tenth on; schedule, in given rounds",
     )
     eps1: float = setting(0.4, "absolute: a cluster may be split where the norm of its mean update is below this", gt=0)
     eps2: float = setting(
         1.6, "absolute: a cluster may be split where its largest client update has a norm above this", ge=0
     )
-    ratio: float = setting(
-        0.3, "relative: largest ratio of the mean update's norm to the largest client update's", gt=0, le=1
-    )
     floor: float = setting(
         0.5, "relative: the largest norm must exceed this share of the largest median norm so far", ge=0, le=1
     )
-    patience: int = setting(3, "relative: number of rounds in a row in which the criterion must hold", ge=1)
-    min_age: int = setting(10, "relative: number of rounds that a cluster trains before it may be split", ge=0)
     schedule: tuple[int, ...] = setting((), "schedule: the rounds at the end of which clusters may be split")
     gamma_max: float | Literal["measured"] = setting(
         0.6,
         "split only where sqrt((1 - cross) / 2) exceeds this (eq. 39): a number of at least 0 and below 1, or "
         "measured: the median of the noise that the cluster's clients measure by training on two halves of their "
         "samples, which doubles their work in rounds that may split",
-    )
-    outliers: float = setting(
-        0.0,
-        "exclude a client whose update norm exceeds this multiple of its cluster's median norm; 0: no such rule",
-        ge=0,
     )
     similarity: Literal["updates", "gradients", "both"] = setting(
         "updates",
@@ -81,9 +71,4 @@ def check_settings(settings: CFLSettings) -> None:
         raise MethodError(
             "method.gamma_max measured is the noise of one round's update, and method.history sums updates over "
             "rounds: set method.gamma_max to a number, or method.history to 0"
-        )
-    if 0 < settings.outliers < 1:
-        raise MethodError(
-            f"method.outliers is {settings.outliers}: below 1 it would cut off updates shorter than the median; "
-            "set 0 (no such rule) or a number above 1, for example 4"
         )

@@ -65,7 +65,6 @@ class Supervised(GradientMethod):
 
     starts_pretrained = True
     kinds = ("image", "text")
-    needs_validation = True
     counts_steps = True
     local_defaults = LocalSettings(epochs=3, batch=100, optimiser="sgd", lr=0.05, momentum=0.9)
     model_defaults = ModelSettings("plain-conv")

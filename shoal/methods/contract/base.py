@@ -249,7 +249,6 @@ class Method(ABC):
     Class attributes for the engine:
         kinds: kinds of data that it works on: image, vector, series, text.
         pooled: whether one client holds all data (centralised references).
-        needs_validation: whether every client must hold out validation samples.
         exchange_metric: name of the metric of `client_update` that is above 0 where a client trained nothing and only
             chose samples for its peers; simulated delays count such rounds apart. Empty: there are none.
         averages: whether the next model is the mean of the clients' models, weighted by the fact `n` of their messages,
@@ -270,9 +269,8 @@ class Method(ABC):
     Class attributes that the tests of all methods check:
         trains: whether a client's work is gradient steps, with their mean `loss` among its metrics.
         warmup_rounds: number of rounds before training, which collect statistics and find no clusters yet.
-        loss_falls: whether the loss is the same function in every round, so that training lowers it. Not where its
-            weights change from round to round, or where networks play against each other.
-        learns_from_labels: whether it is trained on the labels of the training samples.
+        learns_from_labels: whether it is trained on the labels of the training samples; every client must then hold
+            out validation samples.
         finds_clusters: whether every evaluation judges the cluster of each sample: `clusters_used`, and with labels
             `acc`, `nmi`, `ari` and `purity`.
         judges_features: whether the last evaluation judges the features of samples: `effective_rank`, `uniformity`,
@@ -290,10 +288,8 @@ class Method(ABC):
     model_defaults: ClassVar[ModelSettings] = ModelSettings()
     kinds: ClassVar[tuple[str, ...]] = ("image",)
     exchange_metric: ClassVar[str] = ""
-    needs_validation: ClassVar[bool] = False
     trains: ClassVar[bool] = True
     warmup_rounds: ClassVar[int] = 0
-    loss_falls: ClassVar[bool] = True
     learns_from_labels: ClassVar[bool] = False
     finds_clusters: ClassVar[bool] = True
     judges_features: ClassVar[bool] = False
@@ -434,10 +430,6 @@ class Method(ABC):
         for client in quarantined:
             sampled = [rank + (rank >= client) for rank in sampled]
         return sampled
-
-    def stage(self, server: Server) -> str:
-        """Return the kind of the next round, for deadlines: a client takes about as long in every round of one kind."""
-        return ""
 
     @abstractmethod
     def broadcast(self, server: Server, client: int) -> Message:

@@ -140,7 +140,9 @@ class FeatureClustering(Method):
     def __init__(self, settings: FeatureSettings, context: Context) -> None:
         super().__init__(settings.settled(context.spec), context)
         own = self.settings
-        self.source = VectorSource(context, self.network_cache, sphere=own.sphere, centre_sites=own.centre_sites)
+        self.source = VectorSource(
+            context, self.network_cache, directions=own.directions, centre_sites=own.centre_sites
+        )
 
     def init_server(self, federation: Federation) -> Server:
         """Return a server without a space and without centres."""
@@ -166,10 +168,6 @@ class FeatureClustering(Method):
         if self.settings.landmarks and SPECTRAL not in server.model:
             return "settle" if server.facts.get("settled", 0) < SETTLING_ROUNDS else "tie"
         return "move" if CENTRES in server.model else "start"
-
-    def stage(self, server: Server) -> str:
-        """Return `next_step`, since rounds of one step take a client about equally long."""
-        return self.next_step(server)
 
     def broadcast(self, server: Server, client: int) -> Message:
         """Return the space and the centres; no projection to a client that keeps what it makes of its vectors."""
@@ -219,7 +217,7 @@ class FeatureClustering(Method):
 
     def unit_length(self, server: Server) -> bool:
         """Return whether vectors have unit length where they are clustered: in directions, or among landmarks."""
-        return SPECTRAL in server.model or (self.settings.sphere and self.next_step(server) != "project")
+        return SPECTRAL in server.model or (self.settings.directions and self.next_step(server) != "project")
 
     def limits(self, server: Server, client: int, samples: int) -> ClientLimits:
         """Return the limits of a client's sums: their length follows from its moments, where it sent some."""
@@ -259,7 +257,7 @@ class FeatureClustering(Method):
         else:
 
             def in_this_space(positions: Tensor) -> Tensor:
-                return among_landmarks(vectors(positions), message.tensors, sphere=self.settings.sphere)
+                return among_landmarks(vectors(positions), message.tensors, directions=self.settings.directions)
 
             z = ClientVectors(len(client.train), in_this_space, client.train.index.device)
             tensors = self.work(message, client, z)
@@ -485,7 +483,7 @@ class FeatureClustering(Method):
         self.centres(server)
 
         def predict(x: Tensor) -> Prediction:
-            return self.assign(server, in_space(self.source.of(x), server.model, sphere=self.settings.sphere))
+            return self.assign(server, in_space(self.source.of(x), server.model, directions=self.settings.directions))
 
         return predict
 

@@ -46,13 +46,6 @@ class FedGMMSettings(FeatureSettings):
     covariance: Literal["full", "diagonal", "tied"] = setting(
         "full", "covariances: full (one matrix a component), diagonal, or tied (one matrix for all components)"
     )
-    evenness: float = setting(
-        0.0,
-        "weight of components of one size: so many times all samples count as if they were spread evenly over the "
-        "components; 0: components of any size. Set it (1, say) only where you know that classes are about equally "
-        "frequent",
-        ge=0,
-    )
 
 
 class FedGMM(FeatureClustering):
@@ -123,7 +116,7 @@ class FedGMM(FeatureClustering):
         if self.next_step(server) != "mix":
             return super().aggregate(server, updates)
         total = summed(update.message.tensors for update in updates)
-        mixture = maximised(total, server.model[CENTRES][0], self.shape, self.settings.evenness)
+        mixture = maximised(total, server.model[CENTRES][0], self.shape)
         model = {**server.model, CENTRES: mixture.means[None], WEIGHTS: mixture.weights}
         model[COVARIANCES] = mixture.covariances
         likelihood = float(total["likelihood"] / total["weights"].sum())

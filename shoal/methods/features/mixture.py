@@ -104,21 +104,19 @@ def expected_sums(
     }
 
 
-def maximised(total: Tensors, before: Tensor, shape: Shape, evenness: float = 0.0) -> Mixture:
+def maximised(total: Tensors, before: Tensor, shape: Shape) -> Mixture:
     """Return the mixture that the sums of all clients' statistics make most likely.
 
     Args:
         total: sums of `expected_sums`.
         before: means (c, k) that a component of no weight keeps.
         shape: of the covariances.
-        evenness: so many times the samples count as if they were spread evenly over the components' weights (a
-            Dirichlet prior); 0: weights are the components' shares of the samples.
     """
     weights = total["weights"]
     present = weights > 0
     counts = weights.where(present, torch.ones_like(weights))
     means = torch.where(present[:, None], total["sums"] / counts[:, None], before)
-    shares = (counts * present + 10 * torch.finfo(torch.float64).eps) / weights.sum() + evenness / len(weights)
+    shares = (counts * present + 10 * torch.finfo(torch.float64).eps) / weights.sum()
     if shape == "diagonal":
         variances = total["products"] / counts[:, None] - means.square()
         variances = torch.where(present[:, None], variances, variances[present].mean(0))

@@ -54,7 +54,7 @@ def method_space(method: FeatureClustering, vectors: ClientSamples, traffic: Tra
         projection = components_of(method, z, count, traffic)
         z = [part @ projection for part in z]
     x = torch.cat(z)
-    return vectors._replace(x=F.normalize(x, dim=1) if own.sphere else x)
+    return vectors._replace(x=F.normalize(x, dim=1) if own.directions else x)
 
 
 def components_of(method: FeatureClustering, parts: list[Tensor], count: int, traffic: Traffic) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -41,7 +41,11 @@ MOMENTS_ROUNDING = 1e-10
 class SpaceSettings:
     """What is done to vectors before they are clustered."""
 
-    sphere: bool = setting(False, "scale each vector to unit length, so that directions are compared (spherical)")
+    space: Literal["plain", "directions"] = setting(
+        "plain",
+        "distances of vectors as they are (plain), or of their directions, for embeddings: each vector has unit "
+        "length, and principal components have variances that are made more equal, sqrt(v) in place of v",
+    )
     standardise: bool | None = setting(
         None,
         "scale each column to variance 1 over the federation; none: where columns are measurements (tables, and "
@@ -49,9 +53,6 @@ class SpaceSettings:
     )
     components: int = setting(
         0, "number of principal components of the federation to keep; 0: all columns as they are", ge=0
-    )
-    whitening: float = setting(
-        0.0, "with components: their variances v become v^(1 - whitening), so that 1 makes them equal", ge=0, le=1
     )
     centre_sites: bool = setting(
         False, "subtract each client's own mean first, where sites differ by a shift that says nothing about clusters"
@@ -62,6 +63,16 @@ class SpaceSettings:
         "are found, which K-means alone cuts (120, say); 0: distances in the space count as they are",
         ge=0,
     )
+
+    @property
+    def directions(self) -> bool:
+        """Whether vectors have unit length where they are clustered."""
+        return self.space == "directions"
+
+    @property
+    def whitening(self) -> float:
+        """Power w by which components are whitened: a variance v becomes v^(1 - w)."""
+        return 0.5 if self.directions else 0.0
 
     def settled(self, spec: DataSpec) -> Self:
         """Return the same settings with what `standardise: none` means for a data set."""
@@ -162,13 +173,13 @@ def projected(x: Tensor, space: Tensors, site_mean: Tensor | None = None) -> Ten
     return x @ space[PROJECTION].to(x.device) if PROJECTION in space else x
 
 
-def among_landmarks(z: Tensor, space: Tensors, *, sphere: bool) -> Tensor:
-    """Return projected vectors z (n, k) of unit length, with `sphere`, and by landmarks where the space has them."""
-    if sphere:
+def among_landmarks(z: Tensor, space: Tensors, *, directions: bool) -> Tensor:
+    """Return projected vectors z (n, k), with `directions` of unit length, by landmarks where the space has them."""
+    if directions:
         z = F.normalize(z, dim=1)
     return in_spectral_space(z, space[LANDMARKS], space[SPECTRAL]) if SPECTRAL in space else z
 
 
-def in_space(x: Tensor, space: Tensors, *, sphere: bool, site_mean: Tensor | None = None) -> Tensor:
+def in_space(x: Tensor, space: Tensors, *, directions: bool, site_mean: Tensor | None = None) -> Tensor:
     """Return vectors x (n, d) in the space in which they are clustered, float64 (n, k): see the two steps above."""
-    return among_landmarks(projected(x, space, site_mean), space, sphere=sphere)
+    return among_landmarks(projected(x, space, site_mean), space, directions=directions)

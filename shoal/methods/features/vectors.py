@@ -97,16 +97,16 @@ class VectorSource:
     Args:
         context: of the run.
         networks: of the method, by purpose: the encoder is loaded once.
-        sphere: whether vectors in the space have unit length.
+        directions: whether vectors in the space have unit length.
         centre_sites: whether a client's vectors lose their own mean.
     """
 
     def __init__(
-        self, context: Context, networks: MutableMapping[str, nn.Module], *, sphere: bool, centre_sites: bool
+        self, context: Context, networks: MutableMapping[str, nn.Module], *, directions: bool, centre_sites: bool
     ) -> None:
         self.context = context
         self.networks = networks
-        self.sphere = sphere
+        self.directions = directions
         self.centre_sites = centre_sites
         self._kept: Tensor | None = None
         self._test_features: Tensor | None = None
@@ -206,7 +206,7 @@ class VectorSource:
         if kept is not None and PROJECTION in space:
 
             def at(positions: Tensor) -> Tensor:
-                return among_landmarks(kept[positions.to(kept.device)], space, sphere=self.sphere)
+                return among_landmarks(kept[positions.to(kept.device)], space, directions=self.directions)
 
         else:
             site_means = self.site_means(space, clients, evaluation)
@@ -214,7 +214,7 @@ class VectorSource:
             def at(positions: Tensor) -> Tensor:
                 x = self.of(samples_at(evaluation, positions)) if kept is None else kept[positions.to(kept.device)]
                 mean = site_means(positions) if site_means else None
-                return in_space(x, space, sphere=self.sphere, site_mean=mean)
+                return in_space(x, space, directions=self.directions, site_mean=mean)
 
         return SpaceVectors(len(evaluation.train) + len(evaluation.data.test_x), width, at)
 

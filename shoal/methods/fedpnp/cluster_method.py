@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -12,21 +12,8 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.methods.averaging.server_optimiser import next_average, trained_counts
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
-from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Prediction
-from shoal.methods.fedpnp.shares import (
-    ENTROPY_OVER_HELP,
-    OTHERS,
-    PART,
-    SAMPLES,
-    SHARES,
-    EntropyOver,
-    even_shares,
-    federation_shares,
-    share_metrics,
-    take_shares,
-)
 from shoal.methods.losses.contrastive import cluster_contrastive
 from shoal.methods.scores.evaluation import evaluate_predictor
 from shoal.methods.scores.recalibration import recalibrate
@@ -36,9 +23,6 @@ from shoal.methods.training.model_stack import StepResult
 from shoal.methods.training.two_views import TwoViewMethod
 from shoal.models.heads import ClusterNet
 
-ROUNDING = 1e-5
-"""A mean of shares may be above 1 by this much."""
-
 
 @dataclass(frozen=True)
 class ContrastiveClusteringSettings:
@@ -46,10 +30,6 @@ class ContrastiveClusteringSettings:
 
     tau_instance: float = setting(0.5, "temperature of the instance-level contrastive loss", gt=0)
     tau_cluster: float = setting(1.0, "temperature of the cluster-level contrastive loss", gt=0)
-    decoupled: bool = setting(
-        False, "leave the positive pair out of the denominators of both losses, as FedPNP's paper prints them"
-    )
-    entropy_over: EntropyOver = setting("client", ENTROPY_OVER_HELP)
 
 
 class ClusterMethod(TwoViewMethod):
@@ -65,12 +45,6 @@ class ClusterMethod(TwoViewMethod):
     evaluation_reads_memory = False
     shared_in_evaluation = "clusters"
 
-    @property
-    def over_federation(self) -> bool:
-        """Whether clusters shall be equally full over the federation (`shoal.methods.fedpnp.shares`)."""
-        settings = self.settings
-        return isinstance(settings, ContrastiveClusteringSettings) and settings.entropy_over == "federation"
-
     def network(self) -> ClusterNet:
         """Return a fresh network with the run's initial weights."""
         c = self.context
@@ -85,11 +59,8 @@ class ClusterMethod(TwoViewMethod):
         return {}
 
     def init_server(self, federation: Federation) -> Server:
-        """Return the initial weights and, for an entropy over the federation, even shares of the clusters."""
-        start = weights(self.network())
-        if not self.over_federation:
-            return Server(start)
-        return Server({**start, SHARES: even_shares(self.context.clusters)}, facts={SAMPLES: sum(federation.sizes)})
+        """Return the initial weights."""
+        return Server(weights(self.network()))
 
     def broadcast(self, server: Server, client: int) -> Message:
         """Return the weights and the facts of the round."""
@@ -98,37 +69,20 @@ class ClusterMethod(TwoViewMethod):
     def loaded(self, tensors: Tensors) -> ClusterNet:
         """Return a network with weights that were broadcast, or that the server has."""
         network = self.network()
-        load(network, {name: tensor for name, tensor in tensors.items() if name != SHARES})
+        load(network, tensors)
         return network
 
     def extra(self, message: Message, client: Client) -> Tensors:
-        """Return the federation's shares as the steps use them; nothing where the entropy is over a client."""
-        if not self.over_federation:
-            return {}
-        return federation_shares(message, client, self.context.device)
+        """Return tensors that every step of the client uses in `cluster_loss`."""
+        return {}
 
-    def cluster_loss(self, y_a: Tensor, y_b: Tensor, tau: float, extra: Tensors, *, decoupled: bool) -> StepResult:
-        """Return the cluster-level loss of soft assignments (n, c), and the metrics that carry the client's shares."""
-        if not self.over_federation:
-            return cluster_contrastive(y_a, y_b, tau, decoupled=decoupled), {}
-        loss = cluster_contrastive(y_a, y_b, tau, decoupled=decoupled, others=extra[OTHERS], part=extra[PART])
-        return loss, share_metrics(y_a, y_b)
+    def cluster_loss(self, y_a: Tensor, y_b: Tensor, tau: float, extra: Tensors) -> StepResult:
+        """Return the cluster-level loss of soft assignments (n, c), and numbers to log beside it."""
+        return cluster_contrastive(y_a, y_b, tau), {}
 
     def trained(self, network: ClusterNet, client: Client, taken: TakenSteps) -> tuple[Message, dict[str, float]]:
         """Return a client's message after its steps, and its metrics."""
-        tensors = weights(network)
-        metrics = taken.metrics
-        if self.over_federation:
-            tensors[SHARES], metrics = take_shares(metrics, self.context.clusters)
-        return Message(tensors, {"n": len(client.train)}), metrics
-
-    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
-        """Return the form of the model's tensors; shares of clusters lie between 0 and 1."""
-        form = super().declared(server, client, samples)
-        if form is None or SHARES not in form.tensors:
-            return form
-        shares = replace(form.tensors[SHARES], minimum=0.0, maximum=1.0 + ROUNDING)
-        return replace(form, tensors={**form.tensors, SHARES: shares})
+        return Message(weights(network), {"n": len(client.train)}), taken.metrics
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Return the mean of the weights by number of samples."""

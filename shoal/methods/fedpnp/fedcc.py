@@ -1,8 +1,7 @@
 """FedCC: contrastive clustering (Li et al. 2021) with federated averaging, FedPNP's main baseline.
 
 It has the networks, views, optimiser and averaging of FedPNP; every other sample of a batch is a negative, and the
-cluster loss has weight 1 in every round. `entropy_over: federation` is a variant of ours, see
-`shoal.methods.fedpnp.shares`.
+cluster loss has weight 1 in every round.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ class FedCC(ClusterMethod):
         with self.context.autocast():
             now = model(*batch)
         y_a, y_b = now.y.chunk(2)
-        instance = view_contrast(now.z, s.tau_instance, is_unit=True, decoupled=s.decoupled)
-        cluster, shares = self.cluster_loss(y_a, y_b, s.tau_cluster, extra, decoupled=s.decoupled)
+        instance = view_contrast(now.z, s.tau_instance, is_unit=True)
+        cluster, shares = self.cluster_loss(y_a, y_b, s.tau_cluster, extra)
         return instance + s.alpha * cluster, {
             "loss_instance": instance,
             "loss_cluster": cluster,

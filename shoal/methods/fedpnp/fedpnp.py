@@ -22,8 +22,7 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.questions import Question
 from shoal.methods.fedpnp.cluster_method import ClusterMethod, ContrastiveClusteringSettings
 from shoal.methods.fedpnp.pool import check_threshold, past_look_alikes, past_negatives
-from shoal.methods.losses.contrastive import contrastive, view_contrast
-from shoal.methods.scores.pool_quality import left_out_shares, pool_quality, pool_shares
+from shoal.methods.losses.contrastive import contrastive, left_out_share, view_contrast
 from shoal.methods.training.batch_statistics import Party, fits_in_one_pass, settle, settle_in_one_pass
 from shoal.methods.training.local import as_low_input, load, weights
 from shoal.methods.training.local_steps import LocalSteps, Preparation, TakenSteps
@@ -60,7 +59,6 @@ class FedPNP(ClusterMethod):
     about = "FedCC that leaves likely members of the same cluster out of the negatives."
     Settings = FedPNPSettings
     settings: FedPNPSettings
-    loss_falls = False  # alpha and the pools change from round to round
 
     def __init__(self, settings: FedPNPSettings, context: Any) -> None:
         super().__init__(settings, context)
@@ -93,40 +91,26 @@ class FedPNP(ClusterMethod):
             # The loss never uses the instance head of the past model.
             memory = {name: t for name, t in trained.items() if not name.startswith("instance.")}
             message_up, metrics = self.trained(network, client, taken)
-            return Update(message_up, memory=memory, metrics=pool_quality(metrics))
+            return Update(message_up, memory=memory, metrics=metrics)
 
         companions = {} if past is None else {PAST: past}
         alpha = torch.full((), float(message.facts["alpha"]), device=self.context.device)
         steps = self.view_steps(
             client, network, finish, companions=companions, extra={"alpha": alpha, **self.extra(message, client)}
         )
-        if past is not None:
-            steps = replace(steps, preparation=self._settling(client))
-        if client.train.data.train_y is None:
-            return steps
-
-        def select(positions: Tensor) -> Batch:
-            # Labels judge the pool, and are used for nothing else.
-            return *steps.select(positions), client.train.y(positions)
-
-        def inputs(batch: Batch) -> Batch:
-            *rows, classes = batch
-            return *steps.inputs(tuple(rows)), classes
-
-        return replace(steps, select=select, inputs=inputs)
+        return steps if past is None else replace(steps, preparation=self._settling(client))
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Return L = L_instance + alpha L_cluster (eq. 8)."""
         s = self.settings
-        x, *classes = batch
+        x = batch[0]
         with self.context.autocast():
             now = model(x)
             # Round 1 has no past: the current soft labels stand in.
             labels = model.ask(PAST, x, part="labels") if PAST in model.companions else now.y.detach()
-        truth = classes[0] if classes else None
-        instance, pool_metrics = self._instance_loss(now.z, labels, truth)
+        instance, pool_metrics = self.instance_loss(now.z, labels, batch)
         y_a, y_b = now.y.chunk(2)
-        cluster, shares = self.cluster_loss(y_a, y_b, s.tau_cluster, extra, decoupled=s.decoupled)
+        cluster, shares = self.cluster_loss(y_a, y_b, s.tau_cluster, extra)
         return instance + extra["alpha"] * cluster, {
             "loss_instance": instance,
             "loss_cluster": cluster,
@@ -135,17 +119,20 @@ class FedPNP(ClusterMethod):
             **shares,
         }
 
-    def _instance_loss(self, z: Tensor, labels: Tensor, truth: Tensor | None) -> StepResult:
-        """Return the instance-level loss of both views' projections (2n, p), and the shares that judge the pools."""
+    def instance_loss(self, z: Tensor, labels: Tensor, batch: Batch) -> StepResult:
+        """Return the instance-level loss of both views' projections (2n, p), and numbers on the pools."""
         s = self.settings
         if z.device.type != "cpu":
             left_out = past_look_alikes(labels, s.mu)
-            loss = view_contrast(z, s.tau_instance, left_out, is_unit=True, decoupled=s.decoupled)
-            return loss, left_out_shares(left_out, truth)
+            return view_contrast(z, s.tau_instance, left_out, is_unit=True), self.pool_metrics(left_out, batch)
         z_a, z_b = z.chunk(2)
         past_a, past_b = labels.chunk(2)
         pools = past_negatives(past_a, past_b, s.mu)
-        return contrastive(z_a, z_b, s.tau_instance, pools, decoupled=s.decoupled), pool_shares(pools, truth)
+        return contrastive(z_a, z_b, s.tau_instance, pools), self.pool_metrics(~torch.stack(pools), batch)
+
+    def pool_metrics(self, left_out: Tensor, batch: Batch) -> Tensors:
+        """Return the share of pairs that the pools leave out, given their masks (2, n, n)."""
+        return {"pool_dropped": left_out_share(left_out)}
 
     def _past(self, client: Client) -> ClusterNet | None:
         if not client.memory:

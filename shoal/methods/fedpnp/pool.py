@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from shoal.methods.contract.context import MethodError
-from shoal.methods.scores.pool_quality import distinct
+from shoal.methods.losses.contrastive import distinct
 
 MIN_SIMILARITY = math.exp(-1)
 """The lowest similarity of two soft labels: they have no negative entry, so that cos(u, v) is at least 0."""

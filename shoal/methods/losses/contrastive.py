@@ -16,9 +16,7 @@ EPSILON = 1e-8
 """Added to shares before their logarithm."""
 
 
-def contrastive(
-    a: Tensor, b: Tensor, tau: float, negatives: tuple[Tensor, Tensor] | None = None, *, decoupled: bool = False
-) -> Tensor:
+def contrastive(a: Tensor, b: Tensor, tau: float, negatives: tuple[Tensor, Tensor] | None = None) -> Tensor:
     """Return NT-Xent (Chen et al. 2020) over n pairs, each anchor with its own set of negatives.
 
     For anchor a_i: -log( e(a_i, b_i) / (e(a_i, b_i) + sum over j in N_i of e(a_i, a_j) + e(a_i, b_j)) ), where
@@ -30,31 +28,39 @@ def contrastive(
         b: (n, p), view b.
         tau: temperature.
         negatives: boolean (n, n) masks for anchors of a and of b: row i marks the j in N_i. None: all j != i.
-        decoupled: leave the positive out of the denominator, as FedPNP prints it; anchors without negatives are
-            then left out of the mean.
-
-    Returns:
-        A scalar; 0 where no anchor counts.
     """
-    if a.device.type != "cpu" and not decoupled:
+    if a.device.type != "cpu":
         left_out = None if negatives is None else ~torch.stack(negatives)
         return fused_contrast(unit_rows(torch.cat((a, b))), tau, left_out)
     a = F.normalize(a, dim=1)
     b = F.normalize(b, dim=1)
     across = a @ b.T / tau
     if negatives is None:
-        others = ~torch.eye(len(a), dtype=torch.bool, device=a.device)
+        others = distinct(a)
         negatives = (others, others)
     terms = [
-        _one_way(a @ a.T / tau, across, negatives[0], decoupled),
-        _one_way(b @ b.T / tau, across.T, negatives[1], decoupled),
+        _one_way(a @ a.T / tau, across, negatives[0]),
+        _one_way(b @ b.T / tau, across.T, negatives[1]),
     ]
     return (terms[0] + terms[1]) / 2
 
 
-def view_contrast(
-    z: Tensor, tau: float, left_out: Tensor | None = None, *, is_unit: bool = False, decoupled: bool = False
-) -> Tensor:
+def distinct(rows: Tensor) -> Tensor:
+    """Return the mask (n, n) of pairs of distinct rows."""
+    return ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+
+
+def left_out_share(left_out: Tensor) -> Tensor:
+    """Return the share of all pairs of distinct samples that the pools of both views leave out.
+
+    Args:
+        left_out: masks (2, n, n) of the pairs that are left out, those of a sample with itself among them.
+    """
+    count = left_out.shape[1]
+    return (left_out.sum() - 2 * count) / (2 * count * (count - 1))
+
+
+def view_contrast(z: Tensor, tau: float, left_out: Tensor | None = None, *, is_unit: bool = False) -> Tensor:
     """Return `contrastive` of views that lie in one tensor, which takes fewer launches on a device.
 
     Args:
@@ -63,27 +69,22 @@ def view_contrast(
         left_out: boolean (2, n, n): row i of each view marks the samples that are no negatives of anchor i, itself
             among them. None: no other is left out.
         is_unit: rows of z are unit vectors.
-        decoupled: see `contrastive`.
     """
-    if z.device.type != "cpu" and not decoupled:
+    if z.device.type != "cpu":
         return fused_contrast(z if is_unit else unit_rows(z), tau, left_out)
     a, b = z.chunk(2)
     pools = None
     if left_out is not None:
         of_a, of_b = ~left_out
         pools = (of_a, of_b)
-    return contrastive(a, b, tau, pools, decoupled=decoupled)
+    return contrastive(a, b, tau, pools)
 
 
-def _one_way(within: Tensor, across: Tensor, negatives: Tensor, decoupled: bool) -> Tensor:
+def _one_way(within: Tensor, across: Tensor, negatives: Tensor) -> Tensor:
     positive = across.diagonal()
     lowest = torch.finfo(within.dtype).min
     logits = torch.cat((within.masked_fill(~negatives, lowest), across.masked_fill(~negatives, lowest)), 1)
-    if not decoupled:
-        return (torch.cat((positive[:, None], logits), 1).logsumexp(1) - positive).mean()
-    counted = negatives.any(1)
-    losses = torch.where(counted, logits.logsumexp(1) - positive, torch.zeros_like(positive))
-    return losses.sum() / counted.sum().clamp(min=1)
+    return (torch.cat((positive[:, None], logits), 1).logsumexp(1) - positive).mean()
 
 
 def assignment_entropy(y: Tensor, eps: float = EPSILON) -> Tensor:
@@ -96,25 +97,7 @@ def entropy(p: Tensor, eps: float = EPSILON) -> Tensor:
     return -(p * (p + eps).log()).sum()
 
 
-def entropy_among_others(y: Tensor, others: Tensor, part: Tensor) -> Tensor:
-    """Return the entropy (nats) of the mean assignment of y (n, c) and others' shares (c,) together, over `part`.
-
-    y is the part (0, 1] of the whole, the others are the rest. The division by the part makes the gradient on y as
-    strong as that of its own entropy: at part 1 it is `assignment_entropy`. The value grows with 1 / part, the gradient
-    does not.
-    """
-    return entropy(part * y.mean(0) + (1 - part) * others) / part
-
-
-def cluster_contrastive(
-    y_a: Tensor,
-    y_b: Tensor,
-    tau: float,
-    *,
-    decoupled: bool = False,
-    others: Tensor | None = None,
-    part: Tensor | None = None,
-) -> Tensor:
+def cluster_contrastive(y_a: Tensor, y_b: Tensor, tau: float) -> Tensor:
     """Return the contrast between the c columns of soft assignments, minus the entropies of both mean assignments.
 
     FedPNP eq. 7 with the entropy's sign of contrastive clustering (Li et al. 2021, eq. 6): minimising +H would put
@@ -124,15 +107,9 @@ def cluster_contrastive(
         y_a: (n, c) soft assignments of views a; rows sum to 1.
         y_b: (n, c), of views b.
         tau: temperature of the contrast between columns.
-        decoupled: leave the positive out of the denominator, as FedPNP's eq. 4 prints it.
-        others, part: arguments of `entropy_among_others`; None: the entropies are those of y_a and y_b alone.
     """
-    two_views_only = others is None or part is None
-    if two_views_only and y_a.device.type != "cpu" and not decoupled:
+    if y_a.device.type != "cpu":
         rows = torch.stack((y_a, y_b))
         columns = unit_rows(rows.transpose(1, 2).flatten(0, 1))
         return fused_contrast(columns, tau) + negative_entropies(rows, EPSILON)
-    contrast = contrastive(y_a.T, y_b.T, tau, decoupled=decoupled)
-    if others is None or part is None:
-        return contrast - assignment_entropy(y_a) - assignment_entropy(y_b)
-    return contrast - entropy_among_others(y_a, others, part) - entropy_among_others(y_b, others, part)
+    return contrastive(y_a.T, y_b.T, tau) - assignment_entropy(y_a) - assignment_entropy(y_b)

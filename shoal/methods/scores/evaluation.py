@@ -244,9 +244,8 @@ def representation_metrics(
 ) -> dict[str, float]:
     """Return `uniformity`, `effective_rank`; with labels `knn` and `probe`; with a recipe `alignment`.
 
-    kNN and probe learn from training samples and are tested on the test part; see `Judged`. `probe_gradient` is the
-    distance of the probe's fit from its optimum (`shoal.methods.scores.logistic`). With `evaluation.headline_only`,
-    only `uniformity`, `knn`, `probe` and `probe_gradient` are computed.
+    kNN and probe learn from training samples and are tested on the test part; see `Judged`. With
+    `evaluation.headline_only`, only `uniformity`, `knn` and `probe` are computed.
 
     Args:
         embed: maps samples x to embeddings (n, d).
@@ -269,8 +268,7 @@ def representation_metrics(
         held_out = judged.places(judged.held_out, h.device)
         parts = (h[learn], y[learn], h[held_out], y[held_out])
         metrics["knn"] = knn_accuracy(*parts)
-        probe = linear_probe(*parts, streams.torch("evaluate.probe"))
-        metrics |= {"probe": probe.accuracy, "probe_gradient": probe.fit.gradient}
+        metrics["probe"] = linear_probe(*parts, streams.torch("evaluate.probe")).accuracy
     has_views = train.data.spec.kind == "image" or isinstance(recipe, ArrayRecipe)
     if recipe is not None and has_views and not evaluation.headline_only:
         generator = streams.torch("evaluate.views", train.data.device)

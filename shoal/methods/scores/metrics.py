@@ -78,12 +78,6 @@ METRICS = (
         shown=("comparison",),
     ),
     Metric(
-        "probe_gradient",
-        "largest entry of the gradient at which the fit of the linear probe ended: at most 1e-7 where it converged",
-        "lower",
-        "index",
-    ),
-    Metric(
         "neighbour_agreement",
         "nearest neighbours that share a cluster, beyond chance, in a space that the run did not train",
         "higher",

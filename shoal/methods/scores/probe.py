@@ -11,38 +11,38 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
-import torch.nn.functional as F
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
-
-from shoal.methods.scores.logistic import LogisticFit, fit_logistic
 
 STRENGTHS = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 10.0, 100.0)
 """Values of C that are tried, from the strongest penalty on."""
 MAX_CHOICE_SAMPLES = 10_000
 """Training features on which C is chosen; the final fit uses all of them."""
-CHOICE_TOLERANCE = 1e-4
-"""Tolerance of the fits that choose C."""
+TOLERANCE = 1e-6
+"""The largest entry of the gradient of a converged fit."""
+MAX_ITERATIONS = 5000
+"""Iterations of a fit."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A linear probe and its fit.
+    """A linear probe.
 
     Attributes:
         accuracy: on the test features.
         strength: C, chosen on held-out training features.
-        fit: of all training features, standardised.
     """
 
     accuracy: float
     strength: float
-    fit: LogisticFit
 
 
 def linear_probe(train_h: Tensor, train_y: Tensor, test_h: Tensor, test_y: Tensor, generator: torch.Generator) -> Probe:
-    """Fit multinomial logistic regression on standardised features to convergence, and return its test accuracy.
+    """Fit scikit-learn's logistic regression on standardised features to convergence, and return its test accuracy.
 
     Mean and deviation are those of the training features. A fifth of at most `MAX_CHOICE_SAMPLES` of them, a seeded
     draw, is held out to choose C from `STRENGTHS` by the cross-entropy; then all training features are fitted with it.
@@ -61,45 +61,70 @@ def linear_probe(train_h: Tensor, train_y: Tensor, test_h: Tensor, test_y: Tenso
     check_features(train_h, test_h)
     if not (torch.isfinite(train_h).all() and torch.isfinite(test_h).all()):
         raise ValueError("the features hold NaN or infinite values: no linear classifier can be fitted to them")
-    classes, y = train_y.unique(return_inverse=True)
-    x = train_h.detach().double()
+    x = train_h.detach().double().cpu()
     deviation, mean = torch.std_mean(x, dim=0, correction=0)
     # A constant feature is left out; rounding leaves its deviation near 0, not exactly at 0.
     scale = torch.where(deviation > 1e-9 * (1 + mean.abs()), deviation, torch.inf)
-    x = (x - mean) / scale
-    strength, start = _choose(x, y, len(classes), generator)
-    fit = fit_logistic(x, y, len(classes), strength, start)
-    if not fit.converged:
-        warnings.warn(
-            f"the linear probe has not converged: the largest entry of its gradient is {fit.gradient:.1e}, and should "
-            f"be at most {fit.tolerance:.0e}; its accuracy is not that of the best linear classifier",
-            stacklevel=2,
-        )
-    predicted = classes[fit.scores((test_h.detach().double() - mean) / scale).argmax(1)]
-    return Probe(float((predicted == test_y).double().mean()), strength, fit)
+    standardised = ((x - mean) / scale).numpy()
+    test = ((test_h.detach().double().cpu() - mean) / scale).numpy()
+    y = train_y.cpu().numpy()
+    # One thread: several add in another order, and weights then differ in their last bits.
+    with threadpool_limits(1):
+        strength = _choose(standardised, y, generator)
+        predicted = _predict(standardised, y, test, strength)
+    return Probe(float((predicted == test_y.cpu().numpy()).mean()), strength)
 
 
-def _choose(x: Tensor, y: Tensor, classes: int, generator: torch.Generator) -> tuple[float, Tensor | None]:
-    """Return C with the lowest cross-entropy on a held-out fifth, and the weights fitted with it on the rest.
+def _choose(x: np.ndarray, y: np.ndarray, generator: torch.Generator) -> float:
+    """Return C with the lowest cross-entropy on a held-out fifth.
 
     All values are tried: the cross-entropy may rise with a weaker penalty and fall again with one that is weaker still,
     where the classes lie in directions of little variance.
     """
-    order = torch.randperm(len(x), generator=generator)[:MAX_CHOICE_SAMPLES].to(x.device)
+    from sklearn.linear_model import LogisticRegression  # here: it takes seconds to import, and not every worker judges
+
+    order = torch.randperm(len(x), generator=generator)[:MAX_CHOICE_SAMPLES].numpy()
     held_out = order[: len(order) // 5]
     rest = order[len(order) // 5 :]
-    if not len(held_out):
-        return 1.0, None
-    best: tuple[float, float, Tensor] | None = None
-    start = None
+    held_out = held_out[np.isin(y[held_out], y[rest])]
+    if not len(held_out) or len(np.unique(y[rest])) < 2:
+        return 1.0
+    model = LogisticRegression(tol=TOLERANCE, max_iter=MAX_ITERATIONS, warm_start=True)
+    losses = []
     for strength in STRENGTHS:
-        fit = fit_logistic(x[rest], y[rest], classes, strength, start, CHOICE_TOLERANCE)
-        start = fit.weight
-        loss = float(F.cross_entropy(fit.scores(x[held_out]), y[held_out]))
-        if best is None or loss < best[0]:
-            best = (loss, strength, fit.weight)
-    assert best is not None
-    return best[1:]
+        model.set_params(C=strength)
+        _fit(model, x[rest], y[rest])
+        columns = np.searchsorted(model.classes_, y[held_out])
+        log_probability = model.predict_log_proba(x[held_out])
+        losses.append(-log_probability[np.arange(len(held_out)), columns].mean())
+    return STRENGTHS[int(np.argmin(losses))]
+
+
+def _predict(x: np.ndarray, y: np.ndarray, test: np.ndarray, strength: float) -> np.ndarray:
+    """Return the labels (m,) that a classifier of all training features gives the test features."""
+    from sklearn.linear_model import LogisticRegression
+
+    if len(np.unique(y)) < 2:
+        return np.full(len(test), y[0])
+    model = LogisticRegression(C=strength, tol=TOLERANCE, max_iter=MAX_ITERATIONS)
+    _fit(model, x, y)
+    labels: np.ndarray = model.predict(test)
+    return labels
+
+
+def _fit(model: Any, x: np.ndarray, y: np.ndarray) -> None:
+    """Fit a classifier; warn if it does not converge."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(x, y)
+    if model.n_iter_.max() >= model.max_iter:
+        warnings.warn(
+            f"the linear probe has not converged after {model.max_iter} iterations: its accuracy is not that of the "
+            "best linear classifier",
+            stacklevel=2,
+        )
 
 
 def check_features(train_h: Tensor, test_h: Tensor) -> None:

@@ -178,7 +178,6 @@ class FedSimCLRKMeans(FedSimCLR):
     settings: FedSimCLRKMeansSettings
     averages = False  # the last rounds move centres
     averages_parts = True
-    loss_falls = False  # the last rounds have no loss
 
     @classmethod
     def loss_note(cls, settings: FedSimCLRKMeansSettings, rounds: int) -> str:
@@ -228,10 +227,6 @@ class FedSimCLRKMeans(FedSimCLR):
         if self.settings.components and PROJECTION not in server.model:
             return "measure"
         return "move" if CENTRES in server.model else "start"
-
-    def stage(self, server: Server) -> str:
-        """Return the purpose of the next round, see `next_step`."""
-        return self.next_step(server)
 
     def has_pool(self, round: int) -> bool:
         """Return whether the negatives of round `round` (1-based) leave out neighbours."""
@@ -320,7 +315,7 @@ class FedSimCLRKMeans(FedSimCLR):
             return steps
         components = min(self.settings.components or POOL_COMPONENTS, POOL_COMPONENTS)
         found = find_neighbours(self.own_features(message, client), self.settings.neighbours, components)
-        return with_neighbours(steps, client, found)
+        return with_neighbours(steps, found)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Return NT-Xent of the projections; once there is a pool, an anchor's neighbours are not its negatives."""

@@ -14,10 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.methods.clustering.federated_k_means import MIN_VARIANCE
-from shoal.methods.contract.base import Client, Update
-from shoal.methods.losses.contrastive import contrastive
-from shoal.methods.scores.pool_quality import distinct, pool_quality, pool_shares
-from shoal.methods.training.local_steps import LocalSteps, TakenSteps
+from shoal.methods.losses.contrastive import contrastive, distinct, left_out_share
+from shoal.methods.training.local_steps import LocalSteps
 from shoal.methods.training.model_stack import Batch, StepResult
 
 ROWS = 512
@@ -80,37 +78,26 @@ def far_apart(direction: Tensor, reach: Tensor) -> Tensor:
     return distinct(direction) & (similar < torch.minimum(reach[:, None], reach[None, :]))
 
 
-def with_neighbours(steps: LocalSteps, client: Client, found: Neighbours) -> LocalSteps:
-    """Return steps whose batches also hold direction and reach of their samples, and the classes where there are any.
-
-    The classes only judge the pool; no loss reads them.
-    """
-    labelled = client.train.data.train_y is not None
+def with_neighbours(steps: LocalSteps, neighbours: Neighbours) -> LocalSteps:
+    """Return steps whose batches also hold direction and reach of their samples."""
 
     def select(positions: Tensor) -> Batch:
-        classes = (client.train.y(positions),) if labelled else ()
-        return *steps.select(positions), found.direction[positions], found.reach[positions], *classes
+        return *steps.select(positions), neighbours.direction[positions], neighbours.reach[positions]
 
     def inputs(batch: Batch) -> Batch:
         return *steps.inputs(batch[:1]), *batch[1:]
 
-    def finish(taken: TakenSteps) -> Update:
-        return steps.finish(replace(taken, metrics=pool_quality(taken.metrics)))
-
-    return replace(steps, select=select, inputs=inputs, finish=finish, alike=(steps.alike, "pool"))
+    return replace(steps, select=select, inputs=inputs, alike=(steps.alike, "pool"))
 
 
-def pooled_loss(
-    z_a: Tensor, z_b: Tensor, tau: float, direction: Tensor, reach: Tensor, classes: Tensor | None = None
-) -> StepResult:
-    """Return NT-Xent without the neighbours among an anchor's negatives, and the shares that judge the pool.
+def pooled_loss(z_a: Tensor, z_b: Tensor, tau: float, direction: Tensor, reach: Tensor) -> StepResult:
+    """Return NT-Xent without the neighbours among an anchor's negatives, and the share of pairs left out.
 
     Args:
         z_a, z_b: projections of both views, (m, p).
         tau: the temperature.
         direction, reach: of the batch, see `Neighbours`.
-        classes: of the samples, (m,); None without labels.
     """
     negatives = far_apart(direction, reach)
     pools = (negatives, negatives)
-    return contrastive(z_a, z_b, tau, pools), dict(pool_shares(pools, classes))
+    return contrastive(z_a, z_b, tau, pools), {"pool_dropped": left_out_share(~torch.stack(pools))}

@@ -26,10 +26,6 @@ from shoal.methods.losses.align_uniform import align_loss, uniform_loss_of_views
 from shoal.methods.losses.unit_rows import unit_rows
 from shoal.methods.ssd.gradients import gradient_share
 from shoal.methods.ssd.losses import (
-    Basis,
-    Direction,
-    Form,
-    confined,
     distill_loss,
     dsr_loss,
     dsr_loss_of_views,
@@ -47,26 +43,10 @@ class SSDSettings:
     """Hyper-parameters of SSD; with gamma 0 and delta 0 it is FedAlignUniform."""
 
     beta: float = setting(1.0, "weight of the uniformity loss", ge=0)
-    gamma: float = setting(
-        1.0,
-        "weight of the dimension-scaled regularisation (DSR); about 0.05 with form poster, 0 with form hard",
-        ge=0,
-    )
+    gamma: float = setting(1.0, "weight of the dimension-scaled regularisation (DSR)", ge=0)
     delta: float = setting(0.1, "weight of the projector distillation loss; without a projector 0", ge=0)
     alpha: float = setting(10.0, "factor by which DSR scales the dimensions of a client's own subspace", ge=1)
-    form: Form = setting(
-        "code",
-        "how clients are kept apart: softly by DSR as |Z - T| / n (code, of the authors) or as the mean of |z - t|^2 "
-        "(poster), or hard, where each client is confined to its own subspace",
-    )
-    basis: Basis = setting(
-        "random", "basis that spans the clients' subspaces: a random orthonormal one, or the axes of the projection"
-    )
     temperature: float = setting(0.5, "temperature of the projector distillation", gt=0)
-    direction: Direction = setting(
-        "poster", "direction of the distillation: KL(h || z) as on the poster, or KL(z || h) as in the authors' code"
-    )
-    stop: bool = setting(False, "stop the gradient of the distillation loss at the projections")
     projector: bool = setting(True, "train with a projector; without it, losses are computed on the features")
 
 
@@ -91,11 +71,6 @@ class SSD(SelfSupervised):
     def __init__(self, settings: SSDSettings, context: Any) -> None:
         super().__init__(settings, context)
         self._subspaces: dict[int, Tensor] = {}
-        if settings.form == "hard" and settings.gamma:
-            raise MethodError(
-                f"method.gamma is {settings.gamma:g}, and with method.form=hard there is no DSR to weigh: set "
-                "method.gamma=0"
-            )
         if not settings.projector and settings.delta:
             raise MethodError(
                 f"method.delta is {settings.delta:g}, and with method.projector=false there is nothing to distil: "
@@ -115,7 +90,7 @@ class SSD(SelfSupervised):
     @cached_property
     def basis(self) -> Tensor:
         """The basis of the subspaces on the device; computed once."""
-        return subspace_basis(self.width, self.settings.basis, self.context.seed).to(self.context.device)
+        return subspace_basis(self.width, self.context.seed).to(self.context.device)
 
     def init_server(self, federation: Federation) -> Server:
         """Start from the initial weights.
@@ -126,14 +101,14 @@ class SSD(SelfSupervised):
         if self.has_subspaces and federation.clients > self.width:
             raise MethodError(
                 f"{federation.clients} clients cannot each own one of the {self.width} dimensions of the features: "
-                "choose a wider model.encoder, or set method.form=code and method.gamma=0"
+                "choose a wider model.encoder, or set method.gamma=0"
             )
         return super().init_server(federation)
 
     @property
     def has_subspaces(self) -> bool:
         """Whether each client owns a subspace."""
-        return self.settings.gamma > 0 or self.settings.form == "hard"
+        return self.regularised
 
     def prepare(self, message: Message, client: Client) -> dict[str, Tensor]:
         """Return the client's dimensions in the basis: `inside` (d,) bool, `scale` d_k (d,), `basis` Q (d, d)."""
@@ -150,9 +125,7 @@ class SSD(SelfSupervised):
         return self._subspaces[clients]
 
     def directions(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
-        """Return projections (n, d) as unit vectors for a client's loss; with `form: hard` in its own subspace."""
-        if self.settings.form == "hard":
-            return confined(z, extra["inside"], extra["basis"])
+        """Return projections (n, d) as unit vectors for a client's loss."""
         return unit_rows(z)
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
@@ -187,10 +160,13 @@ class SSD(SelfSupervised):
 
     def regularisation(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
         """Return DSR, the mean over both views of unit projections (2n, d)."""
-        form = self.settings.form
         if z.device.type != "cpu":
-            return dsr_loss_of_views(z, extra["scale"], extra["basis"], form)
-        return cast(Tensor, sum(dsr_loss(part, extra["scale"], extra["basis"], form) for part in z.chunk(2)) / 2)
+            return dsr_loss_of_views(z, extra["scale"], extra["basis"])
+        return cast(Tensor, sum(dsr_loss(part, extra["scale"], extra["basis"]) for part in z.chunk(2)) / 2)
+
+    def distillation(self, h: Tensor, z: Tensor) -> Tensor:
+        """Return the loss by which features (2n, d) learn from projections."""
+        return distill_loss(h, z, self.settings.temperature)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Return L = align + beta uniform + gamma DSR + delta distill, and its terms."""
@@ -207,7 +183,7 @@ class SSD(SelfSupervised):
             total = total + s.gamma * dsr
             numbers["loss_dsr"] = dsr
         if s.delta:
-            distill = distill_loss(out.h, out.z, s.temperature, s.direction, stop=s.stop)
+            distill = self.distillation(out.h, out.z)
             total = total + s.delta * distill
             numbers["loss_distill"] = distill
         return total, numbers

@@ -59,7 +59,6 @@ class ClusterGAN(Method):
     averages = True
     server_optimiser = True
     evaluation_reads_memory = False
-    loss_falls = False  # a game
 
     @classmethod
     def loss_note(cls, settings: ClusterGANSettings, rounds: int) -> str:

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from shoal.methods.contract.base import Update
-from shoal.methods.contract.declared import FactForm, MessageForm, TensorForm, exactly
+from shoal.methods.contract.declared import FactForm, MessageForm, TensorForm
 from shoal.methods.contract.message import Message
 from shoal.methods.uifca.state import LearnReport
-from shoal.methods.uifca.tries import MAX_LOSS
 
 MEMORY = ("assignment", "local", "cluster_round")
 
@@ -17,17 +16,6 @@ MEMORY = ("assignment", "local", "cluster_round")
 def centres_form(clusters: int, dimensions: int) -> MessageForm:
     """Declare k-FED's local centres, of at least one cluster."""
     return MessageForm({"centres": TensorForm((range(1, clusters + 1), dimensions))})
-
-
-def judge_form(samples: int) -> MessageForm:
-    """Declare a verdict on a try, see `shoal.methods.uifca.tries.JudgeReport`."""
-    bound = MAX_LOSS * max(1, samples)
-    facts = {
-        "loss": FactForm(-bound, bound),
-        "count": exactly(samples),
-        "changed": FactForm(0, samples, whole=True),
-    }
-    return MessageForm({}, facts)
 
 
 def learn_form(flows: Tensor, samples: int) -> MessageForm:
@@ -75,6 +63,4 @@ def memory_form(clusters: int, samples: int) -> MessageForm:
     """Declare the clusters of a client's points in its memory, where they are judged."""
     of_points = TensorForm((samples,), torch.int64, minimum=0, maximum=clusters - 1)
     number = TensorForm((1,), torch.int64, minimum=0)
-    return MessageForm(
-        {"assignment": of_points, "local": of_points, "cluster_round": number}, optional=MEMORY, others=True
-    )
+    return MessageForm({"assignment": of_points, "local": of_points, "cluster_round": number}, optional=MEMORY)

@@ -1,6 +1,8 @@
 """`held_out`: every flow is kept as it was in the communication round of its best loss on held-out points.
 
-Clients judge the flows that they receive on points that no flow is trained on. Within a cluster round the server keeps
+This is against over-fitting, which the paper leaves open: a flow gives the points that it was trained on, also wrong
+ones, a higher likelihood than the right flow does. Clients judge the flows that they receive on points that no flow is
+trained on. Within a cluster round the server keeps
 the best version of each flow so far: tensors `best` (K, p) and `best_loss` (K,).
 """
 
@@ -11,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from shoal.core.streams import Streams
+from shoal.methods.contract.base import Client
 from shoal.methods.contract.message import Tensors
 
 
@@ -20,6 +24,16 @@ class HeldOutLosses:
 
     loss: tuple[float, ...] = ()
     count: tuple[int, ...] = ()
+
+
+def held_out_positions(seed: int, client: Client, share: float) -> Tensor:
+    """Return the positions of a share of a client's points: int64 (m,); they depend on seed and client alone."""
+    device = client.train.index.device
+    if not share:
+        return torch.arange(0, device=device)
+    count = len(client.train)
+    generator = Streams(seed, 0, client.id).torch("held out")
+    return torch.randperm(count, generator=generator)[: int(share * count)].to(device)
 
 
 def held_out_losses(losses: Tensor, clusters: Tensor) -> HeldOutLosses:

@@ -5,8 +5,8 @@ In a cluster round (algorithm 2) K flows are learned by federated averaging over
 the flow under which it is likeliest. The cluster of a point never leaves the client.
 
 A round of the engine is one communication round. Where a cluster round begins, clients assign before they learn.
-Modules of their own add to the paper's algorithm: k-FED's start, tries of several random starts, held-out points, and
-stopping by validation. docs/methods.md lists where this departs from the paper.
+Modules of their own add to the paper's algorithm: k-FED's start, and stopping by held-out points. docs/methods.md lists
+where this departs from the paper.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,11 +27,10 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment
 from shoal.methods.contract.questions import Question
 from shoal.methods.scores.assignment import assign_samples, assignment_metrics
-from shoal.methods.uifca import kfed_start, stopping, tries
+from shoal.methods.uifca import kfed_start, stopping
 from shoal.methods.uifca.averaged import Averaged, average
-from shoal.methods.uifca.declared import beyond_centres, centres_form, judge_form, learn_form, memory_form
+from shoal.methods.uifca.declared import beyond_centres, centres_form, learn_form, memory_form
 from shoal.methods.uifca.flow_method import FlowMethod, FlowSettings
-from shoal.methods.uifca.held_out import HeldOut
 from shoal.methods.uifca.quality import CurrentAssignment, point_scores
 from shoal.methods.uifca.state import Instruction, LearnReport, UIFCAState
 from shoal.models.normalising_flows import bits_per_dimension
@@ -52,13 +51,6 @@ class UIFCASettings(FlowSettings):
     init: Literal["random", "kfed"] = setting(
         "random", "first assignment of the points: random, or the one that k-FED finds"
     )
-    tries: int = setting(
-        1,
-        "number of random first assignments, each tried for `trial` cluster rounds; the run continues with the one of "
-        "the lowest loss",
-        ge=1,
-    )
-    trial: int = setting(4, "cluster rounds of each try; they count towards cluster_rounds", ge=1)
     held_out: float = setting(
         0.0,
         "against over-fitting: share of each client's points that no flow is trained on, for example 0.2; each flow is "
@@ -68,12 +60,6 @@ class UIFCASettings(FlowSettings):
     )
     min_points: int = setting(
         2, "with init kfed: smallest number of points whose mean a centre is; see method kfed", ge=1
-    )
-    folds: int = setting(
-        1,
-        "against over-fitting: number of parts of each client's points; every cluster round holds one part in turn out "
-        "from training, and assigns only its points; 1: train on all points and assign all",
-        ge=1,
     )
 
 
@@ -110,6 +96,8 @@ class UIFCA(FlowMethod):
     Settings = UIFCASettings
     settings: UIFCASettings
     averages_parts = True
+    settled_after = 1
+    """The run ends after so many assignments in a row in which no point changed its cluster."""
 
     @classmethod
     def loss_note(cls, settings: UIFCASettings, rounds: int) -> str:
@@ -121,28 +109,10 @@ class UIFCA(FlowMethod):
             "flows from the common start (method.warm_start=true continues with the last ones)."
         )
 
-    def __init__(self, settings: UIFCASettings, context: Any) -> None:
-        super().__init__(settings, context)
-        s = settings
-        if s.tries > 1 and (s.init != "random" or s.folds > 1):
-            raise MethodError(
-                "method.tries needs random first assignments without folds: set method.init random and method.folds 1"
-            )
-        if s.tries > 1 and s.tries * s.trial >= s.cluster_rounds:
-            raise MethodError(
-                f"method.tries {s.tries} of {s.trial} cluster rounds each leave none of method.cluster_rounds "
-                f"{s.cluster_rounds}: lower method.tries or method.trial"
-            )
-        self.held_out = HeldOut(context.seed, s.folds, s.held_out)
-
     def init_server(self, federation: Federation) -> Server:
         """Return the K starts; with `init: kfed` the first round collects local centres."""
         state = UIFCAState("centres" if self.settings.init == "kfed" else "learn", clients=federation.clients)
         return Server({"flows": self.starts()}, facts=state.facts())
-
-    def stage(self, server: Server) -> str:
-        """Return the purpose of the next round."""
-        return UIFCAState.from_server(server).phase
 
     def broadcast(self, server: Server, client: int) -> Message:
         """Send the flows and the purpose of the round; after k-FED's round also the clusters of the client's centres.
@@ -161,11 +131,11 @@ class UIFCA(FlowMethod):
         return Message(tensors, facts)
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
-        """Declare local centres, trained flows, or a verdict on a try, by the purpose of the round."""
+        """Declare local centres, or trained flows, by the purpose of the round."""
         phase = UIFCAState.from_server(server).phase
         if phase == "centres":
             return centres_form(self.context.clusters, math.prod(self.context.spec.shape))
-        return judge_form(samples) if phase == "judge" else learn_form(server.model["flows"], samples)
+        return learn_form(server.model["flows"], samples)
 
     def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
         """Declare the clusters of the client's points."""
@@ -178,7 +148,7 @@ class UIFCA(FlowMethod):
     # --- clients --------------------------------------------------------------------------------------------------
 
     def client_update(self, message: Message, client: Client) -> Update:
-        """Assign where a cluster round begins, then learn, or judge a try; in k-FED's round send local centres."""
+        """Assign where a cluster round begins, then learn; in k-FED's round send local centres."""
         if not len(client.train):
             raise ClientError(f"client {client.id} has no training samples to cluster")
         if not bool(torch.isfinite(client.train.x().float()).all()):
@@ -186,11 +156,7 @@ class UIFCA(FlowMethod):
         instruction = Instruction.from_message(message)
         if instruction.phase == "centres":
             return kfed_start.send_centres(client, self.context.clusters, self.settings.min_points)
-        assigned = self.assign(message, client)
-        if instruction.phase == "judge":
-            losses = self.losses(message.tensors["flows"], client.train, client.streams)
-            return tries.judge(instruction, client, losses, assigned.cluster, assigned.changed)
-        return self.learn(message, client, assigned)
+        return self.learn(message, client, self.assign(message, client))
 
     def assign(self, message: Message, client: Client) -> Assigned:
         """Assign each point to its likeliest flow, once a cluster round (algorithm 2).
@@ -203,18 +169,15 @@ class UIFCA(FlowMethod):
         due = instruction.begins_cluster_round or "assigning" in message.tensors
         before = client.memory.get("assignment")
         of_round = assignment_round(client.memory, instruction)
-        if tries.returns_to_chosen(instruction, client):
-            own = tries.chosen_assignment(instruction, client)
-            return Assigned(self.likeliest(flows, client) if own is None else own, count)
-        if before is None or of_round < instruction.began or instruction.begins_try:
-            # No point is assigned in this try. Before its first flows are learned, points begin at random.
+        if before is None:
+            # Before the first flows are learned, points begin at random.
             learned = due and (instruction.decided or not instruction.first_of_try)
             first = self.likeliest(flows, client) if learned else self.first_assignment(message, client)
             return Assigned(first, count)
         if not due or (of_round == instruction.cluster_round and not instruction.begins_cluster_round):
             return Assigned(before, 0)
         after = before.clone()
-        free = self.held_out.reassigned(client, instruction.cluster_round - 1)
+        free = self.reassigned(client, instruction.cluster_round - 1)
         after[free] = self.likeliest(flows, client, free)
         return Assigned(after, int((after != before).sum()))
 
@@ -237,7 +200,7 @@ class UIFCA(FlowMethod):
         # Clients know the seed of the starts: these need not travel.
         restart = instruction.begins_cluster_round and not self.settings.warm_start
         flows = self.starts() if restart else message.tensors["flows"]
-        held_out = self.held_out.positions(client, instruction.cluster_round)
+        held_out = self.held_out(client, instruction.cluster_round)
         judged = stopping.HeldOutLosses()
         if self.settings.held_out:
             losses = self.losses(flows, client.train.take(held_out), client.streams)
@@ -255,10 +218,17 @@ class UIFCA(FlowMethod):
         report = LearnReport(counts, points, assigned.changed, judged.loss, judged.count)
         loss = sum(loss for _, loss in trained.values()) / len(trained)
         metrics = {"loss": loss, "changed": float(assigned.changed), "trained": float(len(trained))}
-        memory = {} if instruction.decided else tries.of_tries(client.memory)
         tensors = {f"flow/{k}": flow for k, (flow, _) in trained.items()}
-        memory |= {"assignment": assigned.cluster, "cluster_round": torch.tensor([instruction.cluster_round])}
+        memory = {"assignment": assigned.cluster, "cluster_round": torch.tensor([instruction.cluster_round])}
         return Update(Message(tensors, report.facts()), memory=memory, metrics=metrics)
+
+    def held_out(self, client: Client, cluster_round: int) -> Tensor:
+        """Return the positions of a client's points that no flow is trained on in a cluster round (0-based)."""
+        return stopping.held_out_positions(self.context.seed, client, self.settings.held_out)
+
+    def reassigned(self, client: Client, cluster_round: int) -> Tensor:
+        """Return the positions of a client's points that are assigned again after a cluster round: all of them."""
+        return torch.arange(len(client.train), device=client.train.index.device)
 
     def rounds_learned(self, instruction: Instruction) -> int:
         """Return how many communication rounds the present flows have learned for: the learning rate decays by them."""
@@ -268,13 +238,11 @@ class UIFCA(FlowMethod):
     # --- server ---------------------------------------------------------------------------------------------------
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
-        """Average each flow (algorithm 3); then decide whether the cluster round, a try, or the run is over."""
+        """Average each flow (algorithm 3); then decide whether the cluster round or the run is over."""
         s = self.settings
         state = UIFCAState.from_server(server)
         if state.phase == "centres":
             return kfed_start.cluster_centres(server, updates, self.context.clusters, self.context.seed)
-        if state.phase == "judge":
-            return tries.conclude_try(server, updates, s.tries, self.starts(), self.partial)
         sent = server.model["flows"]
         starts = sent if s.warm_start else self.starts()
         averaged = average(updates, starts, self.context.aggregation)
@@ -284,10 +252,6 @@ class UIFCA(FlowMethod):
             learned = self.all_learned(server, state, averaged, starts)
         state = learned.state
         model = {"flows": learned.flows}
-        if s.tries > 1 and not state.decided:
-            try_ends = learned.settled or state.cluster_round - state.began == s.trial
-            facts = replace(state, phase="judge" if try_ends else "learn").facts()
-            return server.next(model, state=learned.kept, facts=facts)
         finished = learned.settled or state.cluster_round == s.cluster_rounds
         return server.next(model, state=learned.kept, facts=state.facts(), finished=finished)
 
@@ -303,7 +267,7 @@ class UIFCA(FlowMethod):
         begins = state.begins_cluster_round
         kept = self.kept_tensors(server, state, averaged, starts)
         state = state.after_averaging(averaged.changed, averaged.empty, averaged.diverged)
-        if begins and state.still >= self.settings.folds:  # each part of the points has had its turn
+        if begins and state.still >= self.settled_after:
             # The flows that this round began from made the assignment that did not change.
             return Learned(server.model["flows"], kept, replace(state, comm_round=0), settled=True)
         flows = averaged.filled(starts, starts)
@@ -325,25 +289,24 @@ class UIFCA(FlowMethod):
         flows = kept.get("best", flows)
         kept = {name: tensor for name, tensor in kept.items() if not name.startswith("labels/")}
         kept["assigning"] = flows
-        settled = state.still >= self.settings.folds
+        settled = state.still >= self.settled_after
         return Learned(flows, kept, state.next_cluster_round(), settled)
 
     def kept_tensors(self, server: Server, state: UIFCAState, averaged: Averaged, starts: Tensor) -> Tensors:
-        """Return the server's tensors that outlast a round: those of tries, and the best flows on held-out points."""
-        kept = tries.of_tries(server.state)
-        if self.settings.held_out:
-            begins = state.begins_cluster_round
-            judged = starts if begins else server.model["flows"]
-            kept |= stopping.keep_best(server.state, judged, averaged.held_out_sums, first=begins)
-        return kept
+        """Return the server's tensors that outlast a round: with `held_out` the best flows on held-out points."""
+        if not self.settings.held_out:
+            return {}
+        begins = state.begins_cluster_round
+        judged = starts if begins else server.model["flows"]
+        return stopping.keep_best(server.state, judged, averaged.held_out_sums, first=begins)
 
     # --- what is found --------------------------------------------------------------------------------------------
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Return the scores of `assignment`, and the mean losses of the clients' right and wrong points.
 
-        Losses are -log p in nats, for images in bits per dimension. With `folds`, points that the current flows are
-        trained on keep their clusters. `purity_held` is of the held-out points, where there are any.
+        Losses are -log p in nats, for images in bits per dimension. `purity_held` is of the held-out points, where
+        there are any.
         """
         state = UIFCAState.from_server(server)
         if not state.assigned or not server.round:
@@ -406,16 +369,14 @@ class UIFCA(FlowMethod):
         held_out = []
         for client in clients:
             rows = self.losses(server.model["flows"], client.train, client.streams)
-            cluster = lowest(rows)
-            if self.settings.folds > 1 and "assignment" in client.memory:
-                free = self.held_out.reassigned(client, during)
-                likeliest = cluster
-                cluster = client.memory["assignment"].clone()
-                cluster[free] = likeliest[free]
+            likeliest = lowest(rows)
+            cluster = client.memory.get("assignment", likeliest).clone()
+            free = self.reassigned(client, during)
+            cluster[free] = likeliest[free]
             losses.append(rows.gather(1, cluster[:, None]).squeeze(1).cpu())
             found.append(cluster.cpu())
             out = torch.zeros(len(client.train), dtype=torch.bool)
-            out[self.held_out.positions(client, during).cpu()] = True
+            out[self.held_out(client, during).cpu()] = True
             held_out.append(out)
             if client.train.data.train_y is not None:
                 truth.append(client.train.y().cpu())

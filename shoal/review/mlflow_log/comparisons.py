@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.distinctions import title
 from shoal.review.mlflow_log.parent import ParentRun
 from shoal.review.mlflow_log.rounds import allowed_name, metric_name
+from shoal.review.mlflow_log.run_names import title
 from shoal.review.results.result import run_result, shown_metrics
 
 TAG = "shoal.comparison"
@@ -17,7 +17,7 @@ TAG = "shoal.comparison"
 def log_comparison(name: str, runs: Sequence[RunFolder]) -> None:
     """Log runs side by side, nested under a run `comparison NAME`; the same name again adds to it.
 
-    A run that is already nested under another one, such as a study, stays there. Where MLflow is out of reach, a
+    A run that is already nested under another one stays there. Where MLflow is out of reach, a
     warning says so. Nothing is logged where the first run's settings have `tracking.mlflow` false.
 
     Args:

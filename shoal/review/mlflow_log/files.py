@@ -1,4 +1,4 @@
-"""A run's files in MLflow: settings, lineage, tables, report, and figures, also as images with the round as their step.
+"""A run's files in MLflow: settings, lineage, tables, report and figures.
 
 A tag that is written after the files holds a digest of each logged group of files: logging again reads the files, but
 uploads nothing.
@@ -10,18 +10,14 @@ import hashlib
 import json
 import shutil
 import tempfile
-import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.codec import file_digest
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.rounds import allowed_name, round_stamp
 from shoal.review.mlflow_log.uploads import longer_timeout
 from shoal.review.results import views
 from shoal.review.results.clusters import CENTRES, FACTS, TABLE
@@ -32,11 +28,6 @@ CLIENT_FILES = ("events.jsonl", "clients.parquet", TABLE, FACTS, CENTRES)
 """Files with data of single clients."""
 REPORT = "Report.html"
 """The report among the artifacts: MLflow lists capital letters first, so that it stands above all other files."""
-IMAGES = "views"
-"""The section of images among MLflow's charts, which stands below those of numbers."""
-THUMBNAIL_SIDE = 256
-"""Pixels of the longer side of the small copy of an image, which MLflow's charts show."""
-CLIENTS_TABLE = "tables/clients.json"
 
 
 def log_files(client: Any, found: Any, tags: Mapping[str, str], run: RunFolder, settings: Settings) -> dict[str, str]:
@@ -92,21 +83,13 @@ def groups_of_files(
         groups[REPORT] = [report], lambda: log_report(client, run_id, report)
     figures = views.figure_files(run)
     if any(path.suffix == ".png" for path in figures):
-        groups["figures"] = figures, lambda: log_figures(client, run_id, run)
-    clients = run.path / "clients.parquet"
-    if clients.exists():
-        groups[CLIENTS_TABLE] = [clients], lambda: log_clients_table(client, run_id, run)
+        groups["figures"] = figures, partial(client.log_artifacts, run_id, str(run.figures), "figures")
     return groups
 
 
 def tags_of(digests: Mapping[str, str]) -> dict[str, str]:
     """Return the tags of an MLflow run for logged groups of files, by their digests."""
-    tags = {FILES_LOGGED: json.dumps(digests)}
-    if "figures" in digests:
-        tags["mlflow.loggedImages"] = "True"
-    if CLIENTS_TABLE in digests:
-        tags["mlflow.loggedArtifacts"] = json.dumps([{"path": CLIENTS_TABLE, "type": "table"}])
-    return tags
+    return {FILES_LOGGED: json.dumps(digests)}
 
 
 def logged_before(tags: Mapping[str, str]) -> dict[str, str]:
@@ -132,44 +115,3 @@ def log_report(client: Any, run_id: str, report: Path) -> None:
         path = Path(folder) / REPORT
         shutil.copy(report, path)
         client.log_artifact(run_id, str(path))
-
-
-def log_clients_table(client: Any, run_id: str, run: RunFolder) -> None:
-    """Log the table of clients in the form in which MLflow's page shows tables."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / Path(CLIENTS_TABLE).name
-        path.write_text(run.table("clients").to_json(orient="split", index=False))
-        client.log_artifact(run_id, str(path), str(Path(CLIENTS_TABLE).parent))
-
-
-def log_figures(client: Any, run_id: str, run: RunFolder) -> None:
-    """Log the figures as files and, without contact sheets of clusters, as images at the run's last round."""
-    client.log_artifacts(run_id, str(run.figures), "figures")
-    round = run.status().round
-    stamp = round_stamp(run, round)
-    with tempfile.TemporaryDirectory() as scratch:
-        for path in sorted(run.figures.glob("*.png")):
-            copy_image(path, Path(scratch), f"{IMAGES}/{path.stem}", round, stamp)
-        client.log_artifacts(run_id, scratch, "images")
-
-
-def copy_image(path: Path, folder: Path, key: str, step: int, stamp: int) -> None:
-    """Copy an image, and a small version of it, under the names that `MlflowClient.log_image` gives.
-
-    `log_image` puts a random word into each name, and each sync would add the image again; these names are fixed.
-
-    Args:
-        path: a PNG file.
-        folder: takes both images.
-        key: name of the image in MLflow's charts; the part before its last `/` is the section.
-        step: the round.
-        stamp: time in milliseconds since the epoch.
-    """
-    key = "/".join(allowed_name(part).replace(":", "_") for part in key.split("/"))
-    word = uuid.uuid5(uuid.NAMESPACE_URL, f"{key} {step}")
-    name = f"{key.replace('/', '~')}+step+{step}+timestamp+{stamp}+{word}"
-    (folder / f"{name}.png").write_bytes(path.read_bytes())
-    with Image.open(path) as image:
-        small = image.convert("RGB")
-        small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), reducing_gap=2.0)
-        small.save(folder / f"{name}+compressed.webp")

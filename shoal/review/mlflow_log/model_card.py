@@ -11,8 +11,8 @@ from shoal.engine.store.client_names import client_names
 from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.run_folder import SETTINGS, RunFolder
 from shoal.methods.scores.verdict import site_sentence
-from shoal.review.mlflow_log.distinctions import partition_title, shorten
 from shoal.review.mlflow_log.note import report_link
+from shoal.review.mlflow_log.run_names import partition_title, shorten
 from shoal.review.results.baseline_tables import baseline_rows
 from shoal.review.results.clusters import ClusterFacts, cluster_facts
 from shoal.review.results.result import run_result
@@ -69,8 +69,7 @@ def origin_rows(run: RunFolder, settings: Settings, facts: ClusterFacts | None) 
         rows.append(("encoder", f"{lineage.encoder.in_words()}: sha256 {lineage.encoder.sha256}"))
     if lineage.git.commit:
         rows.append(("commit", lineage.git.in_words()))
-    if lineage.shoal is not None:
-        rows.append(("Shoal", f"{lineage.shoal.in_words()}: sha256 {lineage.shoal.sha256}"))
+    rows.append(("Shoal", f"{lineage.shoal.in_words()}: sha256 {lineage.shoal.sha256}"))
     rows.append(("weights", f"sha256 {run.status().weights_sha256}, after round {run.status().round}"))
     if lineage.origin is not None:
         rows.append(("started from", f"run {lineage.origin.run}, round {lineage.origin.round}"))

@@ -24,7 +24,7 @@ from shoal.engine.store.round_paths import SERVER, RoundPaths
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Method
 from shoal.methods.registry import METHODS
-from shoal.review.mlflow_log.distinctions import ALWAYS_SHOWN
+from shoal.review.mlflow_log.experiments import SETTINGS_SHOWN
 from shoal.review.mlflow_log.rounds import metric_name, quality_metrics, round_stamp
 from shoal.review.mlflow_log.run import data_sets
 from shoal.review.mlflow_log.uploads import longer_timeout
@@ -132,7 +132,7 @@ def log_final_model(client: Any, found: Any, run: RunFolder, settings: Settings,
 def create(client: Any, found: Any, run: RunFolder, settings: Settings, name: str, kind: str, round: int) -> Any:
     """Create a model in MLflow, not complete yet, with parameters that tell it apart from those of other runs."""
     flat = flatten(settings)
-    params = {**{key: str(flat[key]) for key in ALWAYS_SHOWN if key in flat}, "round": str(round)}
+    params = {**{key: str(flat[key]) for key in SETTINGS_SHOWN if key in flat}, "round": str(round)}
     about = {"shoal.run": run.name, "shoal.round": str(round)}
     return client.create_logged_model(found.info.experiment_id, name, found.info.run_id, about, params, kind)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.engine.store.run_folder import RunFolder
+from shoal.review.mlflow_log.experiments import NOTE
 from shoal.review.mlflow_log.files import REPORT
 from shoal.review.mlflow_log.own_texts import digest, is_own
-from shoal.review.mlflow_log.run import NOTE
 from shoal.review.results.attempts import attempt
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.summary import Summary, summary_of

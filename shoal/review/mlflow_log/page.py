@@ -18,13 +18,13 @@ def mlflow_page(folder: RunFolder) -> str | None:
     Returns:
         None where the run is not in MLflow, or where no page of its store is known.
     """
-    lineage = folder.lineage()
+    tracking = folder.status().tracking
     settings = folder.settings()
-    run_id = lineage.mlflow_run
-    if not lineage.mlflow_uri or not run_id:
+    run_id = tracking.mlflow_run
+    if not tracking.mlflow_uri or not run_id:
         return None
     store = tracking_uri(settings)
-    if lineage.mlflow_uri != recorded_uri(shown_uri(settings)):
+    if tracking.mlflow_uri != recorded_uri(shown_uri(settings)):
         return None  # it is logged elsewhere now
     if store.startswith("http"):
         page: str | None = without_user(store)

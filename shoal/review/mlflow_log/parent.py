@@ -1,6 +1,6 @@
-"""A parent run in MLflow: the runs of a study, or of a comparison, nested under one row.
+"""A parent run in MLflow: the runs of a comparison, nested under one row.
 
-The parent is found by a tag and created where it is missing, so that the same study or comparison again adds to it.
+The parent is found by a tag and created where it is missing, so that the same comparison again adds to it.
 Where MLflow is out of reach, a warning says so, and the next time brings it up to date.
 """
 
@@ -14,8 +14,9 @@ from typing import Any
 
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
+from shoal.review.mlflow_log.experiments import NOTE, experiment_of
 from shoal.review.mlflow_log.rounds import BATCH
-from shoal.review.mlflow_log.run import NOTE, PARENT, experiment_of, known_run, lookup
+from shoal.review.mlflow_log.run import PARENT, known_run, lookup
 from shoal.review.mlflow_log.tracking import artifact_folder, open_client, shown_uri, tracking_uri
 from shoal.review.mlflow_log.trouble import reason_of
 
@@ -28,7 +29,7 @@ class ParentRun:
 
     Args:
         settings: of one of the runs; they say where to log. With `tracking.mlflow` false nothing is logged.
-        key: tag and value by which the parent is found, such as ("shoal.study", "fedpnp-table1 cpu").
+        key: tag and value by which the parent is found, such as ("shoal.comparison", a digest).
         name: its name on MLflow's page.
         tags: further tags.
     """
@@ -106,7 +107,7 @@ class ParentRun:
     def _adopt(self, run: RunFolder) -> None:
         child = known_run(self._client, run, self._shown)
         if child is None:
-            run.set_lineage(mlflow_parent=self._id)
+            run.set_tracking(mlflow_parent=self._id)
             return
         parent = child.data.tags.get(PARENT)
         if parent is None or lookup(self._client, parent) is None:

@@ -29,7 +29,7 @@ from shoal.engine.store.codec import StoreError, load_server, save_server, serve
 from shoal.engine.store.embedded import EmbeddedFrom, embedded_from
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.lineage import method_version
-from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.context import MethodError
@@ -175,7 +175,7 @@ def servable(run: RunFolder) -> Checkpoint | None:
     if checkpoint is None:
         return None
     try:
-        OpenedRun(run).method.predictor(checkpoint.server)
+        RunFacts(run).method.predictor(checkpoint.server)
     except MethodError as error:
         if all(event.message != str(error) for event in run.events()):
             run.event("model_skipped", message=str(error))

@@ -33,6 +33,7 @@ from shoal.engine.store.codec import StoreError
 from shoal.engine.store.manifest import Manifest
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.tables import round_rows
 from shoal.methods.registry import METHODS
 from shoal.review.results.clusters import cluster_facts
 
@@ -151,13 +152,8 @@ def round_metrics(manifest: Manifest) -> dict[str, float]:
     record = manifest.record
     if record is None:
         return {}
-    counted: dict[str, float] = {
-        "clients": len(record.clients),
-        "left_out": len(record.left_out),
-        **record.totals(),
-        **{f"seconds_{part}": value for part, value in vars(record.seconds).items()},
-    }
-    found = {metric_name(name): float(value) for name, value in (counted | dict(record.metrics)).items()}
+    (row,) = round_rows(manifest, record)
+    found = {metric_name(name): float(row[name]) for name in row if name not in ("round", "finished_at")}
     # A run's page lists metrics in the order in which they were logged first: scores, then what the round cost.
     return {name: value for name, value in sorted(found.items()) if not math.isnan(value)}
 

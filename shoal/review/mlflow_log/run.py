@@ -7,36 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from shoal.engine.settings.run_settings import Settings, flatten
-from shoal.engine.store.lineage import Lineage
 from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.distinctions import (
-    NAME,
-    VIEW,
-    VIEW_TAG,
-    Distinctions,
-    distinguish,
-    rename,
-    run_name,
-    set_experiment_tag,
-    title,
-    view,
-)
 from shoal.review.mlflow_log.embedded_store import recorded_uri
+from shoal.review.mlflow_log.experiments import experiment_of
 from shoal.review.mlflow_log.rounds import allowed_name, round_stamp
-from shoal.review.mlflow_log.trouble import check_experiment
-from shoal.review.results.result import run_result
-from shoal.review.results.stable_names import NIGHT
-from shoal.review.results.summary import score_names
+from shoal.review.mlflow_log.run_names import run_name
 
 PARENT = "mlflow.parentRunId"
 """Tag of a run: the id of the run that it is nested under."""
 RUN_ID = "shoal.run_id"
 """Tag of a run: the number in its lineage, the same wherever its folder lies."""
-NOTE = "mlflow.note.content"
-"""Tag of a run or an experiment: its description, in Markdown."""
-KIND = {"mlflow.experimentKind": "custom_model_development"}
-"""Tag of an experiment: its page opens with runs and charts instead of traces of language models."""
 MAX_PARAMETER_CHARACTERS = 6000
 """Characters of a parameter's value that MLflow keeps."""
 
@@ -71,9 +52,9 @@ def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, arti
 
     Args:
         client: an MlflowClient.
-        run: the run's folder; its lineage keeps the id.
+        run: the run's folder; its status keeps the id.
         settings: of the run.
-        shown: the tracking server's address without secrets, as in the lineage.
+        shown: the tracking server's address without secrets, as in the status.
         artifacts: the folder of a new experiment's artifacts; None where the server chooses it.
 
     Returns:
@@ -82,21 +63,21 @@ def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, arti
     found = known_run(client, run, shown)
     if found is None:
         found = begin(client, run, settings, artifacts)
-        run.set_lineage(mlflow_run=found.info.run_id, mlflow_uri=recorded_uri(shown))
+        run.set_tracking(mlflow_run=found.info.run_id, mlflow_uri=recorded_uri(shown))
     return found
 
 
 def known_run(client: Any, run: RunFolder, shown: str) -> Any | None:
-    """Return the MLflow run that a run's lineage names in a store; None where it names none, or the store lost it.
+    """Return the MLflow run that a run's status names in a store; None where it names none, or the store lost it.
 
     Args:
         client: an MlflowClient.
         run: the run's folder.
         shown: the tracking server's address without secrets.
     """
-    lineage = run.lineage()
-    run_id = lineage.mlflow_run
-    if not run_id or lineage.mlflow_uri != recorded_uri(shown):
+    tracking = run.status().tracking
+    run_id = tracking.mlflow_run
+    if not run_id or tracking.mlflow_uri != recorded_uri(shown):
         return None
     return lookup(client, run_id)
 
@@ -123,9 +104,8 @@ def begin(client: Any, run: RunFolder, settings: Settings, artifacts: Path | Non
     run_id = begun_run(client, experiment_id, run)
     values = parameters(settings)
     if run_id is None:
-        name = run_name(values, distinguish(client, experiment_id, settings), title(settings))
         start = round_stamp(run, 0) or None
-        run_id = client.create_run(experiment_id, start, {**tags(run), NAME: name}, name).info.run_id
+        run_id = client.create_run(experiment_id, start, tags(run), run_name(settings)).info.run_id
     if any(value == reference_to_file(settings, key) for key, value in values.items()):
         client.log_artifact(run_id, str(run.path / "settings.yaml"))
     client.log_batch(run_id, params=[Param(allowed_name(key), value) for key, value in values.items()])
@@ -148,22 +128,6 @@ def begun_run(client: Any, experiment_id: str, run: RunFolder) -> str | None:
     return str(found[0].info.run_id)
 
 
-def give_name(client: Any, found: Any, run: RunFolder, settings: Settings) -> None:
-    """Add a run to what sets the runs of its experiment apart, and update the name that Shoal gave it.
-
-    Args:
-        client: an MlflowClient.
-        found: the MLflow run.
-        run: the run's folder.
-        settings: of the run.
-    """
-    scores = score_names(run_result(run))
-    night = any(event.kind == NIGHT for event in run.events())
-    differing = distinguish(client, found.info.experiment_id, settings, scores, night=night)
-    given = found.data.tags.get(NAME, title(settings))
-    rename(client, found, given, run_name(parameters(settings), differing, title(settings)))
-
-
 def parameters(settings: Settings) -> dict[str, str]:
     """Return every setting by its path; for a value that is longer than MLflow keeps, say where it is."""
     found = {key: str(value) for key, value in flatten(settings).items()}
@@ -181,6 +145,7 @@ def reference_to_file(settings: Settings, key: str) -> str:
 def tags(run: RunFolder) -> dict[str, str]:
     """Return the lineage as tags: from a number in MLflow back to code, data and settings."""
     lineage = run.lineage()
+    tracking = run.status().tracking
     found = {
         "shoal.run": run.name,
         RUN_ID: lineage.id,
@@ -194,67 +159,15 @@ def tags(run: RunFolder) -> dict[str, str]:
         "shoal.partition_dvc": lineage.partition.dvc,
         "shoal.git_commit": lineage.git.commit,
         "shoal.git_dirty": lineage.git.dirty,
-        **shoal_tags(lineage),
-        "shoal.prefect_flow_run": None if lineage.prefect is None else lineage.prefect.flow_run,
-        # The columns Source and Version of MLflow's page.
-        "mlflow.source.name": run.name,
-        "mlflow.source.type": "LOCAL",
-        "mlflow.source.git.commit": lineage.git.commit,
-        PARENT: lineage.mlflow_parent,
-    }
-    return {key: str(value) for key, value in found.items() if value is not None}
-
-
-def shoal_tags(lineage: Lineage) -> dict[str, Any]:
-    """Return the tags of the Shoal that computed a run; none where its lineage does not say so."""
-    if lineage.shoal is None:
-        return {}
-    return {
         "shoal.version": lineage.shoal.version,
         "shoal.code_sha256": lineage.shoal.sha256,
         "shoal.code_commit": lineage.shoal.git.commit,
         "shoal.code_dirty": lineage.shoal.git.dirty,
+        "shoal.prefect_flow_run": None if tracking.prefect is None else tracking.prefect.flow_run,
+        # The columns Source and Version of MLflow's page.
+        "mlflow.source.name": run.name,
+        "mlflow.source.type": "LOCAL",
+        "mlflow.source.git.commit": lineage.git.commit,
+        PARENT: tracking.mlflow_parent,
     }
-
-
-def experiment_of(client: Any, name: str, artifacts: Path | None) -> str:
-    """Return the id of an experiment; create it where it is missing, even if two runs do so at the same moment."""
-    from mlflow.exceptions import MlflowException
-
-    if client.get_experiment_by_name(name) is None:
-        location = None
-        if artifacts is not None:
-            location = (artifacts / name).as_uri()
-        try:
-            client.create_experiment(name, artifact_location=location)
-        except MlflowException:
-            if client.get_experiment_by_name(name) is None:
-                raise
-    experiment = client.get_experiment_by_name(name)
-    experiment_id = str(experiment.experiment_id)
-    check_experiment(name, experiment.lifecycle_stage, experiment_id)
-    complete_tags(client, experiment)
-    return experiment_id
-
-
-def complete_tags(client: Any, experiment: Any) -> None:
-    """Set the tags that an experiment does not have yet; a tag that a user wrote stays."""
-    experiment_id = str(experiment.experiment_id)
-    for key, value in experiment_tags(experiment_id).items():
-        if key not in experiment.tags:
-            set_experiment_tag(client, experiment_id, key, value)
-
-
-def experiment_tags(experiment_id: str) -> dict[str, str]:
-    """Return the first tags of an experiment of federated runs: its kind, its description, and its view."""
-    description = (
-        "Federated clustering and representation learning without labels. Each run is a training; nested runs belong "
-        "to a study. [The runs with their scores and settings]"
-        f"(#{view_page(experiment_id)})"
-    )
-    return {**KIND, NOTE: description, VIEW_TAG: view(Distinctions())}
-
-
-def view_page(experiment_id: str) -> str:
-    """Return the address of an experiment's view on MLflow's page, without what stands before #."""
-    return f"/experiments/{experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"
+    return {key: str(value) for key, value in found.items() if value is not None}

@@ -28,7 +28,7 @@ from shoal.review.mlflow_log.files import log_files
 from shoal.review.mlflow_log.models import log_models
 from shoal.review.mlflow_log.note import note_tags
 from shoal.review.mlflow_log.rounds import log_quality, log_rounds
-from shoal.review.mlflow_log.run import give_name, mlflow_run
+from shoal.review.mlflow_log.run import mlflow_run
 from shoal.review.mlflow_log.trouble import check_installed, why_not_logged
 from shoal.review.results.views import REPORT
 
@@ -131,7 +131,7 @@ class Tracker:
 
     def _begin(self) -> None:
         self._safely("RUNNING", check_store=True)
-        run_id = self.run.lineage().mlflow_run
+        run_id = self.run.status().tracking.mlflow_run
         wanted = os.environ.get(SYSTEM_METRICS_VARIABLE, "false").lower() in ("true", "1")
         if wanted and run_id and not self._reported:
             # System metrics are optional: an error must not stop the run.
@@ -221,7 +221,6 @@ def sync(run: RunFolder, settings: Settings, status: str = "FINISHED", *, check_
         report = settings.tracking.clients and (run.path / REPORT).exists()
         new = log_files(client, found, tags, run, settings) | note_tags(run, found, report=report)
         client.log_batch(run_id, tags=[RunTag(key, value) for key, value in new.items()])
-        give_name(client, found, run, settings)
     if found.info.status != status:
         if status == "RUNNING":
             client.update_run(run_id, status=status)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from shoal.engine.store.checkpoint import load_manifest
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.kept_state import read_state
-from shoal.engine.store.run_folder import TABLES, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.tables import TABLES
 from shoal.review.mlflow_log.rounds import lost_rounds
 from shoal.review.results.clusters import CENTRES, FEATURES, read_cluster_tensors, read_clusters
 

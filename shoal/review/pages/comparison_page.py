@@ -15,7 +15,7 @@ from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import flatten
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import DESCRIBED, METRICS, shown_in
-from shoal.review.mlflow_log.distinctions import partition_title
+from shoal.review.mlflow_log.run_names import partition_title
 from shoal.review.pages.figures import compare_curves
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.pages.provenance import value_in_table
@@ -254,7 +254,7 @@ def origin_of(folder: RunFolder) -> dict[str, str]:
         "data": lineage.data.digest,
         "partition": lineage.partition.digest,
         "commit": lineage.git.in_words(),
-        "Shoal": "" if lineage.shoal is None else f"{lineage.shoal.in_words()}, sha256 {lineage.shoal.sha256}",
+        "Shoal": f"{lineage.shoal.in_words()}, sha256 {lineage.shoal.sha256}",
         "device": f"{lineage.resolved.device} {lineage.resolved.precision}",
         "versions": ", ".join(f"{name} {version}" for name, version in lineage.versions.items()),
     }

@@ -15,7 +15,7 @@ from shoal.data.partition.table import Partition
 from shoal.data.sets.prepared import Prepared
 from shoal.engine.store.client_names import named
 from shoal.engine.store.embedded import images_behind, why_no_images
-from shoal.review.mlflow_log.distinctions import shorten
+from shoal.review.mlflow_log.run_names import shorten
 from shoal.review.pages.window_pictures import HEIGHT, WIDTH, painter_of
 from shoal.review.results.clusters import partition_client_names
 from shoal.review.results.fonts import drawable, text_length, write

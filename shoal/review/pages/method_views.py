@@ -11,7 +11,6 @@ from shoal.data.sets.csv_file import write_csv
 from shoal.engine.store.client_names import client_names
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.kept_state import read_state_if_any
-from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Method, RunHistory
@@ -29,10 +28,10 @@ def method_and_history(run: RunFolder) -> tuple[Method, RunHistory]:
     opened = OpenedRun(run)
     checkpoint = read_state_if_any(run)
     server = None
-    clients = OpenedClients(opened, 0, MemoryIndex())
+    clients = OpenedClients(opened, 0)
     if checkpoint is not None:
         server = checkpoint.server
-        clients = OpenedClients(opened, server.round, checkpoint.memory_index)
+        clients = OpenedClients(opened, server.round, checkpoint.memory_index.clients())
     history = RunHistory(
         run.table("rounds"),
         run.table("clients"),

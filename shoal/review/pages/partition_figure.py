@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from shoal.data.partition.summary import label_counts
 from shoal.data.partition.table import Partition
 from shoal.data.sets.prepared import Prepared
-from shoal.review.mlflow_log.distinctions import PARAMETER_OF
+from shoal.review.mlflow_log.run_names import PARAMETER_OF
 from shoal.review.results.clusters import partition_client_names
 from shoal.review.results.fonts import make_drawable
 

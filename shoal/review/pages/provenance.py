@@ -15,8 +15,8 @@ from shoal.engine.settings.run_settings import Settings, flatten, make_settings
 from shoal.engine.store.embedded import embedded_from
 from shoal.engine.store.lineage import DataVersion, Lineage, PartitionVersion
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
-from shoal.review.mlflow_log.distinctions import shorten
 from shoal.review.mlflow_log.page import mlflow_page
+from shoal.review.mlflow_log.run_names import shorten
 
 MAX_CHARACTERS = 120
 """Characters of a value that are shown."""
@@ -72,7 +72,8 @@ def lineage_rows(run: RunFolder) -> list[LineageRow]:
     """Return what the run's numbers come from: MLflow run, code, data, partition, machine."""
     lineage = run.lineage()
     rows = []
-    if run_id := lineage.mlflow_run:
+    tracking = run.status().tracking
+    if run_id := tracking.mlflow_run:
         page = None
         with contextlib.suppress(ShoalError):  # the store's address names a variable that is not set here
             page = mlflow_page(run)
@@ -80,7 +81,7 @@ def lineage_rows(run: RunFolder) -> list[LineageRow]:
             rows.append(LineageRow("MLflow run", f"{run_id}, on the page that shoal serve starts"))
         else:
             rows.append(LineageRow("MLflow run", run_id, masked(page)))
-    if prefect := lineage.prefect:
+    if prefect := tracking.prefect:
         rows.append(LineageRow("Prefect flow run", prefect.flow_run, masked(prefect.page or "")))
     rows += code_rows(lineage)
     rows.append(data_row("data", run, lineage.data, lineage.data.name))
@@ -101,8 +102,8 @@ def code_rows(lineage: Lineage) -> list[LineageRow]:
     rows = []
     if commit := lineage.git.in_words():
         rows.append(LineageRow("commit", commit, lineage.git.page or ""))
-    if shoal := lineage.shoal:
-        rows.append(LineageRow("Shoal", shoal.in_words(), shoal.git.page or "", f"sha256 {shoal.sha256}"))
+    shoal = lineage.shoal
+    rows.append(LineageRow("Shoal", shoal.in_words(), shoal.git.page or "", f"sha256 {shoal.sha256}"))
     return rows
 
 

@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,9 +30,7 @@ from shoal.data.intake.windows import WindowRule, window_rule
 from shoal.data.partition.table import Partition, load_partition
 from shoal.data.sets.prepared import DataSpec, Kind, Prepared, open_prepared
 from shoal.data.sets.sample_files import sample_files
-from shoal.engine.messages.wire import Assign, Assigned, Failed
-from shoal.engine.rounds.active_run import Call, active_run_at
-from shoal.engine.rounds.deadlines import Deadline, Limits
+from shoal.engine.messages.wire import Assign, Assigned, Call, Failed
 from shoal.engine.settings.hardware import release_freed_memory
 from shoal.engine.store.checkpoint import has_server, load_index, rounds_done
 from shoal.engine.store.codec import (
@@ -46,7 +44,7 @@ from shoal.engine.store.codec import (
     write_sealed,
 )
 from shoal.engine.store.embedded import EmbeddedFrom, embedded_from
-from shoal.engine.store.memory_index import MemoryIndex
+from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_folder import RunFolder
@@ -157,22 +155,6 @@ class ClusterFacts:
         return (self.names or first_names(self.clusters)).names
 
 
-@dataclass(frozen=True)
-class FindClusters:
-    """A unit of work after the last round (`shoal.engine.rounds.units`): the table of clusters, judged by workers.
-
-    Args:
-        run: the run's folder.
-    """
-
-    run: Path
-    name: ClassVar[str] = "clusters of all samples"
-
-    def execute(self) -> bool:
-        """Make the table unless it is there; return whether the run has one now."""
-        return keep_clusters(RunFolder(self.run), active_run_at(self.run).call)
-
-
 def keep_clusters(run: RunFolder, call: Call) -> bool:
     """Write the cluster table of a finished run, unless it is there; where there can be none, one event says why.
 
@@ -241,8 +223,9 @@ def are_clusters_whole(run: RunFolder, weights_sha256: str | None) -> bool:
 def keep_facts_digest(run: RunFolder) -> None:
     """Keep the digest of clusters.json in the status, so that a file that goes missing is noticed."""
     digest = file_digest(run.path / FACTS)
-    if run.status().clusters_sha256 != digest:
-        run.add_to_status(clusters_sha256=digest)
+    status = run.status()
+    if status.digest_of(FACTS) != digest:
+        run.add_to_status(files={**(status.files or {}), FACTS: digest})
 
 
 def assign_samples(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned:
@@ -252,12 +235,10 @@ def assign_samples(run: RunFolder, round: int, call: Call, *, judge: bool) -> As
         MethodError: what went wrong in the worker. WorkerLost: the worker was lost twice.
     """
     paths = RoundPaths(run.path, round)
-    settings = run.settings()
-    deadline = Deadline(Limits.from_settings(settings.workers), f"the clusters of round {round}")
-    index = MemoryIndex()
-    if METHODS[settings.method.name].evaluation_reads_memory:
-        index = load_index(run, round)
-    request = Assign(run.path, round, paths.server, index, judge, deadline=deadline)
+    clients: tuple[ClientFiles, ...] = ()
+    if METHODS[run.settings().method.name].evaluation_reads_memory:
+        clients = load_index(run, round).clients()
+    request = Assign(run.path, round, paths.server, clients, judge)
     try:
         answer = call(request)
     except WorkerLost:
@@ -549,11 +530,12 @@ def cluster_facts(run: RunFolder) -> ClusterFacts | None:
     """
     path = run.path / FACTS
     status = run.status()
-    if not path.exists() and status.clusters_sha256 is None:
+    sha256 = status.digest_of(FACTS)
+    if not path.exists() and sha256 is None:
         return None
     try:
         facts = read_facts(path)
-        check_digest(path, status.clusters_sha256)
+        check_digest(path, sha256)
     except StoreError as error:
         raise damaged_clusters(run, error) from error
     return facts

@@ -17,7 +17,6 @@ NAMES = {
     "probe_of_run": "linear probe on the run's features, on a draw of samples",
     "acc_min": "ACC of the worst client",
     "acc_max": "ACC of the best client",
-    "probe_gradient": "rest of the probe's gradient",
     "chance_acc": "ACC of random clusters",
     "site_nmi": "NMI of clusters and clients",
     "balance": "balance of cluster sizes",
@@ -30,8 +29,6 @@ NAMES = {
     "loss_cluster": "loss, clusters",
     "loss_prototypes": "loss, prototypes",
     "pool_dropped": "negatives left out",
-    "pool_precision": "left out rightly (precision)",
-    "pool_recall": "left out rightly (recall)",
     "confidence": "mean confidence",
 }
 OF_BASELINES = ("neighbour_agreement", "acc")

@@ -74,7 +74,7 @@ def run_result(run: RunFolder) -> RunResult:
         quality=quality(run),
         bytes=sent,
         seconds=seconds,
-        mlflow_run=run.lineage().mlflow_run,
+        mlflow_run=status.tracking.mlflow_run,
         weights_sha256=status.weights_sha256,
         verdict=verdict,
     )

@@ -72,7 +72,8 @@ def source_of_figures(run: RunFolder) -> str:
 def source_of_report(run: RunFolder) -> str:
     """Return a digest of what the report of a finished run shows: what figures show, lineage, and events of note."""
     events = [event.to_json() for event in run.events() if event.kind not in ROUTINE]
-    return digest_of([source_of_figures(run), record_to_json(run.lineage()), events])
+    shown = record_to_json(run.lineage()), record_to_json(run.status().tracking)
+    return digest_of([source_of_figures(run), *shown, events])
 
 
 def digest_of(content: Any) -> str:

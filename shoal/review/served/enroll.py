@@ -14,8 +14,8 @@ from shoal.data.sets.prepared import Prepared
 from shoal.data.views.view import DeviceData, client_samples
 from shoal.engine.store.codec import save_tensors
 from shoal.engine.store.kept_state import read_state
-from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.represent import prepare_set
+from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.methods.cfl.cfl import CFL
 from shoal.methods.cfl.state import CFLState
@@ -24,20 +24,20 @@ from shoal.methods.cfl.tree import branch_similarities, nearest_child
 from shoal.methods.contract.base import Client
 
 
-def open_cfl(run: RunFolder) -> tuple[OpenedRun, CFL]:
-    """Return a run of method cfl, opened, and its method.
+def open_cfl(run: RunFolder) -> tuple[RunFacts, CFL]:
+    """Return the facts of a run of method cfl, and its method.
 
     Raises:
         RunError: the run has another method.
     """
-    opened = OpenedRun(run)
-    method = opened.method
+    facts = RunFacts(run)
+    method = facts.method
     if not isinstance(method, CFL):
         raise RunError(
             f"run {run.name} is of method {method.name!r}, and only runs of cfl have a tree to enroll in: give a run "
             "of method cfl"
         )
-    return opened, method
+    return facts, method
 
 
 def new_client(
@@ -57,7 +57,7 @@ def new_client(
         RunError: the run has another method than cfl, or the samples another kind or shape than the run's.
         DataError: no such set or partition.
     """
-    opened, _ = open_cfl(run)
+    facts, _ = open_cfl(run)
     folder, colon, number = source.rpartition(":")
     if colon and number.isdigit() and Path(folder).is_dir():
         partition = load_partition(Path(folder))
@@ -69,18 +69,18 @@ def new_client(
         prepared = prepare_set(source, store, mirror=mirror)
         client = 0
         partition = make_partition(
-            IID(clients=1, validation=validation), prepared, limit=limit, seed=opened.settings.seed
+            IID(clients=1, validation=validation), prepared, limit=limit, seed=facts.settings.seed
         )
-    check_alike(prepared, opened)
+    check_alike(prepared, facts)
     data = DeviceData(prepared)
     # A number that no client of the run has, so that no random draw is shared.
     return Client(
-        opened.partition.clients,
+        facts.partition.clients,
         client_samples(data, partition, client),
         client_samples(data, partition, client, validation=True),
         {},
         (),
-        Streams(opened.settings.seed, run.status().round + 1, opened.partition.clients),
+        Streams(facts.settings.seed, run.status().round + 1, facts.partition.clients),
     )
 
 
@@ -121,13 +121,13 @@ class Enrolment:
     round: int
 
 
-def check_alike(prepared: Prepared, opened: OpenedRun) -> None:
+def check_alike(prepared: Prepared, facts: RunFacts) -> None:
     """Refuse data that the run's model cannot read.
 
     Raises:
         RunError: says which data the model takes.
     """
-    expected = opened.prepared.spec
+    expected = facts.spec
     spec = prepared.spec
     if (expected.kind, expected.shape, expected.vocabulary) != (spec.kind, spec.shape, spec.vocabulary):
         raise RunError(

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from shoal.core.errors import DataError, short_text
-from shoal.data.intake.image_decoding import Decoded, Unusable
-from shoal.data.intake.image_kind import why_not_read
-from shoal.data.intake.images import resized_pixels
+from shoal.core.errors import DataError
+from shoal.data.intake.image_decoding import CONVERTED, Decoded, Unusable, why_not_read
+from shoal.data.intake.images import GREY_IN_COLOUR, resized_pixels
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import DataSpec
 
@@ -46,26 +45,23 @@ def fit_image(pixels: np.ndarray, spec: DataSpec, on_odd: str) -> np.ndarray:
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-def one_file(source: Path, name: str, intake: Intake) -> list[Path]:
-    """Return a single file as the list of images to read.
+def one_file(source: Path, name: str, intake: Intake) -> str:
+    """Return the name of a single file that is an image.
 
     Raises:
         DataError: the file is not an image that can be read.
     """
     intake.see("files")
-    try:
-        reason = why_not_read(source)
-    except OSError as error:
-        raise DataError(f"{source} cannot be read: {short_text(error)}") from error
+    reason = why_not_read(source)
     if reason is not None:
         raise DataError(f"{source} is not a usable image ({reason}): the model was trained on the images of {name!r}")
-    return [source]
+    return source.name
 
 
 def note_changes(file: str, decoded: Decoded, spec: DataSpec, intake: Intake) -> None:
     """Note every conversion of a used image, those of `fit_image` included."""
-    for kind, detail in decoded.changes:
-        intake.adapt(kind, file, detail)
+    if decoded.changes:
+        intake.adapt(CONVERTED, file, decoded.changes)
     height, width = decoded.pixels.shape[:2]
     if (height, width) != spec.shape[1:]:
         kind = f"resized to {spec.shape[1]}x{spec.shape[2]} (height x width)"
@@ -73,4 +69,4 @@ def note_changes(file: str, decoded: Decoded, spec: DataSpec, intake: Intake) ->
     if decoded.pixels.ndim == 3 and spec.shape[0] == 1:
         intake.adapt("made grey, as the set is", file)
     if decoded.pixels.ndim == 2 and spec.shape[0] == 3:
-        intake.adapt("grey: its pixels fill all three colours", file)
+        intake.adapt(GREY_IN_COLOUR, file)

@@ -17,11 +17,10 @@ import pandas as pd
 import torch
 
 from shoal.core.errors import DataError, shown
-from shoal.data.intake.array_files import Wanted, is_array_file, open_array_file
+from shoal.data.intake.array_files import is_array_file, open_array_file
 from shoal.data.intake.folder_files import find_images
 from shoal.data.intake.image_decoding import Unusable, decode, decode_with_changes
-from shoal.data.intake.images import Rejected, listing
-from shoal.data.intake.own_images import note_left_out
+from shoal.data.intake.images import Rejected, listing, note_left_out
 from shoal.data.intake.own_windows import new_windows
 from shoal.data.intake.spelling import tidy
 from shoal.data.intake.table_coding import TableCoding, encode
@@ -309,18 +308,17 @@ def _predict_images(
     predictor: Predictor, source: Path, on_odd: str, embedding: Embedding, only: Collection[str] | None
 ) -> Predicted:
     intake = Intake()
-    paths, root, skipped = _images_of(predictor, source, intake, only)
-    if not paths and not skipped:
+    names, root = _images_of(predictor, source, intake, only)
+    if not names:
         raise _no_image(source, intake)
-    count = len(paths) + len(skipped)
+    skipped: list[Rejected] = []
     parts: list[pd.DataFrame] = []
-    for start in range(0, len(paths), IMAGES_PER_BATCH):
+    for start in range(0, len(names), IMAGES_PER_BATCH):
         files = []
         images = []
-        for path in paths[start : start + IMAGES_PER_BATCH]:
-            file = path.relative_to(root).as_posix()
+        for file in names[start : start + IMAGES_PER_BATCH]:
             try:
-                decoded = decode_with_changes(path)
+                decoded = decode_with_changes(root / file)
                 image = fit_image(decoded.pixels, predictor.image_spec, on_odd)
             except Unusable as error:
                 skipped.append(Rejected(file, str(error), error.kind))
@@ -333,7 +331,7 @@ def _predict_images(
     if not parts and only is not None:
         parts = [pd.DataFrame({"file": [], "cluster": [], "confidence": []})]
     if not parts:
-        raise DataError(f"none of the {count} images in {source} can be used:\n{listing(skipped)}")
+        raise DataError(f"none of the {len(names)} images in {source} can be used:\n{listing(skipped)}")
     note_left_out(skipped, intake)
     intake.take("files", sum(map(len, parts)))
     return Predicted(pd.concat(parts, ignore_index=True), skipped, intake)
@@ -341,15 +339,13 @@ def _predict_images(
 
 def _images_of(
     predictor: Predictor, source: Path, intake: Intake, only: Collection[str] | None
-) -> tuple[list[Path], Path, list[Rejected]]:
-    """Return the images of a folder, or the one that is given; the folder of their names; and those to skip."""
+) -> tuple[list[str], Path]:
+    """Return the images of a folder, or the one that is given, and the folder of their names."""
     if source.is_file():
-        return one_file(source, predictor.image_spec.name, intake), source.parent, []
-    found = find_images(source, intake)
-    if only is None:
-        return found.images, source, list(found.rejected)
-    paths = [path for path in found.images if path.relative_to(source).as_posix() in only]
-    return paths, source, [each for each in found.rejected if each.path in only]
+        return [one_file(source, predictor.image_spec.name, intake)], source.parent
+    if only is not None:
+        return sorted(only), source
+    return find_images(source, intake), source
 
 
 def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> Predicted:
@@ -402,7 +398,7 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
 def _predict_vectors(predictor: Predictor, source: Path, embedding: Embedding) -> Predicted:
     """Return the clusters of the vectors in a file of arrays, block by block."""
     spec = predictor.spec
-    file = open_array_file(source, Wanted())
+    file = open_array_file(source)
     expected = int(np.prod(spec.shape))
     if file.width != expected:
         raise DataError(f"{source} has vectors of {file.width} numbers, expected {expected}, as {spec.name!r} has")

@@ -30,7 +30,7 @@ from shoal.review.mlflow_log.champions import (
     note_move_by_hand,
     return_to_previous,
 )
-from shoal.review.mlflow_log.distinctions import NIGHT_DECISION
+from shoal.review.mlflow_log.experiments import NIGHT_DECISION
 from shoal.review.mlflow_log.model_registry import CHALLENGER, CHAMPION, registered_name
 from shoal.review.mlflow_log.tracking import open_client, shown_uri
 from shoal.review.mlflow_log.trouble import is_no_answer, reason_of
@@ -185,7 +185,7 @@ def version_of(client: Any, run: RunFolder, name: str) -> str:
     Raises:
         PromotionError: MLflow has none.
     """
-    run_id = run.lineage().mlflow_run
+    run_id = run.status().tracking.mlflow_run
     if run_id:
         for each in client.search_model_versions(f"run_id = '{run_id}'"):
             if each.name == name:
@@ -195,7 +195,7 @@ def version_of(client: Any, run: RunFolder, name: str) -> str:
 
 def _tag(client: Any, run: RunFolder, name: str, version: str, tags: dict[str, str]) -> None:
     """Set tags of a version and of the MLflow run that it comes from."""
-    run_id = run.lineage().mlflow_run
+    run_id = run.status().tracking.mlflow_run
     for key, value in tags.items():
         client.set_tag(run_id, key, value)
         client.set_model_version_tag(name, version, key, value)

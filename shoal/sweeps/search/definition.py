@@ -28,7 +28,7 @@ NEIGHBOURS = "neighbours"
 SILHOUETTE = "silhouette"
 CLUSTER_SCORES = (NEIGHBOURS, SILHOUETTE)
 """Scores that are computed from the clusters of all samples, without labels."""
-UNUSABLE_METRICS = ("neighbour_agreement", "loss", "probe_gradient")
+UNUSABLE_METRICS = ("neighbour_agreement", "loss")
 """Metrics that compare no trials: no round has an agreement, and the scale of a loss changes with the settings."""
 SCORES = (
     *CLUSTER_SCORES,

@@ -12,7 +12,7 @@ from shoal.core.errors import ShoalError
 from shoal.core.streams import Streams
 from shoal.data.partition.table import load_partition
 from shoal.data.sets.prepared import open_prepared
-from shoal.engine.rounds.active_run import Call
+from shoal.engine.messages.wire import Call
 from shoal.engine.store.checkpoint import manifests, newest_valid
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.kept_state import read_state

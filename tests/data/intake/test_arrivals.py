@@ -10,19 +10,21 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.intake.arrivals import arrivals
 from shoal.data.intake.held_out import held_out
-from shoal.data.intake.own import read_folder
-from shoal.data.intake.own_images import NothingNew
-from shoal.data.intake.own_store import store_batch
+from shoal.data.intake.own_images import WAITING, read_folder
+from shoal.data.intake.own_store import Arrivals, Batch, store_batch
 from shoal.data.sets.prepared import Prepared, array_digest
 from shoal.data.sets.sample_files import sample_files
 from tests.planted_images import write_clients
 
 
 def take(folder: Path, store: Path, onto: Prepared | None = None, share: float = 0.3) -> Prepared:
-    batch = read_folder(folder, onto, only=arrivals(folder, onto).new)
-    return store_batch("photos", store, batch, share, 0, onto, by_hash=True)
+    return store_batch("photos", store, batch_of(read_folder(folder, onto, grows=True)), share, 0, onto, by_hash=True)
+
+
+def batch_of(arrivals: Arrivals) -> Batch:
+    assert arrivals.batch is not None
+    return arrivals.batch
 
 
 def sides(prepared: Prepared) -> dict[str, str]:
@@ -38,26 +40,29 @@ def noise(path: Path, seed: int) -> None:
 
 def test_new_files_are_found_by_name_and_new_clients_wait_for_a_second_image(tmp_path: Path) -> None:
     folder, store = tmp_path / "watched", tmp_path / "store"
-    with pytest.raises(DataError, match=r"the watched folder .* does not exist: make it"):
-        arrivals(folder)
     write_clients(folder)
     first = take(folder, store)
-    assert arrivals(folder, first).new == ()
+    assert read_folder(folder, first, grows=True).batch is None
     noise(folder / "late" / "one.png", 1)
     noise(folder / "north" / "more.png", 2)
     (folder / "empty").mkdir()
-    found = arrivals(folder, first)
-    assert (found.new, found.waiting) == (("north/more.png",), ("late/one.png",))
+    arrivals = read_folder(folder, first, grows=True)
+    assert batch_of(arrivals).file == ["north/more.png"]
+    assert list(arrivals.intake.left_out[WAITING]) == ["late/one.png"]
     noise(folder / "late" / "two.png", 3)
-    assert arrivals(folder, first).new == ("late/one.png", "late/two.png", "north/more.png")
-    later = first.folder.joinpath("manifest.json").stat().st_mtime + 5
-    os.utime(folder / "north" / "dark-00.png", (later, later))
-    assert arrivals(folder, first).touched == ("north/dark-00.png",)
-    with pytest.raises(NothingNew):
-        read_folder(folder, first, only=["north/dark-00.png"])
-    noise(folder / "north" / "dark-00.png", 4)
-    with pytest.raises(DataError, match="1 files have changed since they were added"):
-        read_folder(folder, first, only=["north/dark-00.png"])
+    assert batch_of(read_folder(folder, first, grows=True)).file == ["late/one.png", "late/two.png", "north/more.png"]
+    (folder / "late" / "two.png").unlink()
+    (folder / "north" / "more.png").unlink()
+    old = folder / "north" / "dark-00.png"
+    before = old.read_bytes()
+    noise(old, 4)
+    os.utime(old, (1, 1))  # a file of the set that was not written to since is not read
+    assert read_folder(folder, first, grows=True).left_out == []
+    os.utime(old)
+    with pytest.raises(DataError, match="is another image than the one of this name"):
+        read_folder(folder, first, grows=True)
+    old.write_bytes(before)
+    assert read_folder(folder, first, grows=True).batch is None
 
 
 def test_old_samples_keep_client_row_and_side_and_the_version_before_is_in_the_lineage(tmp_path: Path) -> None:
@@ -85,9 +90,11 @@ def test_old_samples_keep_client_row_and_side_and_the_version_before_is_in_the_l
     earlier = {"train_x": more.train_x[:n], "test_x": more.test_x[: len(test_x)]}
     assert array_digest({**earlier, "client": more.column("client")[:n]}) == digest
     # All of it at once, in another store: the same side for each sample.
-    again = store_batch("photos", tmp_path / "other", read_folder(folder), 0.3, 0, by_hash=True)
+    again = store_batch("photos", tmp_path / "other", batch_of(read_folder(folder)), 0.3, 0, by_hash=True)
     assert sides(again) == sides(more)
-    assert sides(store_batch("photos", tmp_path / "third", read_folder(folder), 0.3, 1, by_hash=True)) != sides(more)
+    assert sides(
+        store_batch("photos", tmp_path / "third", batch_of(read_folder(folder)), 0.3, 1, by_hash=True)
+    ) != sides(more)
 
 
 def test_every_client_keeps_two_samples_to_train_on() -> None:

@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from shoal.data.intake.copies import ON_BOTH_SIDES, ON_ONE_SIDE
-from shoal.data.intake.own import add_folder, read_folder
-from shoal.data.intake.own_store import store_batch
+from shoal.data.intake.own import add_folder
+from shoal.data.intake.own_images import read_folder
+from shoal.data.intake.own_store import Batch, store_batch
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
 
@@ -23,6 +24,12 @@ def write(folder: Path, client: str, seeds: range, copies: tuple[str, ...] = (""
             Image.fromarray(pixels).save(folder / client / f"{seed}{copy}.png")
 
 
+def read(folder: Path, onto: Prepared | None = None, intake: Intake | None = None) -> Batch:
+    batch = read_folder(folder, onto, intake=intake).batch
+    assert batch is not None
+    return batch
+
+
 def parts(prepared: Prepared) -> tuple[set[bytes], set[bytes]]:
     test = () if prepared.test_x is None else prepared.test_x
     return {x.tobytes() for x in prepared.train_x}, {x.tobytes() for x in test}
@@ -33,7 +40,7 @@ def test_copies_at_one_client_and_at_several(tmp_path: Path, by_hash: bool) -> N
     write(tmp_path / "in", "a", range(20), ("", " (1)", " (2)"))
     write(tmp_path / "in", "b", range(10, 40))
     intake = Intake()
-    batch = read_folder(tmp_path / "in", intake=intake)
+    batch = read(tmp_path / "in", intake=intake)
     prepared = store_batch("mine", tmp_path / "store", batch, 0.3, 0, by_hash=by_hash)
     train, test = parts(prepared)
     assert not train & test
@@ -75,13 +82,13 @@ def test_a_copy_of_what_the_set_has_goes_to_its_side(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by_hash", [False, True])
 def test_a_client_of_nothing_but_held_out_copies_keeps_what_it_needs_to_train(tmp_path: Path, by_hash: bool) -> None:
     write(tmp_path / "in", "a", range(30))
-    first = store_batch("mine", tmp_path / "store", read_folder(tmp_path / "in"), 0.5, 0, by_hash=by_hash)
+    first = store_batch("mine", tmp_path / "store", read(tmp_path / "in"), 0.5, 0, by_hash=by_hash)
     assert first.test_x is not None
     (tmp_path / "more" / "b").mkdir(parents=True)
     for place, image in enumerate(first.test_x[:4]):
         Image.fromarray(np.array(image[0])).save(tmp_path / "more" / "b" / f"{place}.png")
     intake = Intake()
-    batch = read_folder(tmp_path / "more", first, intake=intake)
+    batch = read(tmp_path / "more", first, intake)
     grown = store_batch("mine", tmp_path / "store", batch, 0.0, 0, first, by_hash=by_hash)
     needed = 2 if by_hash else 1
     assert np.bincount(grown.column("client")).tolist()[1] == needed
@@ -93,7 +100,7 @@ def test_a_client_of_one_image_over_and_over_is_trained_on(tmp_path: Path) -> No
     write(tmp_path / "in", "a", range(1), tuple(f"-{copy}" for copy in range(10)))
     write(tmp_path / "in", "b", range(1, 20))
     for by_hash in (False, True):
-        batch = read_folder(tmp_path / "in")
+        batch = read(tmp_path / "in")
         prepared = store_batch(f"mine{by_hash:d}", tmp_path / "store", batch, 0.9, 0, by_hash=by_hash)
         assert not set.intersection(*parts(prepared))
         assert np.bincount(prepared.column("client")).tolist()[0] == 10

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.intake.names import client_numbers, names_of
+from shoal.data.intake.names import in_order, names_of
 from shoal.data.intake.own import add_table, add_vectors
 from shoal.data.sets.intake_notes import Intake
 
@@ -67,7 +67,7 @@ def test_names_of_a_set_keep_their_spelling() -> None:
         names_of(pd.Series([False]), WHERE, "label", ["0"])
     older = names_of(pd.Series(["1", "01"]), WHERE, "label", ["1", "01"])
     assert older.tolist() == ["1", "01"], "a set that has both goes on with both"
-    assert client_numbers(pd.Series([10.0, 2.0]), WHERE)[1] == ["2", "10"]
+    assert in_order(names_of(pd.Series([10.0, 2.0]), WHERE, "client")) == ["2", "10"]
 
 
 def test_one_client_in_tables_of_several_types(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from PIL import Image
 
 from shoal.core.errors import DataError
 from shoal.data.intake.own import add_folder, add_table
+from shoal.data.sets.intake_notes import Intake
 
 
 def table(folder: Path, text: str) -> Path:
@@ -50,36 +51,16 @@ def test_tables_that_would_be_changed_are_refused(tmp_path: Path, text: str, sai
         add_table(table(tmp_path, text), "mine", tmp_path / "s")
 
 
-def picture(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.full((8, 8), len(path.name), np.uint8)).save(path)
-
-
-def test_links_pull_in_nothing_from_outside(tmp_path: Path) -> None:
-    folder, elsewhere = tmp_path / "photos", tmp_path / "private"
-    picture(folder / "a" / "1.png")
-    picture(folder / "b" / "1.png")
-    picture(elsewhere / "secret.png")
-    (folder / "a" / "secret.png").symlink_to(elsewhere / "secret.png")
-    (folder / "b" / "same.png").symlink_to(folder / "b" / "1.png")
-    with pytest.raises(DataError, match=r"1 image of .* cannot be used.*\n  a/secret\.png: a link to a place outside"):
-        add_folder(folder, "mine", tmp_path / "s")
-    (folder / "c").symlink_to(elsewhere)
-    with pytest.raises(DataError, match=r"(?s)2 images of .*a/secret\.png: a link.*\n  c: a link to a place outside"):
-        add_folder(folder, "mine", tmp_path / "s")
-    found = add_folder(folder, "mine", tmp_path / "s", on_bad="skip")
-    assert found.manifest.train == 3
-    assert found.manifest.extra["clients"] == ["a", "b"]
-    assert [path for path, _ in found.manifest.extra["skipped"]] == ["a/secret.png", "c"]
-
-
-def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "photos"
-    picture(folder / "a" / "1.png")
-    (folder / "a" / "1.png").rename(folder / "a" / "\udcff.png")
-    picture(folder / "a" / "2.png")
-    with pytest.raises(DataError, match=r"a/\\udcff\.png: its name is not text in UTF-8"):
-        add_folder(folder, "mine", tmp_path / "s")
+def test_names_that_are_no_text_are_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "photos" / "a"
+    folder.mkdir(parents=True)
+    for name in ("\udcff.png", "2.png"):
+        Image.fromarray(np.full((8, 8), len(name), np.uint8)).save(folder / "1.png")
+        (folder / "1.png").rename(folder / name)
+    intake = Intake()
+    found = add_folder(folder.parent, "mine", tmp_path / "s", intake=intake)
+    assert found.manifest.train == 1
+    assert intake.left_out == {"its name is not text in UTF-8": {"a/\udcff.png": ""}}
 
 
 def test_a_parquet_file_of_text_that_is_none_is_refused(tmp_path: Path) -> None:

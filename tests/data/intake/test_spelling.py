@@ -87,7 +87,7 @@ def test_files_of_labels_are_found_in_any_spelling(tmp_path: Path) -> None:
     files = found.manifest.extra["clients"]
     labels = {files[c]: int(y) for c, y in zip(found.column("client"), np.asarray(found.train_y), strict=True)}
     assert labels == {CAFE: 0, "b": 1}
-    assert len(intake.adapted["files of labels in another spelling"]) == 2
+    assert len(intake.adapted["files of labels in another spelling"]) == 3
     (tmp_path / "l.csv").write_text("file,label\nb/2.png,x\nb\\2.png,x\nb/3.png,y\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"labels these files more than once: b/2\.png"):
         add_folder(folder, "mine", tmp_path / "s", labels=tmp_path / "l.csv", force=True)

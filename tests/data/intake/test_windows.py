@@ -12,7 +12,7 @@ import pytest
 from shoal.core.errors import DataError
 from shoal.data.intake.dropped_tables import dropped_tables
 from shoal.data.intake.own import add_table
-from shoal.data.intake.own_images import NothingNew
+from shoal.data.intake.own_store import NothingNew
 from shoal.data.intake.own_windows import new_windows, rule_of
 from shoal.data.intake.windows import CHANGE, EDGE, GAP, MIXED, WINDOWS, WindowOptions
 from shoal.data.sets.intake_notes import Intake
@@ -239,7 +239,7 @@ def test_tables_of_one_night_go_on_from_each_other(tmp_path: Path) -> None:
     later = pd.DataFrame({"site": "new", "meter": "m9", "t": hours("2024-03-01", 72), "load": 1.0 * np.arange(72)})
     for number, rows in enumerate((slice(0, 30), slice(30, 72))):
         later[rows].to_csv(tmp_path / "drop" / f"{number}.csv", index=False)
-    batch = dropped_tables(tmp_path / "drop", prepared).batch
+    batch = dropped_tables(tmp_path / "drop", prepared, 0.0).batch
     assert batch is not None
     assert batch.file == ["new/m9@0@2024-03-01T00:00", "new/m9@48@2024-03-03T00:00"]
     clocks = batch.extra[WINDOWS]["clocks"]

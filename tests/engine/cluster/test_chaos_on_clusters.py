@@ -73,10 +73,10 @@ def test_what_was_wrong_is_shown_and_counted(tmp_path: Path) -> None:
     counts = {"tries": 4, "right": 1, BY_ITSELF: 1, STOPPED: 2, "same bits": 3, "hangs": 1}
     counts |= {"longer than 60 s": 2, "tracebacks": 0, "processes left": 2}
     assert summary([WELL, bits, late, hung]) == counts
-    write([WELL, hung], tmp_path / "there", 7, 125.0, {"timeout_factor": 0.67})
+    write([WELL, hung], tmp_path / "there", 7, 125.0, {"timeout": 0.5})
     said = (tmp_path / "there" / "clusters.md").read_text()
     assert "Seed 7, 2 minutes, on 20" in said
-    assert "workers.timeout_factor=0.67" in said
+    assert "workers.timeout=0.5" in said
     kept = json.loads((tmp_path / "there" / "clusters.json").read_text())
     assert [each["right"] for each in kept["tries"]] == [True, False]
     assert kept["summary"]["hangs"] == 1

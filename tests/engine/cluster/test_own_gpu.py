@@ -76,6 +76,6 @@ def test_work_of_a_cluster_computes_on_the_gpu_of_its_process(monkeypatch: pytes
     chosen: list[str] = []
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.setattr(cluster_work._here, "workers", {}, raising=False)
-    work(Train(Path("/nowhere/at/all"), 1, (), ()).to_json(), "cuda")
+    work(Train(Path("/nowhere/at/all"), 1, (), ()), "cuda")
     assert chosen == ["cuda:1"]
     assert cluster_work._here.workers["cuda"].device == "cuda:1"

@@ -25,7 +25,6 @@ from shoal.engine.cluster.cluster_work import work
 from shoal.engine.cluster.dask_pool import DaskPool
 from shoal.engine.cluster.pools import open_pool
 from shoal.engine.messages.wire import Train
-from shoal.engine.rounds import deadlines
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.run_events import Event
 from shoal.engine.workers.worker_processes import WorkerLost
@@ -137,10 +136,7 @@ def test_a_worker_of_a_cluster_that_is_stopped_is_given_up(
 ) -> None:
     """On a cluster of one worker, so that nobody else could go on."""
     monkeypatch.setattr(dask_pool, "POLL_SECONDS", 0.1)
-    monkeypatch.setattr(deadlines, "LONGEST_TIME_FACTOR", 3.0)
-    monkeypatch.setattr(deadlines, "MIN_DEADLINE_SECONDS", 8.0)
-    monkeypatch.setattr(deadlines, "FIRST_DEADLINE_SECONDS", 120.0)
-    settings = small(rounds=2, workers={"runner": "dask", "slots": 1})
+    settings = small(rounds=2, workers={"runner": "dask", "slots": 1, "timeout": 0.5})
     stopped: list[int] = []
     with open_pool(settings.workers, "cpu") as pool:
 
@@ -152,7 +148,9 @@ def test_a_worker_of_a_cluster_that_is_stopped_is_given_up(
 
         run = straight(settings, pool.call, [watch])
     assert numbers(run) == numbers(straight(small(rounds=2)))
-    assert [e.message for e in run.events() if e.kind == "slot_lost" and "was given up at client" in e.message]
+    assert [
+        e.message for e in run.events() if e.kind == "slot_lost" and "(workers.timeout) and was given up" in e.message
+    ]
 
 
 @pytest.mark.slow
@@ -163,7 +161,7 @@ def test_the_runner_is_a_setting_of_a_run(home: Any, small: Make) -> None:
 
 
 @pytest.mark.slow
-def test_a_running_dask_cluster_by_its_address(home: Any, small: Make) -> None:
+def test_a_running_dask_cluster_by_its_address(home: Any, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     from distributed import LocalCluster
 
     with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None, silence_logs=50) as cluster:
@@ -171,14 +169,14 @@ def test_a_running_dask_cluster_by_its_address(home: Any, small: Make) -> None:
         with open_pool(settings.workers, "cpu") as pool:
             assert isinstance(pool, DaskPool)
             assert pool.count == 2
-            begun: list[int] = []
-            pool._begun = mock.MagicMock(add=begun.append, __contains__=lambda *_: False)
+            begun: set[int] = set()
+            monkeypatch.setattr(pool, "_goes_on", begun.add)
             run = straight(settings, pool.call, slots=2)
             for _ in range(500):
                 if len(begun) == pool._number:
                     break
                 time.sleep(0.02)
-            # Every work says when it begins: from then on a deadline counts, and not while it waits in the queue.
+            # Every work says when it begins: from then on the timeout counts, and not while it waits in the queue.
             assert sorted(begun) == list(range(1, pool._number + 1))
     assert numbers(run) == numbers(straight(small(rounds=1)))
 
@@ -368,7 +366,7 @@ def test_other_runners_are_refused_with_those_that_there_are(small: Make, runner
 
 
 def test_a_worker_without_the_shared_folder_says_so() -> None:
-    answer = work(Train(Path("/nowhere/at/all"), 1, (), ()).to_json(), "cpu")
+    answer = work(Train(Path("/nowhere/at/all"), 1, (), ()), "cpu")
     assert "does not see /nowhere/at/all" in answer["error"]
     assert "SHOAL_HOME" in answer["error"]
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,8 +16,10 @@ from unittest import mock
 import fsspec
 import pytest
 
+from shoal.core.durable import private_folder
 from shoal.engine.cluster import host_cache, remote_files
 from shoal.engine.cluster.cluster_work import work
+from shoal.engine.cluster.copy_names import copy_of, folders_of_clients
 from shoal.engine.cluster.host_cache import UNUSED_DAYS, drop_unused_copies, fetch
 from shoal.engine.cluster.pools import open_pool
 from shoal.engine.cluster.remote_files import RemoteFiles, RemoteFilesGone
@@ -29,13 +32,12 @@ from shoal.engine.messages.wire import (
     Request,
     Train,
     Trained,
-    answer_from_json,
 )
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.run_settings import SettingsError
-from shoal.engine.store.codec import StoreError, file_digest, private_folder, read_json
-from shoal.engine.store.memory_index import MemoryIndex
-from shoal.engine.store.round_paths import copy_of, folders_of_clients, round_of, sender_of
+from shoal.engine.store.codec import StoreError, file_digest, read_json
+from shoal.engine.store.memory_index import ClientFiles
+from shoal.engine.store.round_paths import sender_of
 from shoal.engine.store.run_events import Event
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
@@ -68,10 +70,9 @@ class Elsewhere:
         self.kinds: set[str] = set()
 
     def call(self, request: RemoteRequest) -> Answer:
-        entries = request.to_json()
-        self.kinds.add(entries["do"])
-        nowhere: dict[str, Any] = {key: "/nowhere" for key in ("run", "server") if key in entries}
-        return answer_from_json(request, work({**entries, **nowhere}, "cpu"))
+        self.kinds.add(type(request.request).__name__)
+        nowhere = {name: Path("/nowhere") for name in ("run", "server") if hasattr(request.request, name)}
+        return work(replace(request, request=replace(request.request, **nowhere)), "cpu")
 
 
 def soon(holds: Callable[[], bool]) -> None:
@@ -182,7 +183,7 @@ def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: 
         count = 1
 
         def call(self, request: RemoteRequest) -> Answer:
-            answer = answer_from_json(request, work(request.to_json(), "cpu"))
+            answer = work(request, "cpu")
             if isinstance(request.request, Train) and not spoilt:
                 spoilt.append(next((home / "remote-files").glob("runs/*/back/*/update-*")))
                 spoilt[0].write_bytes(b"x")
@@ -502,25 +503,24 @@ def test_files_travel_side_by_side(tmp_path: Path, home: Path, small: Make, url:
         digests[path] = file_digest(run.path / path)
     (run.path / "rounds" / "0000").mkdir()
     (run.path / "rounds" / "0000" / "server.safetensors").write_bytes(b"state")
-    memory = {str(k): f"memory/0/{k}/0000.safetensors" for k in range(8)}
-    index = MemoryIndex.from_json({"memory": memory, "inbox": {}, "sha256": digests})
+    clients = tuple(ClientFiles(k, path, sha256={path: digests[path]}) for k, path in enumerate(digests))
     pool = RemoteFilesPool(Elsewhere(), url)
     with pytest.raises(WorkerLost, match="cannot be read"):  # what it is given is no state
-        pool.call(Evaluate(run.path, 0, run.path / "rounds" / "0000" / "server.safetensors", index, final=True))
+        pool.call(Evaluate(run.path, 0, run.path / "rounds" / "0000" / "server.safetensors", clients, final=True))
     assert len(list((tmp_path / "cache").glob("runs/*/memory/*/*/*.safetensors"))) == 8
 
 
 def test_what_is_wrong_in_the_runs_folder_is_not_tried_elsewhere(home: Path, small: Make, url: str) -> None:
     run = straight(small(rounds=1))
     state = run.path / "rounds" / "0001" / "server.safetensors"
-    named = {"memory": {"0": "memory/0/0/0001.safetensors"}, "inbox": {}}
-    index = MemoryIndex.from_json({**named, "sha256": {}})
-    wrong = MemoryIndex.from_json({**named, "sha256": {"memory/0/0/0001.safetensors": "ab"}})
+    memory = "memory/0/0/0001.safetensors"
+    clients = (ClientFiles(0, memory),)
+    wrong = (ClientFiles(0, memory, sha256={memory: "ab"}),)
     pool = RemoteFilesPool(Elsewhere(), url)
     with pytest.raises(StoreError, match="has been changed or damaged"):
         pool.call(Evaluate(run.path, 1, state, wrong, final=True))
     (run.path / "memory" / "0" / "0" / "0001.safetensors").unlink()
-    for asked in (Evaluate(run.path, 1, state, index, final=True), Evaluate(run.path, 1, home / "no", index, True)):
+    for asked in (Evaluate(run.path, 1, state, clients, final=True), Evaluate(run.path, 1, home / "no", clients, True)):
         with pytest.raises(StoreError, match="cannot be read: No such file"):
             pool.call(asked)
 
@@ -564,7 +564,7 @@ def test_copies_are_named_by_their_digests() -> None:
     assert copy_of("memory/0/3/0007.safetensors", "ab") == "memory/0/3/0007-ab.safetensors"
     assert copy_of("settings.yaml", "ab") == "settings-ab.yaml"
     letter = copy_of("memory/0/5/inbox/0007-3.safetensors", "1-2")
-    assert (round_of(letter), sender_of(letter)) == (7, 3)
+    assert sender_of(letter) == 3
     assert folders_of_clients([5]) == {"memory/0/5", "memory/0/5/inbox"}
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from shoal.engine.rounds.loop import Engine
-from shoal.engine.rounds.units import ThreadRunner
+from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.store.run_events import Event
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import new_run

@@ -11,18 +11,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.engine.rounds import aggregation
-from shoal.engine.rounds.aggregation import rebase
-from shoal.engine.rounds.answer_schedule import AnswerSchedule, Speeds
+from shoal.engine.rounds import buffered_rounds
+from shoal.engine.rounds.answer_schedule import AnswerSchedule
+from shoal.engine.rounds.buffered_rounds import rebase
 from shoal.engine.rounds.quarantine import Quarantine
 from shoal.engine.store.checkpoint import rounds_done
 from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunError
-from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerProcesses
 from shoal.lifecycle.preflight import check_buffer
-from shoal.methods.contract.base import MethodError
+from shoal.methods.contract.base import MethodError, Server
 from shoal.methods.contract.message import Message
+from shoal.methods.registry import METHODS
 from tests.runs import go_on, numbers, stopped, straight
 
 Make = Callable[..., Any]
@@ -30,10 +31,9 @@ ASYNC = {"buffer": 2}
 FIVE = {"kind": "iid", "clients": 5}
 
 
-def by_hand(speeds: Speeds, buffer: int, rounds: int) -> list[tuple[dict[int, int], float]]:
+def by_hand(schedule: AnswerSchedule, clients: int, buffer: int, rounds: int) -> list[tuple[dict[int, int], float]]:
     """Return the schedule of all clients, event by event and without draws: a free client begins at once."""
-    clients = range(len(speeds.sizes))
-    ends = {client: (speeds.time(client), 0) for client in clients}
+    ends = {client: (schedule.time(client), 0) for client in range(clients)}
     found, answers = [], dict[int, int]()
     while len(found) < rounds:
         client = min(ends, key=lambda c: ends[c][0])
@@ -41,15 +41,14 @@ def by_hand(speeds: Speeds, buffer: int, rounds: int) -> list[tuple[dict[int, in
         answers[client] = begun_from
         if len(answers) == buffer:
             found.append((dict(sorted(answers.items())), now))
-            ends |= {c: (now + speeds.time(c), len(found)) for c in answers}
+            ends |= {c: (now + schedule.time(c), len(found)) for c in answers}
             answers = {}
     return found
 
 
 def test_all_at_work_is_as_by_hand() -> None:
-    speeds = Speeds([5, 10, 20, 40, 7, 30], seed=3)
-    arrivals = AnswerSchedule(speeds, at_work=6, buffer=2)
-    expected = by_hand(speeds, 2, 60)
+    arrivals = AnswerSchedule([5, 10, 20, 40, 7, 30], 3, at_work=6, buffer=2)
+    expected = by_hand(arrivals, 6, 2, 60)
     for number, (begun_from, time) in enumerate(expected, 1):
         found = arrivals.round(number)
         assert found.begun_from == begun_from
@@ -70,7 +69,7 @@ def test_any_round_can_be_asked_for_first(
 ) -> None:
     at_work = max(1, round(share * len(sizes)))
     buffer = max(1, round(part * at_work))
-    one, other = (AnswerSchedule(Speeds(sizes, seed), at_work, buffer, dropout) for _ in range(2))
+    one, other = (AnswerSchedule(sizes, seed, at_work, buffer, dropout) for _ in range(2))
     last = one.round(20)
     before = 0.0
     for number in range(1, 21):
@@ -83,26 +82,24 @@ def test_any_round_can_be_asked_for_first(
 
 
 def test_slow_clients_answer_seldom_and_late() -> None:
-    speeds = Speeds([2, 3, 5, 10, 20, 30, 50, 80], seed=0)
-    arrivals = AnswerSchedule(speeds, at_work=8, buffer=3)
+    arrivals = AnswerSchedule([2, 3, 5, 10, 20, 30, 50, 80], 0, at_work=8, buffer=3)
     count = dict.fromkeys(range(8), 0)
     for number in range(1, 201):
         for client in arrivals.round(number).begun_from:
             count[client] += 1
-    fastest, slowest = (pick(range(8), key=speeds.time) for pick in (min, max))
+    fastest, slowest = (pick(range(8), key=arrivals.time) for pick in (min, max))
     assert count[fastest] > 4 * count[slowest] > 0
     assert arrivals.oldest(200) > 5
 
 
 def test_silent_clients_never_answer() -> None:
-    speeds = Speeds([10] * 40, seed=0)
-    busy, half = AnswerSchedule(speeds, 10, 5), AnswerSchedule(speeds, 10, 5, dropout=0.5)
+    busy, half = AnswerSchedule([10] * 40, 0, 10, 5), AnswerSchedule([10] * 40, 0, 10, 5, dropout=0.5)
     # Half of the work gives no answer, so that as many answers take twice as long.
     assert half.round(200).time / busy.round(200).time == pytest.approx(2.0, rel=0.1)
 
 
 def test_a_client_without_samples_does_not_fill_every_buffer() -> None:
-    arrivals = AnswerSchedule(Speeds([0, 0, 10, 10, 10, 10], 0), at_work=6, buffer=2)
+    arrivals = AnswerSchedule([0, 0, 10, 10, 10, 10], 0, at_work=6, buffer=2)
     assert any(not {0, 1} & arrivals.round(number).begun_from.keys() for number in range(1, 9))
 
 
@@ -110,7 +107,7 @@ def test_others_stand_in_for_those_who_are_not_asked_any_more(
     home: Any, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = small(rounds=6, method={"name": "fedcc"}, participation={"buffer": 1}, partition=FIVE)
-    expected = AnswerSchedule(Speeds([len(c) for c in clients_of(straight(settings))], 0), 5, 1)
+    expected = AnswerSchedule([len(c) for c in clients_of(straight(settings))], 0, 5, 1)
     (only_client,) = expected.round(4).begun_from
     monkeypatch.setattr(Quarantine, "clients", [only_client])
     run = straight(settings)
@@ -165,16 +162,16 @@ def test_resumed_is_straight_and_states_are_kept_as_long_as_needed(home: Any, sm
 
 def test_old_answers_count_less(home: Any, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     weights: list[float] = []
-    inner = aggregation.rebase
+    inner = buffered_rounds.rebase
 
     def watch(message: Message, sent: Any, newest: Any, weight: float) -> Message:
         weights.append(weight)
         assert any(not torch.equal(sent[name], newest[name]) for name in sent)
         return inner(message, sent, newest, weight)
 
-    monkeypatch.setattr(aggregation, "rebase", watch)
+    monkeypatch.setattr(buffered_rounds, "rebase", watch)
     run = straight(small(rounds=6, method={"name": "fedcc"}, participation=ASYNC, partition=FIVE))
-    arrivals = AnswerSchedule(Speeds([len(c) for c in clients_of(run)], 0), 5, 2)
+    arrivals = AnswerSchedule([len(c) for c in clients_of(run)], 0, 5, 2)
     ages = [n - 1 - s for n in range(1, 7) for s in arrivals.round(n).begun_from.values() if s < n - 1]
     assert weights == pytest.approx([1 / math.sqrt(1 + age) for age in ages])
     assert ages
@@ -182,16 +179,23 @@ def test_old_answers_count_less(home: Any, small: Make, monkeypatch: pytest.Monk
 
 def test_work_begins_from_the_state_of_its_time(home: Any, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: dict[int, dict[int, int]] = {}
-    worker = Worker()
-    inner = worker.train_group
+    broadcast = METHODS["fedcc"].broadcast
 
-    def watch(opened: Any, server: Any, round: int, group: Any) -> Any:
-        begun.setdefault(round, {}).update({each.client: server.round for each in group})
-        return inner(opened, server, round, group)
+    def watch(self: Any, server: Server, client: int) -> Message:
+        if current:
+            begun.setdefault(current[-1], {})[client] = server.round
+        return broadcast(self, server, client)
 
-    monkeypatch.setattr(worker, "train_group", watch)
-    run = straight(small(rounds=6, method={"name": "fedcc"}, participation=ASYNC, partition=FIVE), worker.handle)
-    arrivals = AnswerSchedule(Speeds([len(c) for c in clients_of(run)], 0), 5, 2)
+    current: list[int] = []
+
+    def note(event: Event) -> None:
+        if event.kind == "round_started":
+            current.append(event.round)
+
+    monkeypatch.setattr(METHODS["fedcc"], "broadcast", watch)
+    monkeypatch.setattr(buffered_rounds.BufferedRounds, "rebased", lambda self, newest, updates: updates)
+    run = straight(small(rounds=6, method={"name": "fedcc"}, participation=ASYNC, partition=FIVE), observers=[note])
+    arrivals = AnswerSchedule([len(c) for c in clients_of(run)], 0, 5, 2)
     assert begun == {number: arrivals.round(number).begun_from for number in range(1, 7)}
 
 

@@ -14,7 +14,7 @@ from tests.chaos.trial import chaos_in, methods, settings_of
 
 pytestmark = pytest.mark.long
 
-SHORT = (  # test_loop.py kills driver and workers, test_deadlines.py stops workers, test_moved_home.py moves the home
+SHORT = (  # test_loop.py kills driver and workers, test_timeout.py stops workers, test_moved_home.py moves the home
     ("driver killed, workers go on", "cfcl"),
     ("disk full", "fedavg"),
     ("two drivers on one run", "kfed"),

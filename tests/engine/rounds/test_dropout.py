@@ -24,7 +24,7 @@ from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import new_run
 from shoal.methods.averaging.mean import WeightedMean
 from shoal.methods.contract.base import Message, Update
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.review.pages.report import missed_rounds, write_report
 from tests.chaos.trial import settings_of
 from tests.engine.rounds.test_every_method_runs import CASES

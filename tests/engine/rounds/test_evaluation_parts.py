@@ -6,21 +6,23 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from shoal.engine.messages.wire import Answer, Evaluate, Evaluated, EvaluateShard, Failed, Request
-from shoal.engine.rounds import evaluation_parts
-from shoal.engine.rounds.active_run import ActiveRun
-from shoal.engine.rounds.evaluation_parts import evaluate_in_parts, parts_for
+from shoal.engine.rounds import evaluation as evaluating
+from shoal.engine.rounds.evaluation import EvaluationStep
+from shoal.engine.rounds.runner import ThreadRunner
+from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.store import opened_run
-from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import JUDGED, RoundPaths
+from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores import evaluation
 from tests.runs import straight
 
@@ -28,7 +30,7 @@ Small = Callable[..., Any]
 SHARED = [name for name, kind in METHODS.items() if kind.shared_in_evaluation != "nothing"]
 CASES: dict[str, dict[str, Any]] = {
     "cfcl": {
-        "method": {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 3, "candidates": 6, "budget": 3},
+        "method": {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 3, "budget": 3},
         "model": {"encoder": "pooled-conv"},
         "rounds": 20,
     },
@@ -78,7 +80,7 @@ def settings_of(name: str, small: Small) -> Any:
 @pytest.mark.parametrize("name", [*SHARED, "fedsimclr_kmeans"])
 def test_the_same_numbers_to_the_bit(home: Path, small: Small, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     whole, _ = carried_out(settings_of(name, small), 3)  # too few samples to be shared
-    monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)
+    monkeypatch.setattr(evaluating, "MIN_PART_SAMPLES", 64)
     shared, office = carried_out(settings_of(name, small), 3)
     assert numbers(whole).equals(numbers(shared))
     assert whole.status().weights_sha256 == shared.status().weights_sha256
@@ -96,7 +98,7 @@ def test_the_same_numbers_to_the_bit(home: Path, small: Small, monkeypatch: pyte
 def test_the_worker_that_computes_the_metrics_reads_no_batch(
     home: Path, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)
+    monkeypatch.setattr(evaluating, "MIN_PART_SAMPLES", 64)
     looked: list[tuple[int, int]] = []
     batches = evaluation.all_batches
 
@@ -112,13 +114,13 @@ def test_the_worker_that_computes_the_metrics_reads_no_batch(
 def test_workers_without_the_runs_folder_evaluate_alone(
     home: Path, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)
+    monkeypatch.setattr(evaluating, "MIN_PART_SAMPLES", 64)
     _, office = carried_out(small(workers={"runner": "dask", "remote_files": "file:///nowhere"}, rounds=1), 3)
     assert (office.asked["EvaluateShard"], office.asked["Evaluate"]) == (0, 1)
 
 
 def test_a_part_that_fails_fails_the_evaluation(home: Path, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)
+    monkeypatch.setattr(evaluating, "MIN_PART_SAMPLES", 64)
     worker = Office()
 
     def call(request: Request) -> Answer:
@@ -131,7 +133,7 @@ def test_a_part_that_fails_fails_the_evaluation(home: Path, small: Small, monkey
 
 
 def test_a_lost_worker_has_the_evaluation_done_again(home: Path, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)
+    monkeypatch.setattr(evaluating, "MIN_PART_SAMPLES", 64)
     worker, lost = Office(), []
 
     def call(request: Request) -> Answer:
@@ -149,15 +151,16 @@ def test_what_a_state_was_judged_with_before_is_not_used_again(
     home: Path, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A first try may have left it beside the state."""
-    monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)
+    monkeypatch.setattr(evaluating, "MIN_PART_SAMPLES", 64)
     settings = small(method={"name": "fedcc"}, rounds=1, evaluate={"recalibrate": 0})
     run, office = carried_out(settings, 2)
     folder = RoundPaths(run.path, 1).checkpoint
     other, _ = carried_out(small(method={"name": "fedcc"}, rounds=1), 1)
     (folder / JUDGED).write_bytes(RoundPaths(other.path, 1).judged.read_bytes())
 
-    wanted = Evaluate(run.path, 1, folder / "server.safetensors", MemoryIndex(), final=False)
-    answer = evaluate_in_parts(ActiveRun(run, office.call), wanted, 2)
+    wanted = Evaluate(run.path, 1, folder / "server.safetensors", (), final=False)
+    step = EvaluationStep(RunFacts(run), office.call, ThreadRunner(1), 2, print)
+    answer = step.answer_in_parts(wanted, 2)
     assert isinstance(answer, Evaluated)
     assert not (folder / JUDGED).exists()
     assert answer.metrics["acc"] == float(run.table("rounds")["acc"].iloc[-1])
@@ -167,4 +170,12 @@ def test_what_a_state_was_judged_with_before_is_not_used_again(
     ("samples", "device", "parts"), [(18_000, "cpu", 4), (18_000, "cuda", 0), (200_000, "cuda", 3)]
 )
 def test_on_a_gpu_only_many_samples_are_shared(samples: int, device: str, parts: int) -> None:
-    assert parts_for(samples, 5, device) == parts
+    facts: Any = SimpleNamespace(
+        method=METHODS["fedcc"],
+        settings=SimpleNamespace(workers=WorkersSection()),
+        partition=SimpleNamespace(sample=range(samples)),
+        spec=SimpleNamespace(test=0),
+        lineage=SimpleNamespace(resolved=SimpleNamespace(device=device)),
+    )
+    step = EvaluationStep(facts, Worker().handle, ThreadRunner(1), 5, print)
+    assert step.parts(final=True) == parts

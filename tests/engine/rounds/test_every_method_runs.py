@@ -26,7 +26,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ifca": {"method": {"name": "ifca", "models": 2}, "partition": VALIDATED},
     "local_only": {"method": {"name": "local_only"}, "partition": VALIDATED},
     "cfcl": {
-        "method": {"name": "cfcl", "steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "candidates": 20, "budget": 4},
+        "method": {"name": "cfcl", "steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "budget": 4},
         "partition": {"kind": "labels_per_client", "labels": 2, "clients": 5},
         "model": {"encoder": "pooled-conv"},
         "rounds": 50,
@@ -39,18 +39,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "fedsimclr_kmeans, neighbours": {
         "method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "components": 3, "neighbours": 0.05},
-        "rounds": 5,
-    },
-    "uifca_shared": {
-        "method": {
-            "name": "uifca_shared",
-            "cluster_rounds": 2,
-            "comm_rounds": 1,
-            "steps": 3,
-            "width": 4,
-        },
-        "partition": {"kind": "majority", "p": 0.5, "clients": 3},
-        "participation": {"fraction": 0.7},
         "rounds": 5,
     },
     "ifca_flows": {

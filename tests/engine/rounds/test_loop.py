@@ -130,7 +130,7 @@ def test_changed_byte_in_a_checkpoint_is_noticed(home: Path, small: Make) -> Non
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(bytes(content))
-    with pytest.raises(StoreError, match="not the state that its manifest describes"):
+    with pytest.raises(StoreError, match="has been changed or damaged since it was written"):
         checkpoint.load_round(run, 1)
 
 

@@ -206,17 +206,6 @@ def test_a_run_that_was_killed_in_its_first_round_is_missed_too(home: Path, smal
         straight(small(**BASE, rounds=1, privacy=PRIVATE, seed=1))
 
 
-def test_a_run_from_before_the_ledger_is_entered(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.engine.rounds.private_run.IN_LEDGER", "epsilon_older")
-    run = stopped(small(**BASE, rounds=2, privacy=PRIVATE), "round_finished", 1)
-    monkeypatch.undo()
-    monkeypatch.setenv("SHOAL_HOME", str(home))
-    of_digits().path.unlink()
-    go_on(run)
-    assert asked(run) == {0: 2, 1: 2, 2: 2}
-    assert [event for event in run.events() if event.kind == "privacy_accounted"]
-
-
 def test_a_rehearsal_spends_nothing(home: Path, small: Make) -> None:
     assert rehearse(small(**BASE, privacy=PRIVATE)).measured is not None
     assert not of_digits().path.exists()

@@ -101,7 +101,7 @@ def test_a_password_reaches_no_file_of_a_run(home: Path, small: Make, monkeypatc
     run = new_run(small(rounds=1, tracking=tracking))
     assert drive(run).status == "finished"
     assert any(event.kind == "mlflow_unreachable" and "127.0.0.1:9" in event.message for event in run.events())
-    run.set_lineage(mlflow_uri="http://me:0lderW0rd@127.0.0.1:9")
+    run.set_tracking(mlflow_uri="http://me:0lderW0rd@127.0.0.1:9")
     run.event("x", message="no answer from http://me:Tr0ub4dor@127.0.0.1:9/api")
     run.set_status("finished", 1, "http://me:Tr0ub4dor@h")
     write_report(run)
@@ -137,7 +137,7 @@ def test_a_store_named_through_a_variable(home: Path, small: Make, monkeypatch: 
     experiment = client.get_experiment_by_name("shoal")
     (found,) = client.search_runs([experiment.experiment_id])
     assert found.data.params["tracking.uri"] == uri
-    assert run.lineage().mlflow_uri == uri
+    assert run.status().tracking.mlflow_uri == uri
 
 
 def test_a_remote_store_named_through_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

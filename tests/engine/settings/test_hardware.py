@@ -14,11 +14,10 @@ import pytest
 import torch
 
 from shoal.engine.cluster.cluster_work import work
-from shoal.engine.messages.wire import Evaluate, Failed, answer_from_json
+from shoal.engine.messages.wire import Evaluate, Failed
 from shoal.engine.settings.hardware import device_here, memory, resolve_machine, resolve_slots, slots_per_gpu
 from shoal.engine.settings.machine import Resolved
 from shoal.engine.settings.run_settings import SettingsError
-from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import INTERRUPTED
 from shoal.lifecycle.driving import drive
@@ -84,8 +83,8 @@ def test_a_driver_without_a_gpu_uses_those_of_a_running_cluster(home: Path, smal
 
 @pytest.mark.usefixtures("no_gpu")
 def test_a_worker_without_a_gpu_says_so(tmp_path: Path) -> None:
-    request = Evaluate(tmp_path / "run", 1, tmp_path / "state", MemoryIndex(), final=False)
-    answer = answer_from_json(request, work(request.to_json(), "cuda"))
+    request = Evaluate(tmp_path / "run", 1, tmp_path / "state", (), final=False)
+    answer = work(request, "cuda")
     assert isinstance(answer, Failed)
     assert "torch sees none there: start workers only on hosts that have one" in answer.error
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -60,14 +61,17 @@ def test_names_where_all_are_pooled_or_the_partition_is_gone(own: Callable[..., 
     assert client_names(new_run(own(method={"name": "kmeans"}))) == ["all clients"]
     run = new_run(own())
     run.set_lineage(partition=replace(run.lineage().partition, folder=str(run.path / "gone")))
-    run.set_table("clients", [{"round": 1, "client": 2}])
+    run.set_tables({"clients": pd.DataFrame([{"round": 1, "client": 2}])})
+    run.set_finished(1, "0" * 64)
     assert client_names(run, "client {}") == ["client 0", "client 1", "client 2"]
     assert named(["a"], 4) == "4"
 
 
 def test_figures_name_the_clients(own: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     run = new_run(own())
-    run.set_table("clients", [{"round": r, "client": k, "loss": 1.0 / r} for r in (1, 2) for k in range(3)])
+    rows = [{"round": r, "client": k, "loss": 1.0 / r} for r in (1, 2) for k in range(3)]
+    run.set_tables({"clients": pd.DataFrame(rows)})
+    run.set_finished(2, "0" * 64)
     drawn: dict[str, list[str]] = {}
 
     def note(figure: Any, path: Path) -> Path:

@@ -10,10 +10,11 @@ import pytest
 
 from shoal.core.errors import DataError
 from shoal.data.intake.own import add_table
-from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.prepared import Manifest, Prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
-from shoal.engine.store import verified
+from shoal.engine.store import opened_run
+from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
@@ -60,12 +61,12 @@ def test_a_client_trains_though_the_files_of_the_others_are_damaged(mine: Prepar
         damage(folder_of(mine, other))
     opened = OpenedRun(run, working=True)
     server = opened.method.init_server(opened.federation)
-    client = opened.client(1, 1, None, ())
+    client = opened.client(ClientFiles(1), 1)
     update = opened.method.client_update(opened.method.broadcast(server, 1), client)
     assert update.message.tensors["samples"] == 20
     for other in (0, 2):
         with pytest.raises(DataError, match="is not the file that its manifest describes"):
-            opened.client(other, 1, None, ()).train.x()
+            opened.client(ClientFiles(other), 1).train.x()
     with pytest.raises(DataError):
         opened.evaluation(1, final=True).train.x()
 
@@ -79,18 +80,19 @@ def test_a_run_on_own_clients_ends_with_every_sample_in_a_cluster(mine: Prepared
     assert table["client_name"].tolist() == [str(k % CLIENTS) for k in range(60)]
 
 
-def test_a_clients_file_is_read_whole_once(mine: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clients_file_is_compared_when_it_is_first_opened(mine: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
     run = new_run(settings())
     compared: list[str] = []
-    real = verified.check_file
+    real = opened_run.check_file
 
-    def noted(folder: Path, manifest: object, name: str) -> None:
+    def noted(folder: Path, manifest: Manifest, name: str) -> None:
         compared.append(name)
         real(folder, manifest, name)
 
-    monkeypatch.setattr(verified, "check_file", noted)
+    monkeypatch.setattr(opened_run, "check_file", noted)
+    opened = OpenedRun(run)
     for _ in range(2):
-        OpenedRun(run).samples(1).x()
+        opened.samples(1).x()
     assert compared == ["clients/0001/train_x.npy"]
     damage(folder_of(mine, 1))
     with pytest.raises(DataError, match="is not the file that its manifest describes"):

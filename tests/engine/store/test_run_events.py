@@ -1,4 +1,4 @@
-"""Events: a checksum a line, warnings, and listeners that hear those of every thread."""
+"""Events: a seal a line, warnings, and listeners that hear those of every thread."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from shoal.core.seal import SEAL
 from shoal.engine.store.run_events import (
-    CHECKSUM,
     MAX_CLOSING_LINES,
     Event,
     is_warning,
@@ -30,9 +30,9 @@ def test_a_line_that_changed_is_no_event() -> None:
     line = line_of(event).encode()
     assert read_line(line) == event
     assert read_line(line.replace(b"0.25", b"0.26")) is None
-    assert read_line(b'{"event": "scored", "value": 0.26}') == Event("scored", {"value": 0.26}), "without a checksum"
+    assert read_line(b'{"event": "scored", "value": 0.26}') == Event("scored", {"value": 0.26}), "without a seal"
     assert read_line(b'{"event": "sco') is None
-    assert CHECKSUM in json.loads(line)
+    assert SEAL in json.loads(line)
 
 
 def test_an_event_says_what_its_kind_has() -> None:

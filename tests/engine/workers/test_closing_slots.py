@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shoal.engine.messages.wire import Answer, Request, Train
-from shoal.engine.rounds import active_run as at_work
-from shoal.engine.rounds.active_run import ActiveRun, activate
-from shoal.engine.rounds.units import ThreadRunner, TrainCohort
+from shoal.engine.messages.wire import Train
 from shoal.engine.workers import worker_processes
 from shoal.engine.workers.worker_processes import WorkerLost, WorkerProcesses
-from shoal.tasks.prefect.once import SingleExecution
-from tests.runs import straight
 
 
 class SlowProcess:
@@ -121,49 +114,3 @@ def test_a_slot_that_restarts_while_all_are_closed_leaves_no_process(monkeypatch
     assert said == ["the worker slots are closed"]
     assert Slow.ended.is_set(), "nobody else would end it"
     assert pool.processes[0].process is None
-
-
-@dataclass(frozen=True)
-class Waits:
-    """A unit of work that waits for an event."""
-
-    event: threading.Event
-    name: str = "waits"
-
-    def execute(self) -> None:
-        assert self.event.wait(30)
-
-
-@pytest.mark.parametrize("by", ["threads", "prefect"])
-def test_a_unit_that_comes_late_opens_no_workers_of_its_own(
-    home: Path, small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, by: str
-) -> None:
-    """Its run was interrupted between being given away and being carried out."""
-    opened: list[Any] = []
-    monkeypatch.setattr(at_work, "open_pool", lambda *args: opened.append(args))
-    run = straight(small(rounds=1))
-    asked: list[Request] = []
-
-    def closed(request: Request) -> Answer:
-        asked.append(request)
-        raise WorkerLost("the worker slots are closed")
-
-    begin = threading.Event()
-    unit = TrainCohort(run.path, 1, ((0,),))
-    runner = ThreadRunner(1)
-    with activate(ActiveRun(run, closed)):
-        if by == "threads":
-            runner.submit(Waits(begin))  # on the only thread
-            outcome = runner.submit(unit)
-        else:
-            once = SingleExecution(unit)
-            outcome = once.outcome
-    begin.set()
-    if by == "prefect":
-        with pytest.raises(WorkerLost):
-            once()
-    with pytest.raises(WorkerLost):
-        outcome.result(30)
-    runner.close()
-    assert len(asked) == 1
-    assert not opened

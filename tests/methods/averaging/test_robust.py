@@ -8,7 +8,7 @@ from shoal.methods.averaging.robust import RobustMean, aggregated, aggregated_ve
 from shoal.methods.averaging.vectors import mean_vector
 from shoal.methods.contract.base import Message, MethodError, Update
 from shoal.methods.contract.context import AggregationSettings
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 
 HONEST = [[1.0, 1.0], [1.5, 1.0], [1.0, 1.5], [1.5, 1.5], [1.2, 1.2]]
 FAR = [[100.0, -100.0], [90.0, -100.0]]

@@ -12,7 +12,7 @@ from shoal.methods.averaging.server_optimiser import MOMENTUM, VARIANCE, next_av
 from shoal.methods.averaging.vectors import Vectors
 from shoal.methods.contract.base import Message, MethodError, Server, Update
 from shoal.methods.contract.context import AggregationSettings, ServerOptimiser
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 
 MOVED = [name for name, kind in METHODS.items() if kind.server_optimiser]
 

@@ -20,10 +20,10 @@ RECIPE = Recipe(crop=(0.5, 1.0), flip=0.5, blur=0.5)
 
 
 def triplet(network, views):
-    """Eq. 1 with margin 0.7: the negative of an anchor is the sample before it in the batch."""
+    """Eq. 1 with margin 1: the negative of an anchor is the sample before it in the batch."""
     anchor, positive = network(views).chunk(2)
     terms = [
-        torch.relu((anchor[i] - positive[i]).pow(2).sum() - (anchor[i] - anchor[i - 1]).pow(2).sum() + 0.7)
+        torch.relu((anchor[i] - positive[i]).pow(2).sum() - (anchor[i] - anchor[i - 1]).pow(2).sum() + 1.0)
         for i in range(len(anchor))
     ]
     return sum(terms) / len(terms)
@@ -45,7 +45,7 @@ def fedcc(network, views):
 
 @pytest.mark.parametrize("loss", [triplet, simclr, ssd, fedcc])
 def test_one_step(world, loss):
-    method = method_of_one_step(world, "cfcl", loss=loss.__name__, steps=1, margin=0.7)
+    method = method_of_one_step(world, "cfcl", loss=loss.__name__, steps=1)
     client = client_of_one_batch(world)
     message = method.broadcast(world.start(method), 0)
     assert message.facts["next"] == "train"

@@ -25,21 +25,9 @@ def rng(seed=0):
 
 def test_triplets_by_hand():
     a, p, n = torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0]])
-    assert float(triplet_loss(a, p, n, 1.0)) == 0
-    assert float(triplet_loss(a, p, n, 4.0)) == pytest.approx(1)
-    assert float(triplet_loss(a, a, a, 1.0)) == 1
-
-
-def test_macro_by_hand():
-    """Clusters with 2, 1 and 0 candidates and 2, 0 and 3 reserve samples."""
-    tx, res = torch.tensor([0, 0, 1]), torch.tensor([0, 0, 2, 2, 2])
-    share = macro_probability(tx, res, 3, "share")
-    assert share.tolist() == pytest.approx([0.5 / 1.5, 1 / 1.5, 0])
-    # 2 times 1/2, 1 times 1, 0 times 0.
-    assert macro_probability(tx, res, 3, "sized").tolist() == pytest.approx([0.5, 0.5, 0])
-    assert macro_probability(torch.tensor([0, 0, 0, 1]), torch.tensor([2]), 3, "sized").tolist() == [0.75, 0.25, 0]
-    # As printed: 2 / 2, 1 / 0 taken as 1 / 1, 0 / 3.
-    assert macro_probability(tx, res, 3, "ratio").tolist() == pytest.approx([0.5, 0.5, 0])
+    assert float(triplet_loss(a, p, n)) == 0
+    assert float(triplet_loss(a, p, n / 2)) == pytest.approx(1)
+    assert float(triplet_loss(a, a, a)) == 1
 
 
 def test_macro_by_fractions_of_each_set():
@@ -47,34 +35,13 @@ def test_macro_by_fractions_of_each_set():
     tx, res = torch.tensor([0, 0, 1]), torch.tensor([0, 0, 2, 2, 2])
     first = (2 / 3) / (2 / 3 + 2 / 5)
     expected = [first / (first + 1), 1 / (first + 1), 0]
-    assert macro_probability(tx, res, 3, "fractions").tolist() == pytest.approx(expected)
+    assert macro_probability(tx, res, 3).tolist() == pytest.approx(expected)
     # Ten times as many candidates change nothing: what counts say depends on the sizes of both sets.
-    assert macro_probability(tx.repeat(10), res, 3, "fractions").tolist() == pytest.approx(expected)
-    assert macro_probability(tx.repeat(10), res, 3, "share").tolist() != pytest.approx(expected, abs=0.05)
+    assert macro_probability(tx.repeat(10), res, 3).tolist() == pytest.approx(expected)
     # A cluster that holds nothing of either has no probability, and is no division by zero.
-    assert macro_probability(tx, res, 4, "fractions").tolist() == pytest.approx([*expected, 0])
+    assert macro_probability(tx, res, 4).tolist() == pytest.approx([*expected, 0])
     nobody = torch.zeros(0, dtype=torch.int64)
-    assert macro_probability(torch.tensor([0, 1, 1]), nobody, 2, "fractions").tolist() == [0.5, 0.5]
-
-
-def test_by_fractions_two_hundred_candidates_do_not_drown_twenty_of_a_reserve():
-    """Ten clusters of 20 candidates; the reserve's 20 samples lie in two of them.
-
-    Where both have half of the reserve, f / (f + g) is 0.1 / 0.6 against 1 elsewhere: a share of 0.04 of what is
-    drawn, where a uniform pull has 0.2. By counts it is 20 / 30 against 1, and a share of 0.14.
-    """
-    tx, res = torch.arange(200) % 10, torch.arange(20) % 2
-    fractions, share = (macro_probability(tx, res, 10, kind) for kind in ("fractions", "share"))
-    assert float(fractions[:2].sum()) == pytest.approx((2 / 6) / (2 / 6 + 8))
-    assert float(share[:2].sum()) == pytest.approx((4 / 3) / (4 / 3 + 8))
-
-
-def test_macro_of_one_cluster_and_without_reserve():
-    assert macro_probability(
-        torch.zeros(4, dtype=torch.int64), torch.zeros(2, dtype=torch.int64), 1, "share"
-    ).tolist() == [1]
-    nobody = torch.zeros(0, dtype=torch.int64)
-    assert macro_probability(torch.tensor([0, 1, 1]), nobody, 2, "share").tolist() == [0.5, 0.5]
+    assert macro_probability(torch.tensor([0, 1, 1]), nobody, 2).tolist() == [0.5, 0.5]
 
 
 def test_micro_by_hand():
@@ -91,7 +58,7 @@ def test_losses_of_negatives_by_hand():
     anchors, positives = torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     candidates = torch.tensor([[0.0, 0.0], [3.0, 0.0]])
     # |a - p|^2 = 1, 0; |a - c|^2 = 0, 1 and 9, 4; margin 1: (1 - 0 + 1 + 0 - 1 + 1) / 2 and (0 + 0) / 2.
-    assert negative_losses(candidates, anchors, positives, 1.0).tolist() == pytest.approx([1.0, 0.0])
+    assert negative_losses(candidates, anchors, positives).tolist() == pytest.approx([1.0, 0.0])
 
 
 def test_importance_prefers_what_the_receiver_lacks():
@@ -99,11 +66,11 @@ def test_importance_prefers_what_the_receiver_lacks():
     here, there = torch.randn(30, 2, generator=generator) * 0.1, torch.randn(30, 2, generator=generator) * 0.1 + 5
     candidates = torch.cat((here, there))
     anchors = torch.randn(20, 2, generator=generator) * 0.1
-    p = importance(candidates, anchors, anchors, clusters=2, heat=0.0, margin=1.0, kind="share", rng=rng())
+    p = importance(candidates, anchors, anchors, clusters=2, heat=0.0, macro=macro_probability, rng=rng())
     assert float(p.sum()) == pytest.approx(1)
-    # Shares 30/50 and 1: 0.375 and 0.625.
-    assert float(p[30:].sum()) == pytest.approx(1 / 1.6)
-    blind = importance(candidates, anchors[:0], anchors[:0], clusters=2, heat=1.0, margin=1.0, kind="share", rng=rng())
+    # Half of the candidates beside the whole reserve, and half beside nothing: 1/3 and 1.
+    assert float(p[30:].sum()) == pytest.approx(3 / 4)
+    blind = importance(candidates, anchors[:0], anchors[:0], clusters=2, heat=1.0, macro=macro_probability, rng=rng())
     assert blind.tolist() == pytest.approx([1 / 60] * 60)
 
 
@@ -111,7 +78,7 @@ def test_importance_within_a_cluster_follows_the_loss_as_a_negative():
     """One cluster: probabilities are exp(heat * loss), normalised; the candidate nearest the anchors has most."""
     candidates = torch.tensor([[0.0, 0.0], [0.5, 0.0], [1.0, 0.0]])
     anchors = torch.zeros(2, 2)
-    p = importance(candidates, anchors, anchors, clusters=1, heat=2.0, margin=1.0, kind="share", rng=rng())
+    p = importance(candidates, anchors, anchors, clusters=1, heat=2.0, macro=macro_probability, rng=rng())
     weights = [math.exp(2 * loss) for loss in (1.0, 0.75, 0.0)]  # max(0, 0 - distance squared + 1)
     assert p.tolist() == pytest.approx([w / sum(weights) for w in weights])
 

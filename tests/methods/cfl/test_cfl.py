@@ -82,7 +82,9 @@ def test_children_start_from_the_parents_weights_and_move_by_their_own_mean(worl
 
 @pytest.mark.parametrize("criterion", ["absolute", "relative"])
 def test_no_split_while_all_pull_the_same_way_or_hardly_pull(world, criterion):
-    method = world.method("cfl", criterion=criterion, min_age=0, patience=1, eps1=0.3, eps2=0.1)
+    method = world.method("cfl", criterion=criterion, eps1=0.3, eps2=0.1)
+    method.min_age = 0
+    method.patience = 1
     together = torch.ones(6, 20) + 0.1 * directions(2, 3, 20)
     server = a_round(method, start(method, 6), together)
     assert leaves(server) == [tuple(range(6))], "the mean is as long as the clients' updates"
@@ -101,29 +103,13 @@ def test_gamma_forbids_a_split_of_similar_clients(world):
 
 
 def test_patience_counts_rounds_in_a_row(world):
-    method = world.method("cfl", patience=3, min_age=0)
+    method = world.method("cfl")
+    method.min_age = 0
     rows = directions(2, 3, 20)
     server = start(method, 6)
     for pulls, clusters in ((rows, 1), (rows, 1), (torch.ones(6, 20), 1), (rows, 1), (rows, 1), (rows, 2)):
         server = a_round(method, server, pulls)
         assert len(leaves(server)) == clusters
-
-
-def test_a_much_longer_update_is_cut_off_at_once(world):
-    """Its direction is everybody's, so that no cosine tells it apart."""
-    rows = directions(1, 6, 60, noise=0.0) + 1
-    rows[4] *= 10
-    without = a_round(world.method("cfl"), start(world.method("cfl"), 6), rows)
-    assert leaves(without) == [(0, 1, 2, 3, 4, 5)]
-    method = world.method("cfl", outliers=4)
-    server = a_round(method, start(method, 6), rows)
-    assert leaves(server) == [(0, 1, 2, 3, 5), (4,)]
-
-
-def test_a_rule_on_lengths_that_would_cut_everybody_off_is_refused(world):
-    with pytest.raises(MethodError, match=r"method\.outliers is 0\.5"):
-        world.method("cfl", outliers=0.5)
-    assert world.method("cfl", outliers=0).settings.outliers == 0
 
 
 def test_history_sums_updates_and_finds_what_one_round_hides(world):
@@ -214,7 +200,8 @@ def test_zero_updates_are_cut_and_no_cosine_is_undefined(world):
 
 @pytest.mark.parametrize(("criterion", "clusters"), [("absolute", 2), ("relative", 1)])
 def test_only_the_relative_criterion_waits_for_a_cluster_to_settle(world, criterion, clusters):
-    method = world.method("cfl", criterion=criterion, min_age=5, patience=1, eps1=0.3, eps2=0.1, gamma_max=0.5)
+    method = world.method("cfl", criterion=criterion, eps1=0.3, eps2=0.1, gamma_max=0.5)
+    method.patience = 1
     server = a_round(method, start(method, 6), directions(2, 3, 20))
     assert len(leaves(server)) == clusters
 
@@ -384,7 +371,7 @@ def test_a_model_is_chosen_on_one_half_and_judged_on_the_other():
 
 
 def test_what_is_measured_is_logged_by_its_names(world):
-    method = world.method("cfl", criterion="schedule", schedule=(9,), outliers=4.0)
+    method = world.method("cfl", criterion="schedule", schedule=(9,))
     server = a_round(method, start(method, 4, (0, 0, 1, 1)), torch.tensor([[3.0, 0], [3, 0], [0, 4], [0, 4]]))
     (entry,) = server.facts["log"]
     assert entry == {
@@ -392,7 +379,6 @@ def test_what_is_measured_is_logged_by_its_names(world):
         "mean_norm": pytest.approx(2.5),
         "max_norm": pytest.approx(4.0),
         "median_norm": pytest.approx(3.0),
-        "outliers": [],
         "cross": pytest.approx(0.0),
         "gap": pytest.approx(1.0),
     }

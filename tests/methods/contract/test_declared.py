@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from shoal.core.streams import Streams
+from shoal.engine.messages.client_numbers import metrics_fault
 from shoal.engine.messages.inspection import too_large
-from shoal.engine.store.manifest import metrics_fault
 from shoal.methods.contract.base import Client, Federation, Message, Method, Update
 from shoal.methods.contract.declared import (
     FactForm,
@@ -24,7 +24,7 @@ from shoal.methods.contract.declared import (
     forms_like,
     start_norm,
 )
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.training.steps import GradientMethod
 from tests.hostile_updates import SPOILT
 
@@ -145,11 +145,10 @@ def test_norms_by_hand() -> None:
 # --- every method -----------------------------------------------------------------------------------------------------
 
 FEW = {
-    "cfcl": {"steps": 4, "tau_a": 2, "tau_p": 2, "candidates": 10, "reserve": 4, "budget": 3},
+    "cfcl": {"steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 4, "budget": 3},
     "fedsimclr_kmeans": {"kmeans_rounds": 3, "starts": 2, "neighbours": 0.05},
-    "uifca": {"init": "kfed", "held_out": 0.2, "folds": 2, "cluster_rounds": 2, "comm_rounds": 2},
-    "uifca_shared": {"cluster_rounds": 2, "comm_rounds": 1, "steps": 3},
-    "cfl": {"similarity": "both", "gamma_max": "measured", "min_age": 1},
+    "uifca": {"init": "kfed", "held_out": 0.2, "cluster_rounds": 2, "comm_rounds": 2},
+    "cfl": {"similarity": "both", "gamma_max": "measured", "criterion": "absolute"},
 }
 """Settings with which a method goes through its phases in few rounds."""
 PLAUSIBLE = ("times 1,000", "times -1,000,000")

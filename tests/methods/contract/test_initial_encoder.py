@@ -14,7 +14,7 @@ from shoal.data.views.augment import normalise
 from shoal.methods.contract.base import Federation, MethodError, Server
 from shoal.methods.contract.context import Context, ModelSettings
 from shoal.methods.contract.initial_encoder import initial_encoder
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.models.frozen import frozen_encoder, pretrained_network
 from tests.scripted_encoder import write_scripted
 

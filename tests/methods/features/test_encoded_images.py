@@ -54,7 +54,7 @@ def run(world: Any, method: Any, rounds: int) -> tuple[Server, dict[int, Tensors
 def test_with_components_a_client_keeps_these_and_the_last_layer(
     world: Any, client_list: Any, counted: Callable[[Any], list[int]], centre_sites: bool
 ) -> None:
-    method = world.method("fedkmeans", encoder=LAYERS, components=3, sphere=True, centre_sites=centre_sites)
+    method = world.method("fedkmeans", encoder=LAYERS, components=3, space="directions", centre_sites=centre_sites)
     encoded = counted(method)
     server, memory = run(world, method, BLOCKS + 4)
     assert sum(encoded) == world.spec.train
@@ -67,12 +67,12 @@ def test_with_components_a_client_keeps_these_and_the_last_layer(
     x = torch.cat([world.samples().x(), world.data.computable(world.data.test_x)])
     torch.testing.assert_close(last, frozen_encoder("efficientnet-lite0")(x), rtol=1e-4, atol=1e-4)
     features = frozen_encoder(LAYERS)(x)
-    expected = in_space(features, server.model, sphere=True)
+    expected = in_space(features, server.model, directions=True)
     if centre_sites:
         for client in range(CLIENTS):
             own = torch.arange(client, world.spec.train, CLIENTS)
             mean = features[own].double().mean(0)
-            expected[own] = in_space(features[own], server.model, sphere=True, site_mean=mean)
+            expected[own] = in_space(features[own], server.model, directions=True, site_mean=mean)
     torch.testing.assert_close(torch.from_numpy(judged[:]), expected.float(), rtol=1e-3, atol=1e-3)
 
 
@@ -84,7 +84,7 @@ def test_without_components_a_client_keeps_its_features(world: Any, client_list:
     assert PROJECTED not in memory[0]
     clients = client_list([world.client(client, 9, memory[client], every=CLIENTS) for client in range(CLIENTS)])
     judged = method.judged_vectors(server, clients, world.evaluation())
-    expected = in_space(memory[1][FEATURES], server.model, sphere=False).float()
+    expected = in_space(memory[1][FEATURES], server.model, directions=False).float()
     torch.testing.assert_close(torch.from_numpy(judged[:])[1 : world.spec.train : 2], expected)
     last = method.frozen_features(clients, world.evaluation())
     torch.testing.assert_close(last[1 : world.spec.train : 2], memory[1][FEATURES][:, :1280])

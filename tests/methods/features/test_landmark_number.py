@@ -70,7 +70,7 @@ def test_both_halves_are_compared_each_in_its_own_space() -> None:
     assert compare_clusterings(first, mirrored, Traffic()) == (1.0, 1.0)
 
 
-@pytest.mark.parametrize("changes", [{"components": 6, "whitening": 0.5, "sphere": True}, {"standardise": True}, {}])
+@pytest.mark.parametrize("changes", [{"components": 6, "space": "directions"}, {"standardise": True}, {}])
 def test_the_space_is_that_of_the_run(tmp_path: Path, changes: dict[str, object]) -> None:
     rng = np.random.default_rng(3)
     x = rng.normal(0, np.linspace(0.5, 3, 20), (400, 20)) + 2
@@ -81,7 +81,7 @@ def test_the_space_is_that_of_the_run(tmp_path: Path, changes: dict[str, object]
     assert method.next_step(server) == "place"
     samples = apart(x.astype(np.float32), rows.owner)
     found = method_space(method, samples, Traffic()).x
-    expected = in_space(samples.x, server.model, sphere=method.settings.sphere)
+    expected = in_space(samples.x, server.model, directions=method.settings.directions)
     torch.testing.assert_close(found, expected)
 
 

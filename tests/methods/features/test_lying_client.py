@@ -27,11 +27,10 @@ from shoal.methods.features.feature_clustering import CENTRES
 SETTINGS: dict[str, dict[str, Any]] = {
     "as they are": {},
     "standardised": {"standardise": True},
-    "components": {"components": 3, "whitening": 1.0},
-    "sphere": {"sphere": True, "min_points": 1},
+    "components": {"components": 3, "space": "directions"},
+    "directions": {"space": "directions", "min_points": 1},
     "site means": {"centre_sites": True, "min_points": 4},
     "landmarks": {"landmarks": 20, "standardise": True},
-    "even": {"evenness": 0.5},
 }
 SPREAD: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "plain": lambda x: x,
@@ -70,7 +69,7 @@ def test_an_honest_client_is_never_refused(
 
 def test_a_client_that_answers_for_a_draw_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature_clustering, "RACE_SAMPLES", 50)
-    for name in ("standardised", "sphere", "landmarks"):
+    for name in ("standardised", "directions", "landmarks"):
         rows = Rows(tmp_path / name, *table("plain", samples=400))
         rows.run(rows.method("fedkmeans", **SETTINGS[name]), 9)
 
@@ -100,7 +99,6 @@ LIES: dict[str, Callable[[Tensors, str, int], Tensors]] = {
         ("fedkmeans", {"standardise": True}, 2, "move"),
         ("fedkmeans", {"landmarks": 20, "standardise": True}, 2, "settle"),
         ("fedkmeans", {"landmarks": 20, "standardise": True}, 11, "move"),
-        ("fedkmeans", {"evenness": 0.5}, 6, "price"),
         ("fedgmm", {"standardise": True}, 7, "mix"),
         ("fedgmm", {"standardise": True}, 8, "mix"),
         ("fedgmm", {"covariance": "tied", "landmarks": 20}, 11, "mix"),

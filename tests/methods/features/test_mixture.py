@@ -69,12 +69,3 @@ def test_sums_that_belong_to_no_rows_give_a_covariance_all_the_same() -> None:
     sums["products"] = -sums["products"]
     found = maximised(sums, before.means, "full")
     assert float(torch.linalg.eigvalsh(found.covariances).min()) > 0
-
-
-def test_evenness_draws_the_weights_together() -> None:
-    z, before = rows(), start("full")
-    sums = expected_sums(z, before, before.means, "full", min_points=0)
-    free = maximised(sums, before.means, "full")
-    even = maximised(sums, before.means, "full", evenness=1.0)
-    assert even.weights.numpy() == pytest.approx((free.weights.numpy() + 0.5) / 2)
-    assert torch.equal(even.covariances, free.covariances)

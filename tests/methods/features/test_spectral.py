@@ -107,7 +107,7 @@ def test_a_model_from_before_there_were_sets_is_read_as_one_set(tmp_path: Path) 
     before = {**one, LANDMARKS: one[LANDMARKS][0], SPECTRAL: one[SPECTRAL][0]}
     assert method.space_width(replace(tied, model=before)) == method.space_width(replace(tied, model=one)) == 3
     points = torch.from_numpy(x)
-    assert torch.equal(in_space(points, before, sphere=False), in_space(points, one, sphere=False))
+    assert torch.equal(in_space(points, before, directions=False), in_space(points, one, directions=False))
 
 
 def test_sums_of_clients_are_those_of_all_vectors() -> None:

@@ -6,7 +6,7 @@ import torch
 from shoal.methods.contract.base import Context, LocalSettings, MethodError, ModelSettings
 from shoal.methods.fedpnp.fedpnp import FedPNP
 from shoal.methods.fedpnp.pool import check_threshold, past_negatives, similarity
-from shoal.methods.scores.pool_quality import pool_quality, pool_shares
+from shoal.methods.losses.contrastive import left_out_share
 
 SURE = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
 
@@ -55,36 +55,21 @@ def test_just_above_it_labels_that_differ_are_negatives(world):
     assert pool.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
 
 
-def test_quality_of_the_pool_by_hand():
-    # Dropped: (0, 1), (1, 0) by both views, (0, 2) by view a. Of one class: 0 and 1, 2 and 3.
-    pools = [~torch.eye(4, dtype=torch.bool) for _ in range(2)]
-    for pool in pools:
-        pool[0, 1] = pool[1, 0] = False
-    pools[0][0, 2] = False
-    shares = pool_shares(tuple(pools), torch.tensor([7, 7, 3, 3]))
-    assert {name: round(float(share) * 24) for name, share in shares.items()} == {
-        "pool_dropped": 5,
-        "pairs_same": 8,
-        "pairs_dropped_same": 4,
-    }
-    found = pool_quality({name: float(share) for name, share in shares.items()})
-    assert found == pytest.approx({"pool_dropped": 5 / 24, "pool_precision": 4 / 5, "pool_recall": 4 / 8})
-    assert pool_shares(tuple(pools), None).keys() == {"pool_dropped"}
-    nothing = {"pool_dropped": 0.0, "pairs_same": 0.2, "pairs_dropped_same": 0.0}
-    assert pool_quality(nothing) == {"pool_dropped": 0.0, "pool_recall": 0.0}
+def test_the_share_that_is_left_out_counts_no_sample_with_itself():
+    left_out = torch.eye(4, dtype=torch.bool).repeat(2, 1, 1)
+    left_out[:, 0, 1] = left_out[:, 1, 0] = True
+    left_out[0, 0, 2] = True
+    assert left_out_share(left_out).item() == pytest.approx(5 / 24)
 
 
-def test_without_labels_the_pool_is_not_judged_and_training_is_the_same(world, make_world):
-    """Labels judge the pool and do nothing else."""
+def test_labels_change_nothing(world, make_world):
     trained = []
     for here in (world, make_world(labels=False)):
         method = here.method("fedpnp") if here is world else unlabelled(here)
         _, updates = here.run(method, 2)
         trained.append(updates)
     for known, unknown in zip(*trained, strict=True):
-        assert known.metrics.keys() - unknown.metrics.keys() <= {"pool_precision", "pool_recall"}
-        assert "pool_recall" in known.metrics
-        assert "pool_recall" not in unknown.metrics
+        assert known.metrics == unknown.metrics
         assert all(torch.equal(t, unknown.message.tensors[name]) for name, t in known.message.tensors.items())
 
 

@@ -12,10 +12,9 @@ from torch import Tensor
 from shoal.methods.fedpnp.pool import past_look_alikes, past_negatives
 from shoal.methods.losses.align_uniform import uniform_loss_of_views
 from shoal.methods.losses.byol import byol_loss
-from shoal.methods.losses.contrastive import cluster_contrastive, contrastive
+from shoal.methods.losses.contrastive import cluster_contrastive, contrastive, left_out_share
 from shoal.methods.losses.unit_rows import unit_rows
-from shoal.methods.scores.pool_quality import pool_shares
-from shoal.methods.ssd.losses import Form, dsr_loss, dsr_loss_of_views
+from shoal.methods.ssd.losses import dsr_loss, dsr_loss_of_views
 from tests.pretend_gpu.device import DEVICE, pretending
 
 
@@ -23,9 +22,8 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("decoupled", [False, True])
 @pytest.mark.parametrize("pools", ["none", "some", "empty for one"])
-def test_contrast(pools: str, decoupled: bool) -> None:
+def test_contrast(pools: str) -> None:
     masks: tuple[Tensor, Tensor] | None = None
     if pools != "none":
         others = ~torch.eye(9, dtype=torch.bool)
@@ -36,9 +34,7 @@ def test_contrast(pools: str, decoupled: bool) -> None:
     def loss(place: Any) -> tuple[Tensor, Tensor]:
         a = drawn(9, 5).to(place).requires_grad_()
         b = drawn(9, 5, seed=1).to(place)
-        found = contrastive(
-            a, b, 0.5, None if masks is None else tuple(each.to(place) for each in masks), decoupled=decoupled
-        )
+        found = contrastive(a, b, 0.5, None if masks is None else tuple(each.to(place) for each in masks))
         found.backward()
         assert a.grad is not None
         return found.detach().cpu(), a.grad.cpu()
@@ -48,7 +44,7 @@ def test_contrast(pools: str, decoupled: bool) -> None:
         found = loss(DEVICE)
         launches = sum(ledger.launches.values())
     torch.testing.assert_close(found, expected)
-    assert decoupled or launches < 30
+    assert launches < 30
 
 
 def test_unit_rows() -> None:
@@ -68,14 +64,11 @@ def test_unit_rows() -> None:
     torch.testing.assert_close(expected[0].norm(dim=1), torch.ones(6))
 
 
-@pytest.mark.parametrize("over_federation", [False, True])
-def test_contrast_of_clusters(over_federation: bool) -> None:
+def test_contrast_of_clusters() -> None:
     def loss(place: Any) -> tuple[Tensor, Tensor]:
         raw = drawn(9, 4).to(place).requires_grad_()
         y_b = drawn(9, 4, seed=1).softmax(1).to(place)
-        others = torch.tensor([0.1, 0.2, 0.3, 0.4]).to(place) if over_federation else None
-        part = torch.tensor(0.25).to(place) if over_federation else None
-        found = cluster_contrastive(raw.softmax(1), y_b, 0.8, others=others, part=part)
+        found = cluster_contrastive(raw.softmax(1), y_b, 0.8)
         found.backward()
         assert raw.grad is not None
         return found.detach().cpu(), raw.grad.cpu()
@@ -107,13 +100,12 @@ def test_losses_of_views(name: str) -> None:
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("form", ["code", "poster"])
-def test_regularisation_of_both_views(form: Form) -> None:
+def test_regularisation_of_both_views() -> None:
     z = unit_rows(drawn(14, 5))
     scale = torch.tensor([1.0, 7.0, 1.0, 7.0, 1.0])
     basis = torch.linalg.qr(drawn(5, 5, seed=1))[0]
-    each = [dsr_loss(part, scale, basis, form) for part in z.chunk(2)]
-    torch.testing.assert_close(dsr_loss_of_views(z, scale, basis, form), (each[0] + each[1]) / 2)
+    each = [dsr_loss(part, scale, basis) for part in z.chunk(2)]
+    torch.testing.assert_close(dsr_loss_of_views(z, scale, basis), (each[0] + each[1]) / 2)
 
 
 @pytest.mark.parametrize("mu", [0.9, 0.99995, 2.0])
@@ -129,10 +121,9 @@ def test_pools() -> None:
     y_a, y_b = drawn(12, 4).softmax(1), drawn(12, 4, seed=1).softmax(1)
     mu = 0.9
     expected = past_negatives(y_a, y_b, mu)
-    classes = torch.arange(12) % 4
     assert 0 < expected[0].float().mean() < 0.9
     with pretending():
         found = past_negatives(y_a.to(DEVICE), y_b.to(DEVICE), mu)
-        shares = {name: value.cpu() for name, value in pool_shares(found, classes.to(DEVICE)).items()}
+        share = left_out_share(~torch.stack(found)).cpu()
         assert all(torch.equal(one.cpu(), other) for one, other in zip(found, expected, strict=True))
-    torch.testing.assert_close(shares, pool_shares(expected, classes))
+    torch.testing.assert_close(share, left_out_share(~torch.stack(expected)))

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from shoal.core.streams import Streams
 from shoal.methods.contract.base import Method, MethodError, Prediction
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores.assignment import assign_samples, assignment_of, nearest_centres
 from shoal.methods.scores.clustering import cluster_balance, cluster_scores
 from shoal.methods.scores.evaluation import features_only

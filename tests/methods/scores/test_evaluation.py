@@ -18,7 +18,7 @@ from shoal.methods.scores.representation import effective_rank, knn_accuracy
 ALWAYS = {"clusters_used", "balance"}
 SCORES = {"acc", "nmi", "ari", "purity"}
 FINAL = {"uniformity", "effective_rank"}
-LABELLED = {"knn", "probe", "probe_gradient"}
+LABELLED = {"knn", "probe"}
 
 
 def quarters(x):

@@ -1,4 +1,4 @@
-"""The linear probe: the optimum of a convex problem, checked against scikit-learn's, and what it is for."""
+"""The linear probe: the optimum of a convex problem, and what it is for."""
 
 import warnings
 
@@ -11,9 +11,8 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 
 from shoal.data.sets.readers import read_idx, unpack
-from shoal.methods.scores import logistic
-from shoal.methods.scores.logistic import fit_logistic
-from shoal.methods.scores.probe import STRENGTHS, linear_probe
+from shoal.methods.scores import probe
+from shoal.methods.scores.probe import linear_probe
 from shoal.methods.training.local import seeded_build
 from shoal.models.encoders import build_encoder
 
@@ -69,7 +68,7 @@ def images(request):
 
 
 @pytest.mark.parametrize("features", ["pixels", "untrained", "trained"])
-def test_it_is_the_optimum_that_scikit_learn_finds(images, features):
+def test_it_is_the_optimum_on_standardised_features(images, features):
     (train, y), (test, test_y) = images
     if features == "pixels":
         h, test_h = raw_pixels(train, test)
@@ -78,51 +77,44 @@ def test_it_is_the_optimum_that_scikit_learn_finds(images, features):
         with torch.no_grad():
             h, test_h = encoder(train), encoder(test)
     found = linear_probe(h, y, test_h, test_y, generator())
-    assert found.fit.converged
     mean, scale = h.double().mean(0), h.double().std(0, correction=0)
     scale[scale < 1e-9] = 1
     x, test_x = ((part.double() - mean) / scale for part in (h, test_h))
     other = LogisticRegression(C=found.strength, tol=1e-8, max_iter=20_000).fit(x.numpy(), y.numpy())
-    assert found.accuracy == pytest.approx(other.score(test_x.numpy(), test_y.numpy()), abs=0.005)
-    scores = torch.from_numpy(other.decision_function(x.numpy()))
-    penalty = float(np.square(other.coef_).sum()) / (2 * found.strength * len(x))
-    assert found.fit.loss == pytest.approx(float(F.cross_entropy(scores, y)) + penalty, rel=1e-5)
+    assert found.accuracy == pytest.approx(other.score(test_x.numpy(), test_y.numpy()), abs=0.002)
     assert 0.3 < found.accuracy < 1
 
 
-@pytest.mark.parametrize("strength", STRENGTHS)
-def test_the_gradient_vanishes_whatever_the_penalty(strength):
-    """Also where classes are separable, so that only the penalty keeps the weights finite."""
-    y = torch.arange(120) % 3
-    x = normal(120, 40) + 2 * F.one_hot(y, 40)
-    fit = fit_logistic(x, y, 3, strength)
-    weight = fit.weight.clone().requires_grad_()
-    scores = x.double() @ weight[:-1] + weight[-1]
-    loss = F.cross_entropy(scores, y) + weight[:-1].square().sum() / (2 * strength * 120)
-    loss.backward()
-    assert fit.converged
-    assert float(weight.grad.abs().max()) <= 1e-7
-    assert fit.loss == pytest.approx(loss.item(), rel=1e-12)
-    elsewhere = fit_logistic(x, y, 3, strength, start=normal(41, 3))
-    assert elsewhere.loss == pytest.approx(fit.loss, rel=1e-6), "the start does not matter"
-
-
 def test_what_has_not_converged_is_told(monkeypatch):
-    monkeypatch.setattr(logistic, "MAX_STEPS", 1)
+    monkeypatch.setattr(probe, "MAX_ITERATIONS", 1)
     y = torch.arange(90) % 3
     h = normal(90, 8) + F.one_hot(y, 8)
-    with pytest.warns(UserWarning, match="probe has not converged: the largest entry of its gradient is .*1e-07"):
-        found = linear_probe(h, y, h, y, generator())
-    assert not found.fit.converged
+    with pytest.warns(UserWarning, match="probe has not converged after 1 iterations"):
+        linear_probe(h, y, h, y, generator())
 
 
 def test_a_converged_probe_says_nothing():
-    y = torch.arange(90) % 3
-    h = normal(90, 8) + F.one_hot(y, 8)
+    """Also where classes are separable, so that only the penalty keeps the weights finite."""
+    y = torch.arange(120) % 3
+    h = normal(120, 40) + 2 * F.one_hot(y, 40)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = linear_probe(h, y, h, y, generator())
-    assert found.fit.gradient <= 1e-7
+        assert linear_probe(h, y, h, y, generator()).accuracy == 1
+
+
+def test_classes_that_are_seldom_are_no_obstacle():
+    """A class of one sample lies in the part that chooses the penalty, or in the held-out fifth, by the draw."""
+    y = torch.zeros(60, dtype=torch.int64)
+    y[0] = 1
+    y[30:] = 2
+    h = normal(60, 4) + 3 * F.one_hot(y, 4)
+    for seed in range(12):
+        assert linear_probe(h, y, h, y, generator(seed)).accuracy >= 0.9
+
+
+def test_one_class_is_predicted_everywhere():
+    y = torch.full((20,), 7)
+    assert linear_probe(normal(20, 3), y, normal(5, 3), torch.tensor([7, 7, 7, 7, 1]), generator()).accuracy == 0.8
 
 
 def two_models(n=2000, seed=0):
@@ -157,7 +149,6 @@ def test_units_and_offsets_of_features_do_not_matter():
     moved = torch.cat((moved, torch.full((300, 2), 0.1)), 1)  # two that never change
     other = linear_probe(moved[:200], y[:200], moved[200:], y[200:], generator())
     assert other.strength == reference.strength
-    assert other.fit.loss == pytest.approx(reference.fit.loss, rel=1e-3)
     assert other.accuracy == pytest.approx(reference.accuracy, abs=0.011)
 
 
@@ -198,7 +189,7 @@ def test_the_probe_depends_on_its_generator_alone():
     before = torch.get_rng_state()
     first, second = (linear_probe(h, y, h, y, generator(3)) for _ in range(2))
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(first.fit.weight, second.fit.weight)
+    assert first == second
 
 
 def test_empty_sides_and_features_that_are_not_finite_are_refused():

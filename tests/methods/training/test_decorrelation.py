@@ -10,7 +10,7 @@ import torch
 
 from shoal.methods.contract.context import MethodError
 from shoal.methods.losses.decorrelation import decorrelation, decorrelation_term
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 
 
 def features(n: int, d: int) -> torch.Tensor:

@@ -22,7 +22,7 @@ from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import SettingsError, make_settings
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import Client, Message, MethodError, Tensors, Update
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores import probe
 from shoal.methods.training import graphs, kept_steps
 from shoal.methods.training.graphs import GraphPool, capture

@@ -9,7 +9,7 @@ import torch
 
 from shoal.methods.averaging.vectors import Vectors
 from shoal.methods.contract.base import MethodError
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.training.proximal import anchors, squared_distance
 
 

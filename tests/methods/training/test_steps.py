@@ -13,7 +13,7 @@ import torch
 
 from shoal.core.streams import Streams
 from shoal.methods.contract.base import Client, ClientError, Message, ModelSettings, Update
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.training.steps import GradientMethod
 
 SIZES = (96, 70, 48, 20, 96)
@@ -25,10 +25,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("fedavg", {"encoder": "pooled-conv", "momentum": 0.0}),
     ("fedavg", {"adversaries": ("random", "flip")}),
     ("cfl", {"similarity": "both"}),
-    ("ssd", {"form": "hard", "projector": False, "gamma": 0.0, "delta": 0.0}),
-    ("fedpnp", {"decoupled": True, "mu": 0.9}),
-    ("fedpnp", {"entropy_over": "federation"}),
-    ("fedcc", {"entropy_over": "federation"}),
+    ("ssd", {"projector": False, "gamma": 0.0, "delta": 0.0}),
+    ("fedpnp", {"mu": 0.9}),
     ("single", ADAM),
     ("cfcl", {**ADAM, "loss": "simclr"}),
     ("cfcl", {"loss": "fedcc"}),

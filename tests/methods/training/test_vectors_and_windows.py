@@ -20,7 +20,7 @@ from shoal.data.views.view import DeviceData, Samples
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, MethodError
 from shoal.methods.contract.context import Context, ModelSettings
 from shoal.methods.contract.message import Tensors
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores.clustering import accuracy
 from shoal.models.encoders import OF_KIND
 

@@ -77,8 +77,6 @@ def test_a_flow_whose_clients_are_away_waits_for_them(federated):
     [
         {"init": "kfed"},
         {"held_out": 0.2},
-        pytest.param({"folds": 2}, marks=pytest.mark.slow),
-        pytest.param({"tries": 2, "trial": 2}, marks=pytest.mark.slow),
     ],
 )
 def test_the_other_settings_go_with_it(federated, more):

@@ -1,4 +1,4 @@
-"""The embedded MLflow store: made once by however many, noticed where it is broken, and replaced."""
+"""The embedded MLflow store: made once by however many, and refused where it is broken."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from shoal.lifecycle import driving
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log import tracking
-from shoal.review.mlflow_log.distinctions import title
-from shoal.review.mlflow_log.embedded_store import damage_of, newest_revision, ready_store, store_uri
-from shoal.review.mlflow_log.run import experiment_of, experiment_tags
+from shoal.review.mlflow_log.embedded_store import TrackingStoreError, ready_store, store_uri
+from shoal.review.mlflow_log.experiments import experiment_of, experiment_tags
+from shoal.review.mlflow_log.run_names import title
+from shoal.review.mlflow_log.trouble import INCOMPLETE
 
 pytestmark = pytest.mark.long
 
@@ -37,7 +38,7 @@ import sys, time
 from pathlib import Path
 from mlflow import MlflowClient
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
-from shoal.review.mlflow_log.run import experiment_of
+from shoal.review.mlflow_log.experiments import experiment_of
 store = Path(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -68,47 +69,27 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     answers = [each.communicate() for each in made]
     assert [each.returncode for each in made] == [0, 0, 0], answers
     assert {out.strip() for out, _ in answers} == {"1"}
-    assert damage_of(store) is None
     assert sorted(path.name for path in store.iterdir() if "mlflow.db" in path.name) == ["mlflow.db"]
     return (store / "mlflow.db").read_bytes()
 
 
-def spoil(path: Path, how: str) -> None:
-    if how == "bytes":
-        path.write_bytes(path.read_bytes()[:5000] + b"\xff" * 3000)
-        return
-    with sqlite3.connect(path) as store:
-        store.execute(how)
+def spoil(path: Path) -> None:
+    path.write_bytes(b"\xff" * 3000)
 
 
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ("drop table alembic_version", "no table 'alembic_version'"),
-        ("drop table runs", "no table 'runs'"),
-        ("delete from alembic_version", "it names 0 versions of itself"),
-        ("update alembic_version set version_num = '451aebb31d03'", "of version 451aebb31d03 instead of"),
-        ("bytes", "SQLite"),
-    ],
-)
-def test_a_broken_store_is_noticed_and_replaced(home: Path, whole: bytes, how: str, said: str) -> None:
+def test_a_broken_store_is_refused_with_what_to_do(home: Path, whole: bytes) -> None:
     path = home / "mlflow" / "mlflow.db"
     path.parent.mkdir()
     path.write_bytes(whole)
     (check,) = (each for each in servers() if each.name == "mlflow store")
     assert check.ok
-    assert "0 runs" in check.detail
-    spoil(path, how)
+    spoil(path)
     (check,) = (each for each in servers() if each.name == "mlflow store")
     assert not check.ok
-    assert said in check.detail
-    assert "--resume" in check.repair
-    moved = ready_store(path.parent)
-    assert moved is not None
-    assert said in moved
-    assert damage_of(path.parent) is None
-    assert path.with_name("mlflow.db.broken-1").exists()
-    assert ready_store(path.parent) is None
+    assert check.repair == f"mv {path} {path}.broken"
+    with pytest.raises(TrackingStoreError, match=r"mlflow\.db cannot be read .*move it away, and `shoal log RUN`"):
+        ready_store(path.parent)
+    assert path.read_bytes() == b"\xff" * 3000, "nothing of it is touched"
 
 
 def test_a_store_whose_writer_was_killed_keeps_what_it_had(home: Path, whole: bytes) -> None:
@@ -130,22 +111,6 @@ def test_a_store_whose_writer_was_killed_keeps_what_it_had(home: Path, whole: by
     assert ready_store(path.parent) is None
     with contextlib.closing(sqlite3.connect(path)) as store:
         assert store.execute("select name from registered_models").fetchall() == [("shoal-kept",)]
-    assert not path.with_name("mlflow.db.broken-1").exists()
-
-
-def test_a_store_that_cannot_be_opened_now_is_not_replaced(
-    home: Path, whole: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = home / "mlflow" / "mlflow.db"
-    path.parent.mkdir()
-    path.write_bytes(whole)
-    connect = sqlite3.connect
-
-    def elsewhere(address: object, **options: Any) -> sqlite3.Connection:
-        return connect(f"file:{home / 'none' / 'mlflow.db'}?mode=rw", **options)
-
-    monkeypatch.setattr(sqlite3, "connect", elsewhere)
-    assert damage_of(path.parent) is None
 
 
 @pytest.mark.parametrize("written", [True, False])
@@ -171,25 +136,25 @@ def test_an_experiments_tag_that_another_run_writes_just_now_is_taken(
     assert found.tags.keys() >= experiment_tags(found.experiment_id).keys()
 
 
-def test_resume_repairs_a_broken_store(home: Path, small: Make) -> None:
+def test_a_run_goes_on_beside_a_broken_store_and_is_logged_when_it_was_moved_away(home: Path, small: Make) -> None:
+    (home / "mlflow").mkdir()
+    store = home / "mlflow" / "mlflow.db"
+    spoil(store)
     run = new_run(small(rounds=1, tracking=ON))
     drive(run)
-    first = run.lineage().mlflow_run
-    spoil(home / "mlflow" / "mlflow.db", "drop table alembic_version")
-    drive(RunFolder(run.path))
-    again = run.lineage().mlflow_run
-    assert again != first
-    client = MlflowClient(store_uri(home / "mlflow"))
-    assert client.get_run(again).info.status == "FINISHED"
-    assert [metric.step for metric in client.get_metric_history(again, "score/acc")] == [1]
-    (told,) = (event for event in run.events() if event.kind == "mlflow_store_changed")
-    assert "mlflow.db.broken-1, and a new one was created" in told.message
-
-
-def test_the_version_of_the_tables_is_that_of_mlflow() -> None:
-    from mlflow.store.db.utils import _get_latest_schema_revision
-
-    assert newest_revision() == _get_latest_schema_revision()
+    assert run.status().state == "finished"
+    (told,) = (event for event in run.events() if event.kind == INCOMPLETE)
+    assert "move it away" in told.message
+    store.rename(home / "mlflow" / "broken")
+    logged_again = subprocess.run(
+        [sys.executable, "-m", "shoal.cli.main", "log", run.name], cwd=home, capture_output=True, text=True
+    )
+    assert logged_again.returncode == 0, logged_again.stderr + logged_again.stdout
+    # Another spelling of its place: this process keeps its connection to the broken file.
+    client = MlflowClient(store_uri(home / "mlflow" / ".." / "mlflow"))
+    logged = run.status().tracking.mlflow_run
+    assert client.get_run(logged).info.status == "FINISHED"
+    assert [metric.step for metric in client.get_metric_history(logged, "score/acc")] == [1]
 
 
 def test_a_refused_second_resume_touches_nothing(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +170,7 @@ def test_a_refused_second_resume_touches_nothing(home: Path, small: Make, monkey
                 patched.setattr(driving, "open_pool", lambda *_: pytest.fail("workers were started"))
                 with pytest.raises(RunError, match="in use by another process"):
                     drive(RunFolder(run.path))
-            states.append(client.get_run(run.lineage().mlflow_run).info.status)
+            states.append(client.get_run(run.status().tracking.mlflow_run).info.status)
 
     drive(run, observers=[observe])
     assert states == ["RUNNING"]

@@ -33,7 +33,7 @@ from shoal.review.mlflow_log.model_registry import ALIASED, set_champion
 from shoal.review.mlflow_log.models import models_of
 from shoal.review.mlflow_log.pyfunc import requirements
 from shoal.review.mlflow_log.pyfunc_input import InputError, samples
-from shoal.review.served.record import LogRun, RegisterModel
+from shoal.review.served.record import log_run, register_model
 from tests.conftest import SMALL
 
 NAME = "shoal-fedpnp-digits"
@@ -121,18 +121,18 @@ def test_arrays_and_encoded_images_give_the_same_in_a_fresh_process(tracked: Run
 def test_a_repeated_sync_registers_nothing_and_a_new_run_is_the_newest(tracked: RunFolder) -> None:
     client = MlflowClient(store())
     for _ in range(2):
-        assert LogRun(tracked.path).execute()
-        assert RegisterModel(tracked.path).execute() == "1"
+        assert log_run(tracked)
+        assert register_model(tracked) == "1"
     (first,) = client.search_model_versions(f"name = '{NAME}'")
-    assert first.run_id == tracked.lineage().mlflow_run
+    assert first.run_id == tracked.status().tracking.mlflow_run
     assert first.tags["shoal.run"] == tracked.name
     second = run_with(seed=1)
     assert aliases() == {"champion": "1", "challenger": "2"}
-    RegisterModel(tracked.path).execute()
+    register_model(tracked)
     assert aliases() == {"champion": "1", "challenger": "2"}
     set_champion(client, NAME, "2")
     assert aliases() == {"champion": "2"}
-    RegisterModel(second.path).execute()
+    register_model(second)
     assert aliases() == {"champion": "2"}
 
 
@@ -143,7 +143,7 @@ def test_an_alias_of_older_registries_is_removed_with_the_next_version(tracked: 
     first = run_with(seed=7, tracking=own)
     client.delete_model_version_tag("older", "1", ALIASED)
     client.set_registered_model_alias("older", "newest", "1")
-    assert RegisterModel(first.path).execute() == "1"
+    assert register_model(first) == "1"
     assert aliases("older") == {"newest": "1", "champion": "1"}
     run_with(seed=8, tracking=own)
     assert aliases("older") == {"champion": "1", "challenger": "2"}
@@ -160,7 +160,7 @@ def test_aliases_that_a_kill_left_unmoved_are_moved_by_the_next_try(
         patched.setattr("shoal.review.mlflow_log.model_registry._point", lambda *_, **__: None)
         drive(late)
     assert aliases("cut-short") == {"champion": "1"}
-    assert RegisterModel(late.path).execute() == "2"
+    assert register_model(late) == "2"
     assert aliases("cut-short") == {"champion": "1", "challenger": "2"}
 
 
@@ -177,7 +177,7 @@ def test_a_model_without_a_name_is_not_registered(tracked: RunFolder) -> None:
 def logged(run: RunFolder) -> Path:
     """The folder of the run's logged model."""
     client = MlflowClient(store())
-    model = models_of(client, client.get_run(run.lineage().mlflow_run))["model"]
+    model = models_of(client, client.get_run(run.status().tracking.mlflow_run))["model"]
     return Path(mlflow.artifacts.download_artifacts(model.artifact_location))
 
 

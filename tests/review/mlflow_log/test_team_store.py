@@ -25,8 +25,8 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FINISHED
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
-from shoal.review.mlflow_log.distinctions import title
-from shoal.review.mlflow_log.run import experiment_of
+from shoal.review.mlflow_log.experiments import experiment_of
+from shoal.review.mlflow_log.run_names import title
 from shoal.serving.deployments import csrf_headers
 from tests.conftest import SMALL
 from tests.flows.test_prefect import free_port
@@ -84,7 +84,7 @@ def told(run: RunFolder) -> list[str]:
 def mlflow_has_all_of(run: RunFolder) -> Any:
     """The MLflow run of a run folder, whose rounds are there, each once."""
     client = mlflow.MlflowClient()
-    found = client.get_run(run.lineage().mlflow_run)
+    found = client.get_run(run.status().tracking.mlflow_run)
     rounds = run.table("rounds")
     history = client.get_metric_history(found.info.run_id, "score/acc")
     assert [(m.step, m.value) for m in history] == list(zip(rounds["round"], rounds["acc"], strict=True))
@@ -183,7 +183,7 @@ def test_runs_move_from_the_embedded_store_to_the_teams(at_team: Team) -> None:
     runs = [new_run(make_settings(merge(SMALL, on, {"seed": seed}))) for seed in (0, 1)]
     for run in runs:
         drive(run)
-        assert run.lineage().mlflow_uri.startswith("sqlite:///")
+        assert run.status().tracking.mlflow_uri.startswith("sqlite:///")
     aside = new_run(make_settings(merge(SMALL, {"rounds": 1})))
     drive(aside)
     home = runs[0].path.parents[1]
@@ -195,7 +195,7 @@ def test_runs_move_from_the_embedded_store_to_the_teams(at_team: Team) -> None:
         assert lines[1].endswith(f"logged to {at_team.mlflow}, version 2 of its model")
         assert lines[2].endswith("its setting tracking.mlflow is false")
     for run in runs:
-        assert run.lineage().mlflow_uri == at_team.mlflow
+        assert run.status().tracking.mlflow_uri == at_team.mlflow
         mlflow_has_all_of(run)
     aliases = mlflow.MlflowClient().get_registered_model("shoal-fedcc-digits").aliases
     assert {name: str(version) for name, version in aliases.items()} == {
@@ -217,7 +217,7 @@ def test_a_database_without_a_server_has_its_files_beside_the_embedded_store(
     drive(run)
     assert "mlflow_unreachable" not in told(run)
     found = mlflow.MlflowClient(uri.replace("${TEAM_WORD}", SECRETS["MLFLOW_DATABASE_PASSWORD"])).get_run(
-        run.lineage().mlflow_run
+        run.status().tracking.mlflow_run
     )
     assert found.info.artifact_uri.startswith((home / "mlflow" / "artifacts" / "direct").as_uri())
     assert not list(elsewhere.iterdir())
@@ -316,7 +316,7 @@ def test_a_database_and_a_bucket_come_back_from_their_copies(at_team: Team, tmp_
     run = new_run(settings_at(at_team, rounds=1, seed=5))
     drive(run)
     images = np.array(open_prepared(run.folder_of("data")).test_x[:20])
-    (version,) = mlflow.MlflowClient().search_model_versions(f"run_id = '{run.lineage().mlflow_run}'")
+    (version,) = mlflow.MlflowClient().search_model_versions(f"run_id = '{run.status().tracking.mlflow_run}'")
 
     (tmp_path / "mlflow.dump").write_bytes(postgres_tool(at_team, "pg_dump", "--format=custom", "mlflow"))
     copies = at_team.objects_in()

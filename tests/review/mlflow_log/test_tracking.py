@@ -20,18 +20,18 @@ from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import flatten, make_settings
 from shoal.engine.store.checkpoint import load_manifest
 from shoal.engine.store.code_version import shoal_version
-from shoal.engine.store.codec import load_server, read_sealed, write_sealed
+from shoal.engine.store.codec import load_server
 from shoal.engine.store.round_paths import RoundPaths
-from shoal.engine.store.run_folder import LINEAGE, RunFolder
+from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.methods.cfl.cfl import CFL
 from shoal.methods.scores.metrics import METRICS
 from shoal.review.mlflow_log import rounds as mlflow_rounds
+from shoal.review.mlflow_log.experiments import NOTE
 from shoal.review.mlflow_log.model_card import origin_rows
 from shoal.review.mlflow_log.models import copy_checkpoint, models_of
 from shoal.review.mlflow_log.rounds import client_losses, client_metric_names, metric_name, names_of_clients
-from shoal.review.mlflow_log.run import NOTE, tags
 from shoal.review.mlflow_log.tracking import sync
 from shoal.review.pages.provenance import lineage_rows
 from shoal.review.results.clusters import TABLE, quality
@@ -75,29 +75,13 @@ def test_the_report_and_the_check_name_the_project_and_shoal(tracked: RunFolder)
     assert lineage.shoal.sha256 in told["shoal"].detail
 
 
-def test_a_run_from_before_the_digest_stays_readable(tracked: RunFolder) -> None:
-    path = tracked.path / LINEAGE
-    kept = path.read_bytes()
-    older = read_sealed(path)
-    del older["shoal"]
-    try:
-        write_sealed(path, older)
-        assert tracked.lineage().shoal is None
-        assert tracked.lineage().environment.shoal_git == tracked.lineage().git
-        assert "Shoal" not in {row.what for row in lineage_rows(tracked)}
-        assert "shoal.code_sha256" not in tags(tracked)
-        assert tags(tracked)["shoal.git_commit"] == tracked.lineage().git.commit
-    finally:
-        path.write_bytes(kept)
-
-
 def client_of(home: Path) -> MlflowClient:
     return MlflowClient(f"sqlite:///{home}/mlflow/mlflow.db")
 
 
 def test_a_run_is_logged_once_with_its_lineage(tracked: RunFolder) -> None:
     client = client_of(places.home())
-    run_id = tracked.lineage().mlflow_run
+    run_id = tracked.status().tracking.mlflow_run
     for _ in range(2):  # the second time changes nothing
         assert sync(tracked, tracked.settings()) == run_id
         drive(tracked)
@@ -137,7 +121,7 @@ def test_a_run_is_logged_once_with_its_lineage(tracked: RunFolder) -> None:
         name: [(2, value)] for name, value in quality(tracked).items()
     }
     paths = {artifact.path for artifact in client.list_artifacts(run_id)}
-    assert {"settings.yaml", "Report.html", "figures", "images", "tables", "clients.parquet", TABLE} <= paths
+    assert {"settings.yaml", "Report.html", "figures", "clients.parquet", TABLE} <= paths
     assert client.list_artifacts(run_id, "figures/clusters")
 
 
@@ -146,7 +130,7 @@ def test_nothing_of_single_clients_is_told_where_that_is_off(home: Path, small: 
     run = new_run(small(rounds=2, tracking={**ON, "clients": False}))
     drive(run)
     client = client_of(home)
-    run_id = run.lineage().mlflow_run
+    run_id = run.status().tracking.mlflow_run
     metrics = client.get_run(run_id).data.metrics
     assert "score/acc" in metrics
     assert not [name for name in metrics if name.startswith("training/client_loss")]
@@ -191,7 +175,7 @@ def test_the_model_loads_in_a_fresh_process(tracked: RunFolder, tmp_path: Path) 
         "found = model.predict(np.zeros((3, 1, 8, 8), dtype=np.uint8))\n"
         "print(json.dumps([list(found.columns), len(found), sum(found['soft'][0]), len(found['embedding'][0])]))\n"
     )
-    words = (tracked.lineage().mlflow_run, f"sqlite:///{places.home()}/mlflow/mlflow.db")
+    words = (tracked.status().tracking.mlflow_run, f"sqlite:///{places.home()}/mlflow/mlflow.db")
     command = [sys.executable, "-c", code, *words]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
@@ -212,7 +196,7 @@ def test_out_of_reach_mlflow_never_stops_a_run(home: Path, small: Make, monkeypa
     assert "127.0.0.1:9" in told[0].message
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     drive(run)
-    history = client_of(home).get_metric_history(run.lineage().mlflow_run, "score/acc")
+    history = client_of(home).get_metric_history(run.status().tracking.mlflow_run, "score/acc")
     assert [m.step for m in history] == [1, 2]
 
 
@@ -256,7 +240,7 @@ def test_names_of_very_many_clients_are_made_once(home: Path, small: Make, monke
 def test_metrics_come_in_sections() -> None:
     said = {name: metric_name(name) for name in [metric.name for metric in METRICS] + ["loss_all", "epsilon_sent"]}
     assert said["acc"] == "score/acc"
-    assert said["probe_gradient"] == "score/probe_gradient"
+    assert said["probe"] == "score/probe"
     assert said["loss"] == "training/loss"
     assert said["loss_all"] == "training/loss_all"
     assert said["balance"] == "structure/balance"
@@ -276,7 +260,7 @@ def test_a_comparison_is_a_parent_run(tracked: RunFolder) -> None:
     acc = tracked.table("rounds")["acc"].iloc[-1]
     assert [m.value for m in client.get_metric_history(parent.info.run_id, f"score/acc/{tracked.name}")] == [acc]
     assert f"| fedpnp digits iid x3 seed 0 | {tracked.name} | {acc:.4f} |" in parent.data.tags[NOTE]
-    assert client.get_run(tracked.lineage().mlflow_run).data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert client.get_run(tracked.status().tracking.mlflow_run).data.tags["mlflow.parentRunId"] == parent.info.run_id
 
 
 def test_report_and_figures_show_the_numbers(tracked: RunFolder) -> None:

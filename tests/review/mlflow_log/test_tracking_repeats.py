@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from PIL import Image
 
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
@@ -18,10 +16,10 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log import rounds as mlflow_rounds
-from shoal.review.mlflow_log.distinctions import title
-from shoal.review.mlflow_log.files import copy_image
+from shoal.review.mlflow_log.experiments import KIND, NOTE
 from shoal.review.mlflow_log.models import is_ready, models_of
-from shoal.review.mlflow_log.run import KIND, MAX_PARAMETER_CHARACTERS, NOTE
+from shoal.review.mlflow_log.run import MAX_PARAMETER_CHARACTERS
+from shoal.review.mlflow_log.run_names import title
 from shoal.review.mlflow_log.tracking import sync
 from shoal.review.results.result import run_result
 from tests.conftest import SMALL
@@ -71,7 +69,7 @@ def client(run: RunFolder) -> MlflowClient:
 def logged(run: RunFolder, experiment: str, **tracking: Any) -> Settings:
     """The run's settings with MLflow on, and the run as if it had never been logged."""
     own = {"mlflow": True, "model": False, "experiment": experiment, "checkpoints": "all", **tracking}
-    run.set_lineage(mlflow_run=None)
+    run.set_tracking(mlflow_run=None)
     return make_settings(merge(run.settings().to_json(), {"tracking": own}))
 
 
@@ -245,23 +243,6 @@ def test_what_a_person_wrote_stays(run: RunFolder, client: MlflowClient) -> None
     assert sync(run, logged(run, "words", clients=True)) == ours, "found again by its folder"
     assert client.get_run(ours).data.tags[NOTE] == "Looks good."
     assert client.get_experiment_by_name("words").tags[NOTE] == "Ours."
-
-
-def test_images_are_called_as_mlflow_calls_them(run: RunFolder, client: MlflowClient, tmp_path: Path) -> None:
-    run_id = client.create_run("0").info.run_id
-    path = run.figures / "scores.png"
-    with Image.open(path) as image:
-        client.log_image(run_id, image, key="figures/scores", step=2, timestamp=7)
-    copy_image(path, tmp_path, "figures/scores", 2, 7)
-
-    def names(found: Any) -> list[str]:
-        word = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-        return sorted(word.sub("WORD", name) for name in found)
-
-    ours = names(each.name for each in tmp_path.iterdir())
-    assert ours == names(Path(each.path).name for each in client.list_artifacts(run_id, "images"))
-    with Image.open(next(tmp_path.glob("*.webp"))) as small:
-        assert max(small.size) == 256
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.workers.worker import Worker
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores.clustering import cluster_scores
 from shoal.review.results.clusters import can_have_clusters, keep_clusters, read_clusters
 from tests.conftest import SMALL
@@ -22,11 +22,6 @@ MAJORITY = {"partition": {"kind": "majority", "p": 0.5, "clients": 3}}
 SLOW = ("uifca, images", "fedpnp, colour", "fedpnp, part of the clients")
 """Cases that judge clusters as another case of their method does."""
 OTHERS: dict[str, dict[str, Any]] = {
-    "uifca_shared": {
-        **MAJORITY,
-        "method": {"name": "uifca_shared", "cluster_rounds": 2, "comm_rounds": 2, "steps": 3},
-        "rounds": 6,
-    },
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3}, "rounds": 5},
 }
 """Methods without a recorded case."""
@@ -38,7 +33,7 @@ def settings_by_method() -> dict[str, Any]:
     for name, case in CASES.items():
         kind = METHODS[case["method"]["name"]]
         if kind.finds_clusters and can_have_clusters(kind) and name not in SLOW:
-            found[name] = case_settings(name)
+            found[name] = case_settings(case)
     for name, case in OTHERS.items():
         found[name] = make_settings(merge({**SMALL, "method": {}}, {"data": {"limit": 160}}, case))
     return found

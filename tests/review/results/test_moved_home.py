@@ -24,8 +24,8 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log.embedded_store import FILE, ready_store, recorded_uri, store_uri
+from shoal.review.mlflow_log.experiments import experiment_of
 from shoal.review.mlflow_log.moved_store import follow_move, local_path
-from shoal.review.mlflow_log.run import experiment_of
 from shoal.review.pages.report import write_report
 from shoal.review.served.explain import explain
 from shoal.review.served.predict import predict
@@ -113,7 +113,7 @@ def test_a_home_moved_between_two_rounds_and_before_the_report_gives_the_same_bi
     run = begun(photos, settings)
     with pytest.raises(KeyboardInterrupt):
         drive(run, observers=[stop])
-    mlflow_run = run.lineage().mlflow_run
+    mlflow_run = run.status().tracking.mlflow_run
     assert mlflow_run is not None
 
     # Another place between two rounds.
@@ -122,7 +122,7 @@ def test_a_home_moved_between_two_rounds_and_before_the_report_gives_the_same_bi
     drive(run)
     assert numbers(run) == numbers(whole)
     assert not first.exists()
-    assert run.lineage().mlflow_run == mlflow_run
+    assert run.status().tracking.mlflow_run == mlflow_run
 
     # And between the run and what is asked of it.
     third = tmp_path / "third"

@@ -141,7 +141,7 @@ def test_mlflow_is_told_and_can_be_told_again(pair: tuple[RunFolder, RunFolder])
     for _ in range(2):
         assert execute_decision(challenger) == "2"
         assert str(client.get_model_version_by_alias(NAME, "champion").version) == "2"
-    tags = client.get_run(challenger.lineage().mlflow_run).data.tags
+    tags = client.get_run(challenger.status().tracking.mlflow_run).data.tags
     assert tags["shoal.night.decision"] == "promoted"
     assert (tags["shoal.night.score"], tags["shoal.night.margin"]) == ("acc", "0.02")
     assert float(tags["shoal.night.challenger.acc"]) == pytest.approx(decision.challenger.scores["acc"], abs=1e-6)

@@ -1,0 +1,112 @@
+"""SSD in the forms of its poster and of its released code, and hard separation, the poster's ablation.
+
+Shapes: n samples, d dimensions of features h and projections z.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shoal.core.setting import setting
+from shoal.methods.contract.context import MethodError
+from shoal.methods.ssd.losses import distill_loss
+from shoal.methods.ssd.ssd import SSD, SSDSettings
+
+
+@dataclass(frozen=True)
+class FormsSSDSettings(SSDSettings):
+    """Hyper-parameters of SSD, and its forms; gamma is about 0.05 with form poster, and 0 with form hard."""
+
+    form: Literal["code", "poster", "hard"] = setting(
+        "code",
+        "how clients are kept apart: softly by DSR as |Z - T| / n (code, of the authors) or as the mean of |z - t|^2 "
+        "(poster), or hard, where each client is confined to its own subspace",
+    )
+    basis: Literal["random", "axis"] = setting(
+        "random", "basis that spans the clients' subspaces: a random orthonormal one, or the axes of the projection"
+    )
+    direction: Literal["poster", "code"] = setting(
+        "poster", "direction of the distillation: KL(h || z) as on the poster, or KL(z || h) as in the authors' code"
+    )
+    stop: bool = setting(False, "stop the gradient of the distillation loss at the projections")
+
+
+class FormsSSD(SSD):
+    """SSD whose form is a setting; by default it is SSD."""
+
+    name = "ssd_forms"
+    title = "SSD in other forms"
+    about = "SSD as its poster or its released code has it, or with hard separation."
+    Settings = FormsSSDSettings
+    settings: FormsSSDSettings
+
+    def __init__(self, settings: FormsSSDSettings, context: Any) -> None:
+        super().__init__(settings, context)
+        if settings.form == "hard" and settings.gamma:
+            raise MethodError(
+                f"method.gamma is {settings.gamma:g}, and with method.form=hard there is no DSR to weigh: set "
+                "method.gamma=0"
+            )
+
+    @cached_property
+    def basis(self) -> Tensor:
+        """The basis of the subspaces on the device."""
+        return torch.eye(self.width).to(self.context.device) if self.settings.basis == "axis" else super().basis
+
+    @property
+    def has_subspaces(self) -> bool:
+        """Whether each client owns a subspace."""
+        return self.regularised or self.settings.form == "hard"
+
+    def directions(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
+        """Return projections (n, d) as unit vectors for a client's loss; with `form: hard` in its own subspace."""
+        if self.settings.form == "hard":
+            return confined(z, extra["inside"], extra["basis"])
+        return super().directions(z, extra)
+
+    def regularisation(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
+        """Return DSR, the mean over both views of unit projections (2n, d)."""
+        if self.settings.form == "poster":
+            return squared_dsr(z, extra["scale"], extra["basis"])
+        return super().regularisation(z, extra)
+
+    def distillation(self, h: Tensor, z: Tensor) -> Tensor:
+        """Return the loss by which features (2n, d) learn from projections, or the other way round."""
+        teacher = z.detach() if self.settings.stop else z
+        if self.settings.direction == "code":
+            return distill_loss(teacher, h, self.settings.temperature)
+        return distill_loss(h, teacher, self.settings.temperature)
+
+
+def squared_dsr(z: Tensor, scale: Tensor, basis: Tensor) -> Tensor:
+    """Return DSR as on the poster: the mean of |z - t|^2 over rows, whose target t has no gradient.
+
+    Args:
+        z: unit projections of both views (2n, d).
+        scale: d_k (d,): alpha on S_k, 1 elsewhere.
+        basis: Q (d, d).
+    """
+    losses = []
+    for part in z.chunk(2):
+        turned = part @ basis
+        target = F.normalize(turned.detach() * scale, dim=1)
+        losses.append((turned - target).pow(2).sum(1).mean())
+    return (losses[0] + losses[1]) / 2
+
+
+def confined(z: Tensor, inside: Tensor, basis: Tensor) -> Tensor:
+    """Return the part of projections in a client's own subspace as unit vectors: hard separation.
+
+    Args:
+        z: projections (n, d).
+        inside: bool (d,), true on S_k.
+        basis: Q (d, d).
+    """
+    return F.normalize((z @ basis) * inside, dim=1)

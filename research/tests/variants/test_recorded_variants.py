@@ -1,0 +1,106 @@
+"""Variants give the numbers that were recorded when they were settings of their methods: weights to the bit."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.engine.workers.worker_processes import WorkerProcesses
+from tests.engine.test_recorded_bits import (
+    COLOUR,
+    EXCHANGE,
+    FLOWS,
+    MAJORITY,
+    POINTS,
+    TWO_LABELS,
+    VALIDATED,
+    check_recorded,
+)
+
+RECORDING = Path(__file__).with_name("recorded_variants.json")
+FEW_CANDIDATES = {**EXCHANGE, "name": "cfcl_importance", "candidates": 20}
+CASES = {
+    "ssd_forms, poster": {
+        "method": {
+            "name": "ssd_forms",
+            "form": "poster",
+            "basis": "axis",
+            "direction": "code",
+            "stop": True,
+            "gamma": 0.05,
+        },
+        "data": COLOUR,
+        "augment": {"recipe": "strong"},
+    },
+    "cfl_criteria, adversaries": {
+        "method": {
+            "name": "cfl_criteria",
+            "criterion": "relative",
+            "min_age": 0,
+            "adversaries": ["random"],
+            "permute": True,
+            "history": 0.5,
+            "gamma_max": 0.0,
+            "ratio": 0.9,
+            "patience": 1,
+        },
+        "partition": VALIDATED,
+        "rounds": 4,
+    },
+    "cfcl_importance": {
+        "method": FEW_CANDIDATES,
+        "partition": TWO_LABELS,
+        "model": {"encoder": "pooled-conv"},
+        "rounds": 50,
+    },
+    "cfcl_importance, pulled negatives": {
+        "method": {
+            **FEW_CANDIDATES,
+            "negatives": "pulled",
+            "macro": "ratio",
+            "selection": "cfcl_local",
+            "reserve_kind": "random",
+        },
+        "partition": TWO_LABELS,
+        "model": {"encoder": "pooled-conv"},
+        "rounds": 50,
+    },
+    "fedpnp_decoupled, part of the clients": {
+        "method": {"name": "fedpnp_decoupled", "mu": 0.9},
+        "partition": {"kind": "dirichlet", "clients": 5, "beta": 0.5},
+        "participation": {"fraction": 0.6},
+    },
+    "uifca_folds, from k-FED, held out": {
+        "method": {**FLOWS, "name": "uifca_folds", "init": "kfed", "held_out": 0.2, "folds": 2, "warm_start": True},
+        "data": POINTS,
+        "partition": MAJORITY,
+        "rounds": 4,
+    },
+    "uifca_tries, images": {
+        "method": {
+            **FLOWS,
+            "name": "uifca_tries",
+            "width": 4,
+            "blocks": 1,
+            "cluster_rounds": 4,
+            "tries": 2,
+            "trial": 1,
+            "background": True,
+        },
+        "partition": MAJORITY,
+        "data": {"name": "digits", "limit": 90},
+        "rounds": 8,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def two_slots() -> Iterator[WorkerProcesses]:
+    with WorkerProcesses(2) as slots:
+        yield slots
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * ("images" in name)) for name in CASES])
+def test_the_numbers_are_those_recorded(home: Path, two_slots: WorkerProcesses, name: str) -> None:
+    check_recorded(CASES[name], json.loads(RECORDING.read_text()), name, two_slots)

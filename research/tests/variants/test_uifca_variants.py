@@ -1,0 +1,122 @@
+"""Variants of UIFCA: tries and folds do as they say, by the loop and in the batched computation of table 1."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from shoal.core.streams import Streams
+from shoal.methods.contract.base import Federation, MethodError
+from shoal_research.uifca.batched import affine_losses, run_batched
+from tests.methods.uifca.test_uifca import CLIENTS, POINTS, D, client, method, play, score
+
+
+def at_once(data, uifca, **settings):
+    """The batched computation of what `play` does with lr 1e-3, 3 communication rounds and 20 steps."""
+    x = data.train_x.view(CLIENTS, POINTS, D)
+    return run_batched(x, uifca.starts(), seed=0, lr=1e-3, batch=20, comm_rounds=3, steps=20, **settings)
+
+
+def test_the_batched_computation_equals_the_loop(blobs):
+    # Newton's iteration for the inverse is exact to second order in the step, so the step is that of the experiments.
+    uifca = method(blobs, lr=1e-3, cluster_rounds=3, comm_rounds=3, steps=20)
+    server, memory = play(blobs, uifca, 9)
+    assert server.facts["cluster_round"] == 3
+    found = at_once(blobs, uifca, cluster_rounds=3)
+    torch.testing.assert_close(found.flows, server.tensors["flows"], rtol=1e-4, atol=1e-5)
+    for k in range(CLIENTS):
+        assert torch.equal(found.assignments[2][k], memory[k]["assignment"]), "made at the third round's start"
+
+
+@pytest.mark.long
+def test_tries_in_the_batched_computation_equal_those_of_the_loop(blobs):
+    """Three tries of two cluster rounds, whose best goes on to the sixth's end or until it settles."""
+    uifca = method(blobs, lr=1e-3, cluster_rounds=9, comm_rounds=3, steps=20, tries=3, name="uifca_tries", trial=2)
+    server, memory = play(blobs, uifca, 60)
+    found = at_once(blobs, uifca, cluster_rounds=9, tries=3, trial=2)
+    assert server.finished
+    assert found.cluster_rounds == server.facts["cluster_round"]
+    torch.testing.assert_close(found.flows, server.tensors["flows"], rtol=1e-4, atol=1e-5)
+    losses = [loss for loss, _ in server.facts["tried"]]
+    assert len(set(losses)) == 3, "every try began elsewhere"
+    assert server.facts["chosen"] == losses.index(min(losses))
+    assert not any(key.startswith("try/") for kept in (server.tensors, *memory) for key in kept)
+    # What the chosen try began with is its own, not that of the last one.
+    reference = at_once(blobs, uifca, cluster_rounds=2)
+    assert torch.equal(reference.assignments[0], found.assignments[0]) == (server.facts["chosen"] == 0)
+
+
+@pytest.mark.long
+def test_folds_in_the_batched_computation_equal_those_of_the_loop(blobs):
+    uifca = method(blobs, lr=1e-3, cluster_rounds=30, comm_rounds=3, steps=20, folds=3, name="uifca_folds")
+    server, memory = play(blobs, uifca, 100)
+    found = at_once(blobs, uifca, cluster_rounds=30, folds=3)
+    assert server.finished
+    assert found.cluster_rounds == server.facts["cluster_round"]
+    torch.testing.assert_close(found.flows, server.tensors["flows"], rtol=1e-4, atol=1e-5)
+    assert server.facts["still"] == 3, "each part had its turn, and nothing changed"
+    for k in range(CLIENTS):
+        assert torch.equal(found.assignment[k], memory[k]["assignment"])
+    first = found.assignments[1] != found.assignments[0]
+    for k in range(CLIENTS):
+        moved = set(torch.nonzero(first[k]).squeeze(1).tolist())
+        assert moved <= set(uifca.held_out(client(blobs, k), 0).tolist())
+    with pytest.raises(ValueError, match="without folds"):
+        at_once(blobs, uifca, cluster_rounds=30, folds=3, tries=2)
+
+
+@pytest.mark.long
+def test_who_missed_the_chosen_try_is_assigned_by_its_flows(blobs):
+    uifca = method(blobs, lr=3e-3, cluster_rounds=9, comm_rounds=10, steps=10, tries=2, name="uifca_tries", trial=2)
+    server, memory = play(blobs, uifca, 2 * 21)
+    assert server.facts["chosen"] >= 0
+    missed = {"assignment": torch.zeros(POINTS, dtype=torch.int64), f"try/{1 - server.facts['chosen']}": torch.zeros(1)}
+    update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0, 43, missed))
+    likeliest = affine_losses(server.tensors["flows"], blobs.train_x[:POINTS]).argmin(-1)
+    assert torch.equal(update.memory["assignment"], likeliest)
+    assert set(update.memory) == {"assignment", "cluster_round"}
+    there = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0, 43, memory[0]))
+    assert torch.equal(there.memory["assignment"], memory[0][f"try/{server.facts['chosen']}"])
+
+
+def test_tries_that_leave_no_cluster_round_are_refused(blobs):
+    with pytest.raises(MethodError, match=r"method\.tries 3 of 4 cluster rounds"):
+        method(blobs, cluster_rounds=12, tries=3, name="uifca_tries", trial=4)
+    with pytest.raises(MethodError, match=r"method\.init random"):
+        method(blobs, cluster_rounds=20, tries=3, name="uifca_tries", init="kfed")
+
+
+def test_folds_train_on_the_others_and_assign_the_one_kept_out(blobs):
+    uifca = method(blobs, folds=3, name="uifca_folds", cluster_rounds=6, comm_rounds=1, steps=4)
+    server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
+    parts = [set(uifca.held_out(client(blobs, 0), t).tolist()) for t in range(4)]
+    assert parts[0] | parts[1] | parts[2] == set(range(POINTS))
+    assert not parts[0] & parts[1]
+    assert parts[3] == parts[0]
+    memory = {}
+    for t in range(4):
+        update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0, t + 1, memory))
+        assert sum(update.message.facts["counts"]) == 2 * POINTS // 3
+        before, memory = memory.get("assignment"), update.memory
+        if before is not None:
+            moved = set(torch.nonzero(before != memory["assignment"]).squeeze(1).tolist())
+            assert moved <= parts[t - 1], "only who was kept from training moves"
+        server = uifca.aggregate(server, iter([replace(update, client=0)]))
+
+
+@pytest.mark.long
+def test_folds_find_planted_blobs_and_stop_when_every_part_had_its_turn(blobs):
+    uifca = method(blobs, folds=2, name="uifca_folds", cluster_rounds=30, comm_rounds=4, steps=20)
+    server, memory = play(blobs, uifca, 200)
+    assert score(blobs, memory) >= 0.99
+    assert server.finished
+    assert server.facts["still"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "more"), [("uifca_folds", {"folds": 2}), ("uifca_tries", {"tries": 2, "trial": 2})])
+def test_planted_clusters_are_found_where_not_all_clients_take_part(federated, name, more):
+    settings = {"cluster_rounds": 16, "comm_rounds": 10, "steps": 10, **more}
+    server, memory = federated.play(federated.method(name, lr=1e-2, fraction=0.5, **settings), 200)
+    assert server.finished
+    assert federated.purity(memory) >= 0.95

@@ -1,0 +1,40 @@
+"""What the closed rounds of a run say of its clients: how long they took, and how often they were refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from shoal.engine.store.manifest import RoundRecord
+
+
+class ClientHistory:
+    """Times and refusals of the clients of a run.
+
+    Attributes:
+        seconds: time of each client's newest update.
+        measured_seconds: the sum of these.
+        measured_samples: number of training samples of these clients.
+        refusals: number of rounds in which each client was refused.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[int, float] = {}
+        self.measured_seconds = 0.0
+        self.measured_samples = 0
+        self.refusals: Counter[int] = Counter()
+
+    def add(self, record: RoundRecord) -> None:
+        """Add a closed round."""
+        for row in record.clients:
+            before = self.seconds.get(row.client)
+            self.measured_seconds += row.seconds - (before or 0.0)
+            if before is None:
+                self.measured_samples += row.samples
+            self.seconds[row.client] = row.seconds
+        self.refusals = Counter({int(client): rounds for client, rounds in record.refusals.items()})
+
+    def refused_by(self, record: RoundRecord) -> Mapping[str, int]:
+        """Return in how many rounds each client was refused, with a round that is not added yet."""
+        counts = self.refusals + Counter(record.refused)
+        return {str(client): rounds for client, rounds in sorted(counts.items())}
