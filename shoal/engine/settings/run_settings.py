@@ -425,22 +425,19 @@ def load_settings(
     Raises:
         SettingsError: an unreadable file, a malformed override, or a wrong setting.
     """
-    raw: dict[str, Any] = {}
+    content: Any = {}
     if path is not None:
         content = read_yaml_file(path, "settings file", SettingsError, "base") or {}
-        if not isinstance(content, dict):
-            raise SettingsError(f"settings file {path} holds a {type(content).__name__}, expected keys and values")
-        raw = expand_names(content)
-    for override in overrides:
-        _apply(raw, override)
-    raw = merge(raw, dict(changes or {}))
+    if not isinstance(content, dict):
+        raise SettingsError(f"settings file {path} holds a {type(content).__name__}, expected keys and values")
+    raw = merge(expand_names(content), *map(_parsed, overrides), dict(changes or {}))
     _read_files(raw)
     return make_settings(raw)
 
 
 def _read_files(raw: dict[str, Any]) -> None:
     """Replace the name of a file by its content, for settings of the method that declare such a file."""
-    values: dict[str, Any] = raw.get("method", {})
+    values: Any = raw.get("method")
     kind = TAGGED["method"].chosen(values)
     for item in dataclasses.fields(kind) if kind else ():
         file: FileFormat | None = item.metadata.get("file")
@@ -462,30 +459,19 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     Raises:
         SettingsError: a malformed override.
     """
-    raw: dict[str, Any] = {}
-    for override in overrides:
-        _apply(raw, override)
-    return raw
+    return merge({}, *map(_parsed, overrides))
 
 
-def _apply(raw: dict[str, Any], override: str) -> None:
-    """Write one override into nested settings."""
+def _parsed(override: str) -> dict[str, Any]:
+    """Return one override as nested dictionaries; lists, mappings and quoted words are read as YAML."""
+    where = f"--set {override[:80]!r}"
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
-        raise SettingsError(f"--set {override[:80]!r}: expected key.path=value, for example --set local.epochs=1")
+        raise SettingsError(f"{where}: expected key.path=value, for example --set local.epochs=1")
     value: Any = text.strip()
     if value[:1] in ("[", "{", "'", '"'):
-        value = read_yaml(text, f"--set {override[:80]!r}", SettingsError, "base")
-    *path, last = key.strip().split(".")
-    place = raw
-    for step in path:
-        inner = place.get(step)
-        if isinstance(inner, str) and step in NAME_KEYS:
-            inner = {NAME_KEYS[step]: inner}
-        if not isinstance(inner, dict):
-            inner = {}
-        place[step] = inner
-        place = inner
-    if len(path) == 1 and NAME_KEYS.get(path[0]) == last and path[0] in TAGGED and place.get(last) != value:
-        place.clear()  # the other keys belong to another method or scheme
-    place[last] = value
+        value = read_yaml(text, where, SettingsError, "base")
+    first, *steps = key.strip().split(".")
+    for step in reversed(steps):
+        value = {step: value}
+    return expand_names({first: value})

@@ -45,7 +45,7 @@ from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import Clients, Evaluation, Server
 from shoal.methods.registry import METHODS
 from shoal.review.results.clusters import cluster_facts, keep_clusters
-from tests.engine.messages.test_peers import Ring, _sections
+from tests.engine.messages.test_peers import Ring
 from tests.engine.rounds.test_every_method_runs import CASES
 from tests.runs import go_on, numbers, straight
 
@@ -145,7 +145,6 @@ def test_letters_of_several_rounds_wait_for_a_client_that_sits_out(
             return {"sum": float(server.tensors["sum"])}
 
     monkeypatch.setitem(METHODS, "fedcc", Patient)
-    monkeypatch.setattr("shoal.engine.settings.run_settings.Settings.dataclass", lambda self, key: _sections(self, key))
     settings = small(
         method={"name": "fedcc"}, partition={"clients": 5}, participation={"fraction": 0.4}, rounds=8, seed=0
     )

@@ -62,7 +62,6 @@ def test_a_ring_of_letters(home: Path, small: Callable[..., Any], monkeypatch: p
     settings = small(method={"name": "fedcc"}, rounds=3)
     run = new_run(settings)
     monkeypatch.setitem(METHODS, "fedcc", Ring)
-    monkeypatch.setattr("shoal.engine.settings.run_settings.Settings.dataclass", lambda self, key: _sections(self, key))
     stop = {"at": 2}
 
     def watch(event: Event) -> None:
@@ -81,14 +80,3 @@ def test_a_ring_of_letters(home: Path, small: Callable[..., Any], monkeypatch: p
     assert list(rounds["held"]) == [3.0, 6.0, 9.0]
     # A gift is one float32 and three 8x8 images of one byte a pixel.
     assert list(rounds["bytes_d2d"]) == [3 * (4 + 3 * 64)] * 3
-
-
-def _sections(settings: Any, key: str) -> Any:
-    from shoal.data.partition.schemes import IID
-    from shoal.data.views.augment import AugmentSettings
-    from shoal.methods.contract.base import LocalSettings, ModelSettings
-    from shoal.methods.contract.context import AggregationSettings
-
-    sections = {"method": RingSettings(), "partition": IID(clients=3), "model": ModelSettings()}
-    sections |= {"local": LocalSettings(), "augment": AugmentSettings(), "aggregation": AggregationSettings()}
-    return sections[key]

@@ -198,5 +198,5 @@ def test_there_are_few_settings() -> None:
         for each in settings_in(model)
         if each != tag
     ]
-    assert len(common) + len(own) <= 225, [*common, *own]
+    assert len(common) + len(own) <= 196, [*common, *own]
     assert sum(name.startswith("workers.") for name in common) <= 9
