@@ -30,6 +30,9 @@ IDENTIFIERS = {"index", "idx", "row number", "rownum", "level 0"}
 IDENTIFIER_WORDS = {"id", "ids", "uuid", "guid"}
 SPLITS = {"fold", "folds", "split", "splits", "subset", "partition"}
 DATES = {"date", "dates", "datetime", "timestamp", "timestamps"}
+CONSTANT = "with the same value in every row"
+COUNTER = "that counts the rows"
+"""Reasons by values alone: such columns are taken where there are no others."""
 MIN_ROWS = 10
 """Smallest number of rows to judge values by: in fewer rows they may be equal or in order by chance."""
 COUNTER_GAP = 20
@@ -82,6 +85,8 @@ def feature_columns(
     if named is not None:
         wanted = _named(named, reasons, path)
         reasons = {column: "" if column in wanted else "not named by --features" for column in columns}
+    else:
+        _take_the_last(reasons, notes)
     taken = [column for column in columns if not reasons[column]]
     if not taken:
         said = "; ".join(f"{shown(column)}: {reason}" for column, reason in list(reasons.items())[:MAX_NAMES])
@@ -130,6 +135,16 @@ def words(name: str) -> list[str]:
     return _WORDS.sub(" ", _HUMP.sub(" ", name)).casefold().split()
 
 
+def _take_the_last(reasons: dict[str, str], notes: Intake) -> None:
+    """Take columns that were left out for their values alone, if there are no other columns."""
+    if not all(reasons.values()):
+        return
+    for column, reason in reasons.items():
+        if reason in (CONSTANT, COUNTER):
+            notes.note(f"column {reason}, taken since there is no other", column)
+            reasons[column] = ""
+
+
 def _by_name(column: str, values: pd.Series, table: pd.DataFrame) -> str:
     parts = words(column)
     text = " ".join(parts)
@@ -157,7 +172,7 @@ def _by_text(values: pd.Series, max_categories: int) -> str:
         return "with another text in every row"
     if len(different) > max_categories:
         return f"of text with more than {max_categories} different values (--max-categories)"
-    return "with the same value in every row" if len(different) == 1 and len(values) >= MIN_ROWS else ""
+    return CONSTANT if len(different) == 1 and len(values) >= MIN_ROWS else ""
 
 
 def _texts(values: pd.Series) -> list[str]:
@@ -182,13 +197,13 @@ def _by_number(values: pd.Series) -> str:
     if len(values) < MIN_ROWS or not pd.api.types.is_numeric_dtype(values) or values.isna().any():
         return ""
     if (values == values.iloc[0]).all():
-        return "with the same value in every row"
+        return CONSTANT
     if not _is_whole(values):
         return ""
     span = int(values.max()) - int(values.min()) + 1
     ordered = values.is_monotonic_increasing or values.is_monotonic_decreasing
     if span == len(values) or (ordered and span <= COUNTER_GAP * len(values)):
-        return "that counts the rows"
+        return COUNTER
     return ""
 
 

@@ -118,14 +118,15 @@ def _decode(source: Path | BinaryIO) -> Decoded:
         if (frames := getattr(opened, "n_frames", 1)) > 1:
             changes.append(f"the first of {frames} frames")
         opened.load()
-        pixels = np.asarray(_on_white(ImageOps.exif_transpose(opened)))
+        ImageOps.exif_transpose(opened, in_place=True)
+        pixels = np.asarray(_on_white(opened))
     return Decoded(pixels, ", ".join(changes))
 
 
 def _on_white(image: Image.Image) -> Image.Image:
     """Return an image in mode L or RGB; what is transparent becomes white."""
     grey = image.mode in GREY
-    flat = image.convert("L" if grey else "RGB")
+    flat = image if image.mode in ("L", "RGB") else image.convert("L" if grey else "RGB")
     if not image.has_transparency_data:
         return flat
     white = Image.new(flat.mode, flat.size, "white")
