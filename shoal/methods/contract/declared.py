@@ -1,8 +1,8 @@
 """The form of a message, which its method declares, and the faults of a message that does not have that form.
 
-A client may be broken, or hostile. Its message is compared with the form before it leaves the client, and again before
-the server aggregates: names, shapes, dtypes, bounds of tensors and facts, and that every number is finite. How much a
-message changes the model is measured too, so that one update can be compared with those of the other clients.
+A client may be broken, or hostile. Its message is compared with the form before the server aggregates: names, shapes,
+dtypes, bounds of tensors and facts, and that every number is finite. How much a message changes the model is measured
+too, so that one update can be compared with those of the other clients.
 """
 
 from __future__ import annotations
