@@ -32,6 +32,7 @@ from shoal.review.mlflow_log.experiments import NOTE
 from shoal.review.mlflow_log.model_card import origin_rows
 from shoal.review.mlflow_log.models import copy_checkpoint, models_of
 from shoal.review.mlflow_log.rounds import client_losses, client_metric_names, metric_name, names_of_clients
+from shoal.review.mlflow_log.run_names import run_name
 from shoal.review.mlflow_log.tracking import sync
 from shoal.review.pages.provenance import lineage_rows
 from shoal.review.results.clusters import TABLE, quality
@@ -91,7 +92,7 @@ def test_a_run_is_logged_once_with_its_lineage(tracked: RunFolder) -> None:
     history = client.get_metric_history(run_id, "score/acc")
     assert [(m.step, m.value) for m in history] == list(zip(rounds["round"], rounds["acc"], strict=True))
     assert found.data.params == {key: str(value) for key, value in flatten(tracked.settings()).items()}
-    assert found.info.run_name == "fedpnp digits iid x3 seed 0"
+    assert found.info.run_name == run_name(tracked.settings())
     lineage = tracked.lineage()
     for tag, value in (
         ("shoal.data_dvc", lineage.data.dvc),
