@@ -16,6 +16,7 @@ from shoal.core.errors import DataError
 from shoal.data.intake.own import add_folder
 from shoal.data.sets.prepare import prepare
 from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.preparing import prepare_partition
@@ -38,7 +39,7 @@ def own(home: Path, small: Callable[..., Any]) -> Callable[..., Any]:
     def make(**changes: Any) -> Any:
         data, partition = {"name": "photos", "limit": None}, changes.pop("partition", {"kind": "auto"})
         settings = small(data=data, model={"encoder": "tiny-conv", "clusters": 2}, rounds=1, **changes)
-        return type(settings)(**{**settings.to_json(), "partition": partition})
+        return make_settings({**settings.to_json(), "partition": partition})
 
     return make
 
@@ -87,4 +88,4 @@ def test_figures_name_the_clients(own: Callable[..., Any], monkeypatch: pytest.M
 def test_a_set_that_dvc_has_not_pulled(own: Callable[..., Any]) -> None:
     (places.store() / "own" / "theirs.dvc").write_text("outs: []\n")
     with pytest.raises(DataError, match=r"DVC keeps, and its files are not here: run `dvc pull .*theirs\.dvc`"):
-        new_run(type(own())(**{**own().to_json(), "data": {"name": "theirs"}}))
+        new_run(make_settings({**own().to_json(), "data": {"name": "theirs"}}))
