@@ -135,7 +135,7 @@ def add_photos(clone: Clone, source: Path) -> None:
     for words in (
         "bergen/broken.png: unreadable or truncated",
         "evora/large.png: resized from 12x20 to 8x8",
-        "dover/moving.gif: the first of several frames was taken (2 frames)",
+        "dover/moving.gif: converted from P, the first of 2 frames",
         "cork/grey.png: grey: its pixels fill all three colours",
         "own/photos.dvc to git",
     ):

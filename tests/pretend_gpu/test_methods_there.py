@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
@@ -118,7 +119,7 @@ def test_a_new_client_finds_its_cluster_there(run_of: RunOf) -> None:
         method = opened.method
         assert isinstance(method, CFL)
         server = worker.server(RoundPaths(run.path, run.status().round).server)
-        client = opened.client(0, 3, None, ())
+        client = opened.client(ClientFiles(0), 3)
         update = method.learn(server.tensors["node/0"], client)
         assert update.device == torch.device(DEVICE)
         tree, size = CFLState.from_server(server).tree, CFLState.from_server(server).size

@@ -127,7 +127,6 @@ def test_the_queries_of_the_page_find_what_they_say(served: list[RunFolder], cap
     assert known["differ"] == {"seed": ("0", "1")}
     assert known["numbers"]["score/acc"] == tuple(last)
     assert [[round for round, _ in curve] for curve in known["curves"]] == [[1, 2, 3], [1, 2, 3]]
-    assert known["members"] == []
     assert first.name in capsys.readouterr().out
 
 
