@@ -158,11 +158,11 @@ def reproduce(clone: Clone) -> None:
     again = clone.dvc("repro")
     assert "Running stage" not in again
     assert "'data/store/own/photos.dvc' didn't change" in again
-    summing = clone.path / "shoal/engine/messages/summing.py"
-    code = summing.read_text()
-    summing.write_text("raise SystemExit\n")
+    inspection = clone.path / "shoal/engine/messages/inspection.py"
+    code = inspection.read_text()
+    inspection.write_text("raise SystemExit\n")
     assert "shoal/engine" in clone.dvc("status", "federate")
-    summing.write_text(code)
+    inspection.write_text(code)
     assert "up to date" in clone.dvc("status", "federate")
 
 
