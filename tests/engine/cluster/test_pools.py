@@ -24,7 +24,7 @@ from shoal.engine.cluster import dask_pool
 from shoal.engine.cluster.cluster_work import work
 from shoal.engine.cluster.dask_pool import DaskPool
 from shoal.engine.cluster.pools import open_pool
-from shoal.engine.messages.wire import Train
+from shoal.engine.messages.wire import Failed, Train
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.run_events import Event
 from shoal.engine.workers.worker_processes import WorkerLost
@@ -367,8 +367,9 @@ def test_other_runners_are_refused_with_those_that_there_are(small: Make, runner
 
 def test_a_worker_without_the_shared_folder_says_so() -> None:
     answer = work(Train(Path("/nowhere/at/all"), 1, (), ()), "cpu")
-    assert "does not see /nowhere/at/all" in answer["error"]
-    assert "SHOAL_HOME" in answer["error"]
+    assert isinstance(answer, Failed)
+    assert "does not see /nowhere/at/all" in answer.error
+    assert "SHOAL_HOME" in answer.error
 
 
 def test_workers_can_be_started_before_torch_is_imported() -> None:
