@@ -174,14 +174,6 @@ def _sums(change: Callable[[Tensor], Tensor]) -> Spoil:
     return spoil
 
 
-def _shares(update: Update) -> Update:
-    """Clusters fuller than full."""
-    if "shares" not in update.message.tensors:
-        return update
-    shares = {"shares": update.message.tensors["shares"] + 2}
-    return replace(update, message=replace(update.message, tensors={**update.message.tensors, **shares}))
-
-
 SPOILT: dict[str, Spoil] = {
     "NaN": _tensors(lambda t: torch.full_like(t, float("nan"))),
     "one NaN": _tensors(lambda t: _one(t, float("nan"))),
@@ -243,7 +235,6 @@ SPOILT: dict[str, Spoil] = {
     "sums times -1": _sums(lambda sums: -sums),
     "sums times 3": _sums(lambda sums: 3 * sums),
     "sums of the next cluster": _sums(lambda sums: sums.roll(1, -2)),
-    "shares above 1": _shares,
     "centres fewer than its points have": _fewer_centres,
     "a metric as text": lambda u: replace(u, metrics={**u.metrics, "loss": "low"}),
     "a metric none": lambda u: replace(u, metrics={**u.metrics, "loss": None}),

@@ -77,7 +77,6 @@ def nan(update: Update) -> Update:
         ("cfcl", "to peers samples of others", "worker"),
         ("cfcl", "to peers other transformations", "worker"),
         ("fedsimclr_kmeans", "the start that costs nothing", "worker"),
-        ("fedcc, shares", "shares above 1", "worker"),
     ],
 )
 def test_a_hostile_client_ends_no_run(home: Path, case: str, update: str, side: Any) -> None:
