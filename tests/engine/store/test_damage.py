@@ -205,7 +205,7 @@ def test_an_answer_damaged_before_it_is_aggregated_ends_the_run_and_is_made_agai
             flip(RoundPaths(run.path, 2).work / answer.clients[1].update)
         return answer
 
-    with pytest.raises(StoreError, match="update-1.safetensors has been changed or damaged"):
+    with pytest.raises(StoreError, match=r"update-1\.safetensors has been changed or damaged"):
         go_on(run, rots)
     go_on(run, rots)
     assert numbers(run) == numbers(whole)
