@@ -63,12 +63,12 @@ def test_cells_of_cifar100_are_those_of_the_paper() -> None:
 
 def test_the_table_has_both_directions_of_distillation() -> None:
     found = {
-        cell.row.key: (method["direction"], method["stop"])
+        cell.row.key: (method["name"], method.get("direction"))
         for cell in cells(load_study("ssd-table"), "paper", 1, columns=["silo"])
-        if (method := full(cell)["method"])["name"] == "ssd"
+        if (method := full(cell)["method"])
     }
-    assert found["distillation"] == found["ssd"] == ("poster", False)
-    assert found["distillation_code"] == found["ssd_code"] == ("code", False)
+    assert found["distillation"] == found["ssd"] == ("ssd", None)
+    assert found["distillation_code"] == found["ssd_code"] == ("ssd_forms", "code")
 
 
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
@@ -96,7 +96,7 @@ def test_the_share_of_the_regularisation_is_averaged_over_rounds_and_clients(
 
 def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Callable[..., Any]) -> None:
     """Confined to subspaces of their own, projections of different clients are orthogonal: squared distance 2."""
-    methods = {"soft": {"name": "ssd", "delta": 0.0}, "hard": {"name": "ssd", "gamma": 0.0, "form": "hard"}}
+    methods = {"soft": {"name": "ssd", "delta": 0.0}, "hard": {"name": "ssd_forms", "gamma": 0.0, "form": "hard"}}
     runs = {key: straight(small(method=m, rounds=1)) for key, m in methods.items()}
     other = straight(small(method={"name": "fedsimclr"}, rounds=1))
     groups = [group(STUDY.rows[key], run) for key, run in runs.items()]
