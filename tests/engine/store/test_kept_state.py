@@ -38,8 +38,8 @@ def test_the_last_state_is_read_whole_or_named(whole: RunFolder) -> None:
     assert server_digest(state.server) == whole.status().weights_sha256
     assert read_state(whole, 2).server.round == 2
     flip(whole.rounds / "0003" / "server.safetensors")
-    named = rf"run {whole.name}: .*0003/server\.safetensors .*; `shoal run --resume .*` computes round 3 again; "
-    with pytest.raises(StoreError, match=named + r"commands with .* --round can use an older state \(kept: 2\)"):
+    named = rf"run {whole.name}: .*0003/server\.safetensors .*; `shoal run --resume .*` computes round 3 again$"
+    with pytest.raises(StoreError, match=named):
         read_state(whole)
     newest = newest_valid(whole)
     assert newest is not None
