@@ -195,7 +195,8 @@ def test_few_of_the_claims_of_a_page_without_differences_are_called() -> None:
 
 
 def test_intervals_are_those_of_the_paired_t_test() -> None:
-    left, right = [0.61, 0.64, 0.60, 0.66], [0.60, 0.61, 0.61, 0.62]
+    left = [0.61, 0.64, 0.60, 0.66]
+    right = [0.60, 0.61, 0.61, 0.62]
     found = interval_of([a - b for a, b in zip(left, right, strict=True)])
     theirs = stats.ttest_rel(left, right)
     assert found is not None

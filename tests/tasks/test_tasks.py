@@ -1,4 +1,4 @@
-"""Tasks: work that is done once, by whoever comes first."""
+"""A task run and its runner share one piece of work, which runs once: the first of them to call it does it."""
 
 from __future__ import annotations
 

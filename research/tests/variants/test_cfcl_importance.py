@@ -44,7 +44,8 @@ def test_macro_of_one_cluster_and_without_reserve():
 
 def test_a_pull_brings_what_the_receiver_lacks(world):
     """24 candidates of either class, and a reserve of 20 of one: n_tx / n_res is about 1.2 and 24."""
-    y, lacking = world.data.train_y, 0
+    y = world.data.train_y
+    lacking = 0
     for lacks, has in ((2, 0), (0, 2)):
         pulled = torch.nonzero(y == has).squeeze(1)[:20]
         lacking += pulled_classes(world, 0, pulled, "cfcl_importance", macro="ratio", heat=(0.0, 0.0)).count(lacks)

@@ -37,7 +37,7 @@ from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.codec import StoreError, file_digest, read_json
 from shoal.engine.store.memory_index import ClientFiles
-from shoal.engine.store.round_paths import sender_of
+from shoal.engine.store.round_paths import WORK, sender_of
 from shoal.engine.store.run_events import Event
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
@@ -125,7 +125,7 @@ def test_asynchronous_rounds_begin_from_several_states(home: Path, small: Make, 
 
     def watch(entry: Event) -> None:
         if entry.kind == "round_finished" and entry.round < 12:
-            there.append(len(remote.fs.glob(f"{remote.root}/runs/*/work/*/message-*.safetensors")))
+            there.append(len(remote.fs.glob(f"{remote.root}/runs/*/{WORK}*/message-*.safetensors")))
 
     pool = RemoteFilesPool(Elsewhere(), url)
     run = straight(settings, pool.call, [watch])
@@ -253,7 +253,7 @@ def test_damaged_copies_are_fetched_again(tmp_path: Path, home: Path, small: Mak
             where = {2: "cache/runs", 3: "remote-files/runs"}.get(request.request.round)
             if where and isinstance(request.request, Train) and where not in spoilt:
                 spoilt.append(where)
-                for copy in (tmp_path / where).glob("*/work/*/message-*.safetensors"):
+                for copy in (tmp_path / where).glob(f"*/{WORK}*/message-*.safetensors"):
                     copy.write_bytes(b"x" * copy.stat().st_size)
                 if where == "remote-files/runs":
                     shutil.rmtree(tmp_path / "cache")
