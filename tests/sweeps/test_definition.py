@@ -106,11 +106,11 @@ def test_how_many_trials_and_where_they_run_is_not_what_a_search_is(home: Path) 
 def test_values_are_read_by_the_type_of_their_setting(home: Path) -> None:
     path = home / "search.yaml"
     path.write_text(
-        "name: 2024\nsettings: {method: uifca, data: {name: gaussian}, workers: {graphs: off}}\n"
-        "vary:\n  method.stop: {choices: [none, validation]}\n  local.lr: {low: 0.001, high: 0.1, log: yes}\n"
+        "name: 2024\nsettings: {method: fedcc, data: {name: gaussian}, workers: {graphs: off}}\n"
+        "vary:\n  aggregation.server.name: {choices: [none, adam]}\n  local.lr: {low: 0.001, high: 0.1, log: yes}\n"
         "score: silhouette\npruner: none\n"
     )
     definition = load_search(path)
     assert definition.settings_with({}).workers.graphs == "off"
-    assert definition.vary["method.stop"].choices == ("none", "validation")
+    assert definition.vary["aggregation.server.name"].choices == ("none", "adam")
     assert (definition.name, definition.pruner, definition.vary["local.lr"].log) == ("2024", "none", True)
