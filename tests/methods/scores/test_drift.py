@@ -6,16 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.methods.scores.drift import jensen_shannon, share_drift, uniformity_drift
+from shoal.methods.scores.drift import share_drift, uniformity_drift
 from shoal.methods.scores.representation import uniformity
 
 
 def test_the_distance_is_that_of_the_paper() -> None:
+    rng = np.random.default_rng(0)
     p, q = np.array([0.5, 0.5, 0.0]), np.array([0.0, 0.5, 0.5])
     middle = (p + q) / 2
     entropy = [-(each[each > 0] * np.log2(each[each > 0])).sum() for each in (middle, p, q)]
-    assert jensen_shannon(p, q) == pytest.approx((entropy[0] - (entropy[1] + entropy[2]) / 2) ** 0.5)
-    assert jensen_shannon(p, p) == 0.0
+    distance, _ = share_drift(np.array([0, 1]), np.array([1, 2]), 3, 0.05, rng)
+    assert distance == pytest.approx((entropy[0] - (entropy[1] + entropy[2]) / 2) ** 0.5)
+    same, threshold = share_drift(np.arange(7), np.arange(7), 7, 0.05, rng)
+    assert same == 0.0 < threshold
 
 
 def test_shares_of_one_source_drift_as_seldom_as_is_asked_for() -> None:
