@@ -129,7 +129,7 @@ def check_graphs(method: Method) -> None:
     Raises:
         MethodError: local work has no such steps.
     """
-    captured = isinstance(method, GradientMethod) and method.capturable
+    captured = isinstance(method, GradientMethod) and method.stackable
     if method.context.graphs == "on" and not captured:
         raise MethodError(
             "workers.graphs is for local work that is gradient steps on batches of one shape: method "

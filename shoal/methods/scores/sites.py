@@ -105,15 +105,10 @@ def _table(cluster: np.ndarray, site: np.ndarray, clusters: int, sites: int) -> 
 
 def _information(table: np.ndarray) -> float:
     """Return the mutual information of rows and columns over the arithmetic mean of their entropies."""
+    from scipy.special import entr  # here: a worker that scores nothing starts sooner
+
     joint = table / table.sum()
-    rows = _entropy(joint.sum(1))
-    columns = _entropy(joint.sum(0))
-    mean_entropy = (rows + columns) / 2
-    if mean_entropy == 0:
+    both = float(entr(joint.sum(1)).sum() + entr(joint.sum(0)).sum())
+    if both == 0:
         return 0.0
-    return max(0.0, (rows + columns - _entropy(joint.ravel())) / mean_entropy)
-
-
-def _entropy(shares: np.ndarray) -> float:
-    positive = shares[shares > 0]
-    return float(-(positive * np.log(positive)).sum())
+    return max(0.0, 2 * (both - float(entr(joint).sum())) / both)

@@ -50,13 +50,11 @@ class GradientMethod(Method):
 
     @property
     def stackable(self) -> bool:
-        """Whether torch.func can compute the loss of several networks at once."""
-        return True
+        """Whether torch.func can compute the loss of several networks at once, and a CUDA graph a step.
 
-    @property
-    def capturable(self) -> bool:
-        """Whether a step can be a CUDA graph: it looks at no value, and its shapes follow from the batch's shape."""
-        return self.stackable
+        A step then looks at no value, and its shapes follow from the batch's shape.
+        """
+        return True
 
     @abstractmethod
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
@@ -123,7 +121,7 @@ class GradientMethod(Method):
     @property
     def captures(self) -> bool:
         """Whether this run captures steps as CUDA graphs."""
-        return self.context.graphs != "off" and self.capturable
+        return self.context.graphs != "off" and self.stackable
 
     @cached_property
     def keeper(self) -> StepKeeper:
