@@ -115,7 +115,7 @@ def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | 
         if origin := read_manifest(store_folder(store, name)).extra.get(EMBEDDED):
             raise DataError(
                 f"{name!r} was made of the images in {origin['images']!r}: append to these, then run "
-                f"`shoal embed {origin['images']} --encoder {origin['encoder']['name']} --name {name}`"
+                f"`shoal data embed {origin['images']} --encoder {origin['encoder']['name']} --name {name}`"
             )
         return prepare(name, store, force=True)  # checked, so that damage does not get a digest
     if there and not force:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shoal.cli.embed import embed
 from shoal.core.errors import DataError, PartitionError
 from shoal.data.intake.choices import Missing, OnBad, OnOdd
 from shoal.data.partition.schemes import SCHEMES, PartitionSettings, TransformName
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="List, prepare, partition, show and add data sets.",
+    help="List, add, show, prepare, partition and embed data sets.",
     rich_markup_mode="rich",
 )
+app.command("embed", epilog="Example: shoal data embed photos --encoder efficientnet-lite0")(embed)
 
 
 @app.command("list", epilog="Example: shoal data list")
@@ -274,7 +276,7 @@ Append = Annotated[
 Encoder = Annotated[
     str | None,
     typer.Option(
-        help="images: a pretrained encoder that then makes vectors of them, in the set NAME-ENCODER: `shoal embed`"
+        help="images: a pretrained encoder that then makes vectors of them, in the set NAME-ENCODER: `shoal data embed`"
     ),
 ]
 
@@ -338,15 +340,7 @@ def add(
     )
     _show_added(added)
     if encoder is not None:
-        _embed(name, encoder)
-
-
-def _embed(name: str, encoder: str) -> None:
-    """Make vectors of a set that was added; only here torch is needed."""
-    from shoal.cli.embed import show_embedded
-    from shoal.lifecycle.embedding import embed
-
-    show_embedded(embed(name, encoder))
+        embed(name, encoder)
 
 
 @app.command("arrived", epilog="Example: shoal data arrived incoming")

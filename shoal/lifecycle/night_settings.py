@@ -72,7 +72,7 @@ class NightSettings(Section):
     promote: Literal["auto", "ask"] = Field(
         "auto",
         description="what becomes of a better challenger: auto: it is the champion at once; ask: it waits until you "
-        "approve it with `shoal promote RUN` or give it the alias champion on MLflow's page",
+        "approve it with `shoal model promote RUN` or give it the alias champion on MLflow's page",
     )
     drift: float = Field(
         0.01,

@@ -240,7 +240,7 @@ class Method(ABC):
     Class attributes that identify the method:
         name: its name in `method.name` of the settings.
         title: what people call it.
-        question: what it answers; it stands there in `shoal methods`.
+        question: what it answers; it stands there in `shoal run --methods`.
         about: what it does, in a sentence.
         Settings: its frozen dataclass of hyper-parameters.
         counts_steps: whether `local.steps` can say how long a client trains.

@@ -240,7 +240,7 @@ def test_a_challenger_that_waits_keeps_its_alias_until_it_is_approved(pair: tupl
     assert decision_of(challenger) == waiting
     asked = next_step(challenger, result)
     assert asked.words.startswith("The night asks for your approval: ")
-    assert asked.command == f"shoal promote {challenger.name} --why REASON"
+    assert asked.command == f"shoal model promote {challenger.name} --why REASON"
     execute_decision(challenger)
     assert (champions()["champion"], champions()["challenger"]) == ("1", "2")
     assert client.get_model_version(NAME, "2").tags["shoal.night.decision"] == "waits for approval"
