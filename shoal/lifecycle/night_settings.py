@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from shoal.data.intake.choices import OnBad, OnOdd
+from shoal.data.intake.options import OnBad, OnOdd
 from shoal.engine.settings.sections import Section
 
 
