@@ -27,12 +27,11 @@ from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log.experiments import experiment_of
 from shoal.review.mlflow_log.run_names import title
-from shoal.serving.deployments import csrf_headers
 from tests.conftest import SMALL
 from tests.flows.test_prefect import free_port
 from tests.review.mlflow_log.test_tracking_server import all_files
 from tests.runs import numbers
-from tests.serving.served import BIN, clone, commit
+from tests.serving.served import BIN, clone, commit, csrf_headers
 from tests.team import (
     ADMINISTRATOR,
     SECRETS,
