@@ -60,8 +60,8 @@ class Drift:
         if self.client:
             whose = f"client {self.client}"
         return (
-            f"cluster shares of {whose} differ from {self.old} old to {self.new} new samples: a Jensen-Shannon distance "
-            f"of {self.distance:.3f}, by chance at most {self.by_chance:.3f}"
+            f"cluster shares of {whose} differ from {self.old} old to {self.new} new samples: a Jensen-Shannon "
+            f"distance of {self.distance:.3f}, by chance at most {self.by_chance:.3f}"
         )
 
 
