@@ -29,7 +29,7 @@ from shoal_research.kept import (
     study_folder,
     write_cells,
 )
-from shoal_research.label_free.tables import FILE as TUNING
+from shoal_research.label_free.calibrate import FILE as TUNING
 
 CONTROL = RESULTS / "cfcl_control.json"
 """What `shoal_research.benchmarks.cfcl_control` measured."""
