@@ -240,7 +240,7 @@ class Method(ABC):
     Class attributes that identify the method:
         name: its name in `method.name` of the settings.
         title: what people call it.
-        question: what it answers; it stands there in `shoal methods`.
+        question: what it answers; it stands there in `shoal run --methods`.
         about: what it does, in a sentence.
         Settings: its frozen dataclass of hyper-parameters.
         local_defaults, model_defaults: the sections `local` and `model` where the settings leave them out.

@@ -78,7 +78,7 @@ def after_night(run: RunFolder, decision: Mapping[str, Any]) -> NextStep:
         return NextStep(
             f"The night asks for your approval: this model is better than the champion ({why}). Look at the samples of "
             "each cluster below. If these are the groups that you want, make it the champion.",
-            f"shoal promote {run.name} --why REASON",
+            f"shoal model promote {run.name} --why REASON",
         )
     return NextStep(f"Nothing: the champion stays in use ({why}).")
 
