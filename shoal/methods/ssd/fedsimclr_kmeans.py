@@ -203,7 +203,7 @@ class FedSimCLRKMeans(FedSimCLR):
         clusters = self.context.clusters
         if step == "move":
             return self.declared_sums(server, samples)
-        width = int(self.network().encoder.features)  # type: ignore[arg-type]
+        width = int(self.network().encoder.features)
         if step == "measure":
             squares = TensorForm((width, width), torch.float64)
             forms = {"samples": count(()), "total": TensorForm((width,), torch.float64), "outer": squares}

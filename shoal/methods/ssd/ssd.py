@@ -63,7 +63,7 @@ class SSD(SelfSupervised):
     @cached_property
     def width(self) -> int:
         """The dimension of the features and of the projections; read once from a network."""
-        return int(self.network().encoder.features)  # type: ignore[arg-type]
+        return int(self.network().encoder.features)
 
     @cached_property
     def basis(self) -> Tensor:
