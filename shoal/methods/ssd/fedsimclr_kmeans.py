@@ -259,10 +259,10 @@ class FedSimCLRKMeans(FedSimCLR):
     def local_centres(self, x: Tensor, client: Client) -> Tensors:
         """Return a client's own K-means: `centres` (at most c, k) and their numbers of samples `counts`, float64."""
         count = min(self.context.clusters, max(1, len(x) // self.settings.min_points))
-        found = kmeans(x.cpu().numpy(), count, client.streams.numpy("kmeans"))
-        counts = torch.bincount(torch.from_numpy(found.cluster), minlength=len(found.centres)).double()
+        clustering = kmeans(x.cpu().numpy(), count, client.streams.numpy("kmeans"))
+        counts = torch.bincount(torch.from_numpy(clustering.cluster), minlength=len(clustering.centres)).double()
         large = counts >= self.settings.min_points
-        return {"centres": torch.from_numpy(found.centres).double()[large], "counts": counts[large]}
+        return {"centres": torch.from_numpy(clustering.centres).double()[large], "counts": counts[large]}
 
     def sums(self, x: Tensor, tensors: Tensors) -> Tensors:
         """Return a client's part of one iteration: sums, counts and scores of its samples x (n, k)."""
@@ -381,11 +381,11 @@ class FedSimCLRKMeans(FedSimCLR):
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Return a function that assigns samples to the nearest centre; before K-means has begun FedSimCLR's."""
-        found = self.centres(server)
-        if found is None:
+        best = self.centres(server)
+        if best is None:
             return super().predictor(server)
         embed = self.embedder(server)
-        centres = found.to(self.context.device)
+        centres = best.to(self.context.device)
 
         def predict(x: Tensor) -> Prediction:
             h = clustered(embed(x), server.model)

@@ -145,20 +145,20 @@ def _settle_in_one_pass(
 ) -> None:
     """Settle each layer when all batches, as one, reach it, before the next layer."""
     batches = [[batch() for batch in party.batches] for party in parties]
-    sizes = [len(batch) for own in batches for batch in own]
+    sizes = [len(batch) for of_party in batches for batch in of_party]
     settled: set[nn.Module] = set()
 
     def settle_first(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if module in settled:
             return  # a layer that is used twice: the first input counts, as in one pass a layer
-        found = iter([_moments_of(x) for x in inputs[0].split(sizes)])
-        _settle_layer(module, [_of_party(party, [next(found) for _ in party.batches]) for party in parties])
+        of_batches = iter([_moments_of(x) for x in inputs[0].split(sizes)])
+        _settle_layer(module, [_of_party(party, [next(of_batches) for _ in party.batches]) for party in parties])
         settled.add(module)
 
     hooks = [layer.register_forward_pre_hook(settle_first) for layer in layers]
     try:
         with context.autocast():
-            all_batches = [batch for own in batches for batch in own]
+            all_batches = [batch for of_party in batches for batch in of_party]
             network(torch.cat(all_batches) if len(all_batches) > 1 else all_batches[0])
     finally:
         for hook in hooks:
