@@ -76,9 +76,8 @@ CASES: dict[str, dict[str, Any]] = {
         "partition": VALIDATED,
         "rounds": 4,
     },
-    "cfl, adversaries": {
-        "method": {"name": "cfl", "criterion": "absolute", "eps1": 1e9, "eps2": 0.0, "adversaries": ["random"],
-                   "permute": True, "history": 0.5, "gamma_max": 0.0},
+    "cfl, absolute, permuted": {
+        "method": {"name": "cfl", "criterion": "absolute", "eps1": 1e9, "eps2": 0.0, "permute": True, "gamma_max": 0.0},
         "partition": VALIDATED,
         "rounds": 4,
     },

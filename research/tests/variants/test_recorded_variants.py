@@ -33,6 +33,20 @@ CASES = {
         "data": COLOUR,
         "augment": {"recipe": "strong"},
     },
+    "cfl_criteria, absolute": {
+        "method": {
+            "name": "cfl_criteria",
+            "criterion": "absolute",
+            "eps1": 1e9,
+            "eps2": 0.0,
+            "adversaries": ["random"],
+            "permute": True,
+            "history": 0.5,
+            "gamma_max": 0.0,
+        },
+        "partition": VALIDATED,
+        "rounds": 4,
+    },
     "cfl_criteria, adversaries": {
         "method": {
             "name": "cfl_criteria",
