@@ -82,8 +82,8 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "cfl": {"method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0}},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
-    "uifca, from k-FED, held out": {
-        "method": {**FLOWS, "init": "kfed", "held_out": 0.2},
+    "uifca, from k-FED": {
+        "method": {**FLOWS, "init": "kfed"},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 5,

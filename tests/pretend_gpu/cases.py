@@ -101,7 +101,6 @@ CASES: dict[str, dict[str, Any]] = {
         "model": {"clusters": 2},
         "rounds": 1,
     },
-    "uifca, validation": {"method": {**FLOWS, "held_out": 0.2}, "data": POINTS, "rounds": 4},
     "ifca_flows": {"method": {"name": "ifca_flows", "steps": 2}, "data": POINTS},
     "kfed": {"method": {"name": "kfed"}, "data": POINTS},
     "fedkmeans": {"method": {"name": "fedkmeans", "components": 2}, "data": POINTS, "rounds": 7},

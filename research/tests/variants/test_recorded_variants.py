@@ -91,6 +91,12 @@ CASES = {
         "partition": MAJORITY,
         "rounds": 4,
     },
+    "uifca_held_out, from k-FED": {
+        "method": {**FLOWS, "name": "uifca_held_out", "init": "kfed", "held_out": 0.2, "warm_start": True},
+        "data": POINTS,
+        "partition": MAJORITY,
+        "rounds": 4,
+    },
     "uifca_tries, images": {
         "method": {
             **FLOWS,

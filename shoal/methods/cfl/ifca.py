@@ -29,7 +29,7 @@ class IFCASettings:
 
 
 class IFCA(Supervised):
-    """IFCA as a method: the server state is K vectors (K, p); its facts are the planted groups, where there are some."""
+    """IFCA as a method: the server state is K vectors (K, p), and its facts the planted groups, if there are any."""
 
     name = "ifca"
     title = "IFCA"

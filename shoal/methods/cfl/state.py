@@ -27,7 +27,7 @@ class CFLState:
     clients: int
     truth: tuple[int, ...] = ()
     peak: float = 0.0
-    log: tuple[dict[str, Any], ...] = ()
+    log: tuple[Any, ...] = ()
 
     @classmethod
     def from_server(cls, server: Server) -> CFLState:

@@ -68,7 +68,7 @@ def nan(update: Update) -> Update:
         ("cfcl", "to peers samples that are not there", "worker"),
         ("local_only", "memory NaN", "worker"),
         ("kfed", "centres fewer than its points have", "worker"),
-        ("uifca, from k-FED, held out", "centres fewer than its points have", "worker"),
+        ("uifca, from k-FED", "centres fewer than its points have", "worker"),
         ("fedavg", "a metric as text", "worker"),
         ("fedavg", "a metric without a name", "worker"),
         ("fedavg", "a thousand metrics", "worker"),
