@@ -81,10 +81,9 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 4,
     },
     "cfl": {"method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0}},
-    "cfl, gradients": {"method": {"name": "cfl", "similarity": "both", "gamma_max": "measured"}},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
-    "uifca, from k-FED, held out": {
-        "method": {**FLOWS, "init": "kfed", "held_out": 0.2},
+    "uifca, from k-FED": {
+        "method": {**FLOWS, "init": "kfed"},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 5,
