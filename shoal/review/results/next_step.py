@@ -152,7 +152,7 @@ def after_baseline(run: RunFolder, settings: Settings, lead: str) -> NextStep:
         lead: the space.
     """
     method = METHODS[settings.method.name]
-    trains = method.trains and method.trains_encoder
+    trains = method.trains
     simpler = simple_settings(lead)
     better = f"K-means on {in_words(lead)} does better than this run"
     longer = f"rounds={MORE_ROUNDS * settings.rounds}"

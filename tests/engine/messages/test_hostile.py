@@ -75,7 +75,6 @@ def nan(update: Update) -> Update:
         ("fedavg", "a metric of 401 digits", "worker"),
         ("fedavg", "memory too large", "worker"),
         ("cfcl", "to peers samples of others", "worker"),
-        ("cfcl", "to peers other transformations", "worker"),
         ("fedsimclr_kmeans", "the start that costs nothing", "worker"),
     ],
 )
