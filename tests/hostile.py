@@ -72,10 +72,9 @@ CASES: dict[str, dict[str, Any]] = {
     "cfcl": {"method": EXCHANGE, "model": {"encoder": "pooled-conv"}, "rounds": 50},
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "starts": 2}, "rounds": 4},
     "cfl": {"method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0}},
-    "cfl, gradients": {"method": {"name": "cfl", "similarity": "both", "gamma_max": "measured"}},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
-    "uifca, from k-FED, held out": {
-        "method": {**FLOWS, "init": "kfed", "held_out": 0.2},
+    "uifca, from k-FED": {
+        "method": {**FLOWS, "init": "kfed"},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 5,

@@ -69,9 +69,8 @@ CASES: dict[str, dict[str, Any]] = {
         "partition": VALIDATED,
         "rounds": 4,
     },
-    "cfl, adversaries": {
-        "method": {"name": "cfl", "criterion": "absolute", "eps1": 1e9, "eps2": 0.0, "adversaries": ["random"],
-                   "permute": True, "history": 0.5, "gamma_max": 0.0},
+    "cfl, absolute, permuted": {
+        "method": {"name": "cfl", "criterion": "absolute", "eps1": 1e9, "eps2": 0.0, "permute": True, "gamma_max": 0.0},
         "partition": VALIDATED,
         "rounds": 4,
     },
@@ -80,11 +79,11 @@ CASES: dict[str, dict[str, Any]] = {
     "ifca": {"method": {"name": "ifca", "models": 2}, "partition": VALIDATED},
     "local_only": {"method": {"name": "local_only"}, "partition": VALIDATED},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
-    "uifca, from k-FED, held out": {
-        "method": {**FLOWS, "init": "kfed", "held_out": 0.2, "warm_start": True},
+    "uifca, from k-FED": {
+        "method": {**FLOWS, "init": "kfed", "warm_start": True},
         "data": POINTS,
         "partition": MAJORITY,
-        "rounds": 4,
+        "rounds": 5,
     },
     "uifca, images": {
         "method": {**FLOWS, "width": 4, "blocks": 1, "cluster_rounds": 4, "background": True},

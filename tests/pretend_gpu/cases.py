@@ -36,7 +36,6 @@ SWAPPED = {"kind": "iid", "clients": 2, "validation": 0.25, "transform": "label_
 EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 3, "budget": 3}
 DEVICES = {"model": {"encoder": "pooled-conv"}, "rounds": 20}
 FLOWS = {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 1, "steps": 2, "width": 4, "blocks": 1}
-ATTACKED = {"kind": "iid", "clients": 3, "validation": 0.25}
 CASES: dict[str, dict[str, Any]] = {
     "fedpnp": {},
     "fedpnp, turned": {"partition": TURNED, "method": {"name": "fedpnp"}},
@@ -60,30 +59,19 @@ CASES: dict[str, dict[str, Any]] = {
     "fedbyol": {"method": {"name": "fedbyol"}},
     "fedema": {"method": {"name": "fedema"}, "rounds": 3},
     "cfl": {
-        "method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0, "similarity": "both"},
+        "method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0},
         "partition": SWAPPED,
     },
-    "cfl, permuted, measured": {
-        "method": {"name": "cfl", "permute": True, "gamma_max": "measured", "adversaries": ["random"]},
-        "partition": ATTACKED,
-    },
+    "cfl, permuted": {"method": {"name": "cfl", "permute": True}, "partition": HELD},
     "cfl, text": {"method": {"name": "cfl"}, "partition": HELD, "data": TEXT},
     "fedavg": {"method": {"name": "fedavg"}, "partition": SWAPPED, "workers": {"batched": 2}},
-    **{
-        f"fedavg, {attack}": {
-            "method": {"name": "fedavg", "adversaries": [attack]},
-            "partition": ATTACKED,
-            "rounds": 1,
-        }
-        for attack in ("random", "flip", "scale", "zeros", "collude", "labels")
-    },
     "fedavg, private": {
         "method": {"name": "fedavg"},
         "partition": HELD,
         "privacy": {"clip": 1.0},
         "rounds": 1,
     },
-    "ifca": {"method": {"name": "ifca", "models": 2, "adversaries": ["random"]}, "partition": ATTACKED},
+    "ifca": {"method": {"name": "ifca", "models": 2}, "partition": HELD},
     "local_only": {"method": {"name": "local_only"}, "partition": HELD},
     # Who trains which flow is drawn, and no matter of what was learnt.
     "uifca": {"method": {**FLOWS, "cluster_rounds": 1}, "model": {"clusters": 2}, "rounds": 1},
@@ -93,7 +81,6 @@ CASES: dict[str, dict[str, Any]] = {
         "model": {"clusters": 2},
         "rounds": 1,
     },
-    "uifca, validation": {"method": {**FLOWS, "held_out": 0.2}, "data": POINTS, "rounds": 4},
     "ifca_flows": {"method": {"name": "ifca_flows", "steps": 2}, "data": POINTS},
     "kfed": {"method": {"name": "kfed"}, "data": POINTS},
     "fedkmeans": {"method": {"name": "fedkmeans", "components": 2}, "data": POINTS, "rounds": 7},

@@ -23,8 +23,7 @@ ADAM = {"optimiser": "adam", "lr": 1e-3, "weight_decay": 1e-3}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("fedavg", ADAM),
     ("fedavg", {"encoder": "pooled-conv", "momentum": 0.0}),
-    ("fedavg", {"adversaries": ("random", "flip")}),
-    ("cfl", {"similarity": "both"}),
+    ("cfl", {"permute": True}),
     ("ssd", {"gamma": 0.0, "delta": 0.0}),
     ("fedpnp", {"mu": 0.9}),
     ("single", ADAM),

@@ -131,7 +131,7 @@ def test_what_cannot_be_enrolled_is_named(made, small, monkeypatch):
 def test_figures_of_a_cfl_run(made):
     _, run, _ = made
     names = {path.stem for path in draw_figures(run)}
-    assert {"tree", "clusters", "norms", "similarity-0"} <= names
+    assert {"tree", "similarity-0"} <= names
     assert all(path.stat().st_size > 5000 for path in run.figures.glob("*.png"))
 
 
