@@ -119,15 +119,13 @@ class CFCL(GradientMethod):
         """Return the initial weights and the graph.
 
         Raises:
-            MethodError: partial participation, or planted transformations.
+            MethodError: partial participation.
             DataError: a graph that cannot be.
         """
         s = self.settings
         count = federation.clients
         if self.context.fraction < 1:
             raise MethodError("cfcl needs every device in every round: set participation.fraction=1")
-        if federation.truth:
-            raise MethodError("cfcl sends samples as they are stored: set partition.transform=none")
         edges = build_graph(count, s.edges, s.degree, federation.streams.numpy("graph"))
         network = self.network()
         state = CFCLState(0, self.settings.first(bool(edges)), tuple(range(count)), 0, count, edges)

@@ -26,8 +26,10 @@ def updated_memory(message: Message, client: Client) -> Tensors:
     """Return a device's memory with the weights of the server's message and the samples of its inbox.
 
     Raises:
-        ClientError: fewer than two training samples.
+        ClientError: fewer than two training samples, or samples with planted transformations.
     """
+    if len(client.train.transformations) > 1:
+        raise ClientError("cfcl sends samples as they are stored: set partition.transform=none")
     if len(client.train) < 2:
         raise ClientError(f"client {client.id} has {len(client.train)} training samples; at least 2 are needed")
     memory = dict(client.memory)
