@@ -19,6 +19,7 @@ from typing import Any
 
 import pandas as pd
 
+from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.lineage import current_environment
@@ -46,6 +47,7 @@ from shoal_research.kept import (
 )
 from shoal_research.simulation import simulate_all
 from shoal_research.table import Derive, Group, Table
+from shoal_research.uifca.rotnet_sets import PREFIX, prepare_rotnet
 
 NOT_DECISIVE = ("tracking", "workers", "checkpoint")
 """Settings of where a run is executed and logged, which change no number."""
@@ -237,6 +239,8 @@ def execute(
     if not missing:
         return []
     settings = [settings_of(cell, overrides) for cell in missing]
+    for name in {wanted.data.name for wanted in settings if wanted.data.name.startswith(PREFIX)}:
+        prepare_rotnet(name, places.store(), places.mirror())
     find = find_again if again else find_like
     labels = [f"[{number}/{len(missing)}] {cell.label}" for number, cell in enumerate(missing, 1)]
     if processes > 1:

@@ -49,9 +49,10 @@ def prepare_command(
     Raw files come from the folder that SHOAL_DATA_MIRROR names; without it they are downloaded.
     """
     from shoal.cli.data_tables import print_manifest
-    from shoal.lifecycle.progress import prepare_with_bar
+    from shoal.data.sets.prepare import prepare
+    from shoal.engine.settings import places
 
-    print_manifest(prepare_with_bar(name, force=force, options=_options(option or [])))
+    print_manifest(prepare(name, places.store(), mirror=places.mirror(), force=force, options=_options(option or [])))
 
 
 def _options(texts: list[str]) -> dict[str, int]:
@@ -109,9 +110,9 @@ def partition_set(
     from shoal.cli.console import say
     from shoal.cli.data_tables import print_partition
     from shoal.data.partition.store import ensure_partition, partition_folder, write_partition
+    from shoal.data.sets.prepare import prepare
     from shoal.engine.settings import places
-    from shoal.engine.store.represent import has_clients
-    from shoal.lifecycle.progress import prepare_with_bar
+    from shoal.lifecycle.preparing import has_clients
     from shoal.review.pages.partition_figure import partition_figure
 
     store = places.store()
@@ -120,7 +121,7 @@ def partition_set(
         {"clients": clients, "beta": beta, "minimum": minimum, "labels": labels, "p": p, "column": column},
         {"validation": validation, "transform": transform, "groups": groups},
     )
-    prepared = prepare_with_bar(name)
+    prepared = prepare(name, store, mirror=places.mirror())
     partition = ensure_partition(store, prepared, settings, limit=limit, seed=seed)
     folder = partition_folder(store, prepared, settings, limit, seed)
     if out is not None:

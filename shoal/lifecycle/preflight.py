@@ -9,8 +9,7 @@ from pathlib import Path
 from shoal.core.errors import ShoalError
 from shoal.data.sets.prepare import is_built_in, prepare, resolve, store_folder
 from shoal.data.sets.prepared import DataSpec, open_prepared
-from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX, Settings, SettingsError
-from shoal.engine.store.represent import parse
+from shoal.engine.settings.run_settings import Settings, SettingsError
 from shoal.methods.contract.base import Method
 from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.registry import METHODS
@@ -223,10 +222,6 @@ def known_spec(name: str, options: dict[str, int], store: Path) -> DataSpec:
     Raises:
         DataError: no such data set, or an option that it does not have.
     """
-    if name.startswith(REPRESENTATION_PREFIX):
-        source, _, rest = parse(name, options)
-        known = known_spec(source, rest, store)
-        return DataSpec(name, "vector", (), known.classes, known.train, known.test)
     if not is_built_in(name):
         return prepare(name, store, options=options).spec  # it is prepared, or unknown
     data_set, _, full_name = resolve(name, options)

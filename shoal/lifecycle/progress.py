@@ -11,10 +11,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column
 from rich.text import Text
 
-from shoal.data.sets.prepared import Prepared
-from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
-from shoal.engine.store.represent import prepare_set
 from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
 from shoal.lifecycle.notebook_progress import KernelBar, in_kernel
 from shoal.methods.scores.metrics import shown_in
@@ -31,17 +27,6 @@ SECONDS_BETWEEN_LINES = 10
 """Time between two lines of progress in a file or a pipe."""
 SHOWN = {metric.name for metric in shown_in("progress")}
 """Metrics of a round that stand beside its bar."""
-
-
-def prepare_with_bar(name: str, *, force: bool = False, options: Mapping[str, int] | None = None) -> Prepared:
-    """Prepare a data set of the store where needed, with a bar on standard error where that takes training.
-
-    Raises:
-        DataError: as `shoal.engine.store.represent.prepare_set`.
-    """
-    shown = step_bar(f"RotNet of {name}") if name.startswith(REPRESENTATION_PREFIX) else contextlib.nullcontext(None)
-    with shown as watch:
-        return prepare_set(name, places.store(), mirror=places.mirror(), force=force, options=options, watch=watch)
 
 
 @contextlib.contextmanager

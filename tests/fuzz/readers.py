@@ -253,12 +253,9 @@ def ag_news(folder: Path) -> Opened:
 
 def names_of_sets(folder: Path) -> Opened:
     from shoal.data.sets.prepare import resolve
-    from shoal.engine.store.represent import parse
 
     def read(data: bytes) -> Any:
-        name = data.decode("utf-8", "replace")
-        parse(f"rotnet-{name}", {})
-        return resolve(name)
+        return resolve(data.decode("utf-8", "replace"))
 
     return Opened([b"gaussian-clusters10-seed3", b"mnist-shrink2", b"digits-images7-epochs3"], read, "option|data set")
 

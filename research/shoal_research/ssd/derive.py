@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
+from shoal.data.sets.prepare import prepare
 from shoal.data.views.augment import normalise
 from shoal.data.views.view import DeviceData
 from shoal.engine.store.checkpoint import Checkpoint
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun
-from shoal.engine.store.represent import prepare_set
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.probe import linear_probe
 from shoal.methods.scores.representation import alignment, split_uniformity, uniformity
@@ -179,7 +179,7 @@ def transfer(study: Study, groups: Sequence[Group], folder: Path) -> Table:
         if checkpoint is None or not isinstance(opened.method, SelfSupervised):
             return None
         name, limit = PROBED_ON[run.settings().data.name]
-        other = DeviceData(prepare_set(name, opened.prepared.folder.parent.parent))
+        other = DeviceData(prepare(name, opened.prepared.folder.parent.parent))
         if other.train_y is None or other.test_y is None or other.spec.shape != opened.prepared.spec.shape:
             raise StudyError(
                 f"data set {name!r} has no labels, or images of another shape than {opened.prepared.spec.name!r}"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,13 +28,14 @@ from shoal.core.seal import SEAL
 from shoal.data.sets.prepare import is_built_in, resolve
 from shoal.engine.rounds.privacy import Ledger, Spent, epsilon
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
 from shoal.engine.settings.sections import DataSection
 from shoal.engine.store.codec import PRIVATE, StoreError, disk_error, read_json, read_sealed, write_sealed
 from shoal.engine.store.embedded import embedded_set
-from shoal.engine.store.represent import parse
 
 FOLDER = "privacy"
+ROTNET = "rotnet-"
+"""Prefix of the names of sets that `shoal_research` makes of the images of another set."""
+ROTNET_OPTIONS = re.compile(r"(-(images|epochs)[0-9]+)+$")
 DELTA = 1e-5
 """Default delta of entries, for readers to whom only rho matters."""
 
@@ -57,9 +59,8 @@ def _origin(name: str, options: dict[str, int]) -> str:
 
 def _set_behind(name: str, options: dict[str, int]) -> tuple[str, dict[str, int]] | None:
     """Return the name and options of the set that a set represents; None for any other set."""
-    if name.startswith(REPRESENTATION_PREFIX):
-        source, _, rest = parse(name, options)
-        return source, rest
+    if name.startswith(ROTNET):
+        return ROTNET_OPTIONS.sub("", name.removeprefix(ROTNET)), options
     origin = embedded_set(name)
     if origin is None or origin.images == name:  # the vectors have replaced their images
         return None

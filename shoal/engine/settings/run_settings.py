@@ -40,8 +40,6 @@ from shoal.engine.settings.yaml_text import read_yaml, read_yaml_file
 from shoal.methods.contract.context import AggregationSettings, LocalSettings, ModelSettings
 from shoal.methods.registry import METHODS
 
-REPRESENTATION_PREFIX = "rotnet-"
-"""Prefix of the names of sets of representations (`shoal.engine.store.represent`)."""
 AUTO = "auto"
 """Value of `model.clusters` and of `method.name` that lets a rule choose before the run (`shoal.lifecycle.choosing` and
 `shoal.lifecycle.choosing_method`)."""
@@ -276,10 +274,7 @@ def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
     kind = METHODS[method.name]
     data = values.get("data", {})
     name = str(data.get("name", DataSection.name)) if isinstance(data, dict) else ""
-    data_kind: str | None = "vector"  # representations of any set are vectors
-    if not name.startswith(REPRESENTATION_PREFIX):
-        data_kind = kind_of(name)
-    defaults = {"local": kind.local_defaults_for(method, data_kind), "model": kind.model_defaults}
+    defaults = {"local": kind.local_defaults_for(method, kind_of(name)), "model": kind.model_defaults}
     for key, section in defaults.items():
         given = values.get(key, {})
         if not isinstance(given, dict):

@@ -1,4 +1,4 @@
-"""Representations as a data set: `rotnet-NAME` has the features of a RotNet that was trained centrally on set NAME.
+"""Sets of representations: `rotnet-NAME` has the features of a RotNet that was trained centrally on set NAME.
 
 The network predicts by how much an image was rotated, so that no label is used. Options are part of the name, as of the
 built-in sets: `rotnet-mnist-images20000-epochs5`. If the images of a set are already rotated
@@ -6,12 +6,14 @@ built-in sets: `rotnet-mnist-images20000-epochs5`. If the images of a set are al
 angle is not defined. The representations are its features of the rotated images.
 
 It is trained on the CPU, even if there is a GPU: the bits identify a data set, and differ between devices.
+
+    python -m shoal_research.uifca.rotnet_sets rotnet-mnist-rotations4
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,63 +24,48 @@ from torch import Tensor
 from shoal.core.errors import DataError
 from shoal.core.streams import Streams, stream_seed
 from shoal.data.sets.lazy_array import SampleArray
-from shoal.data.sets.prepare import is_built_in, prepare, prepared_folder, store_folder
+from shoal.data.sets.prepare import prepare, prepared_folder
 from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, write_prepared
 from shoal.data.sets.writing import writing
+from shoal.engine.settings import places
 from shoal.engine.settings.one_thread import one_thread
-from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
 from shoal.methods.training.local import seeded_build
-from shoal.models.rotnet import RotNet
+from shoal_research.uifca.rotnet import RotNet
 
+PREFIX = "rotnet-"
 OPTIONS = {"images": 10_000, "epochs": 3}
 """Default options: most images on which the RotNet is trained, and epochs of the training."""
 BATCH_SIZE = 128
 ROTATED_SET = re.compile(r"-(rotations|angles)\d+")
 """The part of a set's name that says that its images are rotated."""
-Watch = Callable[[int, int], None]
-"""Is called with the number of finished steps and the number of all steps."""
 
 
-def prepare_set(
-    name: str,
-    store: Path,
-    *,
-    mirror: Path | None = None,
-    force: bool = False,
-    options: Mapping[str, int] | None = None,
-    watch: Watch | None = None,
-) -> Prepared:
-    """Prepare a data set as `shoal.data.sets.prepare.prepare` does, or `rotnet-NAME`, whose RotNet is trained once.
+def prepare_rotnet(name: str, store: Path, mirror: Path | None = None) -> Prepared:
+    """Prepare `rotnet-NAME`, whose RotNet is trained once, or open it; another set is prepared as the product does.
 
     Args:
-        name, store, mirror, force, options: as of `prepare`.
-        watch: called while a RotNet trains.
+        name, store, mirror: as of `shoal.data.sets.prepare.prepare`.
 
     Raises:
-        DataError: as `prepare`; or a RotNet is asked for a set without images, or with images that are not square.
+        DataError: as `prepare`; or the images are missing, or not square.
     """
-    if not name.startswith(REPRESENTATION_PREFIX):
-        return prepare(name, store, mirror=mirror, force=force, options=options)
-    source_name, own, rest = parse(name, dict(options or {}))
-    full_name = "-".join(
-        [REPRESENTATION_PREFIX + source_name, *(f"{key}{value}" for key, value in own.items() if value != OPTIONS[key])]
-    )
-    folder = prepared_folder(store, full_name)
-    if not force and (folder / "manifest.json").exists():
+    if not name.startswith(PREFIX):
+        return prepare(name, store, mirror=mirror)
+    source_name, options = parse(name)
+    folder = prepared_folder(store, name)
+    if (folder / "manifest.json").exists():
         return open_prepared(folder)
     with writing(folder):
-        if force or not (folder / "manifest.json").exists():  # else another process has made it meanwhile
-            source = prepare(source_name, store, mirror=mirror, options=rest)
+        if not (folder / "manifest.json").exists():  # else another process has made it meanwhile
+            source = prepare(source_name, store, mirror=mirror)
             upright = source
             if ROTATED_SET.search(source.spec.name):
                 upright = prepare(ROTATED_SET.sub("", source.spec.name), store, mirror=mirror)
-            _write_representations(folder, source, upright, own, watch)
+            _write_representations(folder, source, upright, options)
     return open_prepared(folder)
 
 
-def _write_representations(
-    folder: Path, source: Prepared, upright: Prepared, own: dict[str, int], watch: Watch | None
-) -> None:
+def _write_representations(folder: Path, source: Prepared, upright: Prepared, options: dict[str, int]) -> None:
     """Train a RotNet on `upright`, and write its standardised features of the images of `source`."""
     name = folder.name
     if source.spec.kind != "image":
@@ -92,7 +79,7 @@ def _write_representations(
             "another set"
         )
     with one_thread():  # the same bits on machines with other core counts
-        network, accuracy = train_rotnet(upright, own["images"], own["epochs"], watch)
+        network, accuracy = train_rotnet(upright, options["images"], options["epochs"])
         train = embeddings(network, np.asarray(source.train_x))
         mean = train.mean(0)
         deviation = train.std(0).clip(1e-6)
@@ -114,44 +101,33 @@ def _write_representations(
         licence=source.manifest.licence,
         class_names=source.manifest.class_names,
         subset=source.manifest.subset,
-        extra={"options": own, "rotation_accuracy": round(accuracy, 4)},
+        extra={"options": options, "rotation_accuracy": round(accuracy, 4)},
     )
     columns = {column: source.column(column) for column in source.columns()}
     write_prepared(folder, manifest, arrays, columns)
 
 
-def has_clients(name: str, store: Path) -> bool:
-    """Return whether a set of the user's own, or one of its representations, names the clients of its samples.
-
-    False for a set that is not in the store: its preparation reports what is missing.
-    """
-    if name.startswith(REPRESENTATION_PREFIX):
-        return has_clients(parse(name, {})[0], store)
-    return not is_built_in(name) and (store_folder(store, name) / "column_client.npy").is_file()
-
-
-def parse(name: str, options: dict[str, int]) -> tuple[str, dict[str, int], dict[str, int]]:
-    """Return the name of the set behind `rotnet-NAME`, the RotNet's options, and the other options (of the set).
+def parse(name: str) -> tuple[str, dict[str, int]]:
+    """Return the name of the set behind `rotnet-NAME`, and the RotNet's options.
 
     Raises:
-        DataError: an option is not a whole number of at least 1.
+        DataError: an option is zero.
 
-    >>> parse("rotnet-mnist-shrink2-epochs5", {})
-    ('mnist-shrink2', {'images': 10000, 'epochs': 5}, {})
+    >>> parse("rotnet-mnist-shrink2-epochs5")
+    ('mnist-shrink2', {'images': 10000, 'epochs': 5})
     """
-    own = dict(OPTIONS)
-    parts = name.removeprefix(REPRESENTATION_PREFIX).split("-")
-    while parts and (found := re.fullmatch(r"(images|epochs)([0-9]{1,18})", parts[-1])):
-        own[found[1]] = int(found[2])
+    options = dict(OPTIONS)
+    parts = name.removeprefix(PREFIX).split("-")
+    while parts and (match := re.fullmatch(r"(images|epochs)([0-9]{1,18})", parts[-1])):
+        options[match[1]] = int(match[2])
         parts.pop()
-    own |= {key: options[key] for key in own if key in options}
-    for key, value in own.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise DataError(f"option {key!r} of {name!r} is {value!r}, expected a whole number of at least 1")
-    return "-".join(parts), own, {key: value for key, value in options.items() if key not in own}
+    for option, value in options.items():
+        if value < 1:
+            raise DataError(f"option {option!r} of {name!r} is {value}, expected a whole number of at least 1")
+    return "-".join(parts), options
 
 
-def train_rotnet(source: Prepared, images: int, epochs: int, watch: Watch | None = None) -> tuple[RotNet, float]:
+def train_rotnet(source: Prepared, images: int, epochs: int) -> tuple[RotNet, float]:
     """Train a RotNet, with draws that depend only on the set; return it and its accuracy in the last epoch."""
     seed = stream_seed(0, f"rotnet {source.spec.name}")
     network = seeded_build(lambda: RotNet(source.spec.shape), seed)
@@ -162,10 +138,10 @@ def train_rotnet(source: Prepared, images: int, epochs: int, watch: Watch | None
     optimiser = torch.optim.Adam(network.parameters(), 1e-3)
     network.train()
     correct = 0
-    for epoch in range(epochs):
+    for _ in range(epochs):
         correct = 0
         batches = torch.randperm(len(x), generator=generator).split(BATCH_SIZE)
-        for number, rows in enumerate(batches, 1):
+        for rows in batches:
             turns = torch.randint(4, (len(rows),), generator=generator)
             logits = network(rotate(x[rows].float() / 255, turns))
             loss = F.cross_entropy(logits, turns)
@@ -173,8 +149,6 @@ def train_rotnet(source: Prepared, images: int, epochs: int, watch: Watch | None
             loss.backward()
             optimiser.step()
             correct += int((logits.argmax(1) == turns).sum())
-            if watch is not None:
-                watch(epoch * len(batches) + number, epochs * len(batches))
     return network.eval(), correct / len(x)
 
 
@@ -194,3 +168,7 @@ def embeddings(network: RotNet, images: np.ndarray) -> np.ndarray:
         for part in np.array_split(images, max(1, len(images) // 1000))
     ]
     return torch.cat(parts).numpy()
+
+
+if __name__ == "__main__":
+    print(prepare_rotnet(sys.argv[1], places.store(), places.mirror()).folder)

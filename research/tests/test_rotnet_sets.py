@@ -7,24 +7,23 @@ import torch
 from shoal.core.errors import DataError
 from shoal.data.sets.prepare import store_folder
 from shoal.data.sets.prepared import Manifest, write_prepared
-from shoal.engine.store import represent
-from shoal.engine.store.represent import parse, prepare_set, rotate
+from shoal_research.uifca import rotnet_sets
+from shoal_research.uifca.rotnet_sets import parse, prepare_rotnet, rotate
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "expected"),
+    ("name", "expected"),
     [
-        ("rotnet-digits", {}, ("digits", {"images": 10_000, "epochs": 3}, {})),
-        ("rotnet-mnist-shrink2-epochs5", {}, ("mnist-shrink2", {"images": 10_000, "epochs": 5}, {})),
-        ("rotnet-mnist", {"images": 7, "shrink": 2}, ("mnist", {"images": 7, "epochs": 3}, {"shrink": 2})),
+        ("rotnet-digits", ("digits", {"images": 10_000, "epochs": 3})),
+        ("rotnet-mnist-shrink2-epochs5", ("mnist-shrink2", {"images": 10_000, "epochs": 5})),
     ],
 )
-def test_names_and_options(name, options, expected):
-    assert parse(name, options) == expected
+def test_names_and_options(name, expected):
+    assert parse(name) == expected
 
 
 def test_representations_are_standardised_kept_and_the_same_when_made_again(tmp_path):
-    first = prepare_set("rotnet-digits-images300-epochs1", tmp_path)
+    first = prepare_rotnet("rotnet-digits-images300-epochs1", tmp_path)
     assert first.spec.kind == "vector"
     assert first.train_x.shape == (1437, 256)
     assert first.test_x.shape == (360, 256)
@@ -32,19 +31,19 @@ def test_representations_are_standardised_kept_and_the_same_when_made_again(tmp_
     assert ((np.abs(first.train_x.std(0) - 1) < 1e-3) | (first.train_x.std(0) == 0)).all()
     assert "RotNet on digits" in first.manifest.source
     stamp = (store_folder(tmp_path, "rotnet-digits-images300-epochs1") / "manifest.json").stat().st_mtime_ns
-    again = prepare_set("rotnet-digits", tmp_path, options={"images": 300, "epochs": 1})
+    again = prepare_rotnet("rotnet-digits-images300-epochs1", tmp_path)
     assert (store_folder(tmp_path, again.spec.name) / "manifest.json").stat().st_mtime_ns == stamp
-    forced = prepare_set("rotnet-digits-images300-epochs1", tmp_path, force=True)
-    assert forced.manifest.digest == first.manifest.digest
+    elsewhere = prepare_rotnet("rotnet-digits-images300-epochs1", tmp_path / "elsewhere")
+    assert elsewhere.manifest.digest == first.manifest.digest
 
 
 def test_what_cannot_be_represented_is_named(tmp_path):
     with pytest.raises(DataError, match="'gaussian' is vector data"):
-        prepare_set("rotnet-gaussian", tmp_path)
+        prepare_rotnet("rotnet-gaussian", tmp_path)
     with pytest.raises(DataError, match="'epochs' of 'rotnet-digits-epochs0' is 0"):
-        prepare_set("rotnet-digits-epochs0", tmp_path)
+        prepare_rotnet("rotnet-digits-epochs0", tmp_path)
     with pytest.raises(DataError, match="no data set 'nothing'"):
-        prepare_set("rotnet-nothing", tmp_path)
+        prepare_rotnet("rotnet-nothing", tmp_path)
 
 
 def own_images(store, shape, name="mine"):
@@ -55,33 +54,31 @@ def own_images(store, shape, name="mine"):
     return clients
 
 
-def test_natural_clients_stay_and_training_is_watched(tmp_path):
+def test_natural_clients_stay(tmp_path):
     clients = own_images(tmp_path, (1, 8, 8))
-    progress = []
-    made = prepare_set("rotnet-mine-epochs2", tmp_path, watch=lambda done, total: progress.append((done, total)))
+    made = prepare_rotnet("rotnet-mine-epochs2", tmp_path)
     assert made.columns() == ["client"]
     np.testing.assert_array_equal(made.column("client"), clients)
-    assert progress == [(1, 2), (2, 2)]
 
 
 def test_images_that_are_not_square_are_refused(tmp_path):
     own_images(tmp_path, (1, 8, 10))
     with pytest.raises(DataError, match="'mine' are 8 x 10"):
-        prepare_set("rotnet-mine", tmp_path)
+        prepare_rotnet("rotnet-mine", tmp_path)
 
 
 def test_a_network_for_turned_images_learns_from_upright_ones(tmp_path, monkeypatch):
     trained = []
-    train = represent.train_rotnet
+    train = rotnet_sets.train_rotnet
 
     def remember(source, *rest):
         trained.append(source.spec.name)
         return train(source, *rest)
 
-    monkeypatch.setattr(represent, "train_rotnet", remember)
+    monkeypatch.setattr(rotnet_sets, "train_rotnet", remember)
     own_images(tmp_path, (1, 28, 28), "mnist")
     own_images(tmp_path, (1, 28, 28), "mnist-rotations4")
-    made = prepare_set("rotnet-mnist-rotations4-images16-epochs1", tmp_path)
+    made = prepare_rotnet("rotnet-mnist-rotations4-images16-epochs1", tmp_path)
     assert trained == ["mnist"]
     assert made.manifest.source.startswith("RotNet on mnist-rotations4")
 
