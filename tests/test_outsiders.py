@@ -75,7 +75,7 @@ def test_another_user_reads_the_files_of_a_project_and_nothing_else(temp: Path) 
     shoal(home, "data", "add", "table.csv", "--name", "mine", "--client-column", "client")
     wanted = ("method.name=kmeans", "data.name=mine", "model.clusters=2", "tracking.prefect=off")
     shoal(home, "run", *(word for setting in wanted for word in ("--set", setting)))
-    made = ("data/store/own/mine/manifest.json", "data/store/own/mine.dvc", "mlflow/mlflow.db", "runs/.order")
+    made = ("data/store/own/mine/manifest.json", "data/store/own/mine.dvc", "mlflow/mlflow.db")
     assert all((home / name).is_file() for name in made)
     assert readable(home) == project
     for name in ("data/store", "runs", "mlflow", ".dvc/cache"):
