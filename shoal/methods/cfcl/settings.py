@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shoal.core.setting import setting
-from shoal.data.partition.topology import EDGE_LIST
 from shoal.methods.cfcl.batches import Negatives
 from shoal.methods.cfcl.state import Selection
 
@@ -38,9 +37,7 @@ class CFCLSettings:
     budget: int = setting(20, "number of samples pulled over each link", ge=0)
     clusters: int = setting(4, "number of clusters for macro importance", ge=1)
     degree: float = setting(4.0, "average degree of the random geometric graph", gt=0)
-    edges: tuple[tuple[int, int], ...] = setting(
-        (), "links to use instead of a random graph; a file name is read as an edge list", file=EDGE_LIST
-    )
+    edges: tuple[tuple[int, int], ...] = setting((), "links to use instead of a random graph")
     consent: tuple[tuple[int, int], ...] = setting(
         (), "(device, n): the device shares at most n samples in the whole run; 0: none"
     )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from shoal.core.setting import setting
 from shoal.methods.averaging.server_optimiser import next_average, trained_counts
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.message import Message, Tensors
@@ -24,20 +22,16 @@ from shoal.methods.training.two_views import TwoViewMethod
 from shoal.models.heads import ClusterNet
 
 
-@dataclass(frozen=True)
-class ContrastiveClusteringSettings:
-    """Hyper-parameters of the losses that FedPNP and FedCC share."""
-
-    tau_instance: float = setting(0.5, "temperature of the instance-level contrastive loss", gt=0)
-    tau_cluster: float = setting(1.0, "temperature of the cluster-level contrastive loss", gt=0)
-
-
 class ClusterMethod(TwoViewMethod):
     """A method whose server state is the weights of one `ClusterNet`; its cluster head gives the clusters.
 
     Clients train the broadcast weights on two views. A subclass overrides `step_loss`, see `TwoViewMethod`.
     """
 
+    tau_instance = 0.5
+    """Temperature of the instance-level contrastive loss."""
+    tau_cluster = 1.0
+    """Temperature of the cluster-level contrastive loss."""
     judges_features = True
     starts_pretrained = True
     averages = True
