@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.engine.settings.private_home import close_folders
 from shoal.engine.store.shared_temp import user_name
 from tests.engine.store.test_shared_temp import IS_ROOT, link
 from tests.outsiders import PLACES, PLANTED, Tried, planted, table
@@ -81,7 +82,7 @@ def test_another_user_reads_the_files_of_a_project_and_nothing_else(temp: Path) 
     for name in ("data/store", "runs", "mlflow", ".dvc/cache"):
         subprocess.run(["chmod", "-R", "a+rX", home / name], check=True)  # as versions before wrote them
     assert set(made) < readable(home)
-    assert "closed to other users of this machine: data/store, .dvc/cache, runs, mlflow" in shoal(home, "runs")
+    assert close_folders(home) == ["data/store", ".dvc/cache", "runs", "mlflow"], "as `shoal doctor` does"
     assert readable(home) == project
 
 
