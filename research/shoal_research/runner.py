@@ -19,7 +19,6 @@ from typing import Any
 
 import pandas as pd
 
-from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.lineage import current_environment
@@ -47,7 +46,6 @@ from shoal_research.kept import (
 )
 from shoal_research.simulation import simulate_all
 from shoal_research.table import Derive, Group, Table
-from shoal_research.uifca.rotnet_sets import PREFIX, prepare_rotnet
 
 NOT_DECISIVE = ("tracking", "workers", "checkpoint")
 """Settings of where a run is executed and logged, which change no number."""
@@ -113,7 +111,7 @@ def run_study(
             write_cells(folder / CELLS, here.with_cells(new))
 
     if missing and study.add_data:
-        function(study, study.add_data)(study, list(dict.fromkeys(cell.row.key for cell in missing)))
+        function(study, study.add_data)(data_of(missing, overrides))
     failed: list[str] = []
     if study.simulate:
         new = simulate(study, known, missing, overrides, watch, save)
@@ -239,8 +237,6 @@ def execute(
     if not missing:
         return []
     settings = [settings_of(cell, overrides) for cell in missing]
-    for name in {wanted.data.name for wanted in settings if wanted.data.name.startswith(PREFIX)}:
-        prepare_rotnet(name, places.store(), places.mirror())
     find = find_again if again else find_like
     labels = [f"[{number}/{len(missing)}] {cell.label}" for number, cell in enumerate(missing, 1)]
     if processes > 1:
@@ -259,6 +255,11 @@ def execute(
 def settings_of(cell: Cell, overrides: Mapping[str, Any]) -> Settings:
     """Return the settings of the run of a cell."""
     return make_settings(merge(cell.settings, {"seed": cell.seed}, without_registration(overrides)))
+
+
+def data_of(planned: Sequence[Cell], overrides: Mapping[str, Any]) -> list[str]:
+    """Return the names of the data sets of cells, each once."""
+    return list(dict.fromkeys(settings_of(cell, overrides).data.name for cell in planned))
 
 
 def find_again(settings: Settings) -> RunFolder | None:

@@ -72,7 +72,7 @@ def prepare(
     if not is_built_in(data.name):
         print(stage_own(places.store(), data.name))
         return
-    prepared = prepare_set(data.name, places.store(), mirror=places.mirror(), force=True, options=data.options or None)
+    prepared = prepare_set(data.name, places.store(), mirror=places.mirror(), force=True, options=data.options)
     if prepared.manifest.name != data.name:
         raise DataError(
             f"dvc.yaml names the folder of a set after data.name: in {params} write data.name: "
@@ -83,7 +83,7 @@ def prepare(
 
 @app.command()
 def embed(images: str, encoder: Annotated[str, typer.Option()], name: Annotated[str, typer.Option()]) -> None:
-    """Make vectors of the images of a set of the user's own: the stages that `shoal embed --stage` adds."""
+    """Make vectors of the images of a set of the user's own: the stages that `shoal data embed --stage` adds."""
     print(embed_images(images, encoder, name).message)
 
 
@@ -115,8 +115,8 @@ def check_dependency(params: Path, name: str, own: str | None) -> None:
     """
     if own not in (None, name) and not is_built_in(name):
         raise DataError(
-            f"{params} names your set {name!r}, and dvc.yaml depends on another one: write own: {name} in the vars "
-            "of dvc.yaml"
+            f"{params} names your set {name!r}, and dvc.yaml depends on another one: write own: {name} in the vars of "
+            "dvc.yaml"
         )
 
 

@@ -86,7 +86,7 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
         DataError: the set holds no images, or the name is taken. EncoderError: the encoder is not installed.
     """
     store = places.store()
-    images = open_prepared(prepare(name, places.store(), mirror=places.mirror()).folder, verify=True)
+    images = open_prepared(prepare(name, store, mirror=places.mirror()).folder, verify=True)
     if images.manifest.kind != "image":
         raise DataError(f"{name!r} holds {images.manifest.kind}s, and an encoder takes images: name a set of images")
     if stage:

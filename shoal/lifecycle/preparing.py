@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shoal.data.partition.store import ensure_partition, partition_folder
 from shoal.data.partition.table import Partition
-from shoal.data.sets.prepare import is_built_in, kind_of, prepare, store_folder
+from shoal.data.sets.prepare import has_clients, is_built_in, kind_of, prepare, store_folder
 from shoal.data.sets.prepared import Prepared, read_manifest
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings, resolve
@@ -23,7 +23,8 @@ def prepare_data(settings: Settings) -> Prepared:
         ShoalError: there is no such set, or the method refuses it or its settings.
     """
     check_method(settings, places.store())
-    return prepare(settings.data.name, places.store(), mirror=places.mirror(), options=settings.data.options or None)
+    data = settings.data
+    return prepare(data.name, places.store(), mirror=places.mirror(), options=data.options)
 
 
 def with_known_choices(settings: Settings) -> Settings:
@@ -48,14 +49,6 @@ def with_scheme(settings: Settings) -> Settings:
     if settings.partition.kind != "auto":
         return settings
     return resolve(settings, own_clients=has_clients(settings.data.name, places.store()))
-
-
-def has_clients(name: str, store: Path) -> bool:
-    """Return whether a set of the user's own names the clients of its samples.
-
-    False for a set that is not in the store: its preparation reports what is missing.
-    """
-    return not is_built_in(name) and (store_folder(store, name) / "column_client.npy").is_file()
 
 
 def with_encoder(settings: Settings) -> Settings:

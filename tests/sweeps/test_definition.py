@@ -96,10 +96,10 @@ def test_a_file_is_read_and_its_settings_are_those_of_runs(home: Path) -> None:
 
 def test_how_many_trials_and_where_they_run_is_not_what_a_search_is(home: Path) -> None:
     one = make_search(BASE).identity()
-    assert make_search({**BASE, "trials": 99, "name": "other", "direction": "maximize"}).identity() == one
+    assert make_search({**BASE, "trials": 99, "name": "other"}).identity() == one
     elsewhere = {**BASE["settings"], "tracking": {"mlflow": False}, "workers": {"slots": 1}}
     assert make_search({**BASE, "settings": elsewhere}).identity() == one
-    for changes in ({"seed": 1}, {"score": "acc"}, {"direction": "minimize"}, {"settings": {"rounds": 3}}):
+    for changes in ({"seed": 1}, {"score": "acc"}, {"settings": {"rounds": 3}}):
         assert make_search({**BASE, **changes}).identity() != one
 
 

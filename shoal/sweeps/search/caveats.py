@@ -6,12 +6,13 @@ import math
 from pathlib import Path
 
 from shoal.sweeps.search.definition import SILHOUETTE, SearchDefinition, Value, Varied
-from shoal.sweeps.search.importance import TRIALS_PER_SETTING
 from shoal.sweeps.search.open_method import kept_choice, method_sentences
 from shoal.sweeps.search.result import SearchResult
 
 EDGE_SHARE = 0.02
 """A value within this share of a range from one of its ends lies at the end."""
+TRIALS_PER_SETTING = 10
+"""With fewer trials for each setting importances are rough."""
 MAX_LISTED = 10
 """Trials that are listed as equally good."""
 

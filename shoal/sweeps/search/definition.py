@@ -125,10 +125,6 @@ class SearchDefinition(Section):
         description="score of a trial: neighbours (without labels), silhouette (without labels, in each model's own "
         "features), or a metric such as acc or nmi, which needs labels",
     )
-    direction: Literal["auto", "maximize", "minimize"] = Field(
-        "auto",
-        description="which score is better: maximize: a higher one; minimize: a lower one; auto: as the score asks",
-    )
     trials: int = Field(30, ge=1, le=10_000, description="number of trials, with those that earlier calls executed")
     seeds: int = Field(
         1, ge=1, description="runs of a trial, each with its own seed, the same in all trials; the score is their mean"
@@ -151,9 +147,7 @@ class SearchDefinition(Section):
     @property
     def maximises(self) -> bool:
         """Whether a higher score is better."""
-        if self.direction == "auto":
-            return self.score == NEIGHBOURS or DESCRIBED[self.score].better == "higher"
-        return self.direction == "maximize"
+        return self.score == NEIGHBOURS or DESCRIBED[self.score].better == "higher"
 
     @property
     def uses_labels(self) -> bool:
@@ -185,7 +179,7 @@ class SearchDefinition(Section):
 
     def identity(self) -> dict[str, Any]:
         """Return what decides the trials, as JSON: neither how many there are nor where they run."""
-        decisive = self.model_dump(mode="json", exclude={"name", "trials", "settings", "direction"})
+        decisive = self.model_dump(mode="json", exclude={"name", "trials", "settings"})
         return {**decisive, "maximises": self.maximises, "settings": self.settings_with({}).digest()}
 
 

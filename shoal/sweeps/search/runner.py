@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 
 from shoal.sweeps.search.definition import SearchDefinition, SearchError
-from shoal.sweeps.search.importance import Importance
 from shoal.sweeps.search.mlflow_result import log_result
 from shoal.sweeps.search.open_method import with_chosen_method
 from shoal.sweeps.search.proposals import most_trials, propose
@@ -65,11 +64,11 @@ class Search:
         log_result(self._context.parent, self._context.definition, result, self.write(result))
         return result
 
-    def write(self, result: SearchResult) -> list[Importance]:
+    def write(self, result: SearchResult) -> dict[str, float]:
         """Write the page, tables and figures of a result; return the importance of each setting."""
         from shoal.sweeps.search.page import write_search  # here: matplotlib takes a second to import
 
-        return write_search(self._context.definition, result, left=len(self.left()))
+        return write_search(self._context.definition, result, self._store.study, left=len(self.left()))
 
 
 @contextlib.contextmanager

@@ -34,15 +34,15 @@ class SearchStore:
 
     def __init__(self, folder: Path, study: optuna.study.Study) -> None:
         self.folder = folder
-        self._study = study
+        self.study = study
 
     def trials(self) -> list[FrozenTrial]:
         """Return all settled trials, by number."""
-        return self._study.get_trials(deepcopy=False)
+        return self.study.get_trials(deepcopy=False)
 
     def add(self, trial: FrozenTrial) -> None:
         """Add the next settled trial."""
-        self._study.add_trial(trial)
+        self.study.add_trial(trial)
 
 
 @contextlib.contextmanager
