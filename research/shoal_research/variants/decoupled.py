@@ -25,7 +25,7 @@ class DecoupledFedPNP(FedPNP):
         z_a, z_b = z.chunk(2)
         past_a, past_b = labels.chunk(2)
         pools = past_negatives(past_a, past_b, self.settings.mu)
-        loss = decoupled_contrastive(z_a, z_b, self.settings.tau_instance, pools)
+        loss = decoupled_contrastive(z_a, z_b, self.tau_instance, pools)
         return loss, self.pool_metrics(~torch.stack(pools), batch)
 
     def cluster_loss(self, y_a: Tensor, y_b: Tensor, tau: float, extra: Tensors) -> StepResult:
