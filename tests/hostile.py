@@ -70,21 +70,11 @@ EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 4, "b
 CASES: dict[str, dict[str, Any]] = {
     "fedcc": {"method": {"name": "fedcc"}},
     "cfcl": {"method": EXCHANGE, "model": {"encoder": "pooled-conv"}, "rounds": 50},
-    "cfcl, local models": {
-        "method": {**EXCHANGE, "selection": "cfcl_local"},
-        "model": {"encoder": "pooled-conv"},
-        "rounds": 50,
-    },
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "starts": 2}, "rounds": 4},
-    "fedsimclr_kmeans, neighbours": {
-        "method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "starts": 2, "neighbours": 0.05},
-        "rounds": 4,
-    },
     "cfl": {"method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0}},
-    "cfl, gradients": {"method": {"name": "cfl", "similarity": "both", "gamma_max": "measured"}},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
-    "uifca, from k-FED, held out": {
-        "method": {**FLOWS, "init": "kfed", "held_out": 0.2},
+    "uifca, from k-FED": {
+        "method": {**FLOWS, "init": "kfed"},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 5,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from test_definition import toy
+from test_study_definition import toy
 
 from shoal.engine.settings import run_settings
 from shoal.engine.store.lineage import current_environment
@@ -29,7 +29,7 @@ from shoal_research.kept import (
     study_folder,
     write_cells,
 )
-from shoal_research.label_free.tables import FILE as TUNING
+from shoal_research.label_free.calibrate import FILE as TUNING
 
 CONTROL = RESULTS / "cfcl_control.json"
 """What `shoal_research.benchmarks.cfcl_control` measured."""

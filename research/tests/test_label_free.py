@@ -1,12 +1,16 @@
-"""The calibration without labels: the tables of its pages are those of the kept figures, and the rules hold on them."""
+"""The calibration without labels: its scores, its drawn sets, and the tables of the page."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from shoal_research.label_free.calibrate import agreement, neighbours_of, scored
+from shoal_research.label_free.drawn_images import colours, patterns, places
 from shoal_research.label_free.tables import (
     DOCS,
     PAGES,
+    area,
     images_reached,
     page_with_tables,
     tables_reached,
@@ -25,3 +29,33 @@ def test_the_rules_hold_on_nearly_all_sets_that_they_were_chosen_on() -> None:
     assert len(reached) >= 30
     assert reached.count(False) <= 2
     assert sum(each["ratio"] >= 8 for kind in tuning_figures().values() for each in kind.values()) >= 10
+
+
+def test_groups_agree_with_their_neighbours_and_random_clusters_do_not() -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 40)
+    x = 20.0 * np.eye(3)[y] + rng.normal(size=(120, 3))
+    near = neighbours_of(x)
+    assert agreement(y, near) == pytest.approx(1.0)
+    assert agreement(rng.permutation(y), near) == pytest.approx(0.0, abs=0.1)
+    scores = scored(x, y, {"itself": near})
+    assert scores["acc"] == scores["in itself"] == scores["stability"] == 1.0
+    assert 0.33 <= scores["chance"] < 0.5
+
+
+def test_an_area_of_a_half_says_nothing() -> None:
+    assert area(np.array([2.0, 3.0]), np.array([1.0])) == 1.0
+    assert area(np.array([1.0]), np.array([1.0])) == 0.5
+
+
+def test_drawn_sets_are_the_same_for_a_seed_and_uneven_where_asked() -> None:
+    for make, shape in ((colours, (24, 24, 3)), (places, (20, 20)), (patterns, (40, 40, 3))):
+        x, y = make(3, 60)
+        again, _ = make(3, 60)
+        assert x.shape == (60, *shape)
+        assert x.dtype == np.uint8
+        assert np.array_equal(x, again)
+        assert not np.array_equal(x, make(4, 60)[0])
+        assert len(y) == 60
+    sizes = np.bincount(places(0, 2_000, ratio=10)[1])
+    assert sizes.max() / sizes.min() == pytest.approx(10, rel=0.5)

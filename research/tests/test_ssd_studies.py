@@ -86,7 +86,7 @@ def test_the_table_has_the_papers_other_methods_with_their_own_optimisers(scale:
 def test_the_share_of_the_regularisation_is_averaged_over_rounds_and_clients(
     home: Path, small: Callable[..., Any]
 ) -> None:
-    soft, reference = (straight(small(method={"name": "ssd", "gamma": gamma}, rounds=2)) for gamma in (1.0, 0.0))
+    soft, reference = (straight(small(method={"name": "ssd_forms", "gamma": gamma}, rounds=2)) for gamma in (1.0, 0.0))
     groups = [group(STUDY.rows["soft"], soft), group(STUDY.rows["fedalignuniform"], reference)]
     rows = ssd.gradient_share(STUDY, groups, home)
     shares = soft.table("clients")["dsr_gradient_share"]

@@ -128,7 +128,7 @@ def check_graphs(method: Method) -> None:
     Raises:
         MethodError: local work has no such steps.
     """
-    captured = isinstance(method, GradientMethod) and method.capturable
+    captured = isinstance(method, GradientMethod) and method.stackable
     if method.context.graphs == "on" and not captured:
         raise MethodError(
             "workers.graphs is for local work that is gradient steps on batches of one shape: method "
@@ -145,8 +145,8 @@ def check_privacy(settings: Settings) -> None:
     kind = METHODS[settings.method.name]
     if settings.privacy.clip is not None and find_spec("opacus") is None:
         raise MethodError("privacy.clip needs the package opacus, which accounts epsilon: pip install opacus")
-    if settings.privacy.clip is not None and (not kind.averages or kind.exchange_metric):
-        fit = sorted(name for name, method in METHODS.items() if method.averages and not method.exchange_metric)
+    if settings.privacy.clip is not None and not kind.averages:
+        fit = sorted(name for name, method in METHODS.items() if method.averages)
         raise MethodError(
             f"privacy.clip is for methods whose clients send the weights that are averaged, and nothing else: "
             f"{', '.join(fit)}; method {settings.method.name!r} is none of them"
@@ -161,7 +161,7 @@ def check_buffer(settings: Settings) -> None:
     """
 
     def alike(kind: type[Method]) -> bool:
-        return kind.averages and not kind.exchange_metric
+        return kind.averages
 
     if settings.participation.buffer is not None and not alike(METHODS[settings.method.name]):
         fit = sorted(name for name, kind in METHODS.items() if alike(kind))

@@ -53,21 +53,14 @@ CASES: dict[str, dict[str, Any]] = {
     "ncc": {"method": {"name": "ncc"}},
     "kmeans": {"method": {"name": "kmeans"}, "rounds": 1},
     "cfcl": {"method": EXCHANGE, "partition": TWO_LABELS, "model": {"encoder": "pooled-conv"}, "rounds": 50},
-    "cfcl, pulled negatives": {
-        "method": {**EXCHANGE, "negatives": "pulled", "selection": "cfcl_local",
-                   "reserve_kind": "random"},
-        "partition": TWO_LABELS,
-        "model": {"encoder": "pooled-conv"},
-        "rounds": 50,
-    },
-    "cfcl, uniform": {"method": {**EXCHANGE, "selection": "uniform", "loss": "simclr"}, "rounds": 50},
+    "cfcl, uniform": {"method": {**EXCHANGE, "selection": "uniform"}, "rounds": 50},
     "ssd": {"method": {"name": "ssd"}, "participation": {"fraction": 0.7}},
     "ssd, colour": {
         "method": {"name": "ssd"},
         "data": COLOUR,
         "augment": {"recipe": "strong"},
     },
-    "fedsimclr": {"method": {"name": "fedsimclr"}, "evaluate": {"finetune": True}},
+    "fedsimclr": {"method": {"name": "fedsimclr"}},
     "fedsimclr, batched": {"method": {"name": "fedsimclr"}, "workers": {"batched": 2}},
     "fedbyol": {"method": {"name": "fedbyol"}},
     "fedema": {"method": {"name": "fedema"}},
@@ -76,9 +69,8 @@ CASES: dict[str, dict[str, Any]] = {
         "partition": VALIDATED,
         "rounds": 4,
     },
-    "cfl, adversaries": {
-        "method": {"name": "cfl", "criterion": "absolute", "eps1": 1e9, "eps2": 0.0, "adversaries": ["random"],
-                   "permute": True, "history": 0.5, "gamma_max": 0.0},
+    "cfl, absolute, permuted": {
+        "method": {"name": "cfl", "criterion": "absolute", "eps1": 1e9, "eps2": 0.0, "permute": True, "gamma_max": 0.0},
         "partition": VALIDATED,
         "rounds": 4,
     },
@@ -87,11 +79,11 @@ CASES: dict[str, dict[str, Any]] = {
     "ifca": {"method": {"name": "ifca", "models": 2}, "partition": VALIDATED},
     "local_only": {"method": {"name": "local_only"}, "partition": VALIDATED},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
-    "uifca, from k-FED, held out": {
-        "method": {**FLOWS, "init": "kfed", "held_out": 0.2, "warm_start": True},
+    "uifca, from k-FED": {
+        "method": {**FLOWS, "init": "kfed", "warm_start": True},
         "data": POINTS,
         "partition": MAJORITY,
-        "rounds": 4,
+        "rounds": 5,
     },
     "uifca, images": {
         "method": {**FLOWS, "width": 4, "blocks": 1, "cluster_rounds": 4, "background": True},

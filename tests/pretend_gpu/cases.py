@@ -36,7 +36,6 @@ SWAPPED = {"kind": "iid", "clients": 2, "validation": 0.25, "transform": "label_
 EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 3, "budget": 3}
 DEVICES = {"model": {"encoder": "pooled-conv"}, "rounds": 20}
 FLOWS = {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 1, "steps": 2, "width": 4, "blocks": 1}
-ATTACKED = {"kind": "iid", "clients": 3, "validation": 0.25}
 CASES: dict[str, dict[str, Any]] = {
     "fedpnp": {},
     "fedpnp, turned": {"partition": TURNED, "method": {"name": "fedpnp"}},
@@ -47,63 +46,32 @@ CASES: dict[str, dict[str, Any]] = {
     "ncc": {"method": {"name": "ncc"}},
     "kmeans": {"method": {"name": "kmeans"}, "rounds": 1},
     "cfcl": {"method": EXCHANGE, **DEVICES},
-    "cfcl, local model, pulled negatives": {
-        "method": {**EXCHANGE, "negatives": "pulled", "selection": "cfcl_local"},
-        "partition": TURNED,
+    "cfcl, uniform": {
+        "method": {**EXCHANGE, "selection": "uniform"},
         **DEVICES,
     },
-    "cfcl, uniform, held negatives": {
-        "method": {**EXCHANGE, "selection": "uniform", "negatives": "held", "consent": [[0, 4]]},
-        **DEVICES,
-    },
-    "cfcl, fedcc's loss": {"method": {**EXCHANGE, "loss": "fedcc", "reserve_kind": "random"}, **DEVICES},
     "ssd": {"method": {"name": "ssd"}},
-    "ssd, hard, fine-tuned": {
-        "method": {"name": "ssd", "gamma": 0.0},
-        "evaluate": {"finetune": True},
-    },
+    "ssd, aligned and uniform": {"method": {"name": "ssd", "gamma": 0.0}},
     "fedsimclr": {"method": {"name": "fedsimclr"}, "workers": {"batched": 2}},
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "components": 3}, "rounds": 4},
-    "fedsimclr_kmeans, neighbours": {
-        "method": {
-            "name": "fedsimclr_kmeans",
-            "kmeans_rounds": 3,
-            "components": 3,
-            "evenness": 0.0,
-            "neighbours": 0.05,
-        },
-        "workers": {"batched": 2},
-        "rounds": 5,
-    },
     "fedx": {"method": {"name": "fedx"}},
     "fedu2": {"method": {"name": "fedu2"}},
     "fedbyol": {"method": {"name": "fedbyol"}},
     "fedema": {"method": {"name": "fedema"}, "rounds": 3},
     "cfl": {
-        "method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0, "similarity": "both"},
+        "method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0},
         "partition": SWAPPED,
     },
-    "cfl, permuted, measured": {
-        "method": {"name": "cfl", "permute": True, "gamma_max": "measured", "adversaries": ["random"]},
-        "partition": ATTACKED,
-    },
+    "cfl, permuted": {"method": {"name": "cfl", "permute": True}, "partition": HELD},
     "cfl, text": {"method": {"name": "cfl"}, "partition": HELD, "data": TEXT},
     "fedavg": {"method": {"name": "fedavg"}, "partition": SWAPPED, "workers": {"batched": 2}},
-    **{
-        f"fedavg, {attack}": {
-            "method": {"name": "fedavg", "adversaries": [attack]},
-            "partition": ATTACKED,
-            "rounds": 1,
-        }
-        for attack in ("random", "flip", "scale", "zeros", "collude", "labels")
-    },
     "fedavg, private": {
         "method": {"name": "fedavg"},
         "partition": HELD,
         "privacy": {"clip": 1.0},
         "rounds": 1,
     },
-    "ifca": {"method": {"name": "ifca", "models": 2, "adversaries": ["random"]}, "partition": ATTACKED},
+    "ifca": {"method": {"name": "ifca", "models": 2}, "partition": HELD},
     "local_only": {"method": {"name": "local_only"}, "partition": HELD},
     # Who trains which flow is drawn, and no matter of what was learnt.
     "uifca": {"method": {**FLOWS, "cluster_rounds": 1}, "model": {"clusters": 2}, "rounds": 1},
@@ -113,7 +81,6 @@ CASES: dict[str, dict[str, Any]] = {
         "model": {"clusters": 2},
         "rounds": 1,
     },
-    "uifca, validation": {"method": {**FLOWS, "held_out": 0.2}, "data": POINTS, "rounds": 4},
     "ifca_flows": {"method": {"name": "ifca_flows", "steps": 2}, "data": POINTS},
     "kfed": {"method": {"name": "kfed"}, "data": POINTS},
     "fedkmeans": {"method": {"name": "fedkmeans", "components": 2}, "data": POINTS, "rounds": 7},

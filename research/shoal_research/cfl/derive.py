@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from shoal.engine.store.run_folder import RunFolder
-from shoal.methods.cfl.figures import clusters_figure
 from shoal.review.pages.figures import save
 from shoal_research.definition import Study
 from shoal_research.figures import draw_band, label_panel, rounds_of
@@ -173,3 +173,20 @@ def clusters_over_rounds(groups: Sequence[Group], metric: str, folder: Path) -> 
     for group in groups:
         figure = clusters_figure(group.runs[0].table("rounds"), metric)
         save(figure, folder / f"clusters-{group.row.key}-{group.column.key}.png")
+
+
+def clusters_figure(rounds: pd.DataFrame, metric: str) -> Figure:
+    """Draw a metric of every cluster of one run over rounds, with marks where clusters were split."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for name in [str(c) for c in rounds if str(c).startswith(f"{metric}/")]:
+        points = rounds[["round", name]].dropna()
+        axes.plot(points["round"], points[name], marker=".", label=f"cluster {name.split('/')[1]}")
+    counts = rounds[["round", "clusters"]].dropna()
+    for round in counts["round"][counts["clusters"].diff() > 0]:
+        axes.axvline(round, color="grey", linestyle=":", linewidth=1)
+    axes.set(xlabel="communication round", ylabel=f"{metric}, over the cluster's clients")
+    axes.legend(fontsize="x-small", ncols=2)
+    axes.grid(alpha=0.3)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure

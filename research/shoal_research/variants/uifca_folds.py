@@ -15,13 +15,16 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
 from shoal.methods.contract.base import Client
-from shoal.methods.uifca.uifca import UIFCA, UIFCASettings
+from shoal_research.variants.uifca_held_out import HeldOutUIFCA, HeldOutUIFCASettings
 
 
 @dataclass(frozen=True)
-class FoldedUIFCASettings(UIFCASettings):
+class FoldedUIFCASettings(HeldOutUIFCASettings):
     """Hyper-parameters of UIFCA with folds."""
 
+    held_out: float = setting(
+        0.0, "keep each flow as it was in the round of its best loss on the part that is held out; 0: as it is last"
+    )
     folds: int = setting(
         2,
         "number of parts of each client's points; every cluster round holds one part in turn out from training, and "
@@ -30,7 +33,7 @@ class FoldedUIFCASettings(UIFCASettings):
     )
 
 
-class FoldedUIFCA(UIFCA):
+class FoldedUIFCA(HeldOutUIFCA):
     """UIFCA with folds as a method; state and messages are those of UIFCA."""
 
     name = "uifca_folds"

@@ -33,6 +33,20 @@ CASES = {
         "data": COLOUR,
         "augment": {"recipe": "strong"},
     },
+    "cfl_criteria, absolute": {
+        "method": {
+            "name": "cfl_criteria",
+            "criterion": "absolute",
+            "eps1": 1e9,
+            "eps2": 0.0,
+            "adversaries": ["random"],
+            "permute": True,
+            "history": 0.5,
+            "gamma_max": 0.0,
+        },
+        "partition": VALIDATED,
+        "rounds": 4,
+    },
     "cfl_criteria, adversaries": {
         "method": {
             "name": "cfl_criteria",
@@ -59,7 +73,19 @@ CASES = {
             **FEW_CANDIDATES,
             "negatives": "pulled",
             "macro": "ratio",
-            "selection": "cfcl_local",
+            "selector": "receiver",
+            "reserve_kind": "random",
+        },
+        "partition": TWO_LABELS,
+        "model": {"encoder": "pooled-conv"},
+        "rounds": 50,
+    },
+    "cfcl_importance, fractions, pulled negatives": {
+        "method": {
+            **EXCHANGE,
+            "name": "cfcl_importance",
+            "negatives": "pulled",
+            "selector": "receiver",
             "reserve_kind": "random",
         },
         "partition": TWO_LABELS,
@@ -68,6 +94,12 @@ CASES = {
     },
     "uifca_folds, from k-FED, held out": {
         "method": {**FLOWS, "name": "uifca_folds", "init": "kfed", "held_out": 0.2, "folds": 2, "warm_start": True},
+        "data": POINTS,
+        "partition": MAJORITY,
+        "rounds": 4,
+    },
+    "uifca_held_out, from k-FED": {
+        "method": {**FLOWS, "name": "uifca_held_out", "init": "kfed", "held_out": 0.2, "warm_start": True},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 4,

@@ -8,6 +8,7 @@ import torch
 from shoal.core.streams import Streams
 from shoal.methods.contract.base import Federation
 from shoal_research.uifca.batched import _Learner, affine_losses, run_batched
+from shoal_research.variants.uifca_held_out import keep_best
 from tests.methods.uifca.test_uifca import CLIENTS, POINTS, D, client, method, play, score
 
 
@@ -77,3 +78,18 @@ def test_planted_clusters_are_found_where_not_all_clients_take_part(federated):
     server, memory = federated.play(federated.method("uifca_folds", lr=1e-2, fraction=0.5, **settings), 200)
     assert server.finished
     assert federated.purity(memory) >= 0.95
+
+
+def test_held_out_points_are_not_trained_on_and_choose_the_flow(blobs):
+    uifca = method(blobs, name="uifca_held_out", held_out=0.25, cluster_rounds=2, comm_rounds=3, steps=4)
+    server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
+    update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0))
+    assert sum(update.message.facts["counts"]) == 45
+    assert sum(update.message.facts["held_count"]) == 15
+    held_out_sums = torch.tensor([[10.0, 4.0, 0.0], [5, 2, 0]], dtype=torch.float64)
+    first = keep_best(server.tensors, torch.zeros(3, 20), held_out_sums, first=True)
+    assert first["best_loss"].tolist() == [2.0, 2.0, float("inf")]
+    held_out_sums = torch.tensor([[5.0, 6.0, 1.0], [5, 2, 1]]).double()
+    second = keep_best(first, torch.ones(3, 20), held_out_sums, first=False)
+    assert second["best_loss"].tolist() == [1.0, 2.0, 1.0]
+    assert second["best"][:, 0].tolist() == [1.0, 0.0, 1.0]

@@ -7,9 +7,9 @@ before it is evaluated and kept. So a killed run has revealed no more than its l
 event did not happen, since a reader may have seen part of it.
 
 A set has one ledger by its name, for all its later samples, partitions and parts: a built-in set with other options,
-and what `shoal embed` makes of a set, count as that set. A client may hold other samples in another run; so runs add up
-as if the client with the most updates were the same in all of them. Runs without secret noise protect nothing and have
-no entry.
+and what `shoal data embed` makes of a set, count as that set. A client may hold other samples in another run; so runs
+add up as if the client with the most updates were the same in all of them. Runs without secret noise protect nothing
+and have no entry.
 """
 
 from __future__ import annotations

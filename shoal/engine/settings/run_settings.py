@@ -170,8 +170,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.chooses_method:
             check_some_method_has(self.method.settings)
-        elif self.local.steps and not METHODS[self.method.name].counts_steps:
-            fit = ", ".join(name for name, kind in METHODS.items() if kind.counts_steps)
+        elif self.local.steps and "steps" not in METHODS[self.method.name].local_options:
+            fit = ", ".join(name for name, kind in METHODS.items() if "steps" in kind.local_options)
             raise ValueError(
                 f"local.steps: method {self.method.name!r} does not count steps: set local.epochs, or one of these "
                 f"methods: {fit}"

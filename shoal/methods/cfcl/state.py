@@ -1,21 +1,22 @@
-"""CF-CL's server state and its plan: when devices push, pull and train, and the instruction to each (algorithm 1).
+"""CF-CL's server state and its plan: the graph, and when devices push, pull and train (algorithm 1).
 
 A round of the engine is a push, a pull, or a stretch of local steps up to the next averaging or pull.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from shoal.data.partition.topology import Edges
+import numpy as np
+
+from shoal.data.partition.topology import Edges, check_edges, neighbours, random_geometric_graph
 from shoal.methods.contract.base import Server
-from shoal.methods.contract.message import Message
 
 Action = Literal["push", "pull", "train", "end"]
-Selection = Literal["cfcl", "cfcl_local", "uniform", "none"]
-"""How pulled samples are chosen: by importance under the global or the receiver's model, uniformly, or not at all."""
+Selection = Literal["cfcl", "uniform", "none"]
+"""How pulled samples are chosen: by importance under the last global model, uniformly, or not at all."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,10 @@ class CFCLState:
         """Return the state as JSON values."""
         return vars(self) | {"behind": list(self.behind), "edges": [list(edge) for edge in self.edges]}
 
+    def neighbours(self, device: int) -> tuple[int, ...]:
+        """Return the ids of a device's neighbours, ascending."""
+        return tuple(neighbours(self.clients, self.edges)[device])
+
     @property
     def just_averaged(self) -> bool:
         """Whether the last round ended in an average, which no device has been sent yet."""
@@ -81,7 +86,7 @@ class Plan:
     @property
     def by_importance(self) -> bool:
         """Whether a pull chooses samples by their importance, which needs reserves."""
-        return self.selection in ("cfcl", "cfcl_local")
+        return self.selection == "cfcl"
 
     def first(self, linked: bool) -> Action:
         """Return the action of round 1: a push where reserves are needed, a pull, or training without any exchange."""
@@ -104,10 +109,6 @@ class Plan:
         """Return whether the server averages after this number of local steps."""
         return step % self.tau_a == 0 or step == self.steps
 
-    def models_needed_at(self, step: int) -> bool:
-        """Return whether neighbours need a device's model after this number of steps, to choose samples for it."""
-        return self.selection == "cfcl_local" and step % self.tau_p == 0 and step < self.steps
-
     def next_action(self, step: int, done: Action, linked: bool) -> Action:
         """Return the action after a round.
 
@@ -122,29 +123,20 @@ class Plan:
         return "pull" if due and done != "pull" else "train"
 
 
-@dataclass(frozen=True)
-class Instruction:
-    """The server's facts to one device.
+def build_graph(devices: int, edges: Sequence[tuple[int, int]], degree: float, rng: np.random.Generator) -> Edges:
+    """Return the links (i, j), i < j, of the settings, or those of a random geometric graph.
 
-    Attributes:
-        step, next, averagings: see `CFCLState`.
-        neighbours: ids of the device's neighbours.
-        steps: number of local steps to take; None, and not sent, where the action is not to train.
+    Args:
+        devices: number of devices.
+        edges: the links of the settings; empty: draw them.
+        degree: wanted average degree of a drawn graph; at most all others.
+        rng: draws the graph.
+
+    Raises:
+        DataError: a graph that cannot be.
     """
-
-    step: int
-    next: Action
-    averagings: int
-    neighbours: tuple[int, ...]
-    steps: int | None = None
-
-    @classmethod
-    def from_message(cls, message: Message) -> Instruction:
-        """Return the instruction in a message from the server."""
-        f = message.facts
-        return cls(f["step"], f["next"], f["averagings"], tuple(f["neighbours"]), f.get("steps"))
-
-    def facts(self) -> dict[str, Any]:
-        """Return the instruction as JSON values."""
-        facts = vars(self) | {"neighbours": list(self.neighbours)}
-        return {key: value for key, value in facts.items() if value is not None}
+    if edges:
+        return check_edges(devices, edges)
+    if devices == 1:
+        return ()
+    return random_geometric_graph(devices, min(degree, devices - 1), rng)

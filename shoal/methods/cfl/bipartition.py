@@ -7,10 +7,10 @@ weakest edge, which is how it is computed here, in O(m^2) for m clients.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 
@@ -93,4 +93,4 @@ def correct(groups: Bipartition, truth: np.ndarray) -> bool:
 
 def ready_to_split(cross: float, gamma: float) -> bool:
     """Criterion (39): gamma_max < sqrt((1 - alpha_cross_max) / 2)."""
-    return bool(torch.tensor((1.0 - cross) / 2.0).clamp(min=0).sqrt() > gamma)
+    return math.sqrt(max(0.0, (1.0 - cross) / 2.0)) > gamma

@@ -2,19 +2,17 @@
 
 All clients train one model together. Where it has come to rest while single clients still pull in different directions,
 their cluster is split in two by the cosine similarities of their updates, and each half continues by itself. The server
-keeps the tree of clusters, so that new clients find their place by the update that they would have sent.
+keeps the tree of clusters, so that a new client finds its place by the update that it would have sent (`shoal model enroll`).
 
 docs/methods.md lists where this departs from the paper.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,29 +20,17 @@ from shoal.core.streams import Streams
 from shoal.methods.averaging.robust import aggregated_vectors
 from shoal.methods.averaging.vectors import Vectors
 from shoal.methods.cfl import criteria, latest
-from shoal.methods.cfl.adversary import attack_of, corrupt
-from shoal.methods.cfl.bipartition import bipartition, ready_to_split
-from shoal.methods.cfl.gamma import NOTHING_SHARED, gamma_of, halves
-from shoal.methods.cfl.history import discounted_sum
-from shoal.methods.cfl.measure import ClusterMeasure, measure_gaps, measure_norms, measure_similarities, stack
-from shoal.methods.cfl.membership import Membership
-from shoal.methods.cfl.scores import (
-    PathScores,
-    adversaries_apart,
-    group_metrics,
-    leaf_metrics,
-    measured_metrics,
-    path_metrics,
-)
+from shoal.methods.cfl.bipartition import ready_to_split
+from shoal.methods.cfl.measure import ClusterMeasure, measured_cluster, stack
+from shoal.methods.cfl.scores import PathScores, group_metrics, leaf_metrics, measured_metrics, path_metrics
 from shoal.methods.cfl.settings import CFLSettings, check_settings
 from shoal.methods.cfl.state import CFLState
-from shoal.methods.cfl.supervised import Score, Supervised, gradient, judge
-from shoal.methods.cfl.tree import Node, Tree, branch_similarities, nearest_child
-from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, RunHistory, Server, Update
-from shoal.methods.contract.declared import FactForm, MessageForm, TensorForm, exactly
+from shoal.methods.cfl.supervised import Score, Supervised, judge
+from shoal.methods.cfl.tree import Node, Tree
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, RunHistory, Server, Update
+from shoal.methods.contract.declared import MessageForm, TensorForm, exactly
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.questions import Question
-from shoal.methods.training.local import batches
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 
 if TYPE_CHECKING:
@@ -72,7 +58,6 @@ class CFL(Supervised):
     def __init__(self, settings: CFLSettings, context: Any) -> None:
         super().__init__(settings, context)
         check_settings(settings)
-        self.membership = Membership(settings.presence)
 
     def vectors(self) -> Vectors:
         """Return how weights become a vector; with `permute` in an order that only the clients know."""
@@ -83,85 +68,39 @@ class CFL(Supervised):
         return vectors
 
     def init_server(self, federation: Federation) -> Server:
-        """Start with one cluster of all clients that are present from the start."""
-        self.membership.check(federation.clients)
+        """Start with one cluster of all clients."""
         vectors = self.vectors()
-        tree = Tree.start(self.membership.founders(federation.clients))
+        tree = Tree.start(range(federation.clients))
         state = CFLState(tree, vectors.size, federation.clients, tuple(federation.truth))
         return Server({"node/0": vectors.flatten(self.network())}, facts=state.facts())
 
-    def sample_clients(self, server: Server, federation: Federation) -> list[int]:
-        """Return the present clients of the usual draw."""
-        drawn = super().sample_clients(server, federation)
-        return [client for client in drawn if self.membership.present(client, server.round + 1)]
-
     def broadcast(self, server: Server, client: int) -> Message:
-        """Send the weights of the client's cluster, or of its present node while it walks down the tree."""
-        node = self.node_of(server, client)
-        facts = {"clients": server.facts["clients"]}
-        if self.measures_gamma(node, server.round + 1):
-            facts["measure"] = 1
-        return Message({"weights": server.model[f"node/{node.id}"]}, facts)
+        """Send the weights of the client's cluster."""
+        return Message({"weights": server.model[f"node/{self.node_of(server, client).id}"]})
 
     def node_of(self, server: Server, client: int) -> Node:
-        """Return the cluster that a client trains in; a client that joins in this round begins at the root."""
-        tree = Tree.from_facts(server.facts)
-        known = any(client in leaf.clients for leaf in tree.leaves()) or client in tree.walking
-        return tree.place(client) if known else tree.nodes[0]
+        """Return the cluster that a client trains in."""
+        return Tree.from_facts(server.facts).place(client)
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
-        """Declare the update of the cluster's weights; the gradient and the noise where settings ask for them."""
-        node = self.node_of(server, client)
-        start = server.model[f"node/{node.id}"]
-        tensors = {"update": TensorForm(tuple(start.shape), start=start, difference=True)}
-        if self.settings.similarity != "updates":
-            tensors["gradient"] = TensorForm((server.facts["size"],), measured=False)
-        facts = {"n": exactly(samples)}
-        if self.measures_gamma(node, server.round + 1):
-            facts["gamma"] = FactForm(0, NOTHING_SHARED)
-        return MessageForm(tensors, facts)
-
-    def may_split(self, node: Node, round: int) -> bool:
-        """Return whether a cluster can be split at the end of a round, by what is known at its beginning.
-
-        Where not all clients take part, any round's updates may be the latest when the cluster is split.
-        """
-        s = self.settings
-        if self.context.fraction < 1 or s.criterion == "absolute":
-            return True
-        if s.criterion == "schedule":
-            return criteria.scheduled(round, s.schedule)
-        return node.calm + 1 >= self.patience and round - node.born >= self.min_age
-
-    def measures_gamma(self, node: Node, round: int) -> bool:
-        """Return whether the clients of a cluster measure the noise of their updates in a round."""
-        return self.settings.gamma_max == "measured" and self.may_split(node, round)
+        """Declare the update of the cluster's weights."""
+        start = server.model[f"node/{self.node_of(server, client).id}"]
+        update = TensorForm(tuple(start.shape), start=start, difference=True)
+        return MessageForm({"update": update}, {"n": exactly(samples)})
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """Return the steps of dtheta = SGD(theta) - theta (eq. 1), and the full gradient where settings ask for it."""
+        """Return the steps of dtheta = SGD(theta) - theta (eq. 1)."""
         self.check(client)
-        s = self.settings
         start = message.tensors["weights"]
-        tensors: dict[str, Tensor] = {}
         vectors = self.vectors()
         network = vectors.load(self.network(), start)
-        if s.similarity != "updates":
-            gradient(network, client.train, self.context)
-            tensors["gradient"] = -vectors.gradients(network)
-        attack = attack_of(client.id, message.facts["clients"], s.adversaries)
 
         def finish(taken: TakenSteps) -> Update:
             update = vectors.flatten(network) - start
-            if attack is not None:
-                update = corrupt(update, attack, client.streams, start)
             metrics = taken.metrics | {"norm": float(update.double().norm())}
-            facts: dict[str, Any] = {"n": len(client.train)}
-            if message.facts.get("measure"):
-                facts["gamma"] = self.measured_gamma(start, client)
-                metrics["gamma"] = facts["gamma"]
-            return Update(Message({"update": update, **tensors}, facts), metrics=metrics)
+            return Update(Message({"update": update}, {"n": len(client.train)}), metrics=metrics)
 
-        return self.epochs(network, client, finish, reverse=attack == "labels")
+        return self.epochs(network, client, finish)
 
     def learn(self, start: Tensor, client: Client) -> Tensor:
         """Return what local training from `start` changes, (p,)."""
@@ -169,36 +108,6 @@ class CFL(Supervised):
         network = vectors.load(self.network(), start)
         self.take(self.epochs(network, client, lambda taken: Update(Message(), metrics=taken.metrics)))
         return vectors.flatten(network) - start
-
-    def measured_gamma(self, start: Tensor, client: Client) -> float:
-        """Return the noise of a client's update by two halves of its samples (`shoal.methods.cfl.gamma`).
-
-        Raises:
-            ClientError: the client has fewer than four training samples.
-        """
-        count = len(client.train)
-        local = self.context.local
-        if count < 4:
-            raise ClientError(
-                f"client {client.id} has {count} training samples; method.gamma_max measured trains on two halves of "
-                "them and needs 4: set method.gamma_max to a number, or leave this client out"
-            )
-        steps = local.steps or local.epochs * (count // min(local.batch, count))
-        found = []
-        for rows in halves(count, client.streams.torch("gamma halves")):
-            half = replace(client, train=client.train.take(rows.to(client.train.index.device)))
-            vectors = self.vectors()
-            network = vectors.load(self.network(), start)
-            if self.settings.similarity == "gradients":
-                gradient(network, half.train, self.context)
-                found.append(vectors.gradients(network))
-                continue
-            # As many steps as with all samples: with half as many the weights would move half as far.
-            epochs = -(-steps // max(1, len(rows) // min(local.batch, len(rows))))
-            many = itertools.islice(batches(half, local, epochs), steps)
-            self.take(self.epochs(network, half, lambda taken: Update(Message(), metrics=taken.metrics), steps=many))
-            found.append((vectors.flatten(network) - start)[: vectors.size])
-        return gamma_of(*found)
 
     # --- server ---------------------------------------------------------------------------------------------------
 
@@ -216,22 +125,16 @@ class CFL(Supervised):
         peak = state.peak
         log = []
         by_client = {update.client: update for update in updates}
-        self.membership.update(tree, state.clients, round)
-        if self.settings.history:
-            past = kept.get("past")
-            kept["past"] = discounted_sum(past, by_client, self.settings.history, state.clients, state.size)
-        self.walk(tree, kept, by_client, state.size)
+        self.before_clusters(state, kept, by_client, round)
         partial = self.context.fraction < 1
         if partial:
             latest.remember(kept, by_client)
-            members = {client for leaf in tree.leaves() for client in leaf.clients}
-            latest.forget(kept, latest.stored_clients(kept) - members)
         for leaf in tree.leaves():
             if not any(client in by_client for client in leaf.clients):
                 continue
             sent = latest.recall(kept, leaf.clients) if partial else by_client
             judged = [client for client in leaf.clients if client in sent]
-            measure = self.measure(leaf.id, judged, sent, state, kept.get("past"))
+            measure = self.measure(leaf.id, judged, sent, state, kept)
             peak = max(peak, measure.median_norm)
             parts: dict[int, Sequence[int]] = {leaf.id: judged}
             groups = self.groups_to_split(tree, measure, judged, round, peak)
@@ -242,15 +145,12 @@ class CFL(Supervised):
             for node, group in parts.items():
                 if active := [client for client in group if client in by_client]:
                     models[f"node/{node}"] = models[f"node/{node}"] + self.mean(active, by_client)
-            log.append(measure)
+            log.append(measure.entry())
         facts = replace(state, peak=peak, log=tuple(log)).facts()
         return server.next(models, state=kept, facts=facts)
 
-    def walk(self, tree: Tree, kept: Tensors, by_client: dict[int, Update], size: int) -> None:
-        """Move clients that joined one level down the tree (algorithm 4); their updates count for no cluster yet."""
-        for client in sorted(tree.walking.keys() & by_client.keys()):
-            update = by_client.pop(client).message.tensors["update"]
-            tree.step(client, nearest_child(branch_similarities(tree, kept, tree.walking[client], update, size)))
+    def before_clusters(self, state: CFLState, kept: Tensors, by_client: dict[int, Update], round: int) -> None:
+        """Change the tree and what the server keeps before clusters move: a place for variants."""
 
     def mean(self, group: Sequence[int], by_client: Mapping[int, Update]) -> Tensor:
         """Return the mean update of some clients by number of samples, (p,)."""
@@ -259,35 +159,25 @@ class CFL(Supervised):
         return aggregated_vectors(vectors, [size / sum(sizes) for size in sizes], self.context.aggregation)
 
     def measure(
-        self, node: int, active: list[int], by_client: Mapping[int, Update], state: CFLState, past: Tensor | None = None
+        self, node: int, active: list[int], by_client: Mapping[int, Update], state: CFLState, kept: Tensors
     ) -> ClusterMeasure:
-        """Measure one cluster: norms, similarities, the best bipartition and, for planted groups, separation gaps.
+        """Measure one cluster: norms, similarities, the best bipartition and, for planted groups, the separation gap.
 
         Args:
             node: the cluster's number.
             active: the clients that it is judged by.
             by_client: their updates: of this round, or the latest of each.
             state: of the server.
-            past: updates summed over rounds (clients, p), where these are compared; else None.
+            kept: the server's tensors.
         """
-        s = self.settings
         rows = stack(by_client, active, "update", state.size)
-        measured = measure_norms(node, rows, self.mean(active, by_client)[: state.size])
-        facts = [by_client[client].message.facts for client in active]
-        gammas = [fact["gamma"] for fact in facts if "gamma" in fact]
-        if s.gamma_max == "measured" and len(gammas) == len(active):
-            measured = replace(measured, gamma=float(np.median(gammas)))
-        if len(active) < 2:
-            return measured
-        gradients = None if s.similarity == "updates" else stack(by_client, active, "gradient")
-        found = measure_similarities(rows if past is None else past[active], gradients, s.similarity)
-        groups = bipartition(found.used)
-        measured = replace(measured, alpha=found.used, groups=groups, cross=groups.cross)
-        if not state.truth or s.adversaries:
-            return measured
-        this_round = None if past is None else rows
-        gap, gap_round, gap_gradients = measure_gaps(found, this_round, np.array(state.truth)[active])
-        return replace(measured, gap=gap, gap_round=gap_round, gap_gradients=gap_gradients)
+        mean = self.mean(active, by_client)[: state.size]
+        truth = [state.truth[client] for client in active] if state.truth else []
+        return measured_cluster(node, rows, mean, self.compared(rows, active, by_client, kept), truth)
+
+    def compared(self, rows: Tensor, active: list[int], by_client: Mapping[int, Update], kept: Tensors) -> Tensor:
+        """Return the vectors whose cosines tell clients apart, (m, p): their updates, `rows`."""
+        return rows
 
     def groups_to_split(
         self, tree: Tree, measure: ClusterMeasure, active: list[int], round: int, peak: float
@@ -306,11 +196,15 @@ class CFL(Supervised):
             due = criteria.absolute(measure, s.eps1, s.eps2)
         else:
             due = calm >= self.patience and round - node.born >= self.min_age
-        gamma = measure.gamma if s.gamma_max == "measured" else s.gamma_max
+        gamma = self.gamma(measure)
         assert measure.groups is not None
         if not due or gamma is None or not ready_to_split(measure.groups.cross, gamma):
             return None
         return [[active[row] for row in rows] for rows in (measure.groups.first, measure.groups.second)]
+
+    def gamma(self, measure: ClusterMeasure) -> float | None:
+        """Return the bound of criterion (39) for a cluster; None: it is not split."""
+        return self.settings.gamma_max
 
     def split(
         self,
@@ -347,44 +241,45 @@ class CFL(Supervised):
     # --- what is found --------------------------------------------------------------------------------------------
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Return the accuracy of honest clients with their cluster's model (`acc`) and along their paths; norms; gaps.
+        """Return the accuracy of clients with their cluster's model (`acc`) and along their paths; norms; gaps.
 
         `shoal.methods.cfl.scores` describes the metrics.
         """
         state = CFLState.from_server(server)
         tree = state.tree
-        adversaries = len(self.settings.adversaries)
-        honest = [c for leaf in tree.leaves() for c in leaf.clients if c < state.clients - adversaries]
-        own = self.own_scores(tree, server.model, honest, clients)
+        judged = self.judged_clients(state)
+        own = self.own_scores(tree, server.model, judged, clients)
         metrics = self.clients_metrics(own)
-        metrics |= path_metrics(own, self.path_scores(tree, server.model, honest, clients))
+        metrics |= path_metrics(own, self.path_scores(tree, server.model, judged, clients))
         metrics |= leaf_metrics(tree, own, text=self.context.spec.kind == "text") | measured_metrics(state.log)
-        if state.truth and honest:
-            metrics |= group_metrics(tree, honest, self.membership.late(honest), state.truth)
-        if adversaries:
-            metrics["adversaries_apart"] = adversaries_apart(tree, honest)
+        if state.truth and judged:
+            metrics |= group_metrics(tree, judged, state.truth)
         return metrics
 
-    def own_scores(self, tree: Tree, models: Tensors, honest: list[int], clients: Clients) -> dict[int, Score]:
-        """Return the score of each honest client's own cluster, on all of its validation samples."""
+    def judged_clients(self, state: CFLState) -> list[int]:
+        """Return the clients that scores are of, cluster by cluster."""
+        return [client for leaf in state.tree.leaves() for client in leaf.clients]
+
+    def own_scores(self, tree: Tree, models: Tensors, judged: list[int], clients: Clients) -> dict[int, Score]:
+        """Return the score of each client's own cluster, on all of its validation samples."""
         vectors = self.vectors()
         network = self.network()
         scores: dict[int, Score] = {}
         for node in tree.nodes:
             vectors.load(network, models[f"node/{node.id}"])
-            for client in honest:
+            for client in judged:
                 if tree.place(client).id == node.id:
                     scores[client] = judge(network, clients[client].validation, self.context)
-        return {client: scores[client] for client in honest}
+        return {client: scores[client] for client in judged}
 
-    def path_scores(self, tree: Tree, models: Tensors, honest: list[int], clients: Clients) -> PathScores:
-        """Return the scores of every node on the path of an honest client, on two halves of its validation samples.
+    def path_scores(self, tree: Tree, models: Tensors, judged: list[int], clients: Clients) -> PathScores:
+        """Return the scores of every node on the path of a client, on two halves of its validation samples.
 
         The halves are drawn once for the whole run. A client in an unsplit cluster has no choice, and is left out.
         """
         vectors = self.vectors()
         network = self.network()
-        paths = {client: tree.path(tree.place(client).id) for client in honest}
+        paths = {client: tree.path(tree.place(client).id) for client in judged}
         scores: dict[int, dict[int, tuple[Score, Score]]] = {c: {} for c, path in paths.items() if len(path) > 1}
         for node in tree.nodes:
             vectors.load(network, models[f"node/{node.id}"])
@@ -400,8 +295,7 @@ class CFL(Supervised):
         return scores
 
     def figures(self, history: RunHistory) -> dict[str, Figure]:
-        """Draw the tree, the similarity matrix of each split, and clusters and norms over rounds."""
+        """Draw the tree, and the similarity matrix of each split."""
         from shoal.methods.cfl.figures import figures  # training needs no matplotlib
 
-        s = self.settings
-        return figures(history, (s.eps1, s.eps2) if s.criterion == "absolute" else None)
+        return figures(history)

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from shoal.data.views.augment import normalise
 from shoal.methods.averaging.server_optimiser import next_average
 from shoal.methods.averaging.vectors import Vectors
-from shoal.methods.cfl.adversary import AdversarySettings, attack_of, corrupt
 from shoal.methods.cfl.supervised import Classifier, Supervised, judge
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Message
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.contract.questions import Question
+from shoal.methods.training.local import as_input
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 
 
-class FedAvgSettings(AdversarySettings):
-    """Hyper-parameters of FedAvg: planted adversaries alone."""
+@dataclass(frozen=True)
+class FedAvgSettings:
+    """FedAvg has no hyper-parameters beyond `local`."""
 
 
 class FedAvg(Supervised):
@@ -40,27 +41,23 @@ class FedAvg(Supervised):
     def init_server(self, federation: Federation) -> Server:
         """Start from the initial weights."""
         network = self.network()
-        return Server({"weights": Vectors(network).flatten(network)}, facts={"clients": federation.clients})
+        return Server({"weights": Vectors(network).flatten(network)})
 
     def broadcast(self, server: Server, client: int) -> Message:
         """Send the weights."""
-        return Message(server.model, {"clients": server.facts["clients"]})
+        return Message(server.model)
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Return local epochs on the cross-entropy."""
         self.check(client)
         network = self.network()
         vectors = Vectors(network)
-        start = message.tensors["weights"]
-        attack = attack_of(client.id, message.facts["clients"], self.settings.adversaries)
 
         def finish(taken: TakenSteps) -> Update:
             weights = vectors.flatten(network)
-            if attack is not None:
-                weights = start + corrupt(weights - start, attack, client.streams, start)
             return Update(Message({"weights": weights}, {"n": len(client.train)}), metrics=taken.metrics)
 
-        return self.epochs(vectors.load(network, start), client, finish, reverse=attack == "labels")
+        return self.epochs(vectors.load(network, message.tensors["weights"]), client, finish)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Average the weights by number of samples."""
@@ -69,11 +66,10 @@ class FedAvg(Supervised):
         )
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Return accuracy and loss on the validation samples of the honest clients."""
+        """Return accuracy and loss on the validation samples of the clients."""
         network = self.network()
         Vectors(network).load(network, server.model["weights"])
-        honest = range(len(clients) - len(self.settings.adversaries))
-        return self.clients_metrics({k: judge(network, clients[k].validation, self.context) for k in honest})
+        return self.clients_metrics({c.id: judge(network, c.validation, self.context) for c in clients})
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Return a function that predicts the classes of images.
@@ -88,7 +84,7 @@ class FedAvg(Supervised):
         network.eval()
 
         def predict(x: Tensor) -> Prediction:
-            x = normalise(x.to(self.context.device)).contiguous(memory_format=torch.channels_last)
+            x = as_input(x.to(self.context.device))
             with torch.no_grad(), self.context.autocast():
                 features = network.encoder(x)
                 soft = network.out(features).softmax(1)

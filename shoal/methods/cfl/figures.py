@@ -1,4 +1,4 @@
-"""Figures of CFL runs: the tree, the similarity matrices of its splits, clusters and norms over rounds."""
+"""Figures of CFL runs: the tree, and the similarity matrices of its splits."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-from pandas import DataFrame
 
 from shoal.methods.cfl.state import CFLState
 from shoal.methods.cfl.tree import Node, Tree
@@ -18,30 +16,18 @@ MAX_NAMED_CLIENTS = 8
 """Largest number of a leaf's clients whose names are shown."""
 
 
-def figures(history: RunHistory, eps: tuple[float, float] | None) -> dict[str, Figure]:
-    """Draw all figures of a CFL run, by name.
-
-    Args:
-        history: of the run.
-        eps: eps1 and eps2, where they decide splits; else None.
-    """
+def figures(history: RunHistory) -> dict[str, Figure]:
+    """Draw all figures of a CFL run, by name."""
     server = history.server
     if server is None or not server.round:
         return {}
     state = CFLState.from_server(server)
-    tree = state.tree
-    truth = state.truth
     names = history.client_names
-    metric = "perplexity" if "perplexity" in history.rounds else "acc"
-    drawn = {
-        "tree": tree_figure(tree, truth, names),
-        "clusters": clusters_figure(history.rounds, metric),
-        "norms": norms_figure(history.rounds, eps),
-    }
-    for node in tree.nodes:
+    drawn = {"tree": tree_figure(state.tree, state.truth, names)}
+    for node in state.tree.nodes:
         if node.children:
             alpha = server.state[f"similarity/{node.id}"].cpu().numpy()
-            drawn[f"similarity-{node.id}"] = similarity_figure(tree, node, alpha, truth, names)
+            drawn[f"similarity-{node.id}"] = similarity_figure(state.tree, node, alpha, state.truth, names)
     return drawn
 
 
@@ -135,41 +121,3 @@ def similarity_figure(
 def _client_name(names: Sequence[str], client: int) -> str:
     """Return the name of a client, or its number where the list is shorter."""
     return names[client] if client < len(names) else str(client)
-
-
-def clusters_figure(rounds: DataFrame, metric: str) -> Figure:
-    """Draw a metric of every cluster of one run over rounds, with marks where clusters were split."""
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    for name in [str(c) for c in rounds if str(c).startswith(f"{metric}/")]:
-        points = rounds[["round", name]].dropna()
-        axes.plot(points["round"], points[name], marker=".", label=f"cluster {name.split('/')[1]}")
-    counts = rounds[["round", "clusters"]].dropna()
-    for round in counts["round"][counts["clusters"].diff() > 0]:
-        axes.axvline(round, color="grey", linestyle=":", linewidth=1)
-    axes.set(xlabel="communication round", ylabel=f"{metric}, over the cluster's clients")
-    return _finish(figure)
-
-
-def norms_figure(rounds: DataFrame, eps: tuple[float, float] | None) -> Figure:
-    """Draw the norms of each cluster's mean and largest client update over rounds, and eps1 and eps2 unless None."""
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    for name in [str(c) for c in rounds if str(c).startswith("mean_norm/")]:
-        cluster = name.split("/")[1]
-        points = rounds[["round", name, f"max_norm/{cluster}"]].dropna()
-        (line,) = axes.plot(points["round"], points[f"max_norm/{cluster}"], label=f"cluster {cluster}, largest client")
-        axes.plot(points["round"], points[name], "--", color=line.get_color(), label=f"cluster {cluster}, mean")
-    if eps is not None:
-        axes.axhline(eps[0], color="black", linestyle="--", linewidth=0.8, label="eps1")
-        axes.axhline(eps[1], color="black", linewidth=0.8, label="eps2")
-    axes.set(xlabel="communication round", ylabel="norm of the update", yscale="log")
-    return _finish(figure)
-
-
-def _finish(figure: Figure) -> Figure:
-    (axes,) = figure.axes
-    axes.legend(fontsize="x-small", ncols=2)
-    axes.grid(alpha=0.3)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return figure

@@ -1,13 +1,12 @@
-"""Scores of CFL's clusters: for the clients, and against planted groups and adversaries."""
+"""Scores of CFL's clusters: for the clients, and against planted groups."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from shoal.methods.cfl.measure import ClusterMeasure
 from shoal.methods.cfl.supervised import Score
 from shoal.methods.cfl.tree import Tree
 from shoal.methods.scores.clustering import ari
@@ -70,50 +69,32 @@ def leaf_metrics(tree: Tree, own: Mapping[int, Score], text: bool) -> dict[str, 
     return metrics
 
 
-def measured_metrics(log: Sequence[ClusterMeasure]) -> dict[str, float]:
+def measured_metrics(log: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Return norms, similarities and gaps of each cluster, and the largest gap of each kind."""
     metrics: dict[str, float] = {}
     for measure in log:
-        for key in ("mean_norm", "max_norm", "gamma", "cross", "gap", "gap_round", "gap_gradients"):
-            if (value := getattr(measure, key)) is not None:
-                metrics[f"{key}/{measure.node}"] = value
-    for key in ("gap", "gap_round", "gap_gradients"):
-        gaps = [value for measure in log if (value := getattr(measure, key)) is not None]
-        if gaps:
-            metrics[key] = max(gaps)
+        for key, value in measure.items():
+            if key in ("node", "median_norm"):
+                continue
+            metrics[f"{key}/{measure['node']}"] = value
+            if key.startswith("gap"):
+                metrics[key] = max(value, metrics.get(key, value))
     return metrics
 
 
-def group_metrics(tree: Tree, honest: Sequence[int], late: Sequence[int], truth: Sequence[int]) -> dict[str, float]:
-    """Compare the clusters with the planted groups.
+def group_metrics(tree: Tree, clients: Sequence[int], truth: Sequence[int]) -> dict[str, float]:
+    """Compare the clusters of some clients with the planted groups.
 
     Args:
         tree: the clusters.
-        honest: the clients that count.
-        late: those of them that joined later.
+        clients: those that count.
         truth: the planted group of every client.
 
     Returns:
-        `groups_ari`; `groups_exact`: 1 where clusters and groups are the same; `enrolled_right`, where a client joined
-        later: the share of them that found the cluster of its group.
+        `groups_ari`, and `groups_exact`: 1 where clusters and groups are the same.
     """
-    groups = np.array([truth[client] for client in honest])
-    cluster = np.array([tree.place(client).id for client in honest])
-    metrics = {"groups_ari": ari(groups, cluster)}
-    if late:
-        metrics["enrolled_right"] = sum(enrolled_right(tree, client, truth) for client in late) / len(late)
+    groups = np.array([truth[client] for client in clients])
+    cluster = np.array([tree.place(client).id for client in clients])
     pairs = len(set(zip(groups.tolist(), cluster.tolist(), strict=True)))
-    metrics["groups_exact"] = float(pairs == len(set(groups.tolist())) == len(set(cluster.tolist())))
-    return metrics
-
-
-def enrolled_right(tree: Tree, client: int, truth: Sequence[int]) -> bool:
-    """Return whether the founders of a client's cluster are of the client's own planted group."""
-    leaf = tree.place(client)
-    return bool(leaf.founders) and all(truth[founder] == truth[client] for founder in leaf.founders)
-
-
-def adversaries_apart(tree: Tree, honest: Sequence[int]) -> float:
-    """Return 1 where no cluster holds both honest clients and adversaries, else 0."""
-    mixed = any(len({client in honest for client in leaf.clients}) == 2 for leaf in tree.leaves())
-    return float(not mixed)
+    exact = pairs == len(set(groups.tolist())) == len(set(cluster.tolist()))
+    return {"groups_ari": ari(groups, cluster), "groups_exact": float(exact)}

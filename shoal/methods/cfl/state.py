@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.methods.cfl.measure import ClusterMeasure
 from shoal.methods.cfl.tree import Tree
 from shoal.methods.contract.base import Server
 
@@ -17,10 +16,10 @@ class CFLState:
     Attributes:
         tree: the clusters and how they came to be; a copy that may be changed.
         size: how many of the numbers in a weight vector are parameters; the rest are statistics of layers.
-        clients: number of all clients, including those that join later or have left.
+        clients: number of all clients.
         truth: the planted group of each client; empty where none is planted.
         peak: the largest median norm of any cluster so far.
-        log: the measures of each cluster in the last round.
+        log: the measures of each cluster in the last round (`ClusterMeasure.entry`).
     """
 
     tree: Tree
@@ -28,15 +27,14 @@ class CFLState:
     clients: int
     truth: tuple[int, ...] = ()
     peak: float = 0.0
-    log: tuple[ClusterMeasure, ...] = ()
+    log: tuple[Any, ...] = ()
 
     @classmethod
     def from_server(cls, server: Server) -> CFLState:
         """Read the state from a server's facts."""
         facts = server.facts
-        log = tuple(ClusterMeasure.from_facts(entry) for entry in facts["log"])
-        tree = Tree.from_facts(facts)
-        return cls(tree, facts["size"], facts["clients"], tuple(facts["truth"]), facts["peak"], log)
+        truth = tuple(facts["truth"])
+        return cls(Tree.from_facts(facts), facts["size"], facts["clients"], truth, facts["peak"], tuple(facts["log"]))
 
     def facts(self) -> dict[str, Any]:
         """Return the state as JSON values."""
@@ -46,5 +44,5 @@ class CFLState:
             "clients": self.clients,
             "truth": list(self.truth),
             "peak": self.peak,
-            "log": [measure.entry() for measure in self.log],
+            "log": list(self.log),
         }

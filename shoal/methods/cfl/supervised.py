@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shoal.data.views.augment import normalise
 from shoal.data.views.view import Samples
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Server, Update
 from shoal.methods.contract.context import Context, LocalSettings, MethodError, ModelSettings
@@ -63,9 +62,9 @@ class Score(NamedTuple):
 class Supervised(GradientMethod):
     """A supervised method whose models are vectors of one network's weights."""
 
-    starts_pretrained = True
+    encoder = "trained"
     kinds = ("image", "text")
-    counts_steps = True
+    local_options = ("steps", "proximal")
     local_defaults = LocalSettings(epochs=3, batch=100, optimiser="sgd", lr=0.05, momentum=0.9)
     model_defaults = ModelSettings("plain-conv")
     learns_from_labels = True
@@ -78,8 +77,6 @@ class Supervised(GradientMethod):
                 f"method {self.name!r} trains on labels, and data set {context.spec.name!r} has none: add it with "
                 "labels, or choose a method that needs none, such as fedcc"
             )
-        if context.spec.kind == "text" and "labels" in getattr(settings, "adversaries", ()):
-            raise MethodError("the attack labels in method.adversaries needs labelled images: choose another for texts")
 
     @property
     def needs_clusters(self) -> bool:
@@ -120,8 +117,6 @@ class Supervised(GradientMethod):
         network: nn.Module,
         client: Client,
         finish: Callable[[TakenSteps], Update],
-        *,
-        reverse: bool = False,
         steps: Iterable[Tensor] | None = None,
     ) -> LocalSteps:
         """Return local epochs on the cross-entropy, before any step is taken.
@@ -130,7 +125,6 @@ class Supervised(GradientMethod):
             network: to train.
             client: whose samples it is trained on.
             finish: makes the update.
-            reverse: an adversary's image labels, 0 to c - 1, are replaced by c - 1 minus the label.
             steps: positions of each step's samples; None: the local epochs of the settings.
         """
         text = self.context.spec.kind == "text"
@@ -140,10 +134,7 @@ class Supervised(GradientMethod):
 
         def select(positions: Tensor) -> Batch:
             batch = client.train.take(positions)
-            if text:
-                return (batch.raw(),)
-            y = batch.y()
-            return (batch.raw(), self.context.clusters - 1 - y if reverse else y)
+            return (batch.raw(),) if text else (batch.raw(), batch.y())
 
         def inputs(batch: Batch) -> Batch:
             if text:
@@ -185,13 +176,6 @@ class Supervised(GradientMethod):
         return metrics
 
 
-def batch_loss(network: nn.Module, samples: Samples, positions: Tensor, context: Context) -> Tensor:
-    """Return the mean cross-entropy of the samples at `positions`."""
-    batch = samples.take(positions)
-    text = samples.data.spec.kind == "text"
-    return cross_entropy(network, (batch.raw(),) if text else (_images(batch), batch.y()), context)
-
-
 def cross_entropy(network: Callable[..., Any], inputs: tuple[Tensor, ...], context: Context) -> Tensor:
     """Return the mean cross-entropy of images and labels, or of texts, whose next words are their labels."""
     with context.autocast():
@@ -215,22 +199,9 @@ def judge(network: nn.Module, samples: Samples, context: Context, batch: int = 5
                 scores, truth = network(samples.raw(positions))
             else:
                 part = samples.take(positions)
-                scores = network(_images(part))
+                scores = network(as_input(part.x()))
                 truth = part.y()
         loss += float(F.cross_entropy(scores.float(), truth, reduction="sum"))
         correct += float((scores.argmax(1) == truth).sum())
         count += len(truth)
     return Score(loss, correct, count)
-
-
-def gradient(network: nn.Module, samples: Samples, context: Context, batch: int = 512) -> None:
-    """Compute the gradient of the mean loss over all samples, in evaluation mode; it lies in the parameters' `grad`."""
-    network.eval()
-    network.zero_grad(set_to_none=True)
-    for positions in torch.arange(len(samples), device=samples.index.device).split(batch):
-        share = len(positions) / len(samples)
-        (batch_loss(network, samples, positions, context) * share).backward()
-
-
-def _images(samples: Samples) -> Tensor:
-    return normalise(samples.x()).contiguous(memory_format=torch.channels_last)

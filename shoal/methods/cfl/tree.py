@@ -2,13 +2,13 @@
 
 The tree is JSON in the server's facts. Its vectors are tensors by name: `node/V` holds the weights of node V, which are
 stationary once it has children; `edge/V` the updates of V's clients when their parent was split, (clients, p); and
-`similarity/V` the matrix on which V was split. Clients have global ids everywhere.
+`similarity/V` the matrix on which V was split. Clients have their ids in the federation everywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -43,10 +43,9 @@ class Node:
 
 @dataclass
 class Tree:
-    """All nodes by id, and the clients that walk from the root to a leaf."""
+    """All nodes by id."""
 
     nodes: list[Node]
-    walking: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def start(cls, clients: Sequence[int]) -> Tree:
@@ -60,28 +59,26 @@ class Tree:
         for entry in facts["nodes"]:
             members = {key: tuple(entry[key]) for key in ("children", "clients", "founders")}
             nodes.append(Node(**{**entry, **members}))
-        return cls(nodes, {int(client): node for client, node in facts["walking"]})
+        return cls(nodes)
 
     def facts(self) -> dict[str, Any]:
         """Return the tree as JSON values."""
-        return {"nodes": [asdict(node) for node in self.nodes], "walking": sorted(map(list, self.walking.items()))}
+        return {"nodes": [asdict(node) for node in self.nodes]}
 
     def leaves(self) -> list[Node]:
         """Return the present clusters by id."""
         return [node for node in self.nodes if not node.children]
 
     def place(self, client: int) -> Node:
-        """Return the leaf of a client, or the inner node where it stands on its walk down.
+        """Return the leaf of a client.
 
         Raises:
             MethodError: the client is in no cluster.
         """
-        if client in self.walking:
-            return self.nodes[self.walking[client]]
         for leaf in self.leaves():
             if client in leaf.clients:
                 return leaf
-        raise MethodError(f"client {client} is in no cluster: it has not joined yet, or it has left")
+        raise MethodError(f"client {client} is in no cluster")
 
     def path(self, node: int) -> list[int]:
         """Return the nodes from the root to a node, both included."""
@@ -103,27 +100,6 @@ class Tree:
             children.append(child.id)
         self.change(node, children=tuple(children), split=round)
         return children[0], children[1]
-
-    def join(self, client: int) -> None:
-        """Put a new client at the root: into the only cluster, or at the start of its walk down."""
-        if self.nodes[0].children:
-            self.walking[client] = 0
-        else:
-            self.change(0, clients=tuple(sorted({*self.nodes[0].clients, client})))
-
-    def leave(self, client: int) -> None:
-        """Remove a client from its cluster; its cached updates stay in the tree."""
-        self.walking.pop(client, None)
-        for leaf in self.leaves():
-            if client in leaf.clients:
-                self.change(leaf.id, clients=tuple(c for c in leaf.clients if c != client))
-
-    def step(self, client: int, child: int) -> None:
-        """Move a walking client to a child; at a leaf it has arrived."""
-        self.walking[client] = child
-        if not self.nodes[child].children:
-            del self.walking[client]
-            self.change(child, clients=tuple(sorted({*self.nodes[child].clients, client})))
 
 
 def branch_similarities(tree: Tree, tensors: Tensors, node: int, update: Tensor, size: int) -> dict[int, float]:

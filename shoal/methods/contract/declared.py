@@ -87,7 +87,6 @@ class MessageForm:
         indices: number of samples in the training set: an index is below this.
         optional: names of tensors and facts that may be missing.
         others: whether tensors of other names may be in the message too.
-        planted: name of the tensor of each sent sample's planted transformation; empty: there is none.
         rule: finds the fault of a message whose parts are right one by one, or returns None.
     """
 
@@ -97,7 +96,6 @@ class MessageForm:
     indices: int = 0
     optional: Collection[str] = ()
     others: bool = False
-    planted: str = ""
     rule: Callable[[Message], str | None] | None = None
 
 

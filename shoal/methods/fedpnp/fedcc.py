@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal.core.setting import setting
-from shoal.methods.contract.base import Client, Update
-from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.message import Tensors
 from shoal.methods.contract.questions import Question
 from shoal.methods.fedpnp.cluster_method import ClusterMethod, ContrastiveClusteringSettings
 from shoal.methods.losses.contrastive import view_contrast
-from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 
 
@@ -34,16 +32,6 @@ class FedCC(ClusterMethod):
     about = "Trains an encoder and a cluster head at once."
     Settings = FedCCSettings
     settings: FedCCSettings
-
-    def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """Take local epochs from the broadcast weights; send the trained weights and the number of samples."""
-        network = self.loaded(message.tensors)
-
-        def finish(taken: TakenSteps) -> Update:
-            message_up, metrics = self.trained(network, client, taken)
-            return Update(message_up, metrics=metrics)
-
-        return self.view_steps(client, network, finish, extra=self.extra(message, client))
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Return L = L_instance + alpha L_cluster."""

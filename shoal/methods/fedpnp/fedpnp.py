@@ -21,10 +21,10 @@ from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.questions import Question
 from shoal.methods.fedpnp.cluster_method import ClusterMethod, ContrastiveClusteringSettings
-from shoal.methods.fedpnp.pool import check_threshold, past_look_alikes, past_negatives
+from shoal.methods.fedpnp.pool import MIN_SIMILARITY, past_look_alikes, past_negatives
 from shoal.methods.losses.contrastive import contrastive, left_out_share, view_contrast
 from shoal.methods.training.batch_statistics import Party, fits_in_one_pass, settle, settle_in_one_pass
-from shoal.methods.training.local import as_low_input, load, weights
+from shoal.methods.training.local import as_low_input, load
 from shoal.methods.training.local_steps import LocalSteps, Preparation, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.models.heads import ClusterNet
@@ -44,7 +44,7 @@ class FedPNPSettings(ContrastiveClusteringSettings):
         0.999,
         "threshold of the past negatives pool: samples whose past soft labels u and v have a similarity "
         "exp(cos(u, v) - 1) of at least this are no negatives of each other",
-        gt=0,
+        gt=MIN_SIMILARITY,
     )
     alpha_first: float = setting(2.0, "weight of the cluster-level loss in round 1", ge=0)
     alpha: float = setting(0.1, "weight of the cluster-level loss from round 2 on", ge=0)
@@ -63,7 +63,6 @@ class FedPNP(ClusterMethod):
     def __init__(self, settings: FedPNPSettings, context: Any) -> None:
         super().__init__(settings, context)
         self._in_one_pass: dict[torch.Size, bool] = {}
-        check_threshold(settings.mu)
 
     @classmethod
     def loss_note(cls, settings: FedPNPSettings, rounds: int) -> str:
@@ -81,24 +80,25 @@ class FedPNP(ClusterMethod):
         """Return alpha of the round (section 3.1 of the paper)."""
         return {"alpha": self.settings.alpha_first if round == 1 else self.settings.alpha}
 
+    def prepare(self, message: Message, client: Client) -> Tensors:
+        """Return alpha of the round as a tensor."""
+        return {"alpha": torch.full((), float(message.facts["alpha"]), device=self.context.device)}
+
+    def companions(self, network: nn.Module, client: Client) -> dict[str, nn.Module]:
+        """Return the client's past model, where it has taken part before."""
+        past = self._past(client)
+        return {} if past is None else {PAST: past}
+
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Take local epochs from the broadcast weights, with the client's past model beside them."""
-        network = self.loaded(message.tensors)
-        past = self._past(client)
+        steps = super().local_steps(message, client)
+        return replace(steps, preparation=self._settling(client)) if steps.companions else steps
 
-        def finish(taken: TakenSteps) -> Update:
-            trained = weights(network)
-            # The loss never uses the instance head of the past model.
-            memory = {name: t for name, t in trained.items() if not name.startswith("instance.")}
-            message_up, metrics = self.trained(network, client, taken)
-            return Update(message_up, memory=memory, metrics=metrics)
-
-        companions = {} if past is None else {PAST: past}
-        alpha = torch.full((), float(message.facts["alpha"]), device=self.context.device)
-        steps = self.view_steps(
-            client, network, finish, companions=companions, extra={"alpha": alpha, **self.extra(message, client)}
-        )
-        return steps if past is None else replace(steps, preparation=self._settling(client))
+    def trained(self, network: nn.Module, client: Client, taken: TakenSteps) -> Update:
+        """Return the client's update; it remembers its weights but for the instance head, which no past model needs."""
+        update = super().trained(network, client, taken)
+        memory = {name: t for name, t in update.message.tensors.items() if not name.startswith("instance.")}
+        return replace(update, memory=memory)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Return L = L_instance + alpha L_cluster (eq. 8)."""

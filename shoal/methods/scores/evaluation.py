@@ -244,8 +244,7 @@ def representation_metrics(
 ) -> dict[str, float]:
     """Return `uniformity`, `effective_rank`; with labels `knn` and `probe`; with a recipe `alignment`.
 
-    kNN and probe learn from training samples and are tested on the test part; see `Judged`. With
-    `evaluation.headline_only`, only `uniformity`, `knn` and `probe` are computed.
+    kNN and probe learn from training samples and are tested on the test part; see `Judged`.
 
     Args:
         embed: maps samples x to embeddings (n, d).
@@ -257,7 +256,7 @@ def representation_metrics(
     train = evaluation.train
     streams = evaluation.streams
     some = judged.places(judged.some, h.device)
-    metrics = {} if evaluation.headline_only else {"effective_rank": effective_rank(h[some])}
+    metrics = {"effective_rank": effective_rank(h[some])}
     if len(some) > 1:
         metrics["uniformity"] = uniformity(h[some])
     truth = true_labels(evaluation)
@@ -270,7 +269,7 @@ def representation_metrics(
         metrics["knn"] = knn_accuracy(*parts)
         metrics["probe"] = linear_probe(*parts, streams.torch("evaluate.probe")).accuracy
     has_views = train.data.spec.kind == "image" or isinstance(recipe, ArrayRecipe)
-    if recipe is not None and has_views and not evaluation.headline_only:
+    if recipe is not None and has_views:
         generator = streams.torch("evaluate.views", train.data.device)
         distances = []
         for rows in judged.some.split(evaluation.batch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +11,6 @@ from torch import Tensor
 from shoal.methods.averaging.robust import mean_by
 from shoal.methods.contract.base import Update
 from shoal.methods.contract.context import AggregationSettings
-from shoal.methods.uifca.state import LearnReport
 
 
 class Averaged(NamedTuple):
@@ -23,7 +22,7 @@ class Averaged(NamedTuple):
         points: number of points of each flow.
         changed: number of points that changed their cluster.
         clients: the clients that reported.
-        held_out_sums: summed losses and numbers of held-out points of each flow: float64 (2, K).
+        facts: what each of them sent beside its flows.
     """
 
     flows: list[Tensor | None]
@@ -31,7 +30,7 @@ class Averaged(NamedTuple):
     points: list[int]
     changed: int
     clients: list[int]
-    held_out_sums: Tensor
+    facts: list[dict[str, Any]]
 
     @property
     def empty(self) -> list[int]:
@@ -72,17 +71,16 @@ def average(updates: Iterable[Update], starts: Tensor, settings: AggregationSett
     points = [0] * clusters
     changed = 0
     clients = []
-    held_out_sums = torch.zeros(2, clusters, dtype=torch.float64)
+    sent = []
     for update in updates:
-        report = LearnReport.from_message(update.message)
-        changed += report.changed
+        facts = update.message.facts
+        sent.append(facts)
+        changed += facts["changed"]
         clients.append(update.client)
-        for k, count in enumerate(report.counts):
-            points[k] += report.points[k]
+        for k, count in enumerate(facts["counts"]):
+            points[k] += facts["points"][k]
             counts[k] += count
             if count:
                 means[k].add({"flow": update.message.tensors[f"flow/{k}"]}, count)
-        if report.held_loss:
-            held_out_sums += torch.tensor([report.held_loss, report.held_count], dtype=torch.float64)
     flows = [mean.mean()["flow"] if mean.weight else None for mean in means]
-    return Averaged(flows, counts, points, changed, clients, held_out_sums)
+    return Averaged(flows, counts, points, changed, clients, sent)

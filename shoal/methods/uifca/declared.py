@@ -8,7 +8,6 @@ from torch import Tensor
 from shoal.methods.contract.base import Update
 from shoal.methods.contract.declared import FactForm, MessageForm, TensorForm
 from shoal.methods.contract.message import Message
-from shoal.methods.uifca.state import LearnReport
 
 MEMORY = ("assignment", "local", "cluster_round")
 
@@ -19,35 +18,29 @@ def centres_form(clusters: int, dimensions: int) -> MessageForm:
 
 
 def learn_form(flows: Tensor, samples: int) -> MessageForm:
-    """Declare trained flows and the report beside them, see `shoal.methods.uifca.state.LearnReport`.
+    """Declare trained flows `flow/K`, and the facts beside them.
+
+    These are `counts`: the points that flow k was trained on, its weight in the average, 0 if it diverged; `points`:
+    those of flow k, also if it diverged; and `changed`: how many points changed their cluster in this round.
 
     Args:
         flows: the flows that training began from, (K, p).
         samples: number of the client's samples.
     """
     counts = FactForm(0, samples, whole=True, length=len(flows))
-    largest = torch.finfo(torch.float32).max * max(1, samples)
-    facts = {
-        "counts": counts,
-        "points": counts,
-        "changed": FactForm(0, samples, whole=True),
-        # The loss of a flow that has diverged is not finite: this is no fault of the client.
-        "held_loss": FactForm(-largest, largest, length=len(flows), finite=False),
-        "held_count": counts,
-    }
+    facts = {"counts": counts, "points": counts, "changed": FactForm(0, samples, whole=True)}
     tensors = {f"flow/{k}": TensorForm(tuple(flow.shape), flow.dtype, start=flow) for k, flow in enumerate(flows)}
 
     def rule(message: Message) -> str | None:
-        report = LearnReport.from_message(message)
-        if any(bool(count) != (f"flow/{k}" in message.tensors) for k, count in enumerate(report.counts)):
-            return f"its counts {list(report.counts)} do not match the flows that it holds"
-        if sum(report.points) > samples or any(a > b for a, b in zip(report.counts, report.points, strict=True)):
-            return f"its flows have {list(report.points)} points, expected {samples} together at most"
-        if len(report.held_loss) != len(report.held_count):
-            return "it holds either losses or numbers of held-out points, expected both or neither"
+        counts = message.facts["counts"]
+        points = message.facts["points"]
+        if any(bool(count) != (f"flow/{k}" in message.tensors) for k, count in enumerate(counts)):
+            return f"its counts {list(counts)} do not match the flows that it holds"
+        if sum(points) > samples or any(a > b for a, b in zip(counts, points, strict=True)):
+            return f"its flows have {list(points)} points, expected {samples} together at most"
         return None
 
-    return MessageForm(tensors, facts, optional=(*tensors, "held_loss", "held_count"), rule=rule)
+    return MessageForm(tensors, facts, optional=tuple(tensors), rule=rule)
 
 
 def beyond_centres(update: Update) -> str | None:

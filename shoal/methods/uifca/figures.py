@@ -1,11 +1,8 @@
-"""Figures of UIFCA runs: purity and losses over rounds, clusters against the truth, images drawn from each flow."""
+"""The figure of a UIFCA run on images: samples of each flow."""
 
 from __future__ import annotations
 
-import numpy as np
 from matplotlib.figure import Figure
-from pandas import DataFrame
-from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
 from shoal.core.streams import SERVER, Streams
@@ -14,43 +11,6 @@ from shoal.models.normalising_flows import Flow
 
 IMAGES_PER_FLOW = 10
 """Number of images drawn from each flow."""
-
-
-def rounds_figure(rounds: DataFrame) -> Figure:
-    """Draw purity and mean losses of right and wrong points over rounds, with lines where cluster rounds end."""
-    figure = Figure(figsize=(10, 3.8), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for axes, columns in ((left, ("purity", "purity_held")), (right, ("loss_right", "loss_wrong"))):
-        for name in columns:
-            if name in rounds:
-                points = rounds[["round", name]].dropna()
-                axes.plot(points["round"], points[name], marker=".", label=name.replace("_", ", "))
-        for end in rounds["round"][rounds["cluster_round"].diff() > 0]:
-            axes.axvline(end, color="grey", linewidth=0.5, alpha=0.5)
-        axes.set(xlabel="communication round")
-        if axes.has_data() and axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize="small")
-        axes.grid(alpha=0.3)
-    left.set(ylabel="purity", ylim=(0, 1.02))
-    right.set(ylabel="mean -log p under the point's flow\n(nats; images: bits per dimension)")
-    return figure
-
-
-def confusion_figure(truth: np.ndarray, cluster: np.ndarray, clusters: int, names: tuple[str, ...]) -> Figure:
-    """Draw how many points of each class are in each cluster, (classes, K)."""
-    classes = sorted(set(truth.tolist()))
-    found = sorted(set(cluster.tolist()))
-    counts = np.zeros((len(classes), clusters), dtype=int)
-    counts[:, found] = contingency_matrix(truth, cluster)
-    figure = Figure(figsize=(1.6 + 0.55 * clusters, 1.4 + 0.42 * len(classes)), layout="constrained")
-    axes = figure.subplots()
-    axes.imshow(counts, cmap="Blues", aspect="auto")
-    for (row, column), count in np.ndenumerate(counts):
-        dark = count > counts.max() / 2
-        axes.text(column, row, f"{count}", ha="center", va="center", fontsize=8, color="white" if dark else "black")
-    axes.set(xlabel="cluster", ylabel="class", xticks=range(clusters), yticks=range(len(classes)))
-    axes.set_yticklabels([names[c] if c < len(names) else str(c) for c in classes])
-    return figure
 
 
 def samples_figure(flow: Flow, flows: Tensor, seed: int) -> Figure:

@@ -17,6 +17,9 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.uifca.kfed import gather_centres, local_centres
 from shoal.methods.uifca.state import UIFCAState
 
+MIN_POINTS = 2
+"""A centre is the mean of so many points at least."""
+
 
 def send_centres(client: Client, clusters: int, min_points: int) -> Update:
     """Send a client's local centres, each of `min_points` points or more; the client keeps its local clusters.

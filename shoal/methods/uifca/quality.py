@@ -7,8 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shoal.methods.scores.clustering import cluster_scores
-
 
 class CurrentAssignment(NamedTuple):
     """The assignment under the current flows, of the points of all clients, client after client.
@@ -17,13 +15,11 @@ class CurrentAssignment(NamedTuple):
         cluster: int64 (n,).
         truth: the true class, int64 (n,); None where the data has no labels.
         loss: -log p under the flow of the point's cluster, nats, (n,).
-        held_out: whether no flow is trained on the point in this cluster round, bool (n,).
     """
 
     cluster: Tensor
     truth: Tensor | None
     loss: Tensor
-    held_out: Tensor
 
 
 def majority(truth: Tensor, cluster: Tensor) -> Tensor:
@@ -44,17 +40,13 @@ def point_scores(found: CurrentAssignment, loss: Tensor) -> dict[str, float]:
 
     Returns:
         `loss_all`; with true classes also `loss_right` and `loss_wrong`, of points with and without the majority class
-        of their cluster, and `purity_held`, of the held-out points. A mean that is not finite is left out.
+        of their cluster. A mean that is not finite is left out.
     """
     metrics = _mean("loss_all", loss)
     if found.truth is None:
         return metrics
     right = majority(found.truth, found.cluster)
-    metrics |= _mean("loss_right", loss[right]) | _mean("loss_wrong", loss[~right])
-    if bool(found.held_out.any()):
-        scores = cluster_scores(found.truth[found.held_out].numpy(), found.cluster[found.held_out].numpy())
-        metrics["purity_held"] = scores["purity"]
-    return metrics
+    return metrics | _mean("loss_right", loss[right]) | _mean("loss_wrong", loss[~right])
 
 
 def _mean(name: str, loss: Tensor) -> dict[str, float]:

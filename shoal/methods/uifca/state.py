@@ -1,4 +1,4 @@
-"""The facts of UIFCA, typed: the server's state, its instructions to clients, and their reports.
+"""The facts of UIFCA, typed: the server's state, and its instructions to clients.
 
 On disk and on the link they are JSON values (`Server.facts`, `Message.facts`). Their keys are fixed, so that a run
 folder can be resumed, and every number that travels is counted.
@@ -169,33 +169,3 @@ class Instruction:
     def decided(self) -> bool:
         """Whether the server has chosen the try that goes on."""
         return self.chosen != UNDECIDED
-
-
-@dataclass(frozen=True)
-class LearnReport:
-    """A client's facts after it learned, beside its trained flows `flow/K`: one number a flow, and `changed`.
-
-    Attributes:
-        counts: number of points that flow k was trained on, its weight in the average; 0 if it diverged.
-        points: number of points of flow k, also if it diverged.
-        changed: how many of the client's points changed their cluster in this round (one number).
-        held_loss: with `held_out`, the summed -log p of the cluster's held-out points under flow k; else empty.
-        held_count: the number of these points; else empty.
-    """
-
-    counts: tuple[int, ...]
-    points: tuple[int, ...]
-    changed: int
-    held_loss: tuple[float, ...] = ()
-    held_count: tuple[int, ...] = ()
-
-    @classmethod
-    def from_message(cls, message: Message) -> LearnReport:
-        """Read the report from a message to the server."""
-        facts: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in message.facts.items()}
-        return cls(**facts)
-
-    def facts(self) -> dict[str, Any]:
-        """Return the report as JSON values; without held-out points their two entries do not travel."""
-        facts = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
-        return {key: value for key, value in facts.items() if value != []}

@@ -5,8 +5,7 @@ In a cluster round (algorithm 2) K flows are learned by federated averaging over
 the flow under which it is likeliest. The cluster of a point never leaves the client.
 
 A round of the engine is one communication round. Where a cluster round begins, clients assign before they learn.
-Modules of their own add to the paper's algorithm: k-FED's start, and stopping by held-out points. docs/methods.md lists
-where this departs from the paper.
+`kfed_start` adds k-FED's start to the paper's algorithm. docs/methods.md lists where this departs from the paper.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment
 from shoal.methods.contract.questions import Question
 from shoal.methods.scores.assignment import assign_samples, assignment_metrics
-from shoal.methods.uifca import kfed_start, stopping
+from shoal.methods.uifca import kfed_start
 from shoal.methods.uifca.averaged import Averaged, average
 from shoal.methods.uifca.declared import beyond_centres, centres_form, learn_form, memory_form
 from shoal.methods.uifca.flow_method import FlowMethod, FlowSettings
 from shoal.methods.uifca.quality import CurrentAssignment, point_scores
-from shoal.methods.uifca.state import Instruction, LearnReport, UIFCAState
+from shoal.methods.uifca.state import Instruction, UIFCAState
 from shoal.models.normalising_flows import bits_per_dimension
 
 if TYPE_CHECKING:
@@ -50,16 +49,6 @@ class UIFCASettings(FlowSettings):
     )
     init: Literal["random", "kfed"] = setting(
         "random", "first assignment of the points: random, or the one that k-FED finds"
-    )
-    held_out: float = setting(
-        0.0,
-        "against over-fitting: share of each client's points that no flow is trained on, for example 0.2; each flow is "
-        "kept as it was in the communication round of its best loss on these points; 0: train on all points",
-        ge=0,
-        lt=1,
-    )
-    min_points: int = setting(
-        2, "with init kfed: smallest number of points whose mean a centre is; see method kfed", ge=1
     )
 
 
@@ -155,7 +144,7 @@ class UIFCA(FlowMethod):
             raise ClientError(f"client {client.id} holds values that are not finite")
         instruction = Instruction.from_message(message)
         if instruction.phase == "centres":
-            return kfed_start.send_centres(client, self.context.clusters, self.settings.min_points)
+            return kfed_start.send_centres(client, self.context.clusters, kfed_start.MIN_POINTS)
         return self.learn(message, client, self.assign(message, client))
 
     def assign(self, message: Message, client: Client) -> Assigned:
@@ -195,16 +184,12 @@ class UIFCA(FlowMethod):
         return lowest(self.losses(flows, samples, client.streams))
 
     def learn(self, message: Message, client: Client, assigned: Assigned) -> Update:
-        """Train each flow on the client's points of its cluster (algorithm 4), without held-out points."""
+        """Train each flow on the client's points of its cluster (algorithm 4)."""
         instruction = Instruction.from_message(message)
         # Clients know the seed of the starts: these need not travel.
         restart = instruction.begins_cluster_round and not self.settings.warm_start
         flows = self.starts() if restart else message.tensors["flows"]
         held_out = self.held_out(client, instruction.cluster_round)
-        judged = stopping.HeldOutLosses()
-        if self.settings.held_out:
-            losses = self.losses(flows, client.train.take(held_out), client.streams)
-            judged = stopping.held_out_losses(losses, assigned.cluster[held_out])
         positions = cluster_positions(assigned.cluster, held_out, len(flows))
         with_points = {k: rows for k, rows in enumerate(positions) if len(rows)}
         fits = self.fit_all(flows, with_points, client, self.rounds_learned(instruction) + 1)
@@ -215,16 +200,16 @@ class UIFCA(FlowMethod):
             )
         points = tuple(map(len, positions))
         counts = tuple(number if k in trained else 0 for k, number in enumerate(points))
-        report = LearnReport(counts, points, assigned.changed, judged.loss, judged.count)
+        facts = {"counts": list(counts), "points": list(points), "changed": assigned.changed}
         loss = sum(loss for _, loss in trained.values()) / len(trained)
         metrics = {"loss": loss, "changed": float(assigned.changed), "trained": float(len(trained))}
         tensors = {f"flow/{k}": flow for k, (flow, _) in trained.items()}
         memory = {"assignment": assigned.cluster, "cluster_round": torch.tensor([instruction.cluster_round])}
-        return Update(Message(tensors, report.facts()), memory=memory, metrics=metrics)
+        return Update(Message(tensors, facts), memory=memory, metrics=metrics)
 
     def held_out(self, client: Client, cluster_round: int) -> Tensor:
-        """Return the positions of a client's points that no flow is trained on in a cluster round (0-based)."""
-        return stopping.held_out_positions(self.context.seed, client, self.settings.held_out)
+        """Return the positions of a client's points that no flow is trained on in a cluster round (0-based): none."""
+        return torch.arange(0, device=client.train.index.device)
 
     def reassigned(self, client: Client, cluster_round: int) -> Tensor:
         """Return the positions of a client's points that are assigned again after a cluster round: all of them."""
@@ -293,20 +278,15 @@ class UIFCA(FlowMethod):
         return Learned(flows, kept, state.next_cluster_round(), settled)
 
     def kept_tensors(self, server: Server, state: UIFCAState, averaged: Averaged, starts: Tensor) -> Tensors:
-        """Return the server's tensors that outlast a round: with `held_out` the best flows on held-out points."""
-        if not self.settings.held_out:
-            return {}
-        begins = state.begins_cluster_round
-        judged = starts if begins else server.model["flows"]
-        return stopping.keep_best(server.state, judged, averaged.held_out_sums, first=begins)
+        """Return the server's tensors that outlast a round; `best`, where there is one, begins a new cluster round."""
+        return {}
 
     # --- what is found --------------------------------------------------------------------------------------------
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Return the scores of `assignment`, and the mean losses of the clients' right and wrong points.
 
-        Losses are -log p in nats, for images in bits per dimension. `purity_held` is of the held-out points, where
-        there are any.
+        Losses are -log p in nats, for images in bits per dimension.
         """
         state = UIFCAState.from_server(server)
         if not state.assigned or not server.round:
@@ -342,21 +322,13 @@ class UIFCA(FlowMethod):
         return assign_samples(self.predictor(server), evaluation, None, own_clusters=(index, found.cluster))
 
     def figures(self, history: RunHistory) -> dict[str, Figure]:
-        """Draw purity and losses over rounds, clusters against classes, and images from each flow of the last state."""
-        from shoal.methods.uifca import figures  # training needs no matplotlib
-
-        drawn = {"purity": figures.rounds_figure(history.rounds)} if "purity" in history.rounds else {}
+        """Draw images from each flow of the last state."""
         server = history.server
-        if server is None or not server.round or not UIFCAState.from_server(server).assigned:
-            return drawn
-        found = self.current_assignment(server, history.clients)
-        if found.truth is not None:
-            drawn["confusion"] = figures.confusion_figure(
-                found.truth.numpy(), found.cluster.numpy(), self.context.clusters, history.class_names
-            )
-        if self.context.spec.kind == "image":
-            drawn["samples"] = figures.samples_figure(self.flow(), server.model["flows"], self.context.seed)
-        return drawn
+        if self.context.spec.kind != "image" or server is None or not server.round:
+            return {}
+        from shoal.methods.uifca.figures import samples_figure  # training needs no matplotlib
+
+        return {"samples": samples_figure(self.flow(), server.model["flows"], self.context.seed)}
 
     def current_assignment(self, server: Server, clients: Clients) -> CurrentAssignment:
         """Return the assignment that clients would find if a cluster round began now."""
@@ -366,7 +338,6 @@ class UIFCA(FlowMethod):
         found = []
         truth = []
         losses = []
-        held_out = []
         for client in clients:
             rows = self.losses(server.model["flows"], client.train, client.streams)
             likeliest = lowest(rows)
@@ -375,14 +346,9 @@ class UIFCA(FlowMethod):
             cluster[free] = likeliest[free]
             losses.append(rows.gather(1, cluster[:, None]).squeeze(1).cpu())
             found.append(cluster.cpu())
-            out = torch.zeros(len(client.train), dtype=torch.bool)
-            out[self.held_out(client, during).cpu()] = True
-            held_out.append(out)
             if client.train.data.train_y is not None:
                 truth.append(client.train.y().cpu())
-        return CurrentAssignment(
-            torch.cat(found), torch.cat(truth) if truth else None, torch.cat(losses), torch.cat(held_out)
-        )
+        return CurrentAssignment(torch.cat(found), torch.cat(truth) if truth else None, torch.cat(losses))
 
 
 def lowest(losses: Tensor) -> Tensor:

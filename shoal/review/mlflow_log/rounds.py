@@ -50,7 +50,7 @@ VERDICT_REASON = "verdict.reason"
 """Tags: what a run's clusters or features are worth, and why."""
 ROUND_FACTS = ("clients", "left_out", "step", "cluster_round")
 """Numbers that describe a round and do not measure it."""
-CLUSTER_FACTS = ("balance", "changed", "diverged", "empty", "below_root", "adversaries_apart")
+CLUSTER_FACTS = ("balance", "changed", "diverged", "empty", "below_root")
 """Numbers about clusters without the word in their names."""
 
 

@@ -62,20 +62,19 @@ def nan(update: Update) -> Update:
         ("fedavg", "count 0", "worker"),
         ("fedavg", "int8", "server"),
         ("fedpnp", "1e30", "worker"),
-        ("cfl, gradients", "times 1,000", "worker"),
+        ("cfl", "times 1,000", "worker"),
         ("uifca", "count 1e12", "server"),
         ("kfed", "one dimension more", "server"),
         ("cfcl", "to peers samples that are not there", "worker"),
         ("local_only", "memory NaN", "worker"),
         ("kfed", "centres fewer than its points have", "worker"),
-        ("uifca, from k-FED, held out", "centres fewer than its points have", "worker"),
+        ("uifca, from k-FED", "centres fewer than its points have", "worker"),
         ("fedavg", "a metric as text", "worker"),
         ("fedavg", "a metric without a name", "worker"),
         ("fedavg", "a thousand metrics", "worker"),
         ("fedavg", "a metric of 401 digits", "worker"),
         ("fedavg", "memory too large", "worker"),
         ("cfcl", "to peers samples of others", "worker"),
-        ("cfcl", "to peers other transformations", "worker"),
         ("fedsimclr_kmeans", "the start that costs nothing", "worker"),
     ],
 )
@@ -408,7 +407,7 @@ def test_a_robust_rule_is_refused_before_work_where_nothing_is_averaged(home: Pa
 
 
 def test_a_robust_rule_reaches_the_run(home: Path, small: Make) -> None:
-    settings = {**QUICK, "method": {"name": "fedavg", "adversaries": ["zeros"]}, "rounds": 1}
+    settings = {**QUICK, "method": {"name": "fedavg"}, "rounds": 1}
     reference, robust = straight(small(**settings)), straight(small(**settings, aggregation={"rule": "median"}))
     digests = [run.status().weights_sha256 for run in (reference, robust)]
     assert digests[0] != digests[1]

@@ -1,4 +1,4 @@
-"""CFL on texts: each training, also on halves to measure gamma, gives the network the lengths of its own batches."""
+"""CFL on texts: each training gives the network the lengths of its own batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.methods.cfl import supervised
 from tests.runs import numbers, straight
 
 SETTINGS = {
-    "method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": "measured"},
+    "method": {"name": "cfl", "criterion": "schedule", "schedule": [1]},
     "data": {"name": "words", "limit": None},
     "partition": {"kind": "iid", "clients": 2, "validation": 0.25},
     "local": {"epochs": 2, "batch": 3},
@@ -44,4 +44,3 @@ def test_lengths_that_are_told_change_no_number(home: Path, monkeypatch: pytest.
     monkeypatch.setattr(supervised, "lengths_of_batches", lambda x, batches: [None] * len(batches))
     asked = straight(make_settings(SETTINGS))
     assert numbers(told) == numbers(asked)
-    assert told.table("clients")["gamma"].notna().any()

@@ -72,16 +72,8 @@ def test_a_flow_whose_clients_are_away_waits_for_them(federated):
         assert torch.equal(after.tensors["flows"][2], method.starts()[2]) != kept
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"init": "kfed"},
-        {"held_out": 0.2},
-    ],
-)
-def test_the_other_settings_go_with_it(federated, more):
-    # One random start in some ends with two blobs in one flow, here at 3e-3 with `held_out`; this one does not.
-    method = federated.method(lr=1e-2, fraction=0.5, **{**SCHEDULE, "cluster_rounds": 16, **more})
+def test_k_feds_start_goes_with_it(federated):
+    method = federated.method(lr=1e-2, fraction=0.5, **{**SCHEDULE, "cluster_rounds": 16, "init": "kfed"})
     server, memory = federated.play(method, 200)
     assert server.finished
     assert federated.purity(memory) >= 0.95

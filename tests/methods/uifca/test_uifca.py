@@ -26,7 +26,6 @@ from shoal.methods.registry import METHODS
 from shoal.methods.scores.clustering import purity
 from shoal.methods.uifca.flow_method import flow_input
 from shoal.methods.uifca.quality import majority
-from shoal.methods.uifca.stopping import keep_best
 from shoal.methods.uifca.uifca import UIFCA, UIFCASettings
 
 D, K, CLIENTS, POINTS = 4, 3, 2, 60
@@ -189,21 +188,6 @@ def test_a_diverging_flow_is_left_out_and_all_of_them_are_the_clients_error(blob
     assert update.message.facts["counts"][1] == 0
     assert update.message.facts["points"][1] > 0
     assert set(update.message.tensors) == {"flow/0", "flow/2"}
-
-
-def test_held_out_points_are_not_trained_on_and_choose_the_flow(blobs):
-    uifca = method(blobs, held_out=0.25, cluster_rounds=2, comm_rounds=3, steps=4)
-    server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
-    update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0))
-    assert sum(update.message.facts["counts"]) == 45
-    assert sum(update.message.facts["held_count"]) == 15
-    held_out_sums = torch.tensor([[10.0, 4.0, 0.0], [5, 2, 0]], dtype=torch.float64)
-    first = keep_best(server.tensors, torch.zeros(3, 20), held_out_sums, first=True)
-    assert first["best_loss"].tolist() == [2.0, 2.0, float("inf")]
-    held_out_sums = torch.tensor([[5.0, 6.0, 1.0], [5, 2, 1]]).double()
-    second = keep_best(first, torch.ones(3, 20), held_out_sums, first=False)
-    assert second["best_loss"].tolist() == [1.0, 2.0, 1.0]
-    assert second["best"][:, 0].tolist() == [1.0, 0.0, 1.0]
 
 
 def test_images_become_bytes_with_noise(world):

@@ -96,12 +96,14 @@ def test_the_command_enrolls_a_prepared_set(made, monkeypatch, capsys):
     home, run, folder = made
     monkeypatch.setenv("SHOAL_HOME", str(home))
     monkeypatch.delenv("SHOAL_DATA_MIRROR", raising=False)
-    result = CliRunner().invoke(app, ["enroll", run.name, "--client", f"{folder}:20", "--json"])
+    result = CliRunner().invoke(app, ["model", "enroll", run.name, "--client", f"{folder}:20", "--json"])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["clients"] == list(range(8, 16))
     assert set(found["path"][0]["similarities"]) == {"1", "2"}
-    shown = CliRunner().invoke(app, ["enroll", run.name, "--client", "digits", "--limit", "120", "--give", "best"])
+    shown = CliRunner().invoke(
+        app, ["model", "enroll", run.name, "--client", "digits", "--limit", "120", "--give", "best"]
+    )
     assert shown.exit_code == 0, shown.output
     assert "cluster" in shown.output
 
@@ -129,7 +131,7 @@ def test_what_cannot_be_enrolled_is_named(made, small, monkeypatch):
 def test_figures_of_a_cfl_run(made):
     _, run, _ = made
     names = {path.stem for path in draw_figures(run)}
-    assert {"tree", "clusters", "norms", "similarity-0"} <= names
+    assert {"tree", "similarity-0"} <= names
     assert all(path.stat().st_size > 5000 for path in run.figures.glob("*.png"))
 
 

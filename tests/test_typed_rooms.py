@@ -48,7 +48,6 @@ REASONS: dict[str, tuple[str, ...]] = {
         "methods.contract.base.Server.next",
         "methods.contract.message.Message.facts",
         "methods.cfl.measure.ClusterMeasure.entry",
-        "methods.cfl.measure.ClusterMeasure.from_facts",
         "methods.cfl.state.CFLState.facts",
         "methods.cfl.tree.Tree.facts",
         "methods.cfl.tree.Tree.from_facts",

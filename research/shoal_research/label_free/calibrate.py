@@ -1,0 +1,336 @@
+"""Cluster the tuning sets in several spaces, score every clustering with and without labels, and keep the figures.
+
+Symbols in shapes: n samples, d features.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+import shoal_research
+from shoal.lifecycle.choosing import ENCODER_COMPONENTS, ENCODER_WHITENING
+from shoal.methods.auto import COMPONENTS as LANDMARK_COMPONENTS
+from shoal.methods.auto import LANDMARKS, LAYERS
+from shoal.methods.clustering.client_samples import ClientSamples, Search, Traffic, project
+from shoal.methods.clustering.cluster_number import find_cluster_number
+from shoal.methods.clustering.k_means import kmeans
+from shoal.methods.clustering.own_neighbours import space_agreement
+from shoal.methods.features.landmark_number import LandmarkHalves
+from shoal.methods.features.spectral import (
+    affinity_sums,
+    in_spectral_space,
+    landmark_count,
+    set_count,
+    spectral_projection,
+)
+from shoal.methods.scores.clustering import accuracy
+from shoal.models.efficientnet_lite import FEATURES
+from shoal.models.encoders import SmallConv
+from shoal.models.frozen import frozen_encoder, layer_widths_of
+from shoal_research.label_free.tuning_sets import IMAGES, TABLES
+
+FILE = Path(shoal_research.__file__).resolve().parent / "results" / "label_free.json"
+COMPONENTS = 100
+"""Principal components of each space that are kept: K-means and neighbours hardly change by the others."""
+STARTS = 5
+STATES = 8
+STATE_STARTS = 10
+"""K-means by landmarks is compared over so many random states, with K-means of so many starts each."""
+NUMBER_STATES = 3
+"""The number of clusters is sought among so many draws."""
+SAMPLES_PER_LANDMARK = 3
+NEIGHBOURS = 10
+RANDOM_ORDERS = 20
+HALVES = 3
+CLIENTS = 6
+BETA = 0.1
+MIN_CLUSTERS = 10
+MAX_COMPARED = 1_000
+DIGITS = 4
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    """Return vectors (n, d) of length 1."""
+    lengths = np.linalg.norm(x, axis=1, keepdims=True)
+    found: np.ndarray = x / np.maximum(lengths, 1e-9)
+    return found
+
+
+def even_variance(x: np.ndarray) -> np.ndarray:
+    """Return vectors (n, d), centred, whose variances add up to 1."""
+    centred = x - x.mean(0)
+    found: np.ndarray = centred / np.sqrt((centred**2).sum() / len(x))
+    return found
+
+
+def components(x: np.ndarray, count: int = COMPONENTS, whitening: float = 0.0) -> np.ndarray:
+    """Return the first principal components, of variance v^(1 - whitening)."""
+    from sklearn.decomposition import PCA
+
+    model = PCA(min(count, *x.shape), svd_solver="randomized", random_state=0).fit(x)
+    scale = np.maximum(model.explained_variance_, 1e-12) ** (-whitening / 2)
+    found: np.ndarray = model.transform(x) * scale
+    return found
+
+
+@torch.no_grad()
+def encodings(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return pixels, features of the frozen encoder's layers and of an untrained network, float64 (n, d) each."""
+    whole = images[..., None] if images.ndim == 3 else images
+    x = torch.from_numpy(np.ascontiguousarray(whole.transpose(0, 3, 1, 2))).float() / 255
+    frozen = frozen_encoder(LAYERS)
+    features = torch.cat([frozen(part) for part in x.split(64)])
+    torch.manual_seed(0)
+    network = SmallConv(tuple(x.shape[1:]))
+    network.train()(x)  # statistics of BatchNorm
+    untrained = network.eval()(x)
+    return x.flatten(1).double().numpy(), features.double().numpy(), untrained.double().numpy()
+
+
+def image_spaces(images: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the spaces that images are clustered in, by name."""
+    pixels, layers, untrained = encodings(images)
+    features = layers[:, :FEATURES]
+    side = np.hstack([even_variance(components(pixels)), even_variance(components(unit(features)))])
+    return {
+        "pixels": components(pixels),
+        "encoder": components(features),
+        "untrained": components(untrained),
+        "unit length": components(unit(features)),
+        "whitened": components(unit(features), 32, 0.5),
+        "side by side": side,
+    }
+
+
+def neighbours_of(x: np.ndarray) -> np.ndarray:
+    """Return the nearest other samples of each, int (n, `NEIGHBOURS`)."""
+    from sklearn.neighbors import NearestNeighbors
+
+    found: np.ndarray = NearestNeighbors(n_neighbors=NEIGHBOURS).fit(x).kneighbors(return_distance=False)
+    return found
+
+
+def agreement(cluster: np.ndarray, near: np.ndarray) -> float:
+    """Return how often neighbours share a cluster, beyond chance: 1 at best."""
+    sizes = np.bincount(cluster).astype(float)
+    chance = float((sizes * (sizes - 1)).sum() / (len(cluster) * (len(cluster) - 1)))
+    same = float((cluster[near] == cluster[:, None]).mean())
+    return (same - chance) / (1 - chance) if chance < 1 else 0.0
+
+
+def stability(x: np.ndarray, clusters: int) -> float:
+    """Return the mean adjusted Rand index of K-means on two halves, over all samples."""
+    from sklearn.metrics import adjusted_rand_score
+
+    found = []
+    for seed in range(HALVES):
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(len(x))
+        both = []
+        for half in (order[::2], order[1::2]):
+            centres = kmeans(x[half], clusters, rng, starts=3).centres
+            both.append(((x[:, None] - centres[None]) ** 2).sum(2).argmin(1))
+        found.append(adjusted_rand_score(*both))
+    return float(np.mean(found))
+
+
+def scored(x: np.ndarray, y: np.ndarray, near: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Return the scores of K-means in a space (n, d), with the classes y (n,) and neighbours in other spaces."""
+    from sklearn.metrics import silhouette_score
+
+    clusters = len(np.unique(y))
+    found = kmeans(x, clusters, np.random.default_rng(0), starts=STARTS).cluster
+    rng = np.random.default_rng(1)
+    chance = np.mean([accuracy(y, rng.permutation(found)) for _ in range(RANDOM_ORDERS)])
+    scores = {
+        "acc": accuracy(y, found),
+        "chance": float(chance),
+        "own": agreement(found, neighbours_of(x)),
+        "silhouette": float(silhouette_score(x, found, sample_size=min(1_000, len(x)), random_state=0)),
+        "stability": stability(x, clusters),
+        **{f"in {name}": agreement(found, each) for name, each in near.items()},
+    }
+    return {name: round(float(value), DIGITS) for name, value in scores.items()}
+
+
+def shared_out(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the client of each sample, int (n,): each class goes to clients in Dirichlet(`BETA`) proportions."""
+    client = np.zeros(len(y), dtype=int)
+    for label in np.unique(y):
+        rows = rng.permutation(np.nonzero(y == label)[0])
+        ends = np.cumsum(rng.dirichlet([BETA] * CLIENTS))[:-1] * len(rows)
+        client[rows] = np.searchsorted(ends, np.arange(len(rows)), side="right")
+    return client
+
+
+def federated_agreement(x: np.ndarray, y: np.ndarray) -> float:
+    """Return what `method.name: auto` measures of a space where clients are uneven."""
+    rng = np.random.default_rng(2)
+    drawn = rng.permutation(len(x))[:MAX_COMPARED]
+    client = shared_out(y[drawn], rng)
+    order = np.argsort(client, kind="stable")
+    samples = ClientSamples(torch.from_numpy(x[drawn][order]), torch.from_numpy(client[order]), CLIENTS)
+    return round(space_agreement(samples, max(MIN_CLUSTERS, len(np.unique(y))), 0), DIGITS)
+
+
+def image_record(make: Any) -> dict[str, Any]:
+    """Return the figures of one set of images."""
+    images, y = make()
+    spaces = image_spaces(images)
+    near = {"pixels": "pixels", "encoder": "unit length", "both": "side by side"}
+    neighbours = {name: neighbours_of(spaces[space]) for name, space in near.items()}
+    return {
+        **size_of(y),
+        "side": int(images.shape[1]),
+        "colours": 1 if images.ndim == 3 else 3,
+        "pixels": federated_agreement(spaces["pixels"], y),
+        "features": federated_agreement(spaces["encoder"], y),
+        "spaces": {name: scored(x, y, neighbours) for name, x in spaces.items()},
+    }
+
+
+def size_of(y: np.ndarray) -> dict[str, Any]:
+    """Return number of samples and classes, and how many times larger the largest class is than the smallest."""
+    sizes = np.bincount(y)
+    return {"samples": len(y), "classes": len(sizes), "ratio": round(float(sizes.max() / sizes.min()), 1)}
+
+
+def table_record(make: Any) -> dict[str, Any]:
+    """Return the figures of one table."""
+    from sklearn.mixture import GaussianMixture
+
+    x, y = make()
+    x = np.asarray(x, dtype=float)
+    deviation = x.std(0)
+    varies = deviation > 0
+    even = (x[:, varies] - x[:, varies].mean(0)) / deviation[varies]
+    clusters = len(np.unique(y))
+    spread = float(deviation[varies].max() / np.median(deviation[varies]))
+    spaces = {"raw": x, "standardised": even}
+    near = {name: neighbours_of(space) for name, space in spaces.items()}
+    mixed = GaussianMixture(clusters, covariance_type="tied", n_init=3, reg_covar=1e-2, random_state=0)
+    return {
+        **size_of(y),
+        "columns": int(x.shape[1]),
+        "spread": round(spread, 2),
+        "mixture": round(accuracy(y, mixed.fit_predict(even)), DIGITS),
+        "spaces": {name: scored(space, y, near) for name, space in spaces.items()},
+    }
+
+
+def by_landmarks(x: np.ndarray, clusters: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the clusters of K-means by landmarks among pooled samples x (n, d), int (n,)."""
+    count = min(landmark_count(LANDMARKS, clusters), len(x) // SAMPLES_PER_LANDMARK)
+    sets = [torch.from_numpy(kmeans(x, count, rng, starts=1).centres) for _ in range(set_count(count))]
+    landmarks = torch.stack(sets)
+    z = torch.from_numpy(x)
+    ties = affinity_sums(z, landmarks, min_points=1)
+    projections = torch.stack([spectral_projection(each, clusters) for each in ties])
+    return kmeans(in_spectral_space(z, landmarks, projections).numpy(), clusters, rng, starts=STATE_STARTS).cluster
+
+
+def landmark_scores(samples: np.ndarray, space: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """Return the mean ACC over random states of K-means, and of K-means by landmarks.
+
+    Args:
+        samples: samples (n, d) as K-means takes them.
+        space: samples (n, k) among which landmarks are placed.
+        y: classes (n,).
+    """
+    clusters = len(np.unique(y))
+    found: dict[str, list[float]] = {"kmeans": [], "landmarks": []}
+    for state in range(STATES):
+        rng = np.random.default_rng(state)
+        found["kmeans"].append(accuracy(y, kmeans(samples, clusters, rng, starts=STATE_STARTS).cluster))
+        found["landmarks"].append(accuracy(y, by_landmarks(space, clusters, rng)))
+    return {name: round(float(np.mean(values)), DIGITS) for name, values in found.items()}
+
+
+def directions_of(layers: np.ndarray) -> np.ndarray:
+    """Return features of the encoder's layers (n, d) in the space in which landmarks are placed, (n, k)."""
+    groups = np.split(layers, np.cumsum(layer_widths_of(LAYERS))[:-1], 1)
+    balanced = np.hstack([even_variance(group) for group in groups])
+    return unit(components(balanced, LANDMARK_COMPONENTS, 0.5))
+
+
+def landmark_record(make: Any) -> dict[str, Any]:
+    """Return what landmarks change, on images in pixels and among features, and on a table."""
+    x, y = make()
+    if x.ndim == 2:
+        raw = np.asarray(x, dtype=float)
+        varies = raw.std(0) > 0
+        even = (raw[:, varies] - raw[:, varies].mean(0)) / raw[:, varies].std(0)
+        spaces = {"raw": (raw, raw), "standardised": (even, even)}
+    else:
+        pixels, layers, _ = encodings(x)
+        pixels = components(pixels)
+        encoded = (components(layers[:, :FEATURES]), directions_of(layers))
+        spaces = {"pixels": (pixels, pixels), "encoder": encoded}
+    return {**size_of(y), "spaces": {name: landmark_scores(*both, y) for name, both in spaces.items()}}
+
+
+def number_record(make: Any) -> dict[str, Any]:
+    """Return the numbers of clusters that are found where clients are uneven, by landmarks and by K-means."""
+    x, y = make()
+    layers = encodings(x)[1]
+    spaces = {"landmarks": directions_of(layers), "kmeans": layers[:, :FEATURES]}
+    found: dict[str, list[int]] = {name: [] for name in spaces}
+    for state in range(NUMBER_STATES):
+        rng = np.random.default_rng(state)
+        drawn = rng.permutation(len(x))[:MAX_COMPARED]
+        client = shared_out(y[drawn], rng)
+        order = np.argsort(client, kind="stable")
+        for name, space in spaces.items():
+            held = ClientSamples(
+                torch.from_numpy(space[drawn[order]]).double(), torch.from_numpy(client[order]), CLIENTS
+            )
+            found[name].append(number_of(held, state, by_landmarks=name == "landmarks"))
+    return {**size_of(y), **found}
+
+
+def number_of(samples: ClientSamples, seed: int, *, by_landmarks: bool) -> int:
+    """Return the number of clusters that `model.clusters: auto` finds."""
+    traffic = Traffic()
+    if by_landmarks:
+        halves = LandmarkHalves(LANDMARKS)
+        return find_cluster_number(samples, Search(), seed, traffic, collect=halves).clusters
+    space = project(samples, ENCODER_COMPONENTS, ENCODER_WHITENING, unit=False, least_points=2, traffic=traffic)
+    return find_cluster_number(space, Search(), seed, traffic).clusters
+
+
+def measure_all(file: Path = FILE) -> None:
+    """Measure every set that the file does not hold, and write the file after each."""
+    kept: dict[str, Any] = {"images": {}, "tables": {}, "landmarks": {}, "numbers": {}}
+    if file.exists():
+        kept |= json.loads(file.read_text())
+    kinds: tuple[tuple[str, Mapping[str, Any], Any], ...] = (
+        ("images", IMAGES, image_record),
+        ("tables", TABLES, table_record),
+        ("landmarks", {**IMAGES, **TABLES}, landmark_record),
+        ("numbers", IMAGES, number_record),
+    )
+    for kind, sets, record in kinds:
+        for name, make in sets.items():
+            if name in kept[kind]:
+                continue
+            with threadpool_limits(1):
+                kept[kind][name] = record(make)
+            print(f"{kind}: {name}", file=sys.stderr, flush=True)
+            file.write_text(dumped(kept))
+
+
+def dumped(kept: Mapping[str, Any]) -> str:
+    """Return the figures as JSON with a line a set."""
+    parts = []
+    for kind, sets in kept.items():
+        lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(record)}" for name, record in sets.items())
+        parts.append(f" {json.dumps(kind)}: {{\n{lines}\n }}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"

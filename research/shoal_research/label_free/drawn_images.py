@@ -1,0 +1,187 @@
+"""Small sets of drawn images, each with one kind of difference between its classes.
+
+Each function returns images uint8 (n, side, side) or (n, side, side, 3), and classes int (n,). `ratio` is how many
+times larger the largest class is than the smallest.
+"""
+
+from __future__ import annotations
+
+import colorsys
+import math
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+FINE = 4
+"""Shapes are drawn so many times as large, and then made smaller."""
+Set = tuple[np.ndarray, np.ndarray]
+
+
+def classes_of(rng: np.random.Generator, count: int, classes: int, ratio: float) -> np.ndarray:
+    """Return the class of each sample, int (count,)."""
+    shares = ratio ** -np.linspace(0, 1, classes)
+    return rng.choice(classes, count, p=shares / shares.sum())
+
+
+def two_colours(rng: np.random.Generator) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return a random background and foreground."""
+    drawn = rng.integers(0, 256, (2, 3)).tolist()
+    return tuple(drawn[0]), tuple(drawn[1])
+
+
+def strokes(seed: int, count: int = 500, classes: int = 5, side: int = 28, ratio: float = 1, shift: float = 2.5) -> Set:
+    """Draw glyphs: each class is one random line with corners, which samples shift and bend."""
+    rng = np.random.default_rng(seed)
+    y = classes_of(rng, count, classes, ratio)
+    glyphs = [rng.uniform(5, side - 5, (int(rng.integers(3, 6)), 2)) for _ in range(classes)]
+    images = []
+    for label in y:
+        points = glyphs[label] + rng.normal(0, 0.5 * shift, glyphs[label].shape) + rng.normal(0, 0.6 * shift, (1, 2))
+        image = Image.new("L", (FINE * side, FINE * side))
+        corners = [tuple(FINE * point) for point in points]
+        ImageDraw.Draw(image).line(corners, fill=255, width=int(rng.integers(6, 14)), joint="curve")
+        images.append(np.array(image.resize((side, side), Image.Resampling.LANCZOS)))
+    return np.stack(images), y
+
+
+def shapes(seed: int, count: int = 500, side: int = 32, ratio: float = 1, *, colour: bool = False) -> Set:
+    """Draw a disc, triangle, square or star, of any size, place and turn."""
+    rng = np.random.default_rng(seed)
+    y = classes_of(rng, count, 4, ratio)
+    images = []
+    for label in y:
+        back, front = two_colours(rng) if colour else ((0, 0, 0), (int(rng.integers(150, 256)),) * 3)
+        image = Image.new("RGB", (FINE * side, FINE * side), back)
+        radius = rng.uniform(0.18, 0.35) * FINE * side
+        centre = rng.uniform(radius, FINE * side - radius, 2)
+        angle = rng.uniform(0, 2 * math.pi)
+        corners = {0: 60, 1: 3, 2: 4, 3: 10}[int(label)]
+        points = []
+        for corner in range(corners):
+            reach = radius * (0.4 if label == 3 and corner % 2 else 1)
+            turn = angle + 2 * math.pi * corner / corners
+            points.append((centre[0] + reach * math.cos(turn), centre[1] + reach * math.sin(turn)))
+        ImageDraw.Draw(image).polygon(points, fill=front)
+        small = image.resize((side, side), Image.Resampling.LANCZOS)
+        images.append(np.array(small if colour else small.convert("L")))
+    return np.stack(images), y
+
+
+def colours(seed: int, count: int = 400, side: int = 24, ratio: float = 1) -> Set:
+    """Draw noise whose hue is the class."""
+    rng = np.random.default_rng(seed)
+    y = classes_of(rng, count, 4, ratio)
+    images = []
+    for label in y:
+        hue = (label / 4 + rng.normal(0, 0.035)) % 1
+        colour = 255 * np.array(colorsys.hsv_to_rgb(hue, rng.uniform(0.45, 0.9), rng.uniform(0.35, 0.95)))
+        patches = np.kron(rng.normal(0, 25, (6, 6)), np.ones((side // 6, side // 6)))[..., None]
+        images.append(as_image(colour + patches + rng.normal(0, 12, (side, side, 3))))
+    return np.stack(images), y
+
+
+def gratings(seed: int, count: int = 400, side: int = 32, classes: int = 4, ratio: float = 1) -> Set:
+    """Draw waves of any frequency and phase in noise; their direction is the class."""
+    rng = np.random.default_rng(seed)
+    y = classes_of(rng, count, classes, ratio)
+    rows, columns = np.mgrid[:side, :side]
+    images = []
+    for label in y:
+        angle = label * math.pi / classes + rng.normal(0, 0.12)
+        phase = rng.uniform(0.5, 1.1) * (rows * math.cos(angle) + columns * math.sin(angle)) + rng.uniform(0, 6.28)
+        wave = 128 + rng.uniform(50, 110) * np.sin(phase)
+        images.append(as_image(wave + rng.normal(0, 40, (side, side))))
+    return np.stack(images), y
+
+
+def places(seed: int, count: int = 400, side: int = 20, classes: int = 5, ratio: float = 1) -> Set:
+    """Draw a bright spot; its place is the class."""
+    rng = np.random.default_rng(seed)
+    y = classes_of(rng, count, classes, ratio)
+    rows, columns = np.mgrid[:side, :side]
+    centres = rng.uniform(3, side - 3, (classes, 2))
+    images = []
+    for label in y:
+        row, column = centres[label] + rng.normal(0, 1.2, 2)
+        width = rng.uniform(1.5, 3)
+        spot = 200 * np.exp(-((rows - row) ** 2 + (columns - column) ** 2) / (2 * width**2))
+        images.append(as_image(spot + rng.normal(20, 20, (side, side))))
+    return np.stack(images), y
+
+
+def blobs(seed: int, count: int = 400, side: int = 48, ratio: float = 1) -> Set:
+    """Draw few large discs, many small ones, flat ones, or noise, in random colours."""
+    rng = np.random.default_rng(seed)
+    y = classes_of(rng, count, 4, ratio)
+    images = []
+    for label in y:
+        back, front = two_colours(rng)
+        image = Image.new("RGB", (2 * side, 2 * side), back)
+        draw = ImageDraw.Draw(image)
+        for _ in range({0: 3, 1: 25, 2: 10, 3: 0}[int(label)]):
+            x, y_centre = rng.uniform(0, 2 * side, 2)
+            height = {0: rng.uniform(14, 22), 1: rng.uniform(3, 5), 2: 6}[int(label)]
+            width = 3 * height if label == 2 else height
+            draw.ellipse([x - width, y_centre - height, x + width, y_centre + height], fill=front)
+        pixels = np.array(image.resize((side, side), Image.Resampling.LANCZOS)).astype(float)
+        noise = rng.normal(0, 30, pixels.shape) if label == 3 else 0
+        images.append(as_image(pixels + noise))
+    return np.stack(images), y
+
+
+def textures(seed: int, count: int = 400, side: int = 36) -> Set:
+    """Draw smooth noise of four widths and stretches."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 4, count)
+    rows, columns = np.meshgrid(np.fft.fftfreq(side), np.fft.fftfreq(side), indexing="ij")
+    images = []
+    for label in y:
+        high, wide = [(0.05, 0.05), (0.12, 0.12), (0.03, 0.15), (0.25, 0.25)][label]
+        pass_band = np.exp(-((rows / high) ** 2) / 2 - (columns / wide) ** 2 / 2)
+        field = np.fft.ifft2(np.fft.fft2(rng.normal(0, 1, (side, side))) * pass_band).real
+        field = (field - field.mean()) / field.std()
+        images.append(as_image(128 + rng.uniform(25, 50) * field + rng.normal(0, 25)))
+    return np.stack(images), y
+
+
+def patterns(seed: int, count: int = 370, side: int = 40) -> Set:
+    """Draw stripes, rings, checks or discs in random colours."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 4, count)
+    return np.stack([_pattern(rng, int(label), side) for label in y]), y
+
+
+def _pattern(rng: np.random.Generator, label: int, side: int) -> np.ndarray:
+    back, front = two_colours(rng)
+    image = Image.new("RGB", (side, side), back)
+    draw = ImageDraw.Draw(image)
+    phase = int(rng.integers(0, 8))
+    step = int(rng.integers(6, 10))
+    if label == 0:
+        for x in range(phase - 2 * side, 3 * side, step):
+            draw.line([(x, 0), (x + side, side)], fill=front, width=3)
+    elif label == 1:
+        x, y = rng.integers(12, 28, 2).tolist()
+        for radius in range(3 + phase // 2, side, step):
+            draw.ellipse([x - radius, y - radius, x + radius, y + radius], outline=front, width=3)
+    elif label == 2:
+        _checks(draw, side, step, phase, front)
+    else:
+        for x, y in rng.integers(0, side - 4, (int(rng.integers(4, 9)), 2)).tolist():
+            radius = int(rng.integers(2, 7))
+            draw.ellipse([x - radius, y - radius, x + radius, y + radius], fill=front)
+    return np.array(image)
+
+
+def _checks(draw: ImageDraw.ImageDraw, side: int, step: int, phase: int, front: tuple[int, ...]) -> None:
+    for row in range(0, side + 8, step):
+        for column in range((row // step + 1) % 2 * step, side + 8, 2 * step):
+            left = column - phase
+            top = row - phase
+            draw.rectangle([left, top, left + step - 1, top + step - 1], fill=front)
+
+
+def as_image(values: np.ndarray) -> np.ndarray:
+    """Return values as bytes, cut to 0 to 255."""
+    found: np.ndarray = np.clip(values, 0, 255).astype(np.uint8)
+    return found
