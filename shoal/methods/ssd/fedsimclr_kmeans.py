@@ -44,11 +44,10 @@ from shoal.core.setting import setting
 from shoal.core.streams import Streams
 from shoal.methods.clustering.declared_sums import (
     ClientLimits,
-    check_iteration,
     check_local_centres,
+    check_move,
     check_outer,
     check_soft_iteration,
-    score_bounds,
 )
 from shoal.methods.clustering.even_k_means import cost, lifted_centres, lifted_samples, moved_prices, soft_sums
 from shoal.methods.clustering.federated_k_means import (
@@ -264,28 +263,21 @@ class FedSimCLRKMeans(FedSimCLR):
         count = partial(TensorForm, dtype=torch.float64, minimum=0, maximum=samples, measured=False)
         starts, clusters, width = server.model[CENTRES].shape
         centres = server.model[CENTRES]
-        bounds = self.score_bounds(server, samples)
         limits = self.limits(server, samples)
         forms = {"sums": TensorForm((starts, clusters, width), torch.float64), "counts": count((starts, clusters))}
         score = partial(TensorForm, (starts,), torch.float64, measured=False)
         if PRICES not in server.model:
             forms["inertia"] = score(minimum=0)
-            return MessageForm(forms, rule=partial(check_iteration, centres=centres, bounds=bounds, limits=limits))
+            return MessageForm(forms, rule=partial(check_move, centres=centres, limits=limits))
         forms |= {"value": score(), "products": count((starts, clusters, clusters))}
         prices = server.model[PRICES]
-        rule = partial(check_soft_iteration, centres=centres, prices=prices, softness=SOFTNESS, bounds=bounds)
-        return MessageForm(forms, rule=partial(rule, limits=limits))
+        rule = partial(check_soft_iteration, centres=centres, prices=prices, softness=SOFTNESS, limits=limits)
+        return MessageForm(forms, rule=rule)
 
     def limits(self, server: Server, samples: int) -> ClientLimits:
         """Return the limits of a client's sums: features that have been projected are of unit length."""
         energy = samples if PROJECTION in server.model else math.inf
         return ClientLimits(samples, self.settings.min_points, energy)
-
-    def score_bounds(self, server: Server, samples: int) -> tuple[Tensor, Tensor] | None:
-        """Return the bounds of a client's score under each start; None where features are not of unit length."""
-        if PROJECTION not in server.model:
-            return None
-        return score_bounds(server.model[CENTRES], server.model.get(PRICES), SOFTNESS, samples)
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Run FedSimCLR's local epochs, or send moments, local centres, or the sums of one K-means iteration."""
