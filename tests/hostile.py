@@ -28,7 +28,7 @@ import torch
 
 from shoal.core.errors import ShoalError
 from shoal.engine.messages.wire import Answer, Evaluate, Request, Train, Trained
-from shoal.engine.rounds import quarantine
+from shoal.engine.rounds import client_history
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.settings.merge import merge
@@ -208,7 +208,7 @@ def attack(case: dict[str, Any], spoil: Spoil, side: Side) -> Found:
     hostile = HostileWorker(bad, spoil, side)
     run = new_run(settings)
     try:
-        with patch.object(quarantine, "MAX_REFUSALS", sys.maxsize):  # the client is to attack in every round
+        with patch.object(client_history, "MAX_REFUSALS", sys.maxsize):  # the client is to attack in every round
             go_on(run, hostile)
     except ShoalError as error:
         return Found("ended", str(error))

@@ -84,8 +84,13 @@ Column = Annotated[
     str | None, typer.Option(help="by_column: column that names the client of a sample (default: client)")
 ]
 Limit = Annotated[int | None, typer.Option(help="use a random subset of at most so many training samples")]
-Validation = Annotated[float, typer.Option(help="share of each client's samples that is held out, below 1")]
-Transform = Annotated[TransformName, typer.Option(help="transformation that is planted on groups of clients")]
+Validation = Annotated[
+    float | None, typer.Option(help="share of each client's samples that is held out, below 1 (default: 0)")
+]
+Transform = Annotated[
+    TransformName | None, typer.Option(help="iid: transformation that is planted on groups of clients (default: none)")
+]
+Groups = Annotated[int | None, typer.Option(help="iid: number of planted groups (default: 2)")]
 
 
 @app.command("partition", epilog="Example: shoal data partition mnist --kind dirichlet --beta 0.1 --clients 10")
@@ -100,9 +105,9 @@ def partition_set(
     column: Column = None,
     limit: Limit = None,
     seed: Annotated[int, typer.Option(help="seed of every draw")] = 0,
-    validation: Validation = 0.0,
-    transform: Transform = "none",
-    groups: Annotated[int, typer.Option(help="number of planted groups")] = 2,
+    validation: Validation = None,
+    transform: Transform = None,
+    groups: Groups = None,
     out: Annotated[Path | None, typer.Option(help="folder to write (default: a folder in the store)")] = None,
 ) -> None:
     """Divide the training samples of a data set among clients.
@@ -120,8 +125,17 @@ def partition_set(
     store = places.store()
     settings = _settings(
         kind or ("by_column" if has_clients(name, store) else "iid"),
-        {"clients": clients, "beta": beta, "minimum": minimum, "labels": labels, "p": p, "column": column},
-        {"validation": validation, "transform": transform, "groups": groups},
+        {
+            "clients": clients,
+            "beta": beta,
+            "minimum": minimum,
+            "labels": labels,
+            "p": p,
+            "column": column,
+            "validation": validation,
+            "transform": transform,
+            "groups": groups,
+        },
     )
     prepared = prepare(name, store, mirror=places.mirror())
     partition = ensure_partition(store, prepared, settings, limit=limit, seed=seed)
@@ -137,7 +151,7 @@ def partition_set(
     say(f"table:  {folder / 'partition.parquet'}\nfigure: {figure}")
 
 
-def _settings(kind: str, options: dict[str, Any], common: dict[str, Any]) -> PartitionSettings:
+def _settings(kind: str, options: dict[str, Any]) -> PartitionSettings:
     """Return the settings of a scheme; options of other schemes are refused."""
     scheme = SCHEMES.get(kind)
     if scheme is None:
@@ -148,7 +162,7 @@ def _settings(kind: str, options: dict[str, Any], common: dict[str, Any]) -> Par
         if option not in own:
             others = ", ".join(other.kind for other in SCHEMES.values() if option in {f.name for f in fields(other)})
             raise PartitionError(f"--{option} belongs to {others}, not to {kind}: drop it, or choose another --kind")
-    return scheme(**chosen, **common)
+    return scheme(**chosen)
 
 
 @app.command("show", epilog="Example: shoal data show mnist --images sheet.png")

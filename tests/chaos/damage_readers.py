@@ -78,7 +78,7 @@ def prepare(home: Path) -> Subject:
             "method": {"name": TREE, "criterion": "schedule", "schedule": [2]},
             "data": {"name": "digits", "limit": 200},
             "model": {"clusters": 10},
-            "partition": {"clients": 4, "transform": "label_swap", "groups": 2, "validation": 0.2},
+            "partition": {"kind": "iid", "clients": 4, "transform": "label_swap", "groups": 2, "validation": 0.2},
             "tracking": {"mlflow": False},
         },
         0,

@@ -85,10 +85,16 @@ WRONG = [
     (("augment.recipe=digit",), ("augment.recipe: 'digit'", "did you mean digits?", "contrastive")),
     (("local.optimiser=adamw",), ("local.optimiser: 'adamw'", "did you mean adam?", "sgd")),
     (("method=cfl", "method.criterion=half"), ("method.criterion: 'half'", "absolute, relative, schedule")),
-    (("partition.transform=rotate",), ("partition.transform: 'rotate'", "did you mean rotation?", "label_swap")),
+    (
+        ("partition=iid", "partition.transform=rotate"),
+        ("partition.transform: 'rotate'", "did you mean rotation?", "label_swap"),
+    ),
     (("method.name=fedccc",), ("method.name: 'fedccc'", "did you mean fedcc?", "uifca")),
-    (("workers.slots=many",), ("workers.slots: given 'many'; expected a whole number or auto",)),
-    (("evaluate=often",), ("evaluate: given 'often'; expected its settings, such as evaluate.",)),
+    (
+        ("workers.slots=many",),
+        ("workers.slots: given 'many'; input should be a valid integer", ", or input should be 'auto'"),
+    ),
+    (("evaluate=often",), ("evaluate: given 'often'; input should be a dictionary",)),
 ]
 
 

@@ -84,8 +84,8 @@ def plain_fedpnp(method: Any, client: Client, data: DeviceData) -> Callable[[], 
         with torch.no_grad(), method.context.autocast():
             labels = past(x).y
         pools = past_negatives(*labels.chunk(2), s.mu)
-        instance = contrastive(*now.z.chunk(2), s.tau_instance, pools)
-        return instance + s.alpha * cluster_contrastive(*now.y.chunk(2), s.tau_cluster)
+        instance = contrastive(*now.z.chunk(2), method.tau_instance, pools)
+        return instance + s.alpha * cluster_contrastive(*now.y.chunk(2), method.tau_cluster)
 
     return epoch(network, loss, recipe, data, once)
 

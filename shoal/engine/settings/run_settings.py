@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, 
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from shoal.core.errors import ShoalError, short_text, shown
-from shoal.core.setting import FileFormat, setting
+from shoal.core.errors import ShoalError, shown
+from shoal.core.setting import setting
 from shoal.data.partition.schemes import SCHEMES, Auto, settle
 from shoal.data.sets.prepare import kind_of
 from shoal.data.views.augment import AugmentSettings
@@ -425,27 +425,7 @@ def load_settings(
         content = read_yaml_file(path, "settings file", SettingsError, "base") or {}
     if not isinstance(content, dict):
         raise SettingsError(f"settings file {path} holds a {type(content).__name__}, expected keys and values")
-    raw = merge(expand_names(content), *map(_parsed, overrides), dict(changes or {}))
-    _read_files(raw)
-    return make_settings(raw)
-
-
-def _read_files(raw: dict[str, Any]) -> None:
-    """Replace the name of a file by its content, for settings of the method that declare such a file."""
-    values: Any = raw.get("method")
-    kind = TAGGED["method"].chosen(values)
-    for item in dataclasses.fields(kind) if kind else ():
-        file: FileFormat | None = item.metadata.get("file")
-        path = values.get(item.name)
-        if file is None or not isinstance(path, str):
-            continue
-        where = f"method.{item.name}: {file.name} {shown(path, 200)}"
-        try:
-            values[item.name] = file.parse(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise SettingsError(f"{where} cannot be read: {short_text(error)}") from None
-        except ShoalError as error:
-            raise SettingsError(f"{where}: {error}") from None
+    return make_settings(merge(expand_names(content), *map(_parsed, overrides), dict(changes or {})))
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:

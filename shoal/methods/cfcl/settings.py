@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal.core.setting import setting
-from shoal.data.partition.topology import EDGE_LIST
 from shoal.methods.cfcl.state import Action, CFCLState, Selection
 
 
@@ -24,9 +23,7 @@ class CFCLSettings:
     budget: int = setting(20, "number of samples pulled over each link", ge=0)
     clusters: int = setting(4, "number of clusters for macro importance", ge=1)
     degree: float = setting(4.0, "average degree of the random geometric graph", gt=0)
-    edges: tuple[tuple[int, int], ...] = setting(
-        (), "links to use instead of a random graph; a file name is read as an edge list", file=EDGE_LIST
-    )
+    edges: tuple[tuple[int, int], ...] = setting((), "links to use instead of a random graph")
 
     @property
     def by_importance(self) -> bool:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from shoal.core.setting import setting
 from shoal.methods.averaging.averaged_network import AveragedNetwork
 from shoal.methods.contract.base import Clients, Evaluation, Server
 from shoal.methods.contract.message import Message, Tensors
@@ -21,20 +19,16 @@ from shoal.methods.training.model_stack import StepResult
 from shoal.models.heads import ClusterNet
 
 
-@dataclass(frozen=True)
-class ContrastiveClusteringSettings:
-    """Hyper-parameters of the losses that FedPNP and FedCC share."""
-
-    tau_instance: float = setting(0.5, "temperature of the instance-level contrastive loss", gt=0)
-    tau_cluster: float = setting(1.0, "temperature of the cluster-level contrastive loss", gt=0)
-
-
 class ClusterMethod(AveragedNetwork):
     """A method whose server state is the weights of one `ClusterNet`; its cluster head gives the clusters.
 
     Clients train the broadcast weights on two views. A subclass overrides `step_loss`, see `AveragedNetwork`.
     """
 
+    tau_instance = 0.5
+    """Temperature of the instance-level contrastive loss."""
+    tau_cluster = 1.0
+    """Temperature of the cluster-level contrastive loss."""
     shared_in_evaluation = "clusters"
 
     def build(self) -> nn.Module:

@@ -25,12 +25,11 @@ from shoal.models.heads import ByolClusterNet
 
 @dataclass(frozen=True)
 class FedBYOLCCSettings:
-    """Hyper-parameters of FedBYOLCC. The paper gives the temperature of the cluster loss; the others are ours."""
+    """Hyper-parameters of FedBYOLCC, which are ours: the paper gives the temperature of the cluster loss alone."""
 
     momentum: float = setting(
         0.99, "momentum of the target network: the share of its weights that it keeps in each step", ge=0, le=1
     )
-    tau_cluster: float = setting(1.0, "temperature of the cluster-level contrastive loss", gt=0)
     alpha: float = setting(1.0, "weight of the cluster-level loss", ge=0)
 
 
@@ -60,7 +59,7 @@ class FedBYOLCC(ClusterMethod):
             projection = model.ask("target", *batch).float()
         instance = byol_loss(now.prediction, projection)
         y_a, y_b = now.y.chunk(2)
-        cluster = cluster_contrastive(y_a, y_b, s.tau_cluster)
+        cluster = cluster_contrastive(y_a, y_b, self.tau_cluster)
         return instance + s.alpha * cluster, {
             "loss_instance": instance,
             "loss_cluster": cluster,

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from shoal.core.setting import setting
 from shoal.methods.contract.message import Tensors
 from shoal.methods.contract.questions import Question
-from shoal.methods.fedpnp.cluster_method import ClusterMethod, ContrastiveClusteringSettings
+from shoal.methods.fedpnp.cluster_method import ClusterMethod
 from shoal.methods.losses.contrastive import view_contrast
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 
 
 @dataclass(frozen=True)
-class FedCCSettings(ContrastiveClusteringSettings):
+class FedCCSettings:
     """Hyper-parameters of FedCC."""
 
     alpha: float = setting(1.0, "weight of the cluster-level loss", ge=0)
@@ -39,8 +39,8 @@ class FedCC(ClusterMethod):
         with self.context.autocast():
             now = model(*batch)
         y_a, y_b = now.y.chunk(2)
-        instance = view_contrast(now.z, s.tau_instance, is_unit=True)
-        cluster, shares = self.cluster_loss(y_a, y_b, s.tau_cluster, extra)
+        instance = view_contrast(now.z, self.tau_instance, is_unit=True)
+        cluster, shares = self.cluster_loss(y_a, y_b, self.tau_cluster, extra)
         return instance + s.alpha * cluster, {
             "loss_instance": instance,
             "loss_cluster": cluster,

@@ -20,7 +20,7 @@ from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.questions import Question
-from shoal.methods.fedpnp.cluster_method import ClusterMethod, ContrastiveClusteringSettings
+from shoal.methods.fedpnp.cluster_method import ClusterMethod
 from shoal.methods.fedpnp.pool import MIN_SIMILARITY, past_look_alikes, past_negatives
 from shoal.methods.losses.contrastive import contrastive, left_out_share, view_contrast
 from shoal.methods.training.batch_statistics import Party, fits_in_one_pass, settle, settle_in_one_pass
@@ -37,7 +37,7 @@ SETTLING_SAMPLES = 256
 
 
 @dataclass(frozen=True)
-class FedPNPSettings(ContrastiveClusteringSettings):
+class FedPNPSettings:
     """Hyper-parameters of FedPNP; defaults are the paper's."""
 
     mu: float = setting(
@@ -102,7 +102,6 @@ class FedPNP(ClusterMethod):
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Return L = L_instance + alpha L_cluster (eq. 8)."""
-        s = self.settings
         x = batch[0]
         with self.context.autocast():
             now = model(x)
@@ -110,7 +109,7 @@ class FedPNP(ClusterMethod):
             labels = model.ask(PAST, x, part="labels") if PAST in model.companions else now.y.detach()
         instance, pool_metrics = self.instance_loss(now.z, labels, batch)
         y_a, y_b = now.y.chunk(2)
-        cluster, shares = self.cluster_loss(y_a, y_b, s.tau_cluster, extra)
+        cluster, shares = self.cluster_loss(y_a, y_b, self.tau_cluster, extra)
         return instance + extra["alpha"] * cluster, {
             "loss_instance": instance,
             "loss_cluster": cluster,
@@ -124,11 +123,11 @@ class FedPNP(ClusterMethod):
         s = self.settings
         if z.device.type != "cpu":
             left_out = past_look_alikes(labels, s.mu)
-            return view_contrast(z, s.tau_instance, left_out, is_unit=True), self.pool_metrics(left_out, batch)
+            return view_contrast(z, self.tau_instance, left_out, is_unit=True), self.pool_metrics(left_out, batch)
         z_a, z_b = z.chunk(2)
         past_a, past_b = labels.chunk(2)
         pools = past_negatives(past_a, past_b, s.mu)
-        return contrastive(z_a, z_b, s.tau_instance, pools), self.pool_metrics(~torch.stack(pools), batch)
+        return contrastive(z_a, z_b, self.tau_instance, pools), self.pool_metrics(~torch.stack(pools), batch)
 
     def pool_metrics(self, left_out: Tensor, batch: Batch) -> Tensors:
         """Return the share of pairs that the pools leave out, given their masks (2, n, n)."""
