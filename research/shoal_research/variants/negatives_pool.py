@@ -53,7 +53,7 @@ class PooledFedSimCLRKMeans(FedSimCLRKMeans):
     """FedSimCLR with federated K-means whose negatives leave out neighbours."""
 
     name = "fedsimclr_pool"
-    title = "FedSimCLR with a pool of negatives, then federated K-means"
+    title = "FedSimCLR with a pool of negatives"
     about = "Trains an encoder without contrasting neighbours, then clusters its features over all clients."
     Settings = PooledSettings
     settings: PooledSettings
