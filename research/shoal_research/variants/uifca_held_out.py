@@ -21,7 +21,7 @@ from shoal.methods.contract.declared import FactForm, MessageForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.scores.clustering import cluster_scores
 from shoal.methods.uifca.averaged import Averaged
-from shoal.methods.uifca.state import Instruction, UIFCAState
+from shoal.methods.uifca.state import UIFCAState
 from shoal.methods.uifca.uifca import UIFCA, Assigned, UIFCASettings
 
 
@@ -67,10 +67,10 @@ class HeldOutUIFCA(UIFCA):
         update = super().learn(message, client, assigned)
         if not self.settings.held_out:
             return update
-        instruction = Instruction.from_message(message)
-        restart = instruction.begins_cluster_round and not self.settings.warm_start
+        told = UIFCAState.from_facts(message.facts)
+        restart = told.begins_cluster_round and not self.settings.warm_start
         flows = self.starts() if restart else message.tensors["flows"]
-        positions = self.held_out(client, instruction.cluster_round)
+        positions = self.held_out(client, told.cluster_round)
         losses = self.losses(flows, client.train.take(positions), client.streams)
         facts = {**update.message.facts, **held_out_losses(losses, assigned.cluster[positions])}
         return replace(update, message=replace(update.message, facts=facts))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -19,12 +19,53 @@ from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import FactForm, MessageForm, exactly
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.uifca.averaged import Averaged
-from shoal.methods.uifca.state import Instruction, Try, UIFCAState
+from shoal.methods.uifca.state import UIFCAState
 from shoal.methods.uifca.uifca import UIFCA, Assigned, UIFCASettings, assignment_round
 
 PREFIX = "try/"
 MAX_LOSS = 1e30
 """Replaces a loss that is not finite: such a try is never the best, and the sum stays finite."""
+
+
+UNDECIDED = -1
+"""`chosen` while no try has been chosen."""
+
+
+class Try(NamedTuple):
+    """The result of one random first assignment: the mean loss of its points, and whether it had settled."""
+
+    loss: float
+    settled: bool
+
+
+@dataclass(frozen=True)
+class Tries:
+    """What the server notes of tries, beside `UIFCAState`, and tells the clients but for `tried`, of which the number.
+
+    Attributes:
+        began: the first cluster round of the present try.
+        tried: the judged tries, in order.
+        chosen: the try that the run continues with; `UNDECIDED` before one is chosen.
+    """
+
+    began: int = 0
+    tried: tuple[Try, ...] = ()
+    chosen: int = UNDECIDED
+
+    @classmethod
+    def from_server(cls, server: Server) -> Tries:
+        """Read the notes from a server's facts."""
+        facts = server.facts
+        tried = tuple(Try(*one) for one in facts.get("tried", ()))
+        return cls(facts.get("began", 0), tried, facts.get("chosen", UNDECIDED))
+
+    def facts(self) -> dict[str, Any]:
+        """Return the notes as JSON values."""
+        return {"began": self.began, "tried": [list(one) for one in self.tried], "chosen": self.chosen}
+
+    def told(self) -> dict[str, Any]:
+        """Return what clients are told."""
+        return {"began": self.began, "chosen": self.chosen, "try": len(self.tried)}
 
 
 @dataclass(frozen=True)
@@ -84,6 +125,11 @@ class TriedUIFCA(UIFCA):
                 f"{s.cluster_rounds}: lower method.tries or method.trial"
             )
 
+    def broadcast(self, server: Server, client: int) -> Message:
+        """Send what UIFCA does, and which try this is."""
+        message = super().broadcast(server, client)
+        return replace(message, facts={**message.facts, **Tries.from_server(server).told()})
+
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Declare trained flows, or a verdict on a try, by the purpose of the round."""
         if UIFCAState.from_server(server).phase == "judge":
@@ -96,24 +142,28 @@ class TriedUIFCA(UIFCA):
 
     def assign(self, message: Message, client: Client) -> Assigned:
         """Assign each point once a cluster round; where a try begins, or the chosen one goes on, from its start."""
-        instruction = Instruction.from_message(message)
-        if instruction.decided and of_tries(client.memory):
-            chosen = client.memory.get(f"{PREFIX}{instruction.chosen}")
-            if chosen is None:  # the client did not judge that try
-                chosen = self.likeliest(message.tensors.get("assigning", message.tensors["flows"]), client)
-            return Assigned(chosen, len(client.train))
-        if assignment_round(client.memory, instruction) < instruction.began or instruction.begins_try:
+        told = UIFCAState.from_facts(message.facts)
+        began = message.facts["began"]
+        chosen = message.facts["chosen"]
+        if chosen != UNDECIDED and of_tries(client.memory):
+            cluster = client.memory.get(f"{PREFIX}{chosen}")
+            if cluster is None:  # the client did not judge that try
+                cluster = self.likeliest(message.tensors.get("assigning", message.tensors["flows"]), client)
+            return Assigned(cluster, len(client.train))
+        first = told.phase == "learn" and told.cluster_round == began
+        if assignment_round(client.memory, told) < began or (first and told.begins_cluster_round):
             client = replace(client, memory={})  # no point is assigned in this try
+        if first and chosen == UNDECIDED and "assignment" not in client.memory:
+            return Assigned(self.first_assignment(message, client), len(client.train))
         return super().assign(message, client)
 
     def learn(self, message: Message, client: Client, assigned: Assigned) -> Update:
         """Learn as UIFCA does and remember the tries, or judge one."""
-        instruction = Instruction.from_message(message)
-        if instruction.phase == "judge":
+        if message.facts["phase"] == "judge":
             losses = self.losses(message.tensors["flows"], client.train, client.streams)
-            return judge(instruction, client, losses, assigned.cluster, assigned.changed)
+            return judge(message.facts["try"], client, losses, assigned.cluster, assigned.changed)
         update = super().learn(message, client, assigned)
-        if instruction.decided:
+        if message.facts["chosen"] != UNDECIDED:
             return update
         return replace(update, memory={**of_tries(client.memory), **(update.memory or {})})
 
@@ -122,12 +172,14 @@ class TriedUIFCA(UIFCA):
         s = self.settings
         if UIFCAState.from_server(server).phase == "judge":
             return conclude_try(server, updates, s.tries, self.starts(), self.partial)
+        tries = Tries.from_server(server)
         after = super().aggregate(server, updates)
         state = UIFCAState.from_server(after)
-        if state.decided:
-            return after
-        ends = after.finished or state.cluster_round - state.began == s.trial
-        return replace(after, facts=replace(state, phase="judge" if ends else "learn").facts(), finished=False)
+        if tries.chosen != UNDECIDED:
+            return replace(after, facts={**after.facts, **tries.facts()})
+        ends = after.finished or state.cluster_round - tries.began == s.trial
+        facts = replace(state, phase="judge" if ends else "learn").facts()
+        return replace(after, facts={**facts, **tries.facts()}, finished=False)
 
     def kept_tensors(self, server: Server, state: UIFCAState, averaged: Averaged, starts: Tensor) -> Tensors:
         """Return the server's tensors that outlast a round, those of tries included."""
@@ -150,11 +202,11 @@ def of_tries(tensors: Tensors) -> Tensors:
     return {key: value for key, value in tensors.items() if key.startswith(PREFIX)}
 
 
-def judge(instruction: Instruction, client: Client, losses: Tensor, clusters: Tensor, changed: int) -> Update:
+def judge(trial: int, client: Client, losses: Tensor, clusters: Tensor, changed: int) -> Update:
     """Return a client's verdict on a try.
 
     Args:
-        instruction: of the round.
+        trial: number of the try.
         client: the client that judges.
         losses: -log p of its points under each flow, (n, K).
         clusters: their clusters by these flows, int64 (n,); remembered until a try is chosen.
@@ -162,7 +214,7 @@ def judge(instruction: Instruction, client: Client, losses: Tensor, clusters: Te
     """
     losses = losses.nan_to_num(nan=MAX_LOSS, posinf=MAX_LOSS)
     loss = float(losses.gather(1, clusters[:, None]).double().sum())
-    memory = {**client.memory, f"{PREFIX}{instruction.trial}": clusters}
+    memory = {**client.memory, f"{PREFIX}{trial}": clusters}
     return Update(Message({}, JudgeReport(loss, len(clusters), changed).facts()), memory=memory)
 
 
@@ -180,15 +232,14 @@ def conclude_try(server: Server, updates: Iterable[Update], tries: int, starts: 
     reports = [JudgeReport.from_message(update.message) for update in updates]
     changed = sum(report.changed for report in reports)
     loss = sum(report.loss for report in reports) / sum(report.count for report in reports)
-    tried = (*state.tried, Try(loss, settled=not changed))
-    state = replace(
-        state, tried=tried, phase="learn", comm_round=0, still=0, changed=changed, began=state.cluster_round
-    )
+    tried = (*Tries.from_server(server).tried, Try(loss, settled=not changed))
+    state = replace(state, phase="learn", comm_round=0, still=0, changed=changed)
+    noted = Tries(state.cluster_round, tried)
     by_try = {**of_tries(server.state), f"{PREFIX}{len(tried) - 1}": server.model["flows"]}
     if len(tried) < tries:
-        return server.next({"flows": starts}, state=by_try, facts=state.facts())
+        return server.next({"flows": starts}, state=by_try, facts={**state.facts(), **noted.facts()})
     best = min(range(len(tried)), key=lambda number: tried[number].loss)
-    state = replace(state, chosen=best)
+    facts = {**state.facts(), **replace(noted, chosen=best).facts()}
     flows = by_try[f"{PREFIX}{best}"]
     kept = {"assigning": flows} if partial else {}
-    return server.next({"flows": flows}, state=kept, facts=state.facts(), finished=tried[best].settled)
+    return server.next({"flows": flows}, state=kept, facts=facts, finished=tried[best].settled)
