@@ -37,11 +37,10 @@ from shoal.core.setting import setting
 from shoal.core.streams import Streams
 from shoal.methods.clustering.declared_sums import (
     ClientLimits,
-    check_iteration,
     check_local_centres,
+    check_move,
     check_outer,
     check_soft_iteration,
-    score_bounds,
 )
 from shoal.methods.clustering.even_k_means import cost, lifted_centres, lifted_samples, moved_prices, soft_sums
 from shoal.methods.clustering.federated_k_means import (
@@ -218,17 +217,20 @@ class FedSimCLRKMeans(FedSimCLR):
         count = partial(TensorForm, dtype=torch.float64, minimum=0, maximum=samples, measured=False)
         starts, clusters, width = server.model[CENTRES].shape
         centres = server.model[CENTRES]
+<<<<<<< HEAD
         bounds = score_bounds(server.model[CENTRES], server.model.get(PRICES), SOFTNESS, samples)
+=======
+>>>>>>> wt-K
         limits = self.limits(server, samples)
         forms = {"sums": TensorForm((starts, clusters, width), torch.float64), "counts": count((starts, clusters))}
         score = partial(TensorForm, (starts,), torch.float64, measured=False)
         if PRICES not in server.model:
             forms["inertia"] = score(minimum=0)
-            return MessageForm(forms, rule=partial(check_iteration, centres=centres, bounds=bounds, limits=limits))
+            return MessageForm(forms, rule=partial(check_move, centres=centres, limits=limits))
         forms |= {"value": score(), "products": count((starts, clusters, clusters))}
         prices = server.model[PRICES]
-        rule = partial(check_soft_iteration, centres=centres, prices=prices, softness=SOFTNESS, bounds=bounds)
-        return MessageForm(forms, rule=partial(rule, limits=limits))
+        rule = partial(check_soft_iteration, centres=centres, prices=prices, softness=SOFTNESS, limits=limits)
+        return MessageForm(forms, rule=rule)
 
     def limits(self, server: Server, samples: int) -> ClientLimits:
         """Return the limits of a client's sums: features that have been projected are of unit length."""
