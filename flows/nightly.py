@@ -185,7 +185,7 @@ def tell_left_out(settings: Settings, taken: TakenIn, log: Any) -> None:
 
 def tell_waiting(run: RunFolder, decision: Decision, log: Any) -> None:
     """Tell the user that a better challenger waits, and how to approve it."""
-    message = f"{run.name} waits for approval ({decision.why}): `shoal promote {run.name}` makes it the champion"
+    message = f"{run.name} waits for approval ({decision.why}): `shoal model promote {run.name}` makes it the champion"
     tell(message, APPROVAL, log)
 
 
@@ -317,7 +317,7 @@ def show_decision(settings: Settings, run: RunFolder, decision: Decision, drifts
     if decision.promoted:
         verdict = f"**{run.name}** is the champion"
     if decision.waits:
-        verdict = f"**{run.name}** waits for approval: `shoal promote {run.name}`"
+        verdict = f"**{run.name}** waits for approval: `shoal model promote {run.name}`"
     paragraphs = [f"{verdict}: {decision.why}", *(f"drift: {each.sentence()}" for each in drifts)]
     paragraphs += [each.sentence() for each in changes_of(run)]
     key = f"night-{re.sub('[^a-z0-9]+', '-', settings.data.name.lower()).strip('-')}"

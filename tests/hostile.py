@@ -28,7 +28,7 @@ import torch
 
 from shoal.core.errors import ShoalError
 from shoal.engine.messages.wire import Answer, Evaluate, Request, Train, Trained
-from shoal.engine.rounds import quarantine
+from shoal.engine.rounds import client_history
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.settings.merge import merge
@@ -70,16 +70,7 @@ EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 4, "b
 CASES: dict[str, dict[str, Any]] = {
     "fedcc": {"method": {"name": "fedcc"}},
     "cfcl": {"method": EXCHANGE, "model": {"encoder": "pooled-conv"}, "rounds": 50},
-    "cfcl, local models": {
-        "method": {**EXCHANGE, "selection": "cfcl_local"},
-        "model": {"encoder": "pooled-conv"},
-        "rounds": 50,
-    },
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "starts": 2}, "rounds": 4},
-    "fedsimclr_kmeans, neighbours": {
-        "method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "starts": 2, "neighbours": 0.05},
-        "rounds": 4,
-    },
     "cfl": {"method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0}},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
     "uifca, from k-FED": {
@@ -217,7 +208,7 @@ def attack(case: dict[str, Any], spoil: Spoil, side: Side) -> Found:
     hostile = HostileWorker(bad, spoil, side)
     run = new_run(settings)
     try:
-        with patch.object(quarantine, "MAX_REFUSALS", sys.maxsize):  # the client is to attack in every round
+        with patch.object(client_history, "MAX_REFUSALS", sys.maxsize):  # the client is to attack in every round
             go_on(run, hostile)
     except ShoalError as error:
         return Found("ended", str(error))

@@ -123,14 +123,6 @@ def _fewer_centres(update: Update) -> Update:
     return replace(update, message=replace(update.message, tensors={**update.message.tensors, "centres": centres}))
 
 
-def _other_transformations(message: Message) -> Message:
-    """Another planted transformation of each sample than it has."""
-    counts = [len(index) for index in message.samples.values()]
-    if not counts:
-        return message
-    return replace(message, tensors={**message.tensors, "planted": torch.ones(counts[0], dtype=torch.int16)})
-
-
 def _scores(change: Callable[[Tensor], Tensor]) -> Spoil:
     """Change what a client says that each start of K-means costs with it."""
 
@@ -258,7 +250,6 @@ SPOILT: dict[str, Spoil] = {
     "to peers samples of others": _peers(
         lambda m: replace(m, samples={name: torch.arange(len(index)) for name, index in m.samples.items()})
     ),
-    "to peers other transformations": _peers(_other_transformations),
     "to peers a million samples": _peers(
         lambda m: replace(m, samples={name: index.repeat(100_000) for name, index in m.samples.items()})
     ),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.engine.settings.private_home import close_folders
 from shoal.engine.store.shared_temp import user_name
 from tests.engine.store.test_shared_temp import IS_ROOT, link
 from tests.outsiders import PLACES, PLANTED, Tried, planted, table
@@ -75,13 +76,13 @@ def test_another_user_reads_the_files_of_a_project_and_nothing_else(temp: Path) 
     shoal(home, "data", "add", "table.csv", "--name", "mine", "--client-column", "client")
     wanted = ("method.name=kmeans", "data.name=mine", "model.clusters=2", "tracking.prefect=off")
     shoal(home, "run", *(word for setting in wanted for word in ("--set", setting)))
-    made = ("data/store/own/mine/manifest.json", "data/store/own/mine.dvc", "mlflow/mlflow.db", "runs/.order")
+    made = ("data/store/own/mine/manifest.json", "data/store/own/mine.dvc", "mlflow/mlflow.db")
     assert all((home / name).is_file() for name in made)
     assert readable(home) == project
     for name in ("data/store", "runs", "mlflow", ".dvc/cache"):
         subprocess.run(["chmod", "-R", "a+rX", home / name], check=True)  # as versions before wrote them
     assert set(made) < readable(home)
-    assert "closed to other users of this machine: data/store, .dvc/cache, runs, mlflow" in shoal(home, "runs")
+    assert close_folders(home) == ["data/store", ".dvc/cache", "runs", "mlflow"], "as `shoal doctor` does"
     assert readable(home) == project
 
 

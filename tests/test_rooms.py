@@ -181,3 +181,8 @@ def test_no_module_has_two_names(room: str) -> None:
 def test_mlflow_folder_holds_no_python_of_ours() -> None:
     """What lies there itself would shadow the package; logged models below it carry code of their own."""
     assert not list((ROOT / "mlflow").glob("*.py"))
+
+
+def test_every_file_of_tests_has_a_name_of_its_own() -> None:
+    names = [path.name for folder in ("tests", "research/tests") for path in (ROOT / folder).rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names)), "pytest imports both by one name"

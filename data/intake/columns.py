@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from shoal.core.errors import DataError, shown
+from shoal.data.intake.options import MAX_CATEGORIES
 from shoal.data.intake.spelling import tidy
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.wording import first_of
@@ -41,8 +42,6 @@ ALL = "*"
 """A name of features that stands for all columns that are measurements."""
 MAX_NAMES = 10
 """Largest number of columns that an error names."""
-MAX_CATEGORIES = 20
-"""A column of text is taken if it holds at most so many different texts, unless the user says otherwise."""
 _WORDS = re.compile(r"[\W_]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _DATE = re.compile(

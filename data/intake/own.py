@@ -94,8 +94,7 @@ def _read_images(folder: Path, _store: Path, onto: Prepared | None, options: Add
 
 def _read_table(path: Path, _store: Path, onto: Prepared | None, options: AddOptions, intake: Intake) -> Batch:
     """Return the rows of a table, or its windows where the user asks for them or the set holds some."""
-    asked = options.windows is not None and options.windows.given
-    if asked or (onto is not None and onto.manifest.kind == "series"):
+    if options.cuts_windows or (onto is not None and onto.manifest.kind == "series"):
         return read_windows(path, onto, options, intake)
     return read_rows(path, onto, options, intake)
 
@@ -115,7 +114,7 @@ def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | 
         if origin := read_manifest(store_folder(store, name)).extra.get(EMBEDDED):
             raise DataError(
                 f"{name!r} was made of the images in {origin['images']!r}: append to these, then run "
-                f"`shoal embed {origin['images']} --encoder {origin['encoder']['name']} --name {name}`"
+                f"`shoal data embed {origin['images']} --encoder {origin['encoder']['name']} --name {name}`"
             )
         return prepare(name, store, force=True)  # checked, so that damage does not get a digest
     if there and not force:

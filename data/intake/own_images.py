@@ -74,7 +74,7 @@ def read_folder(
     """
     options = options or AddOptions()
     notes = intake or Intake()
-    size = _wanted_size(options.size, onto)
+    size = _wanted_size(options.height_and_width, onto)
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder")
     clients = client_folders(folder)

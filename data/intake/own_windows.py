@@ -15,7 +15,7 @@ from shoal.core.records import record_to_json
 from shoal.data.intake.client_table import read_client_table
 from shoal.data.intake.columns import category_values, feature_columns
 from shoal.data.intake.names import in_order, names_of
-from shoal.data.intake.options import AddOptions
+from shoal.data.intake.options import AddOptions, WindowOptions
 from shoal.data.intake.own_store import Batch, NothingNew, known_files
 from shoal.data.intake.possible_labels import possible_labels
 from shoal.data.intake.table_coding import COLUMNS, MEASUREMENTS, missing_rows
@@ -27,7 +27,6 @@ from shoal.data.intake.windows import (
     MIXED,
     SHORTER,
     WINDOWS,
-    WindowOptions,
     WindowRule,
     Windows,
     cut,
@@ -116,10 +115,9 @@ def _windows_asked(options: AddOptions, rule: WindowRule | None) -> WindowOption
     """Return what the user says about windows, or the columns of the set's rule."""
     if options.missing is not None:
         raise DataError("--missing is for rows that are vectors: in windows a missing value is a gap")
-    asked = options.windows or WindowOptions()
     if rule is None:
-        return asked
-    if asked.given:
+        return options
+    if options.cuts_windows:
         raise DataError("the set knows how its windows are cut: leave --window out with --append")
     return WindowOptions(time_column=rule.time, series_column=rule.series)
 

@@ -17,6 +17,7 @@ import pandas as pd
 from shoal.core.errors import DataError, shown
 from shoal.core.records import BadRecord, record_from_json
 from shoal.data.intake.clocks import RESAMPLE, Clock, length_text, read_clock
+from shoal.data.intake.options import WindowOptions
 from shoal.data.intake.times import Times, time_text
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Manifest
@@ -32,34 +33,6 @@ SHORTER = "give a shorter --window"
 """Advice for a new set without a complete window: its rule can still be chosen."""
 LONGER = "give longer series, without gaps"
 """Advice where the rule is that of a set or of a model."""
-
-
-@dataclass(frozen=True)
-class WindowOptions:
-    """What the user says about windows; times are durations such as 24h or, where times are numbers, numbers.
-
-    Attributes:
-        window: the length of a window.
-        step: the time between the beginnings of two windows; None: as long as a window.
-        time_column: the time of a row.
-        series_column: the series of a row; None: each client has one series.
-    """
-
-    window: str | None = None
-    step: str | None = None
-    time_column: str = "time"
-    series_column: str | None = None
-
-    @property
-    def given(self) -> bool:
-        """Whether the user asks for windows.
-
-        Raises:
-            DataError: other options of windows are given without their length.
-        """
-        if self.window is None and (self.step or self.series_column):
-            raise DataError("--step and --series-column are for windows: give --window, too")
-        return self.window is not None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from shoal.core.errors import DataError, PartitionError
 from shoal.core.streams import Streams
 from shoal.data.partition import deal
 from shoal.data.partition.schemes import (
+    IID,
     ByColumn,
     Dirichlet,
     LabelsPerClient,
@@ -64,8 +65,8 @@ def make_partition(
     rows = rows[np.lexsort((samples[rows], owner[rows]))]
     client = owner[rows]
     transformation = np.zeros(len(rows), dtype=np.int64)
-    if settings.transform != "none":
-        truth = tuple(client_groups(settings, clients).tolist())
+    if isinstance(settings, IID) and settings.transform != "none":
+        truth = tuple(client_groups(settings.groups, clients).tolist())
         transformation = numbers[np.array(truth)[client]]
     return Partition(
         prepared.manifest.name,

@@ -15,13 +15,24 @@ TransformName = Literal["none", "rotation", "label_permutation", "label_swap"]
 
 @dataclass(frozen=True)
 class PartitionSettings:
-    """The settings of every scheme: clients, a validation split, and a planted transformation."""
+    """The settings of every scheme: clients, and a validation split."""
 
     kind: str = ""
     clients: int = setting(5, "number of clients", ge=1)
     validation: float = setting(
         0.0, "share of each client's samples that is held out as its validation split", ge=0, lt=1
     )
+
+
+@dataclass(frozen=True)
+class IID(PartitionSettings):
+    """The same number of samples of every class for each client; without labels, a random even split.
+
+    Groups of clients may have a planted transformation.
+    """
+
+    kind: Literal["iid"] = "iid"
+
     transform: TransformName = setting(
         "none", "transformation planted on groups of clients, as ground truth for clustering clients"
     )
@@ -30,13 +41,6 @@ class PartitionSettings:
         "number of planted groups, client k in group k * groups // clients; has no effect without a transformation",
         ge=1,
     )
-
-
-@dataclass(frozen=True)
-class IID(PartitionSettings):
-    """The same number of samples of every class for each client; without labels, a random even split."""
-
-    kind: Literal["iid"] = "iid"
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ def check_settings(settings: PartitionSettings) -> None:
             inside = {"gt": value > limit, "ge": value >= limit, "lt": value < limit, "le": value <= limit}[bound]
             if not inside:
                 raise PartitionError(f"partition.{each.name} is {value}, expected {word} {limit}")
-    if settings.transform not in get_args(TransformName):
+    if isinstance(settings, IID) and settings.transform not in get_args(TransformName):
         raise PartitionError(
             f"partition.transform is {settings.transform!r}, expected one of {', '.join(get_args(TransformName))}"
         )

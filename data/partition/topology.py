@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from shoal.core.errors import DataError
-from shoal.core.setting import FileFormat
 
 Edges = tuple[tuple[int, int], ...]
 _MAX_REDRAWS = 1000
@@ -84,27 +82,6 @@ def check_edges(nodes: int, edges: Iterable[Sequence[int]]) -> Edges:
     if not connected(nodes, ordered):
         raise DataError(f"the graph of {len(ordered)} links does not connect all {nodes} devices")
     return ordered
-
-
-def read_edges(text: str) -> Edges:
-    """Read an edge list: two device numbers a line; empty lines and comments after # are ignored.
-
-    Raises:
-        DataError: names a line that is not an edge.
-    """
-    edges = []
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.split("#")[0].split()
-        if not words:
-            continue
-        if len(words) < 2 or not all(re.fullmatch(r"[0-9]{1,9}", word) for word in words[:2]):
-            raise DataError(f"line {number} of the edge list is {line[:60]!a}: expected two device numbers")
-        edges.append((int(words[0]), int(words[1])))
-    return tuple(edges)
-
-
-EDGE_LIST = FileFormat("edge list", read_edges)
-"""The file format of a setting with links."""
 
 
 def neighbours(nodes: int, edges: Iterable[Sequence[int]]) -> list[list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.core.errors import PartitionError
-from shoal.data.partition.schemes import PartitionSettings
+from shoal.data.partition.schemes import IID, PartitionSettings
 from shoal.data.partition.table import Transformation
 from shoal.data.sets.prepared import Manifest
 
@@ -24,10 +24,10 @@ def group_transformations(
     Raises:
         PartitionError: the data set cannot be transformed in this way, or there are too many groups.
     """
+    if not isinstance(settings, IID) or settings.transform == "none":
+        return [Transformation()]
     groups = settings.groups
     name = settings.transform
-    if name == "none":
-        return [Transformation()]
     if name == "rotation":
         return _rotations(groups, manifest)
     classes = manifest.classes
@@ -83,17 +83,15 @@ def _permutations(groups: int, classes: int, draw: np.random.Generator) -> list[
     )
 
 
-def client_groups(settings: PartitionSettings, clients: int) -> np.ndarray:
+def client_groups(groups: int, clients: int) -> np.ndarray:
     """Return the planted group of each client, k * groups // clients, int64 (clients,).
 
     Raises:
         PartitionError: there are fewer clients than groups.
     """
-    if settings.groups > clients:
-        raise PartitionError(
-            f"groups is {settings.groups} with {clients} clients: expected at most one group per client"
-        )
-    return np.arange(clients, dtype=np.int64) * settings.groups // clients
+    if groups > clients:
+        raise PartitionError(f"groups is {groups} with {clients} clients: expected at most one group per client")
+    return np.arange(clients, dtype=np.int64) * groups // clients
 
 
 def numbered(transformations: list[Transformation]) -> tuple[tuple[Transformation, ...], np.ndarray]:

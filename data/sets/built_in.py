@@ -18,8 +18,6 @@ from shoal.data.sets.sources import Layout, Raw, find
 from shoal.data.sets.text import build_vocabulary, encode, tokenise
 
 Arrays = dict[str, np.ndarray | None]
-ALL_CLASSES = 10
-"""The value of the option `only` that keeps images of all classes."""
 
 
 @dataclass(frozen=True)
@@ -91,31 +89,14 @@ def shrink(images: np.ndarray, factor: int) -> np.ndarray:
     return result
 
 
-def rotate(images: np.ndarray, rotations: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Turn each image by a random one of 2 or 4 equal angles; also return the number of its angle, int64 (n,)."""
-    turns = np.random.default_rng(seed).integers(rotations, size=len(images))
-    out = images.copy()
-    for turn in range(1, rotations):
-        out[turns == turn] = np.rot90(images[turns == turn], turn * 4 // rotations, axes=(2, 3))
-    return out, turns.astype(np.int64)
-
-
-def every_angle(images: np.ndarray, angles: int) -> tuple[np.ndarray, np.ndarray]:
-    """Turn all images by each of 2 or 4 equal angles; also return the numbers of the angles, int64 (angles * n,)."""
-    turned = [np.rot90(images, turn * 4 // angles, axes=(2, 3)) for turn in range(angles)]
-    return np.concatenate(turned), np.repeat(np.arange(angles), len(images))
-
-
 def load_idx(
     request: Request, *, name: str, torchvision: str, layouts: tuple[Layout, ...], class_names: tuple[str, ...]
 ) -> Loaded:
     """Load MNIST or Fashion-MNIST from their four idx files.
 
     Raises:
-        DataError: files that do not match, or an option out of bounds.
+        DataError: files that do not match, or a divisor that does not divide the sides.
     """
-    options = request.options
-    _check_image_options(options, name)
     raw = _find(request, name, layouts, partial(files.download_torchvision, torchvision))
     arrays: Arrays = {}
     contents = [(file.path, raw.read(file.path)) for file in raw.layout.files]
@@ -123,43 +104,12 @@ def load_idx(
     for part, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
         if x.ndim != 3 or y.shape != x.shape[:1]:
             raise DataError(f"{part} images of {name!r} are {x.shape} and labels {y.shape}: the files do not match")
-        wanted = _of_class(y, options["only"], name, part)
-        x = x[wanted][:, None]
-        y = y[wanted].astype(np.int64)
-        if options["shrink"] > 1:
-            x = shrink(x, options["shrink"])
-        if options["rotations"] > 1:
-            x, y = rotate(x, options["rotations"], stream_seed(0, f"rotations of {name} {part}"))
-        elif options["angles"] > 1:
-            x, y = every_angle(x, options["angles"])
+        x = x[:, None]
+        if request.options["shrink"] > 1:
+            x = shrink(x, request.options["shrink"])
         arrays[f"{part}_x"] = x
-        arrays[f"{part}_y"] = y
-    turns = max(options["rotations"], options["angles"])
-    if turns > 1:
-        class_names = tuple(f"{turn * 360 // turns} degrees" for turn in range(turns))
+        arrays[f"{part}_y"] = y.astype(np.int64)
     return Loaded(arrays, _source(raw), class_names, extra=_extra(raw))
-
-
-def _check_image_options(options: Mapping[str, int], name: str) -> None:
-    if options["only"] > ALL_CLASSES:
-        raise DataError(
-            f"option 'only' of {name!r} is {options['only']}: expected a class from 0 to 9, or {ALL_CLASSES} for all"
-        )
-    for option in ("rotations", "angles"):
-        if options[option] not in (1, 2, 4):
-            raise DataError(f"option {option!r} of {name!r} is {options[option]}: expected 1 (none), 2 or 4")
-    if options["rotations"] > 1 and options["angles"] > 1:
-        raise DataError(f"options 'rotations' and 'angles' of {name!r} both turn images: set one of them to 1")
-
-
-def _of_class(y: np.ndarray, only: int, name: str, part: str) -> np.ndarray:
-    """Return which images are of the class `only`, bool (n,); all of them with `ALL_CLASSES`."""
-    if only == ALL_CLASSES:
-        return np.ones(len(y), dtype=bool)
-    wanted: np.ndarray = y == only
-    if not wanted.any():
-        raise DataError(f"option 'only' of {name!r} is {only}: there is no {part} image of that class")
-    return wanted
 
 
 def load_cifar(
@@ -265,13 +215,8 @@ def _extra(raw: Raw) -> dict[str, Any]:
     return {"files": {file.path: raw.digests[file.path] for file in raw.layout.files}}
 
 
-_IMAGES = {"shrink": 1, "only": ALL_CLASSES, "rotations": 1, "angles": 1}
-_IMAGES_MEANINGS = {
-    "shrink": "divisor of the sides: each pixel is the mean of a square with this side",
-    "rotations": "2 or 4: each image is turned by a random one of so many angles; the angle is its label",
-    "only": "0 to 9: only images of this class; 10: all images",
-    "angles": "2 or 4: the set has each image in each of so many angles; the angle is its label",
-}
+_IMAGES = {"shrink": 1}
+_IMAGES_MEANINGS = {"shrink": "divisor of the sides: each pixel is the mean of a square with this side"}
 _SYNTHETIC = {"clusters": 4, "samples": 1000, "dimension": 32, "seed": 0, "test": 250}
 _SYNTHETIC_MEANINGS = {
     "clusters": "number of clusters",

@@ -1,6 +1,6 @@
 """Preparation of data sets: from raw files to arrays and a manifest in the store.
 
-    data/store/prepared/mnist   what can be prepared again: built-in sets, and representations
+    data/store/prepared/mnist   what can be prepared again: the built-in sets
     data/store/own/photos       the user's own sets, which only the user may remove
 
 The name of a set with options spells those that differ from the defaults, so that the name identifies the set:
@@ -117,7 +117,7 @@ def resolve(name: str, options: Mapping[str, int] | None = None) -> tuple[DataSe
         if option not in data_set.options:
             have = ", ".join(data_set.options) or "none"
             raise DataError(f"data set {data_set.name!r} has no option {option[:60]!r}; its options: {have}")
-        floor = 0 if option in ("seed", "test", "only") else 1
+        floor = 0 if option in ("seed", "test") else 1
         if isinstance(value, bool) or not isinstance(value, int) or value < floor:
             raise DataError(f"option {option!r} of {data_set.name!r} is {value!r}, expected a whole number >= {floor}")
     complete = {**data_set.options, **given}
@@ -237,6 +237,14 @@ def kind_of(name: str) -> str | None:
 def is_built_in(name: str) -> bool:
     """Return whether a name is that of a built-in set, with or without options."""
     return _built_in(name) is not None
+
+
+def has_clients(name: str, store: Path) -> bool:
+    """Return whether a set of the user's own names the clients of its samples.
+
+    False for a set that is not in the store: its preparation reports what is missing.
+    """
+    return not is_built_in(name) and (store_folder(store, name) / "column_client.npy").is_file()
 
 
 def _plain(name: str) -> bool:

@@ -31,7 +31,7 @@ def remedy(folder: Path, extra: Mapping[str, Any] = NOTHING) -> str:
     if not is_own(folder, extra):
         return f"run `shoal data prepare {name} --force`"
     if origin := extra.get(EMBEDDED):
-        return f"run `shoal embed {origin['images']} --encoder {origin['encoder']['name']} --name {name} --force`"
+        return f"run `shoal data embed {origin['images']} --encoder {origin['encoder']['name']} --name {name} --force`"
     again = f"add all of it again with `shoal data add FOLDER --name {name} --force`"
     pointer = folder.parent.parent / OWN / f"{name}.dvc"
     if not pointer.exists():

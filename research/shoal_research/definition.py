@@ -194,7 +194,7 @@ class Study(Part):
         settings, rows, columns, scales: what is run.
         derive: functions that derive further numbers and figures from all runs at once.
         simulate: a function that computes a cell without a federated run.
-        add_data: a function that adds the data sets of rows to the store.
+        add_data: a function that adds data sets to the store by their names, those that are not there.
         describe: a function that returns words on a run, which are kept.
         paper_values: the paper's numbers by keys of row and column and by metric.
         page: page of results that shows the study; by default that of its system.

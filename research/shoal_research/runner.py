@@ -111,7 +111,7 @@ def run_study(
             write_cells(folder / CELLS, here.with_cells(new))
 
     if missing and study.add_data:
-        function(study, study.add_data)(study, list(dict.fromkeys(cell.row.key for cell in missing)))
+        function(study, study.add_data)(data_of(missing, overrides))
     failed: list[str] = []
     if study.simulate:
         new = simulate(study, known, missing, overrides, watch, save)
@@ -255,6 +255,11 @@ def execute(
 def settings_of(cell: Cell, overrides: Mapping[str, Any]) -> Settings:
     """Return the settings of the run of a cell."""
     return make_settings(merge(cell.settings, {"seed": cell.seed}, without_registration(overrides)))
+
+
+def data_of(planned: Sequence[Cell], overrides: Mapping[str, Any]) -> list[str]:
+    """Return the names of the data sets of cells, each once."""
+    return list(dict.fromkeys(settings_of(cell, overrides).data.name for cell in planned))
 
 
 def find_again(settings: Settings) -> RunFolder | None:

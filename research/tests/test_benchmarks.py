@@ -189,7 +189,6 @@ def test_planted_vectors_come_from_all_clients(tmp_path: Path) -> None:
 
 def test_the_runs_of_the_benchmark_before_are_cleared(home: Path) -> None:
     (places.runs() / "old").mkdir(parents=True)
-    (places.runs() / ".order").write_text("")
     weights, marks = run_workload(TINY, 1)
     assert weights.numel() == 80_202
     assert len(marks) == 1 + TINY.rounds

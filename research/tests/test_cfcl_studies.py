@@ -41,7 +41,7 @@ def home_of_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[s
     names = {}
     with at_home(tmp_path_factory.mktemp("selections")) as folder:
         for key, selection in (("fedavg", "none"), ("uniform", "uniform"), ("cfcl", "cfcl")):
-            changes = {**case, "method": {**case["method"], "selection": selection}}
+            changes = {**case, "method": {**case["method"], "name": "cfcl_importance", "selection": selection}}
             names[key] = straight(make_settings(merge(SMALL, changes))).name
     return folder, names
 
@@ -93,7 +93,7 @@ def test_steps_and_delay_until_uniforms_final_accuracy(
     """Uniform ends at 0.7, there after 20 steps, CF-CL after 10, FedAvg never, so 30. Pulled negatives: at 0.8."""
     case = CASES["cfcl"]
     for key, selection in (("uniform_pulled_negatives", "uniform"), ("cfcl_pulled_negatives", "cfcl")):
-        method = {**case["method"], "selection": selection, "negatives": "pulled"}
+        method = {**case["method"], "name": "cfcl_importance", "selection": selection, "negatives": "pulled"}
         groups.append(group(key, straight(small(**{**case, "method": method}))))
     probes = {
         "fedavg": [0.5, 0.6, 0.6],

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from test_definition import toy
+from test_study_definition import toy
 
 from shoal.engine.settings import run_settings
 from shoal.engine.store.lineage import current_environment

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_definition import toy
+from test_study_definition import toy
 
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge

@@ -18,7 +18,7 @@ from shoal.methods.training.local import load
 from shoal.review.results.result import run_result
 from shoal_research.cells import Cell, cells
 from shoal_research.definition import Row, function, load_study, study_names
-from shoal_research.runner import settings_of
+from shoal_research.runner import data_of, settings_of
 from shoal_research.ssd import derive as ssd
 from shoal_research.table import Group
 from tests.runs import straight
@@ -39,9 +39,9 @@ def full(cell: Cell) -> dict[str, Any]:
 @pytest.mark.parametrize("name", [name for name in study_names() if load_study(name).system == "ssd"])
 def test_the_method_takes_the_settings_of_every_cell(home: Path, name: str) -> None:
     study = load_study(name)
-    if study.add_data:
-        function(study, study.add_data)(study, list(study.rows))
     for scale in study.scales:
+        if study.add_data:
+            function(study, study.add_data)(data_of(cells(study, scale, 1), {}))
         for cell in cells(study, scale, 1):
             check_method(settings_of(cell, {}), places.store())
 
@@ -86,7 +86,7 @@ def test_the_table_has_the_papers_other_methods_with_their_own_optimisers(scale:
 def test_the_share_of_the_regularisation_is_averaged_over_rounds_and_clients(
     home: Path, small: Callable[..., Any]
 ) -> None:
-    soft, reference = (straight(small(method={"name": "ssd", "gamma": gamma}, rounds=2)) for gamma in (1.0, 0.0))
+    soft, reference = (straight(small(method={"name": "ssd_forms", "gamma": gamma}, rounds=2)) for gamma in (1.0, 0.0))
     groups = [group(STUDY.rows["soft"], soft), group(STUDY.rows["fedalignuniform"], reference)]
     rows = ssd.gradient_share(STUDY, groups, home)
     shares = soft.table("clients")["dsr_gradient_share"]

@@ -9,7 +9,6 @@ import numpy as np
 from shoal.data.sets.prepare import prepare
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
-from shoal_research.definition import load_study
 from shoal_research.ssd.thinned_digits import NAME, RATIO, add_missing, thinned
 
 
@@ -22,10 +21,9 @@ def test_the_largest_class_has_thirteen_times_the_smallest(home: Path) -> None:
 
 
 def test_the_set_is_added_once_with_the_images_of_digits(home: Path) -> None:
-    study = load_study("uneven-classes")
-    add_missing(study, [])
+    add_missing([NAME])
     added = prepare(NAME, places.store())
-    add_missing(study, [])
+    add_missing([NAME])
     again = prepare(NAME, places.store())
     assert added.manifest == again.manifest
     digits = prepare("digits", places.store())

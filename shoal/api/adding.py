@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any
 
-from shoal.data.intake.choices import Missing, OnBad, OnOdd
-from shoal.data.intake.windows import WindowOptions
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings.private_home import private_files
@@ -44,58 +41,20 @@ class AddedData:
     intake: Intake
 
 
-class AddOptions(TypedDict, total=False):
-    """Options of data that are added.
-
-    Attributes:
-        size: of images: height and width; none: the most common.
-        on_bad, on_odd: images that cannot be read: refuse or skip; of another size: refuse, skip or resize.
-        labels: of images: a CSV with the columns file and label.
-        clients: of an array: a table, or .npy of names, with a row a vector.
-        client_column, label_column: of a table, of `clients` or of an array: whose a row is, and its label.
-        features: of a table: see `shoal.data.intake.options.AddOptions`; of a file with several arrays: the
-            one with the vectors.
-        missing, max_categories, windows: of a table: see `shoal.data.intake.options.AddOptions`.
-        test, seed: share of each client's samples that becomes the test part, and the seed of that draw.
-        licence: kept with the set.
-        append: add what is new to the set of this name.
-        force: replace it.
-    """
-
-    size: tuple[int, int] | None
-    on_bad: OnBad
-    on_odd: OnOdd
-    labels: str | Path | None
-    clients: str | Path | None
-    client_column: str
-    label_column: str | None
-    features: Sequence[str] | None
-    missing: Missing | None
-    max_categories: int
-    windows: WindowOptions | None
-    test: float
-    seed: int
-    licence: str
-    append: bool
-    force: bool
-
-
 @private_files()
-def add_data(path: str | Path, name: str, *, encoder: str | None = None, **options: Unpack[AddOptions]) -> AddedData:
+def add_data(path: str | Path, name: str, *, encoder: str | None = None, **options: Any) -> AddedData:
     """Add images in one sub-folder per client, a table (Parquet, CSV) with a client column, or vectors in arrays.
 
     Args:
         path: the folder, the table, or the file of arrays.
         name: what the set is called: small letters, digits, - and _.
         encoder: of images: a pretrained encoder that then makes vectors of them; what is returned is their set.
-        options: see `AddOptions`.
+        options: those of `shoal.data.intake.options.AddOptions`, and of `shoal data add`.
 
     Raises:
         ShoalError: names every file or column that is wrong.
         TypeError: there is no such option.
     """
-    if unknown := sorted(set(options) - set(AddOptions.__annotations__)):
-        raise TypeError(f"add_data() has no option {unknown[0]!r}; it has {', '.join(AddOptions.__annotations__)}")
     if encoder is not None:
         check_encoder(encoder, Path(path))
     added = add_own(Path(path), name, **options)

@@ -5,15 +5,16 @@ Functions import what they need: `shoal data --help` must not wait for torch.
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shoal.cli.embed import embed
+from shoal.cli.options import with_options
 from shoal.core.errors import DataError, PartitionError
-from shoal.data.intake.choices import Missing, OnBad, OnOdd
+from shoal.data.intake.options import AddOptions
 from shoal.data.partition.schemes import SCHEMES, PartitionSettings, TransformName
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="List, prepare, partition, show and add data sets.",
+    help="List, add, show, prepare, partition and embed data sets.",
     rich_markup_mode="rich",
 )
+app.command("embed", epilog="Example: shoal data embed photos --encoder efficientnet-lite0")(embed)
 
 
 @app.command("list", epilog="Example: shoal data list")
@@ -49,9 +51,11 @@ def prepare_command(
     Raw files come from the folder that SHOAL_DATA_MIRROR names; without it they are downloaded.
     """
     from shoal.cli.data_tables import print_manifest
-    from shoal.lifecycle.progress import prepare_with_bar
+    from shoal.data.sets.prepare import prepare
+    from shoal.engine.settings import places
 
-    print_manifest(prepare_with_bar(name, force=force, options=_options(option or [])))
+    options = _options(option or [])
+    print_manifest(prepare(name, places.store(), mirror=places.mirror(), force=force, options=options))
 
 
 def _options(texts: list[str]) -> dict[str, int]:
@@ -80,8 +84,13 @@ Column = Annotated[
     str | None, typer.Option(help="by_column: column that names the client of a sample (default: client)")
 ]
 Limit = Annotated[int | None, typer.Option(help="use a random subset of at most so many training samples")]
-Validation = Annotated[float, typer.Option(help="share of each client's samples that is held out, below 1")]
-Transform = Annotated[TransformName, typer.Option(help="transformation that is planted on groups of clients")]
+Validation = Annotated[
+    float | None, typer.Option(help="share of each client's samples that is held out, below 1 (default: 0)")
+]
+Transform = Annotated[
+    TransformName | None, typer.Option(help="iid: transformation that is planted on groups of clients (default: none)")
+]
+Groups = Annotated[int | None, typer.Option(help="iid: number of planted groups (default: 2)")]
 
 
 @app.command("partition", epilog="Example: shoal data partition mnist --kind dirichlet --beta 0.1 --clients 10")
@@ -96,9 +105,9 @@ def partition_set(
     column: Column = None,
     limit: Limit = None,
     seed: Annotated[int, typer.Option(help="seed of every draw")] = 0,
-    validation: Validation = 0.0,
-    transform: Transform = "none",
-    groups: Annotated[int, typer.Option(help="number of planted groups")] = 2,
+    validation: Validation = None,
+    transform: Transform = None,
+    groups: Groups = None,
     out: Annotated[Path | None, typer.Option(help="folder to write (default: a folder in the store)")] = None,
 ) -> None:
     """Divide the training samples of a data set among clients.
@@ -109,18 +118,26 @@ def partition_set(
     from shoal.cli.console import say
     from shoal.cli.data_tables import print_partition
     from shoal.data.partition.store import ensure_partition, partition_folder, write_partition
+    from shoal.data.sets.prepare import has_clients, prepare
     from shoal.engine.settings import places
-    from shoal.engine.store.represent import has_clients
-    from shoal.lifecycle.progress import prepare_with_bar
     from shoal.review.pages.partition_figure import partition_figure
 
     store = places.store()
     settings = _settings(
         kind or ("by_column" if has_clients(name, store) else "iid"),
-        {"clients": clients, "beta": beta, "minimum": minimum, "labels": labels, "p": p, "column": column},
-        {"validation": validation, "transform": transform, "groups": groups},
+        {
+            "clients": clients,
+            "beta": beta,
+            "minimum": minimum,
+            "labels": labels,
+            "p": p,
+            "column": column,
+            "validation": validation,
+            "transform": transform,
+            "groups": groups,
+        },
     )
-    prepared = prepare_with_bar(name)
+    prepared = prepare(name, store, mirror=places.mirror())
     partition = ensure_partition(store, prepared, settings, limit=limit, seed=seed)
     folder = partition_folder(store, prepared, settings, limit, seed)
     if out is not None:
@@ -134,7 +151,7 @@ def partition_set(
     say(f"table:  {folder / 'partition.parquet'}\nfigure: {figure}")
 
 
-def _settings(kind: str, options: dict[str, Any], common: dict[str, Any]) -> PartitionSettings:
+def _settings(kind: str, options: dict[str, Any]) -> PartitionSettings:
     """Return the settings of a scheme; options of other schemes are refused."""
     scheme = SCHEMES.get(kind)
     if scheme is None:
@@ -145,7 +162,7 @@ def _settings(kind: str, options: dict[str, Any], common: dict[str, Any]) -> Par
         if option not in own:
             others = ", ".join(other.kind for other in SCHEMES.values() if option in {f.name for f in fields(other)})
             raise PartitionError(f"--{option} belongs to {others}, not to {kind}: drop it, or choose another --kind")
-    return scheme(**chosen, **common)
+    return scheme(**chosen)
 
 
 @app.command("show", epilog="Example: shoal data show mnist --images sheet.png")
@@ -222,131 +239,37 @@ Source = Annotated[
         "vectors: .npy, .npz, .parquet with lists, .h5, .h5ad"
     ),
 ]
-Owners = Annotated[
-    Path | None,
-    typer.Option(help="array: a table, or .npy of names, with a row for each vector that says which client has it"),
-]
-ClientColumn = Annotated[str, typer.Option(help="table, --clients or array: column that names the client of a row")]
-LabelColumn = Annotated[
-    str | None, typer.Option(help="table, --clients or array: column of labels (default: no labels)")
-]
-Features = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="table: a feature column; repeatable, or names separated by commas; * stands for all measurements "
-        "(default: *, without labels, identifiers, dates and similar columns); array: the one with the vectors"
-    ),
-]
-MissingValues = Annotated[
-    Missing | None,
-    typer.Option(
-        help="table: missing values: refuse them, fill them with the mean of their column, or leave their rows out "
-        "(default: refuse; with --append as in the set)"
-    ),
-]
-MaxCategories = Annotated[
-    int,
-    typer.Option(
-        min=0, help="table: largest number of values of a column of text; each value becomes a column of 0 and 1"
-    ),
-]
-Window = Annotated[
-    str | None,
-    typer.Option(
-        help="table of time series: length of the windows that become samples, such as 24h or, where times are "
-        "numbers, 96"
-    ),
-]
-Step = Annotated[
-    str | None, typer.Option(help="windows: time between the beginnings of two windows (default: as --window)")
-]
-TimeColumn = Annotated[str, typer.Option(help="windows: column of the time of a row")]
-SeriesColumn = Annotated[
-    str | None,
-    typer.Option(help="windows: column that names the series of a row (default: one series for each client)"),
-]
-Append = Annotated[
-    bool,
-    typer.Option("--append", help="add new files to the existing data set of this name; its samples stay as they are"),
-]
-
-
 Encoder = Annotated[
     str | None,
     typer.Option(
-        help="images: a pretrained encoder that then makes vectors of them, in the set NAME-ENCODER: `shoal embed`"
+        help="images: a pretrained encoder that then makes vectors of them, in the set NAME-ENCODER: `shoal data embed`"
     ),
 ]
 
 
 @app.command("add", epilog="Example: shoal data add photos/ --name clinics --on-odd resize --labels labels.csv")
+@with_options(AddOptions)
 def add(
     path: Source,
     name: Annotated[str, typer.Option(help="name of the data set")],
-    size: Annotated[str | None, typer.Option(help="images: HEIGHTxWIDTH (default: the most common size)")] = None,
-    on_bad: Annotated[OnBad, typer.Option(help="what to do with images that cannot be read")] = "refuse",
-    on_odd: Annotated[OnOdd, typer.Option(help="what to do with images of another size")] = "refuse",
-    labels: Annotated[Path | None, typer.Option(help="images: CSV with the columns file and label")] = None,
-    clients: Owners = None,
-    client_column: ClientColumn = "client",
-    label_column: LabelColumn = None,
-    features: Features = None,
-    missing: MissingValues = None,
-    max_categories: MaxCategories = 20,
-    window: Window = None,
-    step: Step = None,
-    time_column: TimeColumn = "time",
-    series_column: SeriesColumn = None,
-    test: Annotated[float, typer.Option(help="share of each client's samples that becomes the test part")] = 0.0,
-    seed: Annotated[int, typer.Option(help="seed of the draw of the test part")] = 0,
-    licence: Annotated[str, typer.Option(help="licence, stored with the set")] = "not stated",
     encoder: Encoder = None,
-    append: Append = False,
-    force: Annotated[bool, typer.Option("--force", help="replace an existing data set of this name")] = False,
+    **options: Any,
 ) -> None:
     """Add your own data: images in one sub-folder per client, a table with a client column, or vectors in arrays.
 
     With --window the rows of the table are samples of time series, and each window of a series becomes one sample.
     In a DVC repository the set is tracked as with `dvc add`: commit its .dvc file to git, and `dvc push` the data.
     """
-    from shoal.data.intake.windows import WindowOptions
     from shoal.lifecycle.adding import add_own
 
     if encoder is not None:
         from shoal.lifecycle.embedding import check_encoder
 
         check_encoder(encoder, path)
-    added = add_own(
-        path,
-        name,
-        size=_size(size),
-        on_bad=on_bad,
-        on_odd=on_odd,
-        labels=labels,
-        clients=clients,
-        client_column=client_column,
-        label_column=label_column,
-        features=features or None,
-        missing=missing,
-        max_categories=max_categories,
-        windows=WindowOptions(window, step, time_column, series_column),
-        test=test,
-        seed=seed,
-        licence=licence,
-        force=force,
-        append=append,
-    )
+    added = add_own(path, name, **options)
     _show_added(added)
     if encoder is not None:
-        _embed(name, encoder)
-
-
-def _embed(name: str, encoder: str) -> None:
-    """Make vectors of a set that was added; only here torch is needed."""
-    from shoal.cli.embed import show_embedded
-    from shoal.lifecycle.embedding import embed
-
-    show_embedded(embed(name, encoder))
+        embed(name, encoder)
 
 
 @app.command("arrived", epilog="Example: shoal data arrived incoming")
@@ -409,12 +332,3 @@ def _show_added(added: Added) -> None:
     if added.pointer is not None:
         say(f"tracked by DVC: commit {added.pointer} to git, and `dvc push` the data to your remote")
     _announce(added.prepared.manifest.name)
-
-
-def _size(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    height, _, width = text.lower().partition("x")
-    if not all(re.fullmatch(r"[0-9]{1,5}", side) for side in (height, width)):
-        raise DataError(f"--size {text!r}: expected HEIGHTxWIDTH, such as 32x32")
-    return int(height), int(width)

@@ -26,7 +26,6 @@ from shoal.data.sets.prepared import Prepared
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.data.sets.repair import damaged_sets, repair_sets
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
 from shoal.engine.store.embedded import changed_images, embedded_from, is_stale
 from shoal.review.results.summary import counted
 
@@ -50,17 +49,7 @@ def print_sets() -> None:
             if name != data_set.name and is_built_in(name) and resolve(name)[0] is data_set:
                 table.add_row(*_row(name, manifest.kind, manifest, manifest.subset or "with options"))
     for manifest in own_sets(store):
-        owner = "" if manifest.name.startswith(REPRESENTATION_PREFIX) else "your own: "
-        table.add_row(*_row(manifest.name, manifest.kind, manifest, owner + manifest.source))
-    table.add_row(
-        f"{REPRESENTATION_PREFIX}NAME",
-        "vector",
-        "",
-        "",
-        "",
-        "",
-        "features of the images of set NAME from a RotNet trained on them",
-    )
+        table.add_row(*_row(manifest.name, manifest.kind, manifest, f"your own: {manifest.source}"))
     out.print(table)
     say(f"store: {store}")
     for sentence in (*repaired, *(f"damaged: {name}: {wrong}" for name, wrong in damaged_sets(store))):

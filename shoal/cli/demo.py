@@ -136,7 +136,7 @@ def run_planned(plan: Mapping[tuple[str, str], Settings], err: Console) -> list[
     return sorted(found, key=lambda each: (list(CLIENT_WORDS).index(each.clients), WAYS.index(each.way)))
 
 
-@app.command()
+@app.command(epilog="Example: shoal demo")
 def demo() -> None:
     """Show what five clients find together in scikit-learn's digits, and what each finds alone."""
     try:

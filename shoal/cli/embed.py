@@ -1,4 +1,4 @@
-"""`shoal embed`: the images of a set as vectors of a pretrained encoder, in a set of their own."""
+"""`shoal data embed`: the images of a set as vectors of a pretrained encoder, in a set of their own."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ from shoal.cli.console import say, shoal_command
 
 if TYPE_CHECKING:
     from shoal.lifecycle.embedding import Embedded
-
-app = typer.Typer(add_completion=False)
 ENCODER_HELP = (
     "efficientnet-lite0, timm:NAME, torchvision:NAME, either with @WEIGHTS, or file:TORCHSCRIPT; its weights must be "
     "here: nothing is downloaded"
 )
 
 
-@app.command(epilog="Example: shoal embed photos --encoder efficientnet-lite0")
 def embed(
     name: Annotated[str, typer.Argument(metavar="SET", help="a set of images, built in or your own")],
     encoder: Annotated[str, typer.Option(help=ENCODER_HELP)],

@@ -1,4 +1,4 @@
-"""`shoal enroll`: a new client's place in the cluster tree of a CFL run."""
+"""`shoal model enroll`: a new client's place in the cluster tree of a CFL run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from rich.table import Table
 from shoal.cli.console import out, say, shown_number
 from shoal.cli.options import AnyRun, Json, OutFile, Round
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command(epilog="Example: shoal enroll latest --client mnist-late --give best --out model.safetensors")
 def enroll(
     name: Annotated[
         str, typer.Argument(metavar="RUN", help="a run of cfl: its folder, its name, or latest, the last finished one")

@@ -27,24 +27,19 @@ class Lazy(NamedTuple):
 
 
 LAZY = {
+    "demo": Lazy("demo", "Show what five clients find together in scikit-learn's digits."),
+    "init": Lazy("init", "Make a project folder: settings, a DVC pipeline and Prefect deployments."),
+    "data": Lazy("data", "List, add, show, prepare, partition and embed data sets."),
     "run": Lazy("run", "Train one federation, and judge and report what it found."),
-    "methods": Lazy("methods", "List the methods by the question that each answers."),
-    "search": Lazy("search", "Search for good settings, or resume a search."),
-    "enroll": Lazy("enroll", "Find the cluster of a new client in a CFL run, and write its model."),
-    "predict": Lazy("predict", "Assign new images, or rows of a table, to the clusters of a run."),
-    "explain": Lazy("explain", "Show one cluster client by client: its samples, and how certain the model is of them."),
-    "compare": Lazy("compare", "Show runs side by side."),
     "runs": Lazy("runs", "List runs, the newest first, or remove some."),
     "open": Lazy("open_report", "Open the report of a run."),
+    "explain": Lazy("explain", "Show one cluster client by client: its samples, and how certain the model is of them."),
+    "compare": Lazy("compare", "Show runs side by side."),
+    "predict": Lazy("predict", "Assign new images, or rows of a table, to the clusters of a run."),
+    "model": Lazy("model", "Promote, roll back and log models, and enroll a client in one."),
+    "search": Lazy("search", "Search for good settings, or resume a search."),
     "serve": Lazy("serve", "Start Prefect, a worker, the deployments of prefect.yaml and MLflow, until Ctrl-C."),
     "doctor": Lazy("doctor", "Check packages, devices, data and servers, and say how to repair what is wrong."),
-    "promote": Lazy("promote", "Make the model of a run the champion of its name in MLflow."),
-    "rollback": Lazy("rollback", "Make the champion before the present one the champion again."),
-    "log": Lazy("log", "Log finished runs to MLflow again."),
-    "init": Lazy("init", "Make a project folder: settings, a DVC pipeline and Prefect deployments."),
-    "demo": Lazy("demo", "Show what five clients find together in scikit-learn's digits.", hidden=True),
-    "data": Lazy("data", "List, prepare, partition, show and add data sets."),
-    "embed": Lazy("embed", "Make vectors of the images of a data set with a pretrained encoder."),
     "stage": Lazy("stages", "Run a stage of dvc.yaml.", hidden=True),
 }
 """All commands, by name, in the order of `shoal --help`."""

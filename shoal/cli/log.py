@@ -1,4 +1,4 @@
-"""`shoal log`: log finished runs to MLflow again, for example to the store of a team."""
+"""`shoal model log`: log finished runs to MLflow again, for example to the store of a team."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from shoal.engine.store.run_folder import RunFolder
 
 
-app = typer.Typer(add_completion=False)
-
-
-@app.command(epilog="Example: MLFLOW_TRACKING_URI=https://mlflow.example.org shoal log --all")
 def log(
     names: Annotated[
         list[str] | None,

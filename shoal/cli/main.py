@@ -18,7 +18,7 @@ from shoal.cli.leaving import leave
 from shoal.cli.memory import is_out_of_memory, out_of_memory
 from shoal.core.errors import ShoalError
 from shoal.engine.settings.addresses import masked
-from shoal.engine.settings.private_home import tell_closed, write_privately
+from shoal.engine.settings.private_home import write_privately
 from shoal.engine.store.shared_temp import name_user
 
 app = typer.Typer(
@@ -101,7 +101,6 @@ def entry() -> None:
     write_privately()
     name_user()
     try:
-        tell_closed()
         main()
         code = 0
     except SystemExit as end:

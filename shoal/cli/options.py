@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_type_hints
 
 import typer
 
@@ -16,3 +19,27 @@ FinishedRun = Annotated[
 AnyRun = Annotated[bool, typer.Option("--any", help="latest may also be a run that is not finished")]
 Why = Annotated[str, typer.Option(help="the reason; MLflow and the run keep it, with your name")]
 OutFile = Annotated[Path | None, typer.Option("--out", help="file to write")]
+
+
+def with_options(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command, which takes `**options`, an option for each field of a dataclass; its description is the help."""
+    hints = get_type_hints(kind)
+    options = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=Annotated[hints[field.name], typer.Option(help=field.metadata["description"])],
+        )
+        for field in fields(kind)
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        *others, _ = signature.parameters.values()
+        taken = signature.replace(parameters=[*others, *options])
+        command.__signature__ = taken  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in taken.parameters.values()}
+        return command
+
+    return decorate

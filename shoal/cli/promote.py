@@ -1,22 +1,17 @@
-"""`shoal promote`: the model of a run becomes the champion of its name."""
+"""`shoal model promote`: the model of a run becomes the champion of its name."""
 
 from __future__ import annotations
 
 import json
 
-import typer
-
 from shoal.cli.console import say
 from shoal.cli.options import FinishedRun, Json, Why
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command(epilog='Example: shoal promote 20260131-120000_fedpnp_mnist_1a2b3c4d --why "fewer mixed clusters"')
 def promote(name: FinishedRun, why: Why = "", as_json: Json = False) -> None:
     """Make the model of a run the champion of its name in MLflow: approve a challenger of a night.
 
-    MLflow and the run keep who did so and why; `shoal rollback` takes it back.
+    MLflow and the run keep who did so and why; `shoal model rollback` takes it back.
     """
     from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
@@ -30,4 +25,4 @@ def promote(name: FinishedRun, why: Why = "", as_json: Json = False) -> None:
     else:
         say(f"models:/{moved.name}/{moved.version} of run {moved.run} is the champion")
         if moved.before is not None:
-            say(f"before it was version {moved.before}; `shoal rollback {moved.name}` returns to it")
+            say(f"before it was version {moved.before}; `shoal model rollback {moved.name}` returns to it")

@@ -1,4 +1,4 @@
-"""`shoal rollback`: the champion before the present one is the champion again."""
+"""`shoal model rollback`: the champion before the present one is the champion again."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ import typer
 from shoal.cli.console import say
 from shoal.cli.options import Json, Why
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command(epilog='Example: shoal rollback shoal-fedpnp-mnist --why "cluster 4 lost its lesions"')
 def rollback(
     name: Annotated[
         str | None,
@@ -34,4 +31,4 @@ def rollback(
         print(json.dumps(moved.to_json()))
         return
     say(f"models:/{moved.name}/{moved.version} of run {moved.run} is the champion again")
-    say(f"before it was version {moved.before}; `shoal promote RUN` brings back the model of a run")
+    say(f"before it was version {moved.before}; `shoal model promote RUN` brings back the model of a run")

@@ -32,11 +32,17 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="do not run: say what the run would do, send and take")
     ] = False,
+    methods: Annotated[
+        bool, typer.Option("--methods", help="do not run: list the methods by the question that each answers")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Train one federation, and judge and report what it found. Prints the final metrics and the run's folder."""
     from shoal.engine.workers.worker_processes import start_fork_server
 
+    if methods:
+        print_methods()
+        return
     check_options(settings, overrides, resume, dry_run)
     if dry_run:
         show_plan(settings, overrides, partition, as_json)
@@ -51,6 +57,18 @@ def run(
         from shoal.review.results.summary import progress_in_words
 
         show_result(result, progress_in_words(folder, result))
+
+
+def print_methods() -> None:
+    """Print the methods by the question that each answers."""
+    from shoal.methods.index import methods_by_question
+
+    for question, kinds in methods_by_question().items():
+        out.print(f"[bold]{question}[/]", highlight=False)
+        table = Table("method.name", "method", "what it does", show_header=False, box=None, padding=(0, 2))
+        for kind in kinds:
+            table.add_row(kind.name, kind.title, kind.about)
+        out.print(table, highlight=False)
 
 
 def check_options(settings: Path | None, overrides: Set, resume: str | None, dry_run: bool) -> None:

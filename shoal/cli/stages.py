@@ -23,18 +23,17 @@ from shoal.core.errors import DataError, ShoalError
 from shoal.data.partition.make import make_partition
 from shoal.data.partition.store import write_partition
 from shoal.data.sets.prepare import is_built_in, prepared_folder, stage_own
+from shoal.data.sets.prepare import prepare as prepare_set
 from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX, Settings, load_settings
+from shoal.engine.settings.run_settings import Settings, load_settings
 from shoal.engine.store.codec import StoreError, check_digest, file_digest, read_sealed, write_json, write_sealed
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.relocation import stored_path
-from shoal.engine.store.represent import parse
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder, write_lineage
 from shoal.lifecycle.embedding import embed as embed_images
 from shoal.lifecycle.preparing import with_known_choices
-from shoal.lifecycle.progress import prepare_with_bar
 from shoal.lifecycle.run_views import make_figures
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.methods.scores.metrics import shown_in
@@ -70,10 +69,10 @@ def prepare(
     data = _settings(params).data
     check_name(params, data.name)
     check_dependency(params, data.name, own)
-    if not is_built_in(data.name) and not data.name.startswith(REPRESENTATION_PREFIX):
+    if not is_built_in(data.name):
         print(stage_own(places.store(), data.name))
         return
-    prepared = prepare_with_bar(data.name, force=True, options=data.options or None)
+    prepared = prepare_set(data.name, places.store(), mirror=places.mirror(), force=True, options=data.options)
     if prepared.manifest.name != data.name:
         raise DataError(
             f"dvc.yaml names the folder of a set after data.name: in {params} write data.name: "
@@ -84,7 +83,7 @@ def prepare(
 
 @app.command()
 def embed(images: str, encoder: Annotated[str, typer.Option()], name: Annotated[str, typer.Option()]) -> None:
-    """Make vectors of the images of a set of the user's own: the stages that `shoal embed --stage` adds."""
+    """Make vectors of the images of a set of the user's own: the stages that `shoal data embed --stage` adds."""
     print(embed_images(images, encoder, name).message)
 
 
@@ -114,13 +113,10 @@ def check_dependency(params: Path, name: str, own: str | None) -> None:
     Raises:
         DataError: says what to write in dvc.yaml.
     """
-    source = name
-    if name.startswith(REPRESENTATION_PREFIX):
-        source = parse(name, {})[0]
-    if own not in (None, source) and not is_built_in(source):
+    if own not in (None, name) and not is_built_in(name):
         raise DataError(
-            f"{params} names your set {source!r}, and dvc.yaml depends on another one: write own: {source} in the vars "
-            "of dvc.yaml"
+            f"{params} names your set {name!r}, and dvc.yaml depends on another one: write own: {name} in the vars of "
+            "dvc.yaml"
         )
 
 

@@ -7,22 +7,9 @@ from outside checks them by the metadata of their fields.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
-
-
-@dataclass(frozen=True)
-class FileFormat:
-    """A text file that a setting can be given as.
-
-    Attributes:
-        name: what such a file is called, in words.
-        parse: the setting's value from the file's text; raises a `ShoalError` that names what is wrong in it.
-    """
-
-    name: str
-    parse: Callable[[str], Any]
 
 
 @dataclass(frozen=True)
@@ -44,7 +31,6 @@ def setting(
     *,
     choices: Iterable[str] = (),
     forms: NameForms | None = None,
-    file: FileFormat | None = None,
     **bounds: float | str,
 ) -> Any:
     """Return a dataclass field with a one-line meaning and its bounds or choices.
@@ -54,8 +40,6 @@ def setting(
         doc: its meaning.
         choices: names that a registry knows; where the names are few and fixed, a `Literal` type says as much.
         forms: allowed beside the choices.
-        file: the name of such a file stands for its content: the reader of settings opens it, the dataclass holds the
-            content.
         bounds: gt, ge, lt, le for numbers; pattern for text.
 
     >>> from dataclasses import dataclass
@@ -78,8 +62,6 @@ def setting(
             metadata["json_schema_extra"] = {"anyOf": kinds}
             pattern = f"{pattern}|{forms.pattern}"
         metadata["pattern"] = pattern
-    if file is not None:
-        metadata["file"] = file
     if isinstance(default, list | dict):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)

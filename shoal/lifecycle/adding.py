@@ -44,6 +44,7 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
         options: those of `shoal.data.intake.options.AddOptions`.
 
     Raises:
+        TypeError: there is no such option.
         DataError: the data cannot be added, for one of the reasons of `shoal.data.intake.own.add`.
     """
     options |= {key: Path(options[key]) for key in PATHS if options.get(key) is not None}

@@ -26,7 +26,7 @@ from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
 from shoal.data.intake.own import check_name
 from shoal.data.intake.own_store import VERSIONS, Batch, store_batch
-from shoal.data.sets.prepare import own_folder, store_folder
+from shoal.data.sets.prepare import own_folder, prepare, store_folder
 from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, write_prepared
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.data.sets.sample_files import sample_files
@@ -35,7 +35,7 @@ from shoal.engine.settings import places
 from shoal.engine.store.embedded import COLUMN_PREFIX, EmbeddedFrom, embedded_from, embedded_set
 from shoal.lifecycle.dvc_tracking import STAGE_VARIABLE, DvcError, track
 from shoal.lifecycle.embed_stage import add_stage, commit_stage, is_stage, stage_script
-from shoal.lifecycle.progress import prepare_with_bar, step_bar
+from shoal.lifecycle.progress import step_bar
 from shoal.models.encoder_names import slug
 from shoal.models.encoding import BATCH, encode_images
 from shoal.models.frozen import encoder_version, frozen_encoder, layer_widths_of
@@ -86,7 +86,7 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
         DataError: the set holds no images, or the name is taken. EncoderError: the encoder is not installed.
     """
     store = places.store()
-    images = open_prepared(prepare_with_bar(name).folder, verify=True)
+    images = open_prepared(prepare(name, store, mirror=places.mirror()).folder, verify=True)
     if images.manifest.kind != "image":
         raise DataError(f"{name!r} holds {images.manifest.kind}s, and an encoder takes images: name a set of images")
     if stage:

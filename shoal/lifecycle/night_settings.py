@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from shoal.data.intake.choices import OnBad, OnOdd
+from shoal.data.intake.options import OnBad, OnOdd
 from shoal.engine.settings.sections import Section
 
 
@@ -72,7 +72,7 @@ class NightSettings(Section):
     promote: Literal["auto", "ask"] = Field(
         "auto",
         description="what becomes of a better challenger: auto: it is the champion at once; ask: it waits until you "
-        "approve it with `shoal promote RUN` or give it the alias champion on MLflow's page",
+        "approve it with `shoal model promote RUN` or give it the alias champion on MLflow's page",
     )
     drift: float = Field(
         0.01,

@@ -9,8 +9,7 @@ from pathlib import Path
 from shoal.core.errors import ShoalError
 from shoal.data.sets.prepare import is_built_in, prepare, resolve, store_folder
 from shoal.data.sets.prepared import DataSpec, open_prepared
-from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX, Settings, SettingsError
-from shoal.engine.store.represent import parse
+from shoal.engine.settings.run_settings import Settings, SettingsError
 from shoal.methods.contract.base import Method
 from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.registry import METHODS
@@ -129,7 +128,7 @@ def check_graphs(method: Method) -> None:
     Raises:
         MethodError: local work has no such steps.
     """
-    captured = isinstance(method, GradientMethod) and method.capturable
+    captured = isinstance(method, GradientMethod) and method.stackable
     if method.context.graphs == "on" and not captured:
         raise MethodError(
             "workers.graphs is for local work that is gradient steps on batches of one shape: method "
@@ -146,8 +145,8 @@ def check_privacy(settings: Settings) -> None:
     kind = METHODS[settings.method.name]
     if settings.privacy.clip is not None and find_spec("opacus") is None:
         raise MethodError("privacy.clip needs the package opacus, which accounts epsilon: pip install opacus")
-    if settings.privacy.clip is not None and (not kind.averages or kind.exchange_metric):
-        fit = sorted(name for name, method in METHODS.items() if method.averages and not method.exchange_metric)
+    if settings.privacy.clip is not None and not kind.averages:
+        fit = sorted(name for name, method in METHODS.items() if method.averages)
         raise MethodError(
             f"privacy.clip is for methods whose clients send the weights that are averaged, and nothing else: "
             f"{', '.join(fit)}; method {settings.method.name!r} is none of them"
@@ -162,7 +161,7 @@ def check_buffer(settings: Settings) -> None:
     """
 
     def alike(kind: type[Method]) -> bool:
-        return kind.averages and not kind.exchange_metric
+        return kind.averages
 
     if settings.participation.buffer is not None and not alike(METHODS[settings.method.name]):
         fit = sorted(name for name, kind in METHODS.items() if alike(kind))
@@ -223,10 +222,6 @@ def known_spec(name: str, options: dict[str, int], store: Path) -> DataSpec:
     Raises:
         DataError: no such data set, or an option that it does not have.
     """
-    if name.startswith(REPRESENTATION_PREFIX):
-        source, _, rest = parse(name, options)
-        known = known_spec(source, rest, store)
-        return DataSpec(name, "vector", (), known.classes, known.train, known.test)
     if not is_built_in(name):
         return prepare(name, store, options=options).spec  # it is prepared, or unknown
     data_set, _, full_name = resolve(name, options)

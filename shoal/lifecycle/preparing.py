@@ -6,15 +6,13 @@ from pathlib import Path
 
 from shoal.data.partition.store import ensure_partition, partition_folder
 from shoal.data.partition.table import Partition
-from shoal.data.sets.prepare import is_built_in, kind_of, store_folder
+from shoal.data.sets.prepare import has_clients, is_built_in, kind_of, prepare, store_folder
 from shoal.data.sets.prepared import Prepared, read_manifest
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX, Settings, make_settings, resolve
-from shoal.engine.store.represent import has_clients
+from shoal.engine.settings.run_settings import Settings, make_settings, resolve
 from shoal.lifecycle.choosing import known_number
 from shoal.lifecycle.choosing_method import known_method
 from shoal.lifecycle.preflight import check_method, check_validation
-from shoal.lifecycle.progress import prepare_with_bar
 from shoal.methods.registry import METHODS
 
 
@@ -25,7 +23,8 @@ def prepare_data(settings: Settings) -> Prepared:
         ShoalError: there is no such set, or the method refuses it or its settings.
     """
     check_method(settings, places.store())
-    return prepare_with_bar(settings.data.name, options=settings.data.options or None)
+    data = settings.data
+    return prepare(data.name, places.store(), mirror=places.mirror(), options=data.options)
 
 
 def with_known_choices(settings: Settings) -> Settings:
@@ -71,8 +70,6 @@ def with_encoder(settings: Settings) -> Settings:
 def kind_of_data(settings: Settings) -> str | None:
     """Return the kind of the settings' data set; None for a set of the user's own that is not in the store."""
     name = settings.data.name
-    if name.startswith(REPRESENTATION_PREFIX):
-        return "vector"
     if is_built_in(name):
         return kind_of(name)
     folder = store_folder(places.store(), name)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
 
-from shoal.data.sets.prepared import Prepared
-from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
-from shoal.engine.store.represent import prepare_set
 from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
-from shoal.lifecycle.notebook_progress import KernelBar, in_kernel
 from shoal.methods.scores.metrics import shown_in
 
 COLUMNS = (
@@ -33,17 +31,6 @@ SHOWN = {metric.name for metric in shown_in("progress")}
 """Metrics of a round that stand beside its bar."""
 
 
-def prepare_with_bar(name: str, *, force: bool = False, options: Mapping[str, int] | None = None) -> Prepared:
-    """Prepare a data set of the store where needed, with a bar on standard error where that takes training.
-
-    Raises:
-        DataError: as `shoal.engine.store.represent.prepare_set`.
-    """
-    shown = step_bar(f"RotNet of {name}") if name.startswith(REPRESENTATION_PREFIX) else contextlib.nullcontext(None)
-    with shown as watch:
-        return prepare_set(name, places.store(), mirror=places.mirror(), force=force, options=options, watch=watch)
-
-
 @contextlib.contextmanager
 def step_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar for work in steps.
@@ -52,7 +39,13 @@ def step_bar(label: str) -> Iterator[Callable[[int, int], None]]:
         A function to call with the steps done and the steps in all.
     """
     if in_kernel():
-        yield KernelBar(label).step
+        with notebook_bar(label) as bar:
+
+            def step(done: int, total: int) -> None:
+                bar.total = total
+                bar.update(done - bar.n)
+
+            yield step
         return
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -70,17 +63,11 @@ def progress(console: Console, label: str = "") -> Iterator[Observer]:
     Yields:
         An observer for the engine.
     """
-    if in_kernel():
-        bar = KernelBar(label or "rounds")
-
-        def follow(event: Event) -> None:
-            bar.observe(event, metrics_shown(event), (event.message or event.kind) if is_warning(event) else None)
-
-        yield follow
-        return
     warned: list[Event] = []
     show = bars_of_a_run
-    if not console.is_terminal:
+    if in_kernel():
+        show = notebook_bar_of_a_run
+    elif not console.is_terminal:
         show = lines_of_a_run
     try:
         with show(console, label, warned) as observe:
@@ -122,6 +109,40 @@ def bars_of_a_run(console: Console, label: str, warned: list[Event]) -> Iterator
                 bars.advance(clients)
             elif kind == "round_finished":
                 bars.update(rounds, completed=event.round, note=in_words(metrics_shown(event)))
+            show_if_warning(console, event, warned)
+
+        yield observe
+
+
+def in_kernel() -> bool:
+    """Return whether this process is a notebook's kernel (IPython that shows more than text)."""
+    shell = sys.modules.get("IPython")
+    if shell is None or not hasattr(shell, "get_ipython"):
+        return False
+    return getattr(shell.get_ipython(), "kernel", None) is not None
+
+
+def notebook_bar(label: str) -> Any:
+    """Return a bar below a notebook's cell: a widget where the notebook has them, else text."""
+    with warnings.catch_warnings():  # that there are no widgets
+        warnings.simplefilter("ignore")
+        from tqdm.auto import tqdm
+
+        return tqdm(desc=label)
+
+
+@contextlib.contextmanager
+def notebook_bar_of_a_run(console: Console, label: str, warned: list[Event]) -> Iterator[Observer]:
+    """Show a bar for rounds below a notebook's cell; arguments are those of `bars_of_a_run`."""
+    with notebook_bar(label or "rounds") as bar:
+
+        def observe(event: Event) -> None:
+            if event.kind in ("started", "resumed"):
+                bar.reset(event.rounds)
+                bar.update(event.round)
+            elif event.kind == "round_finished":
+                bar.set_postfix_str(in_words(metrics_shown(event)), refresh=False)
+                bar.update(event.round - bar.n)
             show_if_warning(console, event, warned)
 
         yield observe

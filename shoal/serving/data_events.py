@@ -25,7 +25,7 @@ ARRIVED = "shoal.data.arrived"
 """The event; the triggers of prefect.yaml expect it."""
 RESOURCE = "shoal.arrival."
 """Prefix of the id of the event's resource; the name of a deployment follows."""
-CHECK_SECONDS = 15.0
+CHECK_SECONDS = 15
 """Time between two checks of the watched folders. Files that changed since the last check may still be copied."""
 
 
@@ -80,7 +80,7 @@ def announce(api: str, deployment: str, what: str) -> None:
         "resource": {"prefect.resource.id": f"{RESOURCE}{deployment}", "prefect.resource.name": what},
         "payload": {"message": f"new data in {what}"},
     }
-    ask("POST", f"{api}/events", json=[event])
+    ask(api, "POST", "/events", [event])
 
 
 def is_busy(api: str, deployment: str) -> bool:
@@ -94,7 +94,7 @@ def is_busy(api: str, deployment: str) -> bool:
         "flow_runs": {"state": {"type": {"any_": ["PENDING", "RUNNING"]}}},
         "limit": 1,
     }
-    return bool(ask("POST", f"{api}/flow_runs/filter", json=wanted).json())
+    return bool(ask(api, "POST", "/flow_runs/filter", wanted))
 
 
 def announce_data(what: str) -> list[str]:

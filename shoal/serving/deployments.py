@@ -7,33 +7,17 @@ and the like for each deployment that the server knows.
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import requests
 import yaml
-from requests.adapters import HTTPAdapter
-from urllib3.util.retry import Retry
 
 from shoal.core.errors import ShoalError
 from shoal.engine.settings.yaml_text import read_yaml_file
 from shoal.tasks.prefect.login import CLIENT_AUTH
 
 POOL = "shoal"
-REQUEST_SECONDS = 30.0
-"""Time limit of one request to Prefect's server."""
-RETRY_WHEN_BUSY = Retry(
-    total=7,
-    read=0,
-    backoff_factor=0.5,
-    status_forcelist=(429, 502, 503),
-    allowed_methods=None,
-    raise_on_status=False,
-)
-"""Prefect's server answers 503 while another of its parts writes to its database, for at most a minute. A request that
-times out is not repeated."""
 
 
 class DeploymentError(ShoalError):
@@ -117,58 +101,36 @@ def keep_what_users_set(project: dict[str, Any], known: list[dict[str, Any]]) ->
     return {**project, "deployments": entries}, differing
 
 
-def login() -> tuple[str, str] | None:
-    """Return user and password for Prefect's server; None where it has none."""
-    user, _, password = os.environ.get(CLIENT_AUTH, "").partition(":")
-    return (user, password) if user else None
+def ask(api: str, method: Literal["GET", "POST", "PATCH"], path: str, json: Any = None) -> Any:
+    """Return the answer of Prefect's server, or None where it does not have what is asked for.
 
-
-def csrf_headers(session: requests.Session, url: str) -> dict[str, str]:
-    """Return the headers by which Prefect's server recognises requests that no form of another page sent.
+    Prefect's client logs in, and repeats a request while the server is busy.
 
     Args:
-        session: with the login.
-        url: below `/api/`.
-
-    Returns:
-        Nothing where the server does not require them.
-
-    Raises:
-        RequestException: no answer.
-    """
-    root, _, _ = url.partition("/api/")
-    client = str(uuid.uuid4())
-    answer = session.get(f"{root}/api/csrf-token", params={"client": client}, timeout=REQUEST_SECONDS)
-    if answer.status_code in (requests.codes.unprocessable_entity, requests.codes.not_found):
-        return {}
-    answer.raise_for_status()
-    return {"Prefect-Csrf-Token": answer.json()["token"], "Prefect-Csrf-Client": client}
-
-
-def ask(method: str, url: str, *, json: Any = None, missing: bool = False) -> requests.Response:
-    """Return the answer of Prefect's server; repeat the request for a minute while the server is busy.
-
-    Args:
-        method, url, json: of the request.
-        missing: whether a 404 is a valid answer.
+        api: address of the server's API.
+        method, path, json: of the request.
 
     Raises:
         DeploymentError: no answer, or one that is an error.
     """
+    import httpx
+    from prefect.client.orchestration import SyncPrefectClient
+
     try:
-        with requests.Session() as session:
-            for scheme in ("http://", "https://"):
-                session.mount(scheme, HTTPAdapter(max_retries=RETRY_WHEN_BUSY))
-            session.auth = login()
-            headers = {} if method == "GET" else csrf_headers(session, url)
-            answer = session.request(method, url, json=json, timeout=REQUEST_SECONDS, headers=headers)
-        if not (missing and answer.status_code == requests.codes.not_found):
-            answer.raise_for_status()
-    except requests.RequestException as error:
-        raise DeploymentError(
-            f"Prefect's server did not answer ({error}): see its log prefect.log, and start `shoal serve` again"
-        ) from error
-    return answer
+        with SyncPrefectClient(api, auth_string=os.environ.get(CLIENT_AUTH)) as client:
+            answer = client.request(method, path, json=json)  # type: ignore[arg-type]
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code == httpx.codes.NOT_FOUND:
+            return None
+        raise DeploymentError(_unanswered(error)) from error
+    except httpx.HTTPError as error:
+        raise DeploymentError(_unanswered(error)) from error
+    return answer.json() if answer.content else {}
+
+
+def _unanswered(error: Exception) -> str:
+    reason = " ".join(str(error).split())
+    return f"Prefect's server did not answer ({reason}): see its log prefect.log, and start `shoal serve` again"
 
 
 def known_deployments(api: str) -> list[dict[str, Any]]:
@@ -177,7 +139,7 @@ def known_deployments(api: str) -> list[dict[str, Any]]:
     Raises:
         DeploymentError: the server does not answer.
     """
-    found: list[dict[str, Any]] = ask("POST", f"{api}/deployments/filter", json={}).json()
+    found: list[dict[str, Any]] = ask(api, "POST", "/deployments/filter", {})
     return found
 
 
@@ -232,13 +194,15 @@ def make_pool(api: str, variables: dict[str, str | None], prefect: Callable[...,
     Raises:
         DeploymentError: the server does not answer, or refuses.
     """
-    url = f"{api}/work_pools/{POOL}"
-    found = ask("GET", url, missing=True)
-    if found.status_code == requests.codes.not_found:
+    path = f"/work_pools/{POOL}"
+    pool = ask(api, "GET", path)
+    if pool is None:
         prefect("work-pool", "create", POOL, "--type", "process")
-        found = ask("GET", url)
-    template = found.json()["base_job_template"]
+        pool = ask(api, "GET", path)
+    if pool is None:
+        raise DeploymentError(f"Prefect's server has no work pool {POOL} although it made one: see its log prefect.log")
+    template = pool["base_job_template"]
     environment = template["variables"]["properties"]["env"]
     merged = {**(environment.get("default") or {}), **variables}
     environment["default"] = {name: value for name, value in merged.items() if value is not None}
-    ask("PATCH", url, json={"base_job_template": template})
+    ask(api, "PATCH", path, {"base_job_template": template})

@@ -36,17 +36,17 @@ def end_left_over(api: str) -> list[str]:
         DeploymentError: the server does not answer.
     """
     online = {"workers": {"status": {"any_": ["ONLINE"]}}}
-    workers = ask("POST", f"{api}/work_pools/{POOL}/workers/filter", json=online).json()
+    workers = ask(api, "POST", f"/work_pools/{POOL}/workers/filter", online)
     if any(worker["name"] != WORKER for worker in workers):
         return []
     wanted = {
         "work_pools": {"name": {"any_": [POOL]}},
         "flow_runs": {"state": {"type": {"any_": list(UNDER_WAY)}}},
     }
-    gone = [run for run in ask("POST", f"{api}/flow_runs/filter", json=wanted).json() if not has_process(run)]
+    gone = [run for run in ask(api, "POST", "/flow_runs/filter", wanted) if not has_process(run)]
     for run in gone:
         state = {"type": "CRASHED", "name": "Crashed", "message": MESSAGE}
-        ask("POST", f"{api}/flow_runs/{run['id']}/set_state", json={"state": state})
+        ask(api, "POST", f"/flow_runs/{run['id']}/set_state", {"state": state})
     return [run["name"] for run in gone]
 
 

@@ -1,4 +1,4 @@
-"""The processes that `shoal serve` starts: each leads a process group, which ends whenever `shoal serve` ends."""
+"""The processes that `shoal serve` starts: each leads a process group, which ends with the block that started it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import requests
 
 from shoal.core.errors import ShoalError
 from shoal.core.private_file import owner_only
-from shoal.serving import watch
 
 START_SECONDS = 120.0
 """Time in which a part must answer."""
@@ -29,35 +28,21 @@ class ServeError(ShoalError):
 
 
 class Processes:
-    """Processes by name: they are ended with the block, or by the watcher (`shoal.serving.watch`) after a kill."""
+    """Processes by name, which are ended with the block."""
 
     def __init__(self) -> None:
         self._started: dict[str, subprocess.Popen[bytes]] = {}
-        self._watcher: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Processes:
-        # Isolated and without site-packages: it needs nothing, and must start within milliseconds.
-        self._watcher = subprocess.Popen(
-            [sys.executable, "-I", "-S", watch.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            text=True,
-        )
         return self
 
     def __exit__(self, *_: object) -> None:
         for child in reversed(self._started.values()):
             stop(child)
-        if self._watcher is not None:
-            self._tell_watcher(watch.DONE)
-            self._watcher.wait()
 
     def add(self, name: str, child: subprocess.Popen[bytes]) -> None:
         """Keep a process that leads a group."""
         self._started[name] = child
-        self._tell_watcher(str(child.pid))
 
     def __getitem__(self, name: str) -> subprocess.Popen[bytes]:
         return self._started[name]
@@ -71,12 +56,6 @@ class Processes:
         for name, child in self._started.items():
             if child.poll() is not None:
                 raise ServeError(f"{name} ended with exit code {child.returncode}: see the logs in {logs}")
-
-    def _tell_watcher(self, line: str) -> None:
-        if self._watcher is None or self._watcher.stdin is None:
-            return
-        with contextlib.suppress(BrokenPipeError):  # the watcher was killed
-            print(line, file=self._watcher.stdin, flush=True)
 
 
 def program(*words: str) -> list[str]:
@@ -147,9 +126,18 @@ def stop(child: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(PART_SECONDS)
         deadline = time.monotonic() + GROUP_SECONDS
-        while watch.is_there(child.pid):
+        while is_there(child.pid):
             if time.monotonic() > deadline:
                 break
             time.sleep(0.05)
         else:
             return
+
+
+def is_there(group: int) -> bool:
+    """Return whether a process group has a process."""
+    try:
+        os.killpg(group, 0)
+    except OSError:
+        return False
+    return True

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import itertools
 import os
 import shlex
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote
 
-import requests
 from rich.console import Console
 
 from shoal.core.durable import private_folder
+from shoal.core.errors import ShoalError
 from shoal.data.sets.sources import MIRROR_VARIABLE
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked, without_user
 from shoal.engine.store.codec import write_atomic
 from shoal.engine.store.shared_temp import user_name
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
-from shoal.review.mlflow_log.experiments import experiment_tags, view_page
+from shoal.review.mlflow_log.experiments import experiment_of, view_page
 from shoal.serving.data_events import CHECK_SECONDS, FolderWatch
 from shoal.serving.deployments import POOL, make_pool, read_project, register
-from shoal.serving.flow_run_news import NEWS_SECONDS, FlowRunNews
 from shoal.serving.left_over import WORKER, end_left_over
 from shoal.serving.pages.guard import AUTH_VARIABLE, HOSTS_VARIABLE, LOGIN_PATH, further_hosts
-from shoal.serving.periodic import PeriodicCheck
 from shoal.serving.prefect_profile import keep_login
 from shoal.serving.processes import Processes, ServeError, module, program, run, start, wait_for
 from shoal.tasks.prefect.environment import set_prefect_defaults
@@ -162,20 +161,7 @@ def serve(
         for line in exposure_warnings(host, port, service.mlflow_port):
             tell(line)
         tell("Ctrl-C ends all of it")
-        wait(parts, logs, start_checks(service, logs, tell))
-
-
-def start_checks(service: Service, logs: Path, tell: Callable[[str], None]) -> list[PeriodicCheck]:
-    """Tell of flow runs, and announce new files in watched folders, from now on."""
-    news = FlowRunNews(service.api, service.prefect, tell)
-    watch = FolderWatch(service.api, logs / "watched.json", tell)
-    checks = [
-        PeriodicCheck(news.check, NEWS_SECONDS, "flow runs"),
-        PeriodicCheck(watch.check, CHECK_SECONDS, "watched folders"),
-    ]
-    for check in checks:
-        check.start()
-    return checks
+        wait(parts, logs, FolderWatch(service.api, logs / "watched.json", tell))
 
 
 @contextlib.contextmanager
@@ -191,19 +177,20 @@ def last_word(tell: Callable[[str], None]) -> Iterator[None]:
         raise
 
 
-def wait(parts: Processes, logs: Path, checks: Iterable[PeriodicCheck]) -> NoReturn:
-    """Wait until a part ends, or Ctrl-C.
+def wait(parts: Processes, logs: Path, watch: FolderWatch) -> NoReturn:
+    """Announce new files in watched folders, until a part ends or Ctrl-C.
 
     Raises:
         ServeError: a part ended; names its log file.
     """
-    try:
-        while True:
-            parts.check(logs)
-            time.sleep(1)
-    finally:
-        for check in checks:
-            check.stop()
+    for second in itertools.count():
+        parts.check(logs)
+        if second % CHECK_SECONDS == 0:
+            # The server may be busy, or a disk away: the next look comes soon.
+            with contextlib.suppress(ShoalError, OSError):
+                watch.check()
+        time.sleep(1)
+    raise AssertionError("counting does not end")
 
 
 def plan_service(host: str, port: int, mlflow_port: int) -> Service:
@@ -397,7 +384,7 @@ def check_port(port: int, option: str, host: str) -> None:
         except OSError as error:
             raise ServeError(
                 f"port {port} of {host} cannot be used ({error.strerror}): stop the program that uses it (another "
-                f"`shoal serve`?), or choose another port with {option}"
+                f"`shoal serve`, or servers of one that was killed?), or choose another port with {option}"
             ) from error
 
 
@@ -407,43 +394,16 @@ def experiment_id(service: Service) -> str:
     Raises:
         ServeError: MLflow did not answer.
     """
-    own_page = service.mlflow_port is not None
-    page = service.mlflow
-    if not own_page:
-        page = service.tracking.rstrip("/")
-    url = f"{page}/api/2.0/mlflow/experiments"
-    login = tracking_login(service)
+    # Only now: importing these sets variables that MLflow's server must not have.
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    from shoal.review.mlflow_log.tracking import artifact_folder
+
+    uri = service.tracking or store_uri(places.mlflow_store())
     try:
-        found = requests.get(f"{url}/get-by-name", params={"experiment_name": EXPERIMENT}, timeout=30, auth=login)
-        present: set[str] = set()
-        if found.ok:
-            experiment = found.json()["experiment"]
-            present = {tag["key"] for tag in experiment.get("tags", [])}
-        else:
-            body = {"name": EXPERIMENT}
-            if own_page:
-                # Artifacts lie beside the store, as in shoal.review.mlflow_log.tracking.
-                body["artifact_location"] = (places.mlflow_store() / "artifacts" / EXPERIMENT).as_uri()
-            made = requests.post(f"{url}/create", json=body, timeout=30, auth=login)
-            made.raise_for_status()
-            experiment = made.json()
-        number = str(experiment["experiment_id"])
-        for key, value in experiment_tags(number).items():
-            if key not in present:
-                body = {"experiment_id": number, "key": key, "value": value}
-                requests.post(f"{url}/set-experiment-tag", json=body, timeout=30, auth=login).raise_for_status()
-        return number
-    except (requests.RequestException, KeyError) as error:
+        return experiment_of(MlflowClient(uri), EXPERIMENT, artifact_folder(uri))
+    except MlflowException as error:
         raise ServeError(
-            f"MLflow at {masked(page)} does not list its experiments ({masked(str(error))}): see its log"
+            f"MLflow at {masked(uri)} does not list its experiments ({masked(str(error))}): see its log"
         ) from None
-
-
-def tracking_login(service: Service) -> tuple[str, str] | None:
-    """Return user and password of MLflow: the page's own, or those that MLflow itself reads for another server."""
-    if service.mlflow_port is not None:
-        user, _, password = service.login.partition(":")
-        return user, password
-    user = os.environ.get("MLFLOW_TRACKING_USERNAME", "")
-    password = os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
-    return (user, password) if user and password else None

@@ -78,7 +78,7 @@ def prepare(home: Path) -> Subject:
             "method": {"name": TREE, "criterion": "schedule", "schedule": [2]},
             "data": {"name": "digits", "limit": 200},
             "model": {"clusters": 10},
-            "partition": {"clients": 4, "transform": "label_swap", "groups": 2, "validation": 0.2},
+            "partition": {"kind": "iid", "clients": 4, "transform": "label_swap", "groups": 2, "validation": 0.2},
             "tracking": {"mlflow": False},
         },
         0,
@@ -143,8 +143,10 @@ def explain(subject: Subject) -> None:
 
 
 def enroll(subject: Subject) -> None:
-    """`shoal enroll`."""
-    command("enroll", str(subject.tree), "--client", "digits", "--limit", "60", "--json", "--out", "enrolled.st")
+    """`shoal model enroll`."""
+    command(
+        "model", "enroll", str(subject.tree), "--client", "digits", "--limit", "60", "--json", "--out", "enrolled.st"
+    )
 
 
 def compare(subject: Subject) -> None:
@@ -153,8 +155,8 @@ def compare(subject: Subject) -> None:
 
 
 def log(subject: Subject) -> None:
-    """`shoal log`."""
-    command("log", str(subject.run))
+    """`shoal model log`."""
+    command("model", "log", str(subject.run))
 
 
 def data_show(subject: Subject) -> None:

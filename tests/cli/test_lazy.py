@@ -15,3 +15,12 @@ def test_the_line_of_help_is_the_beginning_of_the_commands_help(name: str) -> No
     command = typer.main.get_command(importlib.import_module(f"shoal.cli.{LAZY[name].module}").app)
     assert command.help is not None
     assert " ".join(command.help.split()).startswith(LAZY[name].help.rstrip("."))
+
+
+def test_a_user_sees_few_verbs_and_an_example_of_each() -> None:
+    visible = [name for name in LAZY if not LAZY[name].hidden]
+    assert len(visible) <= 16
+    for name in visible:
+        command = typer.main.get_command(importlib.import_module(f"shoal.cli.{LAZY[name].module}").app)
+        for one in getattr(command, "commands", {name: command}).values():
+            assert one.epilog.startswith("Example: "), one.name

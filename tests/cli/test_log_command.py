@@ -1,4 +1,4 @@
-"""`shoal log`: what MLflow lacks of finished runs is brought there, and said."""
+"""`shoal model log`: what MLflow lacks of finished runs is brought there, and said."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.runs import stopped
 
 
 def log(*words: str) -> str:
-    done = CliRunner().invoke(app, ["log", *words], catch_exceptions=False)
+    done = CliRunner().invoke(app, ["model", "log", *words], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
 

@@ -38,7 +38,7 @@ def test_methods_and_partitions_are_lists_by_their_names(definitions: Schema) ->
     kinds = {entry["properties"]["kind"]["const"] for entry in members(definitions, "partition")}
     assert kinds == set(PARTITION_SECTIONS)
     fedpnp = next(entry for entry in members(definitions, "method") if entry["title"] == "fedpnp")
-    assert fedpnp["properties"]["tau_instance"]["description"].startswith("temperature of the instance-level")
+    assert fedpnp["properties"]["mu"]["description"]
     assert fedpnp["properties"]["name"]["const"] == "fedpnp"
 
 

@@ -24,20 +24,20 @@ import pandas as pd
 from PIL import Image
 
 SETTING = (
-    r"^\S.*(: (given |there is no such setting|.* is not known|edge list .* cannot be read)|, line \d+, column \d+: )"
+    r"^\S.*(: (given |there is no such setting|.* is not known)|, line \d+, column \d+: )"
     r"|^[a-z_]+\.[a-z_]+ "
 )
 """How a sentence on a wrong setting begins, where the file is whole: the setting is the place."""
 
 LINEAGE = {
-    "git": {"commit": None, "dirty": None, "page": None},
+    "git": {"commit": None, "dirty": None},
     "data": {"name": "digits", "folder": "x", "digest": "0", "dvc": "0", "source": "x", "subset": ""},
     "partition": {"folder": "y", "digest": "0", "dvc": "0"},
     "settings_sha256": "0",
     "resolved": {"device": "cpu", "precision": "fp32"},
     "hardware": {"cores": 1, "machine": "x", "system": "x", "gpus": [], "python": "3", "torch": "2"},
     "versions": {"shoal": "0"},
-    "shoal": {"version": "0", "sha256": "0", "git": {"commit": None, "dirty": None, "page": None}},
+    "shoal": {"version": "0", "sha256": "0", "git": {"commit": None, "dirty": None}},
     "layout": 2,
 }
 
@@ -110,14 +110,6 @@ def prefect_file(folder: Path) -> Opened:
     seed = Path("prefect.yaml").read_bytes()
     whole = _json({"name": "s", "deployments": [{"name": "n", "entrypoint": "e", "work_pool": {"name": "p"}}]})
     return Opened([seed, whole], _put(folder / "prefect.yaml", read), r"prefect\.yaml")
-
-
-def edge_list(folder: Path) -> Opened:
-    from shoal.engine.settings.run_settings import load_settings
-
-    path = folder / "links.txt"
-    wanted = ["method.name=cfcl", f"method.edges={path}"]
-    return Opened([b"0 1\n1 2\n# all\n\n2 3 0.5\n"], _put(path, lambda: load_settings(None, wanted)), r"links\.txt")
 
 
 def _table(n: int = 6) -> pd.DataFrame:
@@ -253,12 +245,9 @@ def ag_news(folder: Path) -> Opened:
 
 def names_of_sets(folder: Path) -> Opened:
     from shoal.data.sets.prepare import resolve
-    from shoal.engine.store.represent import parse
 
     def read(data: bytes) -> Any:
-        name = data.decode("utf-8", "replace")
-        parse(f"rotnet-{name}", {})
-        return resolve(name)
+        return resolve(data.decode("utf-8", "replace"))
 
     return Opened([b"gaussian-clusters10-seed3", b"mnist-shrink2", b"digits-images7-epochs3"], read, "option|data set")
 
@@ -546,7 +535,6 @@ READERS: dict[str, Callable[[Path], Opened]] = {
     "settings values": settings_values,
     "--set": set_texts,
     "prefect.yaml": prefect_file,
-    "edge list": edge_list,
     "names of sets": names_of_sets,
     "CSV": csv_table,
     "CSV.gz": packed_csv_table,

@@ -194,7 +194,7 @@ def test_other_images_are_not_shown_in_place_of_those_that_were_embedded(home: P
     write_clients(home / "pictures", each=9)
     add_folder(home / "pictures", "mine", places.store(), force=True)
     assert images_behind(made) is None
-    assert "has changed since it was embedded: run `shoal embed mine" in str(why_no_images(made))
+    assert "has changed since it was embedded: run `shoal data embed mine" in str(why_no_images(made))
 
 
 def test_wrong_requests_are_refused(home: Path, images: Prepared) -> None:
@@ -203,7 +203,7 @@ def test_wrong_requests_are_refused(home: Path, images: Prepared) -> None:
         embed("made", ENCODER)
     with pytest.raises(DataError, match="there is a data set 'mine' already"):
         embed("mine", ENCODER, "mine")
-    with pytest.raises(DataError, match=r"append to these, then run `shoal embed mine"):
+    with pytest.raises(DataError, match=r"append to these, then run `shoal data embed mine"):
         add_folder(home / "pictures", "made", places.store(), append=True)
     with pytest.raises(EncoderError, match=r"is not installed: put other\.pt into the folder encoders"):
         embed("mine", "file:other.pt")

@@ -74,6 +74,6 @@ def test_an_unfinished_run_is_not_equal(home: Path, small: Make) -> None:
 def test_the_state_of_the_project_does_not_matter(home: Path, small: Make) -> None:
     """Settings and data of a run have digests of their own, and none of its numbers comes from the project's code."""
     run = straight(small(rounds=1, data={"limit": 80}))
-    run.set_lineage(git=GitState("0" * 40, dirty=True, page=None))
+    run.set_lineage(git=GitState("0" * 40, dirty=True))
     assert equal_run(run.settings()) is not None
     assert new_run(run.settings()).path != run.path

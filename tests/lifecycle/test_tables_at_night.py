@@ -13,7 +13,6 @@ import pytest
 
 from shoal.core.errors import DataError
 from shoal.data.intake.own import add_folder, add_table, add_vectors
-from shoal.data.intake.windows import WindowOptions
 from shoal.data.sets.prepare import store_folder
 from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.data.sets.sample_files import sample_files
@@ -210,8 +209,8 @@ def loads(days: int, first: int) -> pd.DataFrame:
 def test_the_windows_of_new_and_of_grown_tables_are_appended(home: Path, small: Make) -> None:
     place = Place(home, small)
     loads(10, 0).to_csv(home / "first.csv", index=False)
-    options = WindowOptions("24h", time_column="time")
-    add_table(home / "first.csv", "mine", places.store(), client_column="site", windows=options)
+    options = {"window": "24h", "time_column": "time"}
+    add_table(home / "first.csv", "mine", places.store(), client_column="site", **options)
     place.put(loads(3, 10), "more.csv")
     taken = place.night()
     assert (taken.new, place.set().manifest.shape) == (6, (1, 24))
@@ -225,8 +224,8 @@ def test_the_windows_of_new_and_of_grown_tables_are_appended(home: Path, small: 
 def test_overlapping_windows_have_no_held_out_part(home: Path, small: Make) -> None:
     place = Place(home, small)
     loads(10, 0).to_csv(home / "first.csv", index=False)
-    options = WindowOptions("24h", step="12h", time_column="time")
-    add_table(home / "first.csv", "mine", places.store(), client_column="site", windows=options)
+    options = {"window": "24h", "step": "12h", "time_column": "time"}
+    add_table(home / "first.csv", "mine", places.store(), client_column="site", **options)
     place.put(loads(3, 10), "more.csv")
     with pytest.raises(DataError, match="would share samples with those to train on"):
         place.night()

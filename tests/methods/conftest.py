@@ -88,7 +88,7 @@ class World:
 
     def at_training(self, method: Method) -> tuple[Server, Tensors]:
         """The state before the first round that trains, and the memory of the one client by then."""
-        server, memory, _ = self.rounds(method, self.start(method), method.warmup_rounds)
+        server, memory, _ = self.rounds(method, self.start(method), getattr(method, "warmup_rounds", 0))
         return server, memory
 
     def rounds(self, method: Method, server: Server, rounds: int) -> tuple[Server, Tensors, list[Update]]:
@@ -107,8 +107,9 @@ class World:
 
     def run(self, method: Method, rounds: int) -> tuple[Server, list[Update]]:
         """Rounds of one client that holds everything, those that only gather not counted."""
-        server, _, updates = self.rounds(method, self.start(method), method.warmup_rounds + rounds)
-        return server, updates[method.warmup_rounds :]
+        before = getattr(method, "warmup_rounds", 0)
+        server, _, updates = self.rounds(method, self.start(method), before + rounds)
+        return server, updates[before:]
 
 
 class ClientList(Clients):

@@ -46,34 +46,14 @@ CASES: dict[str, dict[str, Any]] = {
     "ncc": {"method": {"name": "ncc"}},
     "kmeans": {"method": {"name": "kmeans"}, "rounds": 1},
     "cfcl": {"method": EXCHANGE, **DEVICES},
-    "cfcl, local model, pulled negatives": {
-        "method": {**EXCHANGE, "negatives": "pulled", "selection": "cfcl_local"},
-        "partition": TURNED,
+    "cfcl, uniform": {
+        "method": {**EXCHANGE, "selection": "uniform"},
         **DEVICES,
     },
-    "cfcl, uniform, held negatives": {
-        "method": {**EXCHANGE, "selection": "uniform", "negatives": "held", "consent": [[0, 4]]},
-        **DEVICES,
-    },
-    "cfcl, fedcc's loss": {"method": {**EXCHANGE, "loss": "fedcc", "reserve_kind": "random"}, **DEVICES},
     "ssd": {"method": {"name": "ssd"}},
-    "ssd, hard, fine-tuned": {
-        "method": {"name": "ssd", "gamma": 0.0},
-        "evaluate": {"finetune": True},
-    },
+    "ssd, aligned and uniform": {"method": {"name": "ssd", "gamma": 0.0}},
     "fedsimclr": {"method": {"name": "fedsimclr"}, "workers": {"batched": 2}},
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "components": 3}, "rounds": 4},
-    "fedsimclr_kmeans, neighbours": {
-        "method": {
-            "name": "fedsimclr_kmeans",
-            "kmeans_rounds": 3,
-            "components": 3,
-            "evenness": 0.0,
-            "neighbours": 0.05,
-        },
-        "workers": {"batched": 2},
-        "rounds": 5,
-    },
     "fedx": {"method": {"name": "fedx"}},
     "fedu2": {"method": {"name": "fedu2"}},
     "fedbyol": {"method": {"name": "fedbyol"}},

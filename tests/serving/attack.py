@@ -19,8 +19,7 @@ import requests
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
-from shoal.serving.deployments import csrf_headers
-from tests.serving.served import PATIENCE, Served
+from tests.serving.served import PATIENCE, Served, csrf_headers
 
 REFUSED = (401, 403)
 EVIL = "http://evil.example"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from typing import Any
 import requests
 import yaml
 
-from shoal.serving.deployments import csrf_headers
 from tests.flows.test_prefect import free_port
 
 ROOT = Path(__file__).parent.parent.parent
@@ -43,6 +43,17 @@ def eventually(condition: Callable[[], Any], what: str, every: float = 0.5) -> A
             return found
         time.sleep(every)
     raise AssertionError(f"{what}: not within {PATIENCE} s")
+
+
+def csrf_headers(session: requests.Session, url: str) -> dict[str, str]:
+    """The headers by which Prefect's server recognises requests of its own page."""
+    root, _, _ = url.partition("/api/")
+    client = str(uuid.uuid4())
+    answer = session.get(f"{root}/api/csrf-token", params={"client": client}, timeout=30)
+    if answer.status_code in (requests.codes.unprocessable_entity, requests.codes.not_found):
+        return {}
+    answer.raise_for_status()
+    return {"Prefect-Csrf-Token": answer.json()["token"], "Prefect-Csrf-Client": client}
 
 
 def clone(folder: Path) -> Path:

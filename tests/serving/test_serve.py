@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import shutil
 import signal
 import sqlite3
@@ -21,15 +20,12 @@ import pytest
 import requests
 from rich.console import Console
 
-from shoal.serving import flow_run_news
 from shoal.serving import serve as serving
-from shoal.serving.deployments import csrf_headers
-from shoal.serving.flow_run_news import FlowRunNews
 from shoal.serving.left_over import end_left_over
 from shoal.serving.serve import CLIENT_AUTH, JOB_RETRIES, RETRIES, SERVER_AUTH, exposure_warnings
 from tests.flows.test_prefect import free_port
 from tests.serving import attack
-from tests.serving.served import BIN, OURS, PATIENCE, ROOT, TINY, Served, clone, eventually
+from tests.serving.served import BIN, OURS, PATIENCE, ROOT, TINY, Served, clone, csrf_headers, eventually
 
 pytestmark = pytest.mark.long
 
@@ -132,12 +128,6 @@ def test_deployments_run_in_place_and_go_on_after_a_kill(served: Served) -> None
     changed = subprocess.run(["git", "status", "--porcelain"], cwd=served.folder, capture_output=True, text=True)
     assert changed.stdout == ""
     check_flow_runs(served, runs, {name: each["id"] for name, each in tags.items()})
-
-    # The console of the service told of both.
-    eventually(
-        lambda: re.search(r"on-demand \(.+\) completed after 0:\d\d:\d\d\n", "".join(served.lines)), "news of a run"
-    )
-    assert re.search(r"every-minute \(.+\) crashed after 0:\d\d:\d\d: \S+", "".join(served.lines))
 
     # The killed flow runs are not shown as running for ever.
     every = served.find("flow_runs")
@@ -246,12 +236,6 @@ def test_no_other_page_and_no_other_user_controls_a_server(served: Served, tmp_p
 def test_flow_runs_without_a_process_are_no_longer_running(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CLIENT_AUTH, ":".join(served.login))
     deployment = served.deployment("on-demand")["id"]
-    told: list[str] = []
-    monkeypatch.setattr(flow_run_news, "LATEST", 3)  # as many nights are planned, and must not hide what has started
-    assert len(served.find("flow_runs", flow_runs={"state": {"type": {"any_": ["SCHEDULED"]}}})) >= 3
-    news = FlowRunNews(served.api, "http://page", told.append)
-    news.check()
-    assert told == []  # what was before it began is no news
     ended = subprocess.Popen(["true"])
     ended.wait()
     runs = {}
@@ -259,16 +243,7 @@ def test_flow_runs_without_a_process_are_no_longer_running(served: Served, monke
         body = {"name": name, "state": {"type": "RUNNING", "name": "Running"}}
         runs[name] = served.ask("POST", f"deployments/{deployment}/create_flow_run", body).json()["id"]
         served.ask("PATCH", f"flow_runs/{runs[name]}", {"infrastructure_pid": str(process)})
-    news.check()
-    assert sorted(line for line in told if "gone" in line or "here" in line) == [
-        f"on-demand ({name}) has started: http://page/runs/flow-run/{run}" for name, run in sorted(runs.items())
-    ]
-    told.clear()
     ended_now = end_left_over(served.api)
-    news.check()
-    (line,) = [line for line in told if "gone" in line]
-    assert re.fullmatch(r"on-demand \(gone\) crashed after 0:\d\d:\d\d: It ended together with `shoal serve`.+", line)
-    assert line.endswith(f" (http://page/runs/flow-run/{runs['gone']})")
     assert "gone" in ended_now
     assert "here" not in ended_now
     states = {each["name"]: each["state_type"] for each in served.find("flow_runs") if each["id"] in runs.values()}

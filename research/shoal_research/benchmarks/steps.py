@@ -1,6 +1,6 @@
 """A local step of FedPNP and of SSD beside a hand-written loop of the same arithmetic: same views, same losses, same
 precision, without anything of the engine or of the methods' classes. What a method does once a round (FedPNP settles
-its past model, SSD measures the share of a gradient) the loop by hand does too, by the method's own function.
+its past model) the loop by hand does too, by the method's own function.
 
     python -m shoal_research.benchmarks.steps --repeats 5
 """
@@ -34,7 +34,6 @@ from shoal.methods.losses.contrastive import cluster_contrastive, contrastive
 from shoal.methods.registry import METHODS
 from shoal.methods.ssd.losses import distill_loss, dsr_loss
 from shoal.methods.training.local import as_input, view_recipe
-from shoal.methods.training.model_stack import LocalModel
 from shoal_research.benchmarks.meter import seconds
 from shoal_research.benchmarks.peers import versions
 
@@ -85,8 +84,8 @@ def plain_fedpnp(method: Any, client: Client, data: DeviceData) -> Callable[[], 
         with torch.no_grad(), method.context.autocast():
             labels = past(x).y
         pools = past_negatives(*labels.chunk(2), s.mu)
-        instance = contrastive(*now.z.chunk(2), s.tau_instance, pools)
-        return instance + s.alpha * cluster_contrastive(*now.y.chunk(2), s.tau_cluster)
+        instance = contrastive(*now.z.chunk(2), method.tau_instance, pools)
+        return instance + s.alpha * cluster_contrastive(*now.y.chunk(2), method.tau_cluster)
 
     return epoch(network, loss, recipe, data, once)
 
@@ -108,12 +107,7 @@ def plain_ssd(method: Any, client: Client, data: DeviceData) -> Callable[[], Non
         total = total + s.gamma * (spread[0] + spread[1]) / 2
         return total + s.delta * distill_loss(h, z, s.temperature)
 
-    def once() -> None:
-        first = data.train_x[:BATCH].float().div_(255)
-        x = as_input(two_views(first, method.recipe(), torch.Generator(data.device).manual_seed(0)))
-        method.dsr_share(LocalModel(network, {}), dict(network.named_parameters()), (x,), extra)
-
-    return epoch(network, loss, method.recipe(), data, once)
+    return epoch(network, loss, method.recipe(), data, lambda: None)
 
 
 def epoch(

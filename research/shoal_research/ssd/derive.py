@@ -9,21 +9,23 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
+from shoal.data.sets.prepare import prepare
 from shoal.data.views.augment import normalise
 from shoal.data.views.view import DeviceData
 from shoal.engine.store.checkpoint import Checkpoint
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun
-from shoal.engine.store.represent import prepare_set
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.probe import linear_probe
 from shoal.methods.scores.representation import alignment, split_uniformity, uniformity
+from shoal.methods.ssd.fedsimclr_kmeans import network_tensors
 from shoal.methods.ssd.self_supervised import SAMPLES_BETWEEN_ROUNDS, SelfSupervised
 from shoal.methods.ssd.ssd import SSD
 from shoal.methods.training.local import load, views
 from shoal.review.results.result import run_result
 from shoal_research.definition import Study, StudyError
 from shoal_research.figures import label_panel
+from shoal_research.ssd.finetuning import finetune_accuracy
 from shoal_research.table import Group, Table, Values, each_run, metric_of, reference_of, same_seeds
 
 PROBED_ON: dict[str, tuple[str, int | None]] = {"fashion-mnist": ("mnist", 10_000), "cifar100": ("cifar10", None)}
@@ -90,6 +92,23 @@ def gradient_share(study: Study, groups: Sequence[Group], folder: Path) -> Table
         return None
 
     return each_run(groups, {"dsr_gradient_share": mean})
+
+
+def finetuned(study: Study, groups: Sequence[Group], folder: Path) -> Table:
+    """Return `finetune_1` and `finetune_10`: test accuracy after fine-tuning with 1 % and 10 % of the labels."""
+
+    def accuracy(run: RunFolder, percent: int) -> float | None:
+        opened = OpenedRun(run)
+        checkpoint = read_state_if_any(run)
+        method = opened.method
+        if checkpoint is None or not isinstance(method, SelfSupervised) or opened.data.test_y is None:
+            return None
+        network = method.network()
+        load(network, network_tensors(checkpoint.judged.model))
+        evaluation = opened.evaluation(checkpoint.server.round, final=True)
+        return finetune_accuracy(network.encoder, evaluation, percent / 100)
+
+    return each_run(groups, {f"finetune_{n}": functools.partial(accuracy, percent=n) for n in (1, 10)})
 
 
 def projections(study: Study, groups: Sequence[Group], folder: Path) -> Table:
@@ -179,7 +198,7 @@ def transfer(study: Study, groups: Sequence[Group], folder: Path) -> Table:
         if checkpoint is None or not isinstance(opened.method, SelfSupervised):
             return None
         name, limit = PROBED_ON[run.settings().data.name]
-        other = DeviceData(prepare_set(name, opened.prepared.folder.parent.parent))
+        other = DeviceData(prepare(name, opened.prepared.folder.parent.parent))
         if other.train_y is None or other.test_y is None or other.spec.shape != opened.prepared.spec.shape:
             raise StudyError(
                 f"data set {name!r} has no labels, or images of another shape than {opened.prepared.spec.name!r}"

@@ -13,7 +13,6 @@ from PIL import Image
 from shoal.data.intake.own import add_folder
 from shoal.data.sets.prepare import own_sets, prepare
 from shoal.engine.settings import places
-from shoal_research.definition import Study
 
 NAME = "digits-uneven"
 RATIO = 13
@@ -23,8 +22,8 @@ TEST_SHARE = 0.2
 LICENCE = "as of the set digits"
 
 
-def add_missing(study: Study, rows: Sequence[str]) -> None:
-    """Add the set to the store, if it is not there."""
+def add_missing(names: Sequence[str]) -> None:
+    """Add the set to the store, if it is not there; `names` are those of all sets of the study."""
     if NAME in {manifest.name for manifest in own_sets(places.store())}:
         return
     digits = prepare("digits", places.store())

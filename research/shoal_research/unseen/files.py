@@ -14,23 +14,17 @@ from shoal.data.intake.own import add_folder, add_table
 from shoal.data.sets.prepare import own_sets
 from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings import places
-from shoal_research.definition import Study
 from shoal_research.unseen.samples import Samples
-from shoal_research.unseen.sets import SEED, samples_of, set_name
+from shoal_research.unseen.sets import SEED, SETS, samples_of, set_name
 
 LICENCE = "drawn, or taken, by the study of unseen data"
 
 
-def add_missing(study: Study, rows: Sequence[str]) -> None:
-    """Add the sets of a study's rows to the store, those that are not there, as `shoal data add` does.
-
-    Args:
-        study: unused.
-        rows: keys of the sets.
-    """
+def add_missing(names: Sequence[str]) -> None:
+    """Add sets to the store by their names, those that are not there, as `shoal data add` does."""
     there = {manifest.name for manifest in own_sets(places.store())}
-    for key in rows:
-        if set_name(key) not in there:
+    for key in SETS:
+        if set_name(key) in set(names) - there:
             add_set(key)
 
 

@@ -104,6 +104,7 @@ class SharedUIFCA(Method):
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="adam", lr=1e-3)
     averages_parts = True
     warmup_rounds = 2  # centres, and moments of their clusters
+    first_round_with_clusters = 3
 
     @classmethod
     def loss_note(cls, settings: SharedUIFCASettings, rounds: int) -> str:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from shoal.methods.contract.base import Client, Federation, Server
+from shoal.methods.contract.base import Client, Federation, Server, Update
 from shoal.methods.contract.declared import MessageForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.fedpnp.cluster_method import ClusterMethod
@@ -24,7 +25,6 @@ from shoal.methods.fedpnp.fedpnp import FedPNP
 from shoal.methods.losses.contrastive import contrastive, entropy
 from shoal.methods.training.local_steps import TakenSteps
 from shoal.methods.training.model_stack import StepResult
-from shoal.models.heads import ClusterNet
 
 SHARES = "shares"
 """The tensor (c,) of how full each cluster is: with one client in its message, with all in the server's state."""
@@ -48,13 +48,13 @@ class EvenOverFederation(ClusterMethod):
         shares = {SHARES: even_shares(self.context.clusters)}
         return replace(server, model={**server.model, **shares}, facts={SAMPLES: sum(federation.sizes)})
 
-    def loaded(self, tensors: Tensors) -> ClusterNet:
+    def loaded(self, tensors: Tensors) -> Any:
         """Return a network with weights that were broadcast, or that the server has."""
         return super().loaded({name: tensor for name, tensor in tensors.items() if name != SHARES})
 
-    def extra(self, message: Message, client: Client) -> Tensors:
+    def prepare(self, message: Message, client: Client) -> Tensors:
         """Return the federation's shares as the steps use them."""
-        return federation_shares(message, client, self.context.device)
+        return {**super().prepare(message, client), **federation_shares(message, client, self.context.device)}
 
     def cluster_loss(self, y_a: Tensor, y_b: Tensor, tau: float, extra: Tensors) -> StepResult:
         """Return the cluster-level loss of soft assignments (n, c), and the metrics that carry the client's shares."""
@@ -64,11 +64,12 @@ class EvenOverFederation(ClusterMethod):
         loss = loss - entropy_among_others(y_a, others, part) - entropy_among_others(y_b, others, part)
         return loss, share_metrics(y_a, y_b)
 
-    def trained(self, network: ClusterNet, client: Client, taken: TakenSteps) -> tuple[Message, dict[str, float]]:
-        """Return a client's message after its steps, with its shares, and its metrics."""
-        message, metrics = super().trained(network, client, taken)
-        shares, metrics = take_shares(metrics, self.context.clusters)
-        return replace(message, tensors={**message.tensors, SHARES: shares}), metrics
+    def trained(self, network: nn.Module, client: Client, taken: TakenSteps) -> Update:
+        """Return a client's update after its steps, with its shares."""
+        update = super().trained(network, client, taken)
+        shares, metrics = take_shares(update.metrics, self.context.clusters)
+        message = replace(update.message, tensors={**update.message.tensors, SHARES: shares})
+        return replace(update, message=message, metrics=metrics)
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
         """Return the form of the model's tensors; shares of clusters lie between 0 and 1."""

@@ -1,4 +1,6 @@
-"""SSD in the forms of its poster and of its released code, and hard separation, the poster's ablation.
+"""SSD in the forms of its poster and of its released code, without projector, and hard separation: ablations.
+
+It also logs how strongly the regularisation pulls.
 
 Shapes: n samples, d dimensions of features h and projections z.
 """
@@ -6,18 +8,25 @@ Shapes: n samples, d dimensions of features h and projections z.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from shoal.core.setting import setting
+from shoal.methods.contract.base import Client
 from shoal.methods.contract.context import MethodError
+from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.losses.align_uniform import align_loss, uniform_loss_of_views
 from shoal.methods.ssd.losses import distill_loss
 from shoal.methods.ssd.ssd import SSD, SSDSettings
+from shoal.methods.training.local_steps import LocalSteps, Preparation
+from shoal.methods.training.model_stack import Batch, LocalModel
+from shoal.models.heads import ProjectionNet
+from shoal_research.ssd.gradients import gradient_share
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,15 @@ class FormsSSDSettings(SSDSettings):
         "poster", "direction of the distillation: KL(h || z) as on the poster, or KL(z || h) as in the authors' code"
     )
     stop: bool = setting(False, "stop the gradient of the distillation loss at the projections")
+    projector: bool = setting(True, "train with a projector; without it, losses are computed on the features")
+
+
+class NoProjector(ProjectionNet):
+    """An encoder whose features are its projections."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__(encoder, 1)
+        self.instance = nn.Sequential()
 
 
 class FormsSSD(SSD):
@@ -54,6 +72,46 @@ class FormsSSD(SSD):
                 f"method.gamma is {settings.gamma:g}, and with method.form=hard there is no DSR to weigh: set "
                 "method.gamma=0"
             )
+        if not settings.projector and settings.delta:
+            raise MethodError(
+                f"method.delta is {settings.delta:g}, and with method.projector=false there is nothing to distil: "
+                "set method.delta=0"
+            )
+
+    def build(self) -> ProjectionNet:
+        """Build the network with or without a projector."""
+        network = super().build()
+        return network if self.settings.projector else NoProjector(network.encoder)
+
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
+        """Return local epochs; with DSR their metrics include `dsr_gradient_share`."""
+        steps = super().local_steps(message, client)
+        if not self.regularised:
+            return steps
+        batches = list(steps.batches)
+
+        def work(model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> dict[str, Tensor]:
+            buffers = list(model.network.buffers())
+            before = [buffer.clone() for buffer in buffers]
+            share = self.dsr_share(model, parameters, steps.inputs(batch), extra)
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.copy_(value)
+            return {"dsr_gradient_share": share}
+
+        preparation = Preparation(lambda: steps.select(batches[0]), work)
+        return replace(steps, batches=batches, preparation=preparation)
+
+    def dsr_share(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> Tensor:
+        """Return how strongly DSR pulls: the norm of the gradient of gamma DSR over that of align + beta uniform.
+
+        The gradients are over all parameters, at the broadcast weights, on the client's first batch of the round.
+        """
+        with self.context.autocast():
+            out = model(*batch)
+        z = self.directions(out.z, extra)
+        baseline = align_loss(*z.chunk(2)) + self.settings.beta * uniform_loss_of_views(z)
+        dsr = self.settings.gamma * self.regularisation(z, extra)
+        return gradient_share(dsr, baseline, list(parameters.values()))
 
     @cached_property
     def basis(self) -> Tensor:

@@ -42,16 +42,16 @@ def save_shard(request: EvaluateShard, predictions: Iterable[ShardPredictions]) 
             "embedding": torch.cat([part.embedding for part in parts]),
         }
     private_folder(paths.work)
-    path = paths.predictions(request.part, averaged=request.averaged)
+    path = paths.predictions(request.part)
     save_tensors(path, tensors, [part.columns for part in parts][-1:], sync=False, mode=PRIVATE)
 
 
-def read_shards(request: Evaluate, device: str, *, averaged: bool) -> Callable[[], Iterator[ShardPredictions]]:
+def read_shards(request: Evaluate, device: str) -> Callable[[], Iterator[ShardPredictions]]:
     """Return a function that reads the predictions of all parts, in order."""
 
     def read() -> Iterator[ShardPredictions]:
         for part in range(request.parts):
-            path = RoundPaths(request.run, request.round).predictions(part, averaged=averaged)
+            path = RoundPaths(request.run, request.round).predictions(part)
             tensors, columns = load_tensors(path, device)
             if columns:  # a part may have no batch if batches are few
                 yield ShardPredictions(tensors["cluster"].cpu(), columns[0], tensors["embedding"])

@@ -85,13 +85,11 @@ class EvaluateShard(StateRequest):
         final: see `Evaluate`.
         part: number of the part.
         parts: number of parts.
-        averaged: use the averaged state; else the tensors that replace it, which are beside it.
     """
 
     final: bool
     part: int
     parts: int
-    averaged: bool
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,6 @@ from shoal.engine.store.run_folder import RunError
 from shoal.methods.contract.base import Server, Update
 from shoal.methods.contract.message import Message, Tensors
 
-STATES_IN_MEMORY = 2
-"""Number of older server states in memory."""
-
 
 class BufferedRounds:
     """From which state each client of a round begins: without `participation.buffer` always from the newest.
@@ -39,7 +36,6 @@ class BufferedRounds:
 
     def __init__(self, facts: RunFacts) -> None:
         self._facts = facts
-        self._states: dict[int, Server] = {}
         self.schedule: AnswerSchedule | None = None
         participation = facts.settings.participation
         clients = facts.federation.clients
@@ -78,11 +74,7 @@ class BufferedRounds:
         round = self.begun_from(newest.round + 1, client)
         if round == newest.round:
             return newest
-        if round not in self._states:
-            self._states[round] = load_state(self._facts.run, round)
-            for old in list(self._states)[:-STATES_IN_MEMORY]:
-                self._states.pop(old, None)
-        return self._states[round]
+        return load_state(self._facts.run, round)
 
     def rebased(self, newest: Server, updates: Iterable[Update]) -> Iterator[Update]:
         """Yield the updates of the next round as if all had begun from the newest state.

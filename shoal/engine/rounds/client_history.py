@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from shoal.engine.store.manifest import RoundRecord
+
+MAX_REFUSALS = 3
+"""Rounds in which a client's message is refused before the client is quarantined: it takes no more part in its run."""
 
 
 class ClientHistory:
@@ -34,7 +37,12 @@ class ClientHistory:
             self.seconds[row.client] = row.seconds
         self.refusals = Counter({int(client): rounds for client, rounds in record.refusals.items()})
 
-    def refused_by(self, record: RoundRecord) -> Mapping[str, int]:
+    @property
+    def quarantined(self) -> list[int]:
+        """The ids of the quarantined clients, in order."""
+        return sorted(client for client, rounds in self.refusals.items() if rounds >= MAX_REFUSALS)
+
+    def refusals_with(self, refused: Iterable[int]) -> Mapping[str, int]:
         """Return in how many rounds each client was refused, with a round that is not added yet."""
-        counts = self.refusals + Counter(record.refused)
+        counts = self.refusals + Counter(refused)
         return {str(client): rounds for client, rounds in sorted(counts.items())}

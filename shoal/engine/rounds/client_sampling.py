@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from shoal.engine.rounds.buffered_rounds import BufferedRounds
+from shoal.engine.rounds.client_history import ClientHistory
 from shoal.engine.rounds.dropout import answering_clients
 from shoal.engine.rounds.outcomes import RoundOutcomes
-from shoal.engine.rounds.quarantine import Quarantine
 from shoal.engine.store.run_facts import RunFacts
 from shoal.methods.contract.base import Server
 
@@ -20,16 +20,16 @@ class ClientSampling:
     Args:
         facts: of the run.
         buffered: has the schedule of answers, if rounds do not wait for all their clients.
-        quarantine: the clients that take no more part.
+        history: names the quarantined clients.
     """
 
     facts: RunFacts
     buffered: BufferedRounds
-    quarantine: Quarantine
+    history: ClientHistory
 
     def sample(self, server: Server, without: Iterable[int] = ()) -> list[int]:
         """Return the clients to train in the next round, without quarantined ones and those in `without`."""
-        excluded = frozenset(self.quarantine.clients) | frozenset(without)
+        excluded = frozenset(self.history.quarantined) | frozenset(without)
         schedule = self.buffered.schedule
         if schedule is not None:
             scheduled = [client for client in schedule.round(server.round + 1).begun_from if client not in excluded]

@@ -113,10 +113,7 @@ class EvaluationStep:
         assert isinstance(recalibrated, Evaluated)
         (request.server.parent / JUDGED).unlink(missing_ok=True)
         save_judged(request.server.parent, recalibrated)
-        states = [False]
-        if recalibrated.judged and request.final:
-            states = [False, True]
-        shards = [EvaluateShard(*state, part, parts, averaged) for averaged in states for part in range(parts)]
+        shards = [EvaluateShard(*state, part, parts) for part in range(parts)]
         with ThreadPoolExecutor(parts, thread_name_prefix="parts") as threads:
             answers = list(threads.map(self.call, shards))
         if failed := next((answer for answer in answers if isinstance(answer, Failed)), None):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import shutil
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from shoal.engine.messages.wire import Call
@@ -20,16 +21,15 @@ from shoal.engine.rounds.client_sampling import ClientSampling
 from shoal.engine.rounds.evaluation import EvaluationStep
 from shoal.engine.rounds.outcomes import RoundOutcomes
 from shoal.engine.rounds.private_run import PrivateRun
-from shoal.engine.rounds.quarantine import Quarantine
-from shoal.engine.rounds.round_checkpoints import RoundCheckpoints, newest_checkpoint
-from shoal.engine.rounds.round_events import RoundEvents
-from shoal.engine.rounds.round_record import RoundClock, make_record
+from shoal.engine.rounds.round_checkpoints import RoundCheckpoints
+from shoal.engine.rounds.round_record import make_record
 from shoal.engine.rounds.round_state import RoundState
 from shoal.engine.rounds.run_ending import record_early_ending
 from shoal.engine.rounds.runner import Runner
 from shoal.engine.rounds.training import Training
+from shoal.engine.store.checkpoint import drop_after, newest_valid
 from shoal.engine.store.codec import server_digest
-from shoal.engine.store.manifest import RoundRecord
+from shoal.engine.store.manifest import RoundRecord, RoundSeconds
 from shoal.engine.store.run_events import Observer, observing
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
@@ -61,8 +61,6 @@ class Engine:
     facts: RunFacts = field(init=False)
     buffered: BufferedRounds = field(init=False)
     history: ClientHistory = field(init=False)
-    quarantine: Quarantine = field(init=False)
-    events: RoundEvents = field(init=False)
     private: PrivateRun = field(init=False)
     sampling: ClientSampling = field(init=False)
     training: Training = field(init=False)
@@ -105,41 +103,45 @@ class Engine:
             RoundFailed: too few clients succeeded.
         """
         round = before.round + 1
-        clock = RoundClock()
+        began = time.perf_counter()
         outcomes = RoundOutcomes()
         after = None
 
         # 1. Sample the clients of the round; some may drop out.
         clients = self.sampling.draw(before.server, outcomes)
         needed = max(1, math.ceil(self.facts.settings.participation.minimum * len(clients)))
-        self.events.started(round, len(clients), outcomes)
+        self.tell("round_started", round=round, clients=len(clients))
+        if outcomes.dropped:
+            self.tell("clients_dropped", round=round, clients=outcomes.dropped)
         while clients:
             # 2. Train them on the workers, in cohorts. A client that fails is tried again.
             self.training.train(before, clients, outcomes)
-            clock.end_training()
+            trained = time.perf_counter()
             # 3. Aggregate their updates into the next state. A client whose message is refused is left out.
             after = self.aggregation.aggregate(before, outcomes, needed)
             # If refusals leave too few clients, draw others in their place.
             clients = []
             if after is None:
                 clients = self.sampling.draw_others(before.server, outcomes)
-        self.events.left_out(round, outcomes)
-        outcomes.check_enough(round, needed, self.quarantine.clients)
+        self.tell_left_out(round, outcomes)
+        outcomes.check_enough(round, needed, self.history.quarantined)
         assert after is not None
 
         # 4. Account for what the new state reveals of its clients, before it leaves the server.
         spent = self.private.account(round, outcomes.done)
-        clock.end_aggregation()
+        aggregated = time.perf_counter()
 
         # 5. Evaluate the new state.
         measured = self.evaluation.evaluate(after, final=self.ended(after.server))
         metrics = measured | spent | self.buffered.simulated_time(round, outcomes.done)
-        seconds = clock.end_evaluation()
+        ended = time.perf_counter()
+        seconds = RoundSeconds(trained - began, aggregated - trained, ended - aggregated, ended - began)
 
         # 6. Close the checkpoint: from now on the round is done.
-        record = make_record(round, outcomes, metrics, seconds)
-        self.checkpoint(before, after, replace(record, refusals=self.history.refused_by(record)))
-        self.events.finished(round, outcomes, metrics, seconds.round)
+        refusals = self.history.refusals_with(outcomes.refused)
+        self.checkpoint(before, after, make_record(round, outcomes, metrics, seconds, refusals))
+        self.tell_quarantined(round, outcomes)
+        self.tell("round_finished", round=round, metrics=metrics, seconds=seconds.round)
         return after
 
     def checkpoint(self, before: RoundState, after: RoundState, record: RoundRecord) -> None:
@@ -150,14 +152,18 @@ class Engine:
 
     def start(self) -> RoundState:
         """Return the state of the newest valid checkpoint, or the initial state, which is written as round 0."""
-        checkpoint = newest_checkpoint(self.run)
+        checkpoint = newest_valid(self.run)
         self.make_parts()
         if checkpoint is None:
+            drop_after(self.run, -1)
             state = self.checkpoints.begin()
         else:
             state = RoundState(checkpoint.server, checkpoint.memory_index)
-            for record in self.checkpoints.resume(state.round, self.count_lost):
+            drop_after(self.run, state.round)
+            for record in self.checkpoints.resume(state.round):
                 self.private.read_back(record)
+            for _ in self.checkpoints.lost - {0}:
+                self.private.past.add_unknown()
         self.private.resume()
         self.checkpoints.begin_pruning()
         rounds = self.facts.settings.rounds
@@ -171,20 +177,13 @@ class Engine:
         self.buffered = BufferedRounds(facts)
         self.history = ClientHistory()
         self.private = PrivateRun.from_facts(facts, kept=self.writes_ledger)
-        self.quarantine = Quarantine(self.history)
-        self.events = RoundEvents(self.quarantine, self.tell)
-        self.sampling = self.sampling_type(facts, self.buffered, self.quarantine)
+        self.sampling = self.sampling_type(facts, self.buffered, self.history)
         self.training = Training(
             facts, self.buffered, self.call, self.runner, self.slots, self.history, self.tell, self.private.ask
         )
         self.aggregation = Aggregation(facts, self.buffered, self.runner)
         self.evaluation = EvaluationStep(facts, self.call, self.runner, self.slots, self.tell)
-        self.checkpoints = RoundCheckpoints(facts, self.buffered, self.history, self.quarantine, self.tell)
-
-    def count_lost(self, round: int) -> None:
-        """Account for a closed round whose clients are unknown as if it had an update of every client."""
-        if round:
-            self.private.past.add_unknown()
+        self.checkpoints = RoundCheckpoints(facts, self.buffered, self.history, self.tell)
 
     def ended(self, server: Server) -> bool:
         """Return whether no round is left to do."""
@@ -202,8 +201,23 @@ class Engine:
         if server.round < self.facts.settings.rounds and not server.finished:
             self.tell("budget_spent", round=server.round, message=self.private.budget_message)
         self.checkpoints.write_tables(server.round)
-        self.run.set_finished(server.round, server_digest(server), self.quarantine.clients)
+        self.run.set_finished(server.round, server_digest(server), self.history.quarantined)
         self.tell("finished", round=server.round)
+
+    # --- events ---------------------------------------------------------------------------------------------------
+
+    def tell_left_out(self, round: int, outcomes: RoundOutcomes) -> None:
+        """Log which clients the round continues without, and why."""
+        refused = set(outcomes.refused)
+        for client, failure in outcomes.failures.items():
+            kind = "client_refused" if client in refused else "client_left_out"
+            self.tell(kind, round=round, client=client, message=failure.error)
+
+    def tell_quarantined(self, round: int, outcomes: RoundOutcomes) -> None:
+        """Log which of the refused clients are now quarantined."""
+        for client in sorted(set(outcomes.refused) & set(self.history.quarantined)):
+            message = f"client {client} was refused in {self.history.refusals[client]} rounds: it is not asked again"
+            self.tell("client_quarantined", round=round, client=client, message=message)
 
     def tell(self, kind: str, **facts: Any) -> None:
         """Log an event, with which the observers are called."""

@@ -7,9 +7,9 @@ before it is evaluated and kept. So a killed run has revealed no more than its l
 event did not happen, since a reader may have seen part of it.
 
 A set has one ledger by its name, for all its later samples, partitions and parts: a built-in set with other options,
-and representations of a set (`rotnet-NAME`, and what `shoal embed` makes), count as that set. A client may hold other
-samples in another run; so runs add up as if the client with the most updates were the same in all of them. Runs without
-secret noise protect nothing and have no entry.
+and what `shoal data embed` makes of a set, count as that set. A client may hold other samples in another run; so runs
+add up as if the client with the most updates were the same in all of them. Runs without secret noise protect nothing
+and have no entry.
 """
 
 from __future__ import annotations
@@ -27,11 +27,9 @@ from shoal.core.seal import SEAL
 from shoal.data.sets.prepare import is_built_in, resolve
 from shoal.engine.rounds.privacy import Ledger, Spent, epsilon
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import REPRESENTATION_PREFIX
 from shoal.engine.settings.sections import DataSection
 from shoal.engine.store.codec import PRIVATE, StoreError, disk_error, read_json, read_sealed, write_sealed
 from shoal.engine.store.embedded import embedded_set
-from shoal.engine.store.represent import parse
 
 FOLDER = "privacy"
 DELTA = 1e-5
@@ -39,7 +37,7 @@ DELTA = 1e-5
 
 
 def set_name(data: DataSection) -> str:
-    """Return the name of the set of a run's samples, without options; of representations, the set behind them.
+    """Return the name of the set of a run's samples, without options; of embedded images, the set of the images.
 
     >>> set_name(DataSection(name="gaussian-clusters10", options={"seed": 3}))
     'gaussian'
@@ -48,22 +46,12 @@ def set_name(data: DataSection) -> str:
 
 
 def _origin(name: str, options: dict[str, int]) -> str:
-    while (behind := _set_behind(name, options)) is not None:
-        name, options = behind
+    origin = embedded_set(name)
+    if origin is not None and origin.images != name:  # else the vectors have replaced their images
+        return _origin(origin.images, {})
     if not is_built_in(name):
         return name
     return resolve(name, options)[0].name
-
-
-def _set_behind(name: str, options: dict[str, int]) -> tuple[str, dict[str, int]] | None:
-    """Return the name and options of the set that a set represents; None for any other set."""
-    if name.startswith(REPRESENTATION_PREFIX):
-        source, _, rest = parse(name, options)
-        return source, rest
-    origin = embedded_set(name)
-    if origin is None or origin.images == name:  # the vectors have replaced their images
-        return None
-    return origin.images, {}
 
 
 @dataclass
@@ -74,7 +62,7 @@ class SetLedger:
         path: the file.
         name: name of the set.
         kept: whether entries are written; a rehearsal sends no updates, and leaves the file unchanged.
-        older: ledgers of representations of the set, from when these had their own; they count, and are not written.
+        older: ledgers of embeddings of the set, from when these had their own; they count, and are not written.
     """
 
     path: Path

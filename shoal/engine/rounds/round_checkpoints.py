@@ -8,16 +8,12 @@ from dataclasses import dataclass, field
 
 from shoal.engine.rounds.buffered_rounds import BufferedRounds
 from shoal.engine.rounds.client_history import ClientHistory
-from shoal.engine.rounds.quarantine import Quarantine
 from shoal.engine.rounds.round_state import RoundState
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.store.checkpoint import (
-    Checkpoint,
     Pruning,
     close_round,
-    drop_after,
     manifests,
-    newest_valid,
     open_round,
 )
 from shoal.engine.store.lineage import changes_since
@@ -25,20 +21,9 @@ from shoal.engine.store.manifest import RoundRecord
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_facts import RunFacts
-from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import RUNNING
 from shoal.engine.store.tables import make_tables
 from shoal.engine.store.warm_start import initial_state
-
-
-def newest_checkpoint(run: RunFolder) -> Checkpoint | None:
-    """Return the newest valid checkpoint of a run; None without one. Remove the files of later rounds."""
-    checkpoint = newest_valid(run)
-    newest = -1
-    if checkpoint is not None:
-        newest = checkpoint.server.round
-    drop_after(run, newest)
-    return checkpoint
 
 
 @dataclass
@@ -49,18 +34,16 @@ class RoundCheckpoints:
         facts: of the run.
         buffered: says how old the states are from which clients begin.
         history: gets every closed round.
-        quarantine: the clients that the status names.
         tell: logs an event (its kind, and facts by name).
     """
 
     facts: RunFacts
     buffered: BufferedRounds
     history: ClientHistory
-    quarantine: Quarantine
     tell: Callable[..., None]
     _pruning: Pruning = field(init=False)
-    _lost: set[int] = field(default_factory=set, init=False)
-    """The rounds whose manifests are missing or damaged."""
+    lost: set[int] = field(default_factory=set, init=False)
+    """The closed rounds whose manifests are missing or damaged."""
 
     def begin(self) -> RoundState:
         """Write the initial state as round 0, and return it."""
@@ -70,20 +53,13 @@ class RoundCheckpoints:
         close_round(self.facts.run, state.round, None)
         return state
 
-    def resume(self, round: int, lost: Callable[[int], None]) -> Iterator[RoundRecord]:
-        """Resume after a round, and yield the record of every closed round.
-
-        Args:
-            round: that of the newest valid checkpoint.
-            lost: called with each round whose manifest is unreadable.
-        """
+    def resume(self, round: int) -> Iterator[RoundRecord]:
+        """Resume after the round of the newest valid checkpoint, and yield the record of every closed round."""
         self._tell_changes(round)
         for manifest in manifests(self.facts.run, round, self._tell_lost):
             if manifest.record is not None:
                 self.history.add(manifest.record)
                 yield manifest.record
-        for number in sorted(self._lost):
-            lost(number)
 
     def begin_pruning(self) -> None:
         """Begin to remove old states, but for as many as the settings keep and those from which clients still train."""
@@ -106,7 +82,7 @@ class RoundCheckpoints:
         shutil.rmtree(RoundPaths(run.path, after.round).work, ignore_errors=True)
         self.history.add(record)
         rounds = self.facts.settings.rounds
-        run.set_status(RUNNING, after.round, rounds=rounds, quarantined=self.quarantine.clients)
+        run.set_status(RUNNING, after.round, rounds=rounds, quarantined=self.history.quarantined)
 
     def write_tables(self, round: int) -> None:
         """Write the tables of all rounds up to the last one."""
@@ -114,8 +90,8 @@ class RoundCheckpoints:
 
     def _tell_lost(self, round: int, why: str) -> None:
         """Log, once, that the manifest of a round is missing or damaged."""
-        if round not in self._lost:
-            self._lost.add(round)
+        if round not in self.lost:
+            self.lost.add(round)
             self.tell("manifest_unreadable", round=round, message=f"round {round} is missing from the tables: {why}")
 
     def _tell_changes(self, round: int) -> None:

@@ -33,13 +33,6 @@ Group = list[int]
 
 
 @dataclass(frozen=True)
-class NoTurn:
-    """A client whose worker was lost before its turn, which does not count as a failure."""
-
-    lost: Failed
-
-
-@dataclass(frozen=True)
 class Training:
     """Trains clients of a run.
 
@@ -92,8 +85,8 @@ class Training:
             if len(outcomes.done) > done_before:
                 idle_passes = 0
             if idle_passes >= MAX_IDLE_PASSES:
-                for client, lost in no_turn.items():
-                    self.fail(round, client, lost, outcomes, tries)
+                for client in sorted(no_turn):
+                    self.fail(round, client, Failed("its worker was lost before its turn"), outcomes, tries)
 
     def left(self, groups: list[Group], outcomes: RoundOutcomes, tries: Counter[int]) -> list[Group]:
         """Return the groups to train, each as a whole: the same bits, even after an interruption of the round."""
@@ -108,18 +101,17 @@ class Training:
         groups: list[Group],
         outcomes: RoundOutcomes,
         tries: Counter[int],
-    ) -> dict[int, Failed]:
+    ) -> set[int]:
         """Train groups once, and record the outcome of each client.
 
         Returns:
-            The clients whose workers were lost before their turn.
+            The clients whose workers were lost before their turn, which is no failure of theirs.
         """
         round = before.round + 1
-        no_turn = {}
+        no_turn = set(clients_of(groups))
         for client, result in self.results(before, broadcasts, self.cohorts(groups, tries)):
-            if isinstance(result, NoTurn):
-                no_turn[client] = result.lost
-            elif isinstance(result, Failed):
+            no_turn.discard(client)
+            if isinstance(result, Failed):
                 self.fail(round, client, result, outcomes, tries)
             else:
                 outcomes.finish(client, result)
@@ -177,8 +169,8 @@ class Training:
 
     def results(
         self, before: RoundState, broadcasts: Broadcasts, cohorts: list[list[Group]]
-    ) -> Iterator[tuple[int, FinishedWork | Failed | NoTurn]]:
-        """Have workers train cohorts; yield each client and its result as cohorts end."""
+    ) -> Iterator[tuple[int, FinishedWork | Failed]]:
+        """Have workers train cohorts; yield each client that had its turn, and its result, as cohorts end."""
         round = before.round + 1
         running = {}
         for cohort in cohorts:
@@ -215,16 +207,15 @@ class Training:
 
     def results_of_lost_worker(
         self, round: int, cohort: list[Group], lost: Failed
-    ) -> Iterator[tuple[int, FinishedWork | Failed | NoTurn]]:
-        """Yield the clients of a lost worker and their results; only the group that it was training failed."""
-        failure: Failed | NoTurn = lost
+    ) -> Iterator[tuple[int, FinishedWork | Failed]]:
+        """Yield the clients that a lost worker had finished, and the group that it was training, which failed."""
         for group in cohort:
             # Done-files show what the worker had finished.
             stored = {client: finished_work(self.facts.run, round, client) for client in group}
             for client, work in stored.items():
-                yield client, work or failure
+                yield client, work or lost
             if None in stored.values():
-                failure = NoTurn(lost)
+                return
 
 
 def even_cohorts(expected: Mapping[int, float], slots: int, *, measured: bool) -> list[list[int]]:

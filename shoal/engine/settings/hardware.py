@@ -63,7 +63,7 @@ def resolve_precision(wanted: str, device: str) -> str:
 CPU_TIMEOUT_MINUTES = 30.0
 """`workers.timeout` on CPUs, if it is auto."""
 MAX_SLOTS_PER_GPU = 5
-"""Number of processes that keep a GPU busy; measured on an H100 (docs/performance.md)."""
+"""Number of processes that keep a GPU busy; measured on an H100 (research/docs/performance.md)."""
 SLOT_BYTES = 4 << 30
 """Free memory of a GPU for each worker process: its context, and what ResNet-18 needs on batches of 128."""
 

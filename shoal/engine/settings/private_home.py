@@ -8,11 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-
-from shoal.engine.settings import places
 
 FOLDERS = ("data/store", ".dvc/cache", "runs", "results", "mlflow", "privacy")
 """The folders of a home in which Shoal, DVC and MLflow keep data and what was made of them."""
@@ -53,23 +50,10 @@ def private_files() -> Iterator[None]:
     """Write for the user alone within this context; it is also a decorator."""
     before = _umask()
     write_privately()
-    tell_closed()
     try:
         yield
     finally:
         os.umask(before)
-
-
-def tell_closed() -> None:
-    """Close the folders of the home to other users, and say which ones were open."""
-    closed: list[str] = []
-    with contextlib.suppress(OSError):  # the current folder is gone, as the command itself will say
-        closed = close_folders(places.home())
-    if closed:
-        print(
-            f"closed to other users of this machine: {', '.join(closed)} (`umask 027` lets a group in)",
-            file=sys.stderr,
-        )
 
 
 def close_folders(home: Path) -> list[str]:

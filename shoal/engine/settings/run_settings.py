@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, 
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from shoal.core.errors import ShoalError, short_text, shown
-from shoal.core.setting import FileFormat, setting
+from shoal.core.errors import ShoalError, shown
+from shoal.core.setting import setting
 from shoal.data.partition.schemes import SCHEMES, Auto, settle
 from shoal.data.sets.prepare import kind_of
 from shoal.data.views.augment import AugmentSettings
@@ -40,8 +40,6 @@ from shoal.engine.settings.yaml_text import read_yaml, read_yaml_file
 from shoal.methods.contract.context import AggregationSettings, LocalSettings, ModelSettings
 from shoal.methods.registry import METHODS
 
-REPRESENTATION_PREFIX = "rotnet-"
-"""Prefix of the names of sets of representations (`shoal.engine.store.represent`)."""
 AUTO = "auto"
 """Value of `model.clusters` and of `method.name` that lets a rule choose before the run (`shoal.lifecycle.choosing` and
 `shoal.lifecycle.choosing_method`)."""
@@ -172,8 +170,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.chooses_method:
             check_some_method_has(self.method.settings)
-        elif self.local.steps and not METHODS[self.method.name].counts_steps:
-            fit = ", ".join(name for name, kind in METHODS.items() if kind.counts_steps)
+        elif self.local.steps and "steps" not in METHODS[self.method.name].local_options:
+            fit = ", ".join(name for name, kind in METHODS.items() if "steps" in kind.local_options)
             raise ValueError(
                 f"local.steps: method {self.method.name!r} does not count steps: set local.epochs, or one of these "
                 f"methods: {fit}"
@@ -276,10 +274,7 @@ def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
     kind = METHODS[method.name]
     data = values.get("data", {})
     name = str(data.get("name", DataSection.name)) if isinstance(data, dict) else ""
-    data_kind: str | None = "vector"  # representations of any set are vectors
-    if not name.startswith(REPRESENTATION_PREFIX):
-        data_kind = kind_of(name)
-    defaults = {"local": kind.local_defaults_for(method, data_kind), "model": kind.model_defaults}
+    defaults = {"local": kind.local_defaults_for(method, kind_of(name)), "model": kind.model_defaults}
     for key, section in defaults.items():
         given = values.get(key, {})
         if not isinstance(given, dict):
@@ -430,27 +425,7 @@ def load_settings(
         content = read_yaml_file(path, "settings file", SettingsError, "base") or {}
     if not isinstance(content, dict):
         raise SettingsError(f"settings file {path} holds a {type(content).__name__}, expected keys and values")
-    raw = merge(expand_names(content), *map(_parsed, overrides), dict(changes or {}))
-    _read_files(raw)
-    return make_settings(raw)
-
-
-def _read_files(raw: dict[str, Any]) -> None:
-    """Replace the name of a file by its content, for settings of the method that declare such a file."""
-    values: Any = raw.get("method")
-    kind = TAGGED["method"].chosen(values)
-    for item in dataclasses.fields(kind) if kind else ():
-        file: FileFormat | None = item.metadata.get("file")
-        path = values.get(item.name)
-        if file is None or not isinstance(path, str):
-            continue
-        where = f"method.{item.name}: {file.name} {shown(path, 200)}"
-        try:
-            values[item.name] = file.parse(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise SettingsError(f"{where} cannot be read: {short_text(error)}") from None
-        except ShoalError as error:
-            raise SettingsError(f"{where}: {error}") from None
+    return make_settings(merge(expand_names(content), *map(_parsed, overrides), dict(changes or {})))
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:

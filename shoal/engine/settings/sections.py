@@ -146,11 +146,6 @@ class EvaluateSection:
         "averaged network is evaluated or served; 0: use the averaged statistics",
         ge=0,
     )
-    finetune: bool = setting(
-        False,
-        "fine-tune the encoder with 1 % and 10 % of the labels in the last evaluation of ssd, fedsimclr, "
-        "fedsimclr_kmeans, fedbyol and fedema",
-    )
 
 
 @dataclass(frozen=True)

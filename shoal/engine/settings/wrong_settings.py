@@ -18,8 +18,8 @@ MAX_VALUE_CHARACTERS = 120
 """Most characters of a wrong value to show."""
 UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
 """Pydantic's words for a key that a dataclass, or a model, does not have."""
-NOT_A_SECTION = ("dataclass_type", "model_type", "model_attributes_type")
-"""Its words for a value in place of a section."""
+QUOTED = r"'([^']*)'"
+"""How its messages show names."""
 
 
 class Tagged(NamedTuple):
@@ -50,7 +50,9 @@ def explain(
     by_path: dict[tuple[str, ...], list[Any]] = {}
     for item in errors:
         by_path.setdefault(_path(raw, item), []).append(item)
-    sentences = [_sentence(raw, list(path), items, root, tagged or {}) for path, items in by_path.items()]
+    sentences = [
+        _sentence(path, items, _allowed(raw, path, items, root, tagged or {})) for path, items in by_path.items()
+    ]
     if len(sentences) > MAX_SENTENCES:
         return [*sentences[:MAX_SENTENCES], f"and {len(sentences) - MAX_SENTENCES} more"]
     return sentences
@@ -67,50 +69,46 @@ def _path(raw: Any, item: Any) -> tuple[str, ...]:
         path.append(str(step))
     if item["type"] == "missing":
         path.append(str(item["loc"][-1]))
+    if item["type"] == "union_tag_invalid":
+        path.append(item["ctx"]["discriminator"].strip("'"))
     return tuple(path)
 
 
-def _sentence(
-    raw: Mapping[str, Any], steps: list[str], items: list[Any], root: type, tagged: Mapping[str, Tagged]
-) -> str:
-    """Return the sentence about one setting; a type that is a number or a word gives an error for each."""
-    path = ".".join(map(shown, steps)) or "settings"
+def _allowed(
+    raw: Mapping[str, Any], path: tuple[str, ...], items: list[Any], root: type, tagged: Mapping[str, Tagged]
+) -> list[str]:
+    """Return the names of which a wrong one may be meant: of settings, of sections, or those of a setting."""
     item = items[0]
-    kind = item["type"]
-    names = list(fields_at(raw, steps[:-1] if kind in UNKNOWN else steps, root, tagged))
-    given = masked(format_value(item.get("input")))
-    if kind in UNKNOWN:
-        return f"{path}: there is no such setting{did_you_mean(steps[-1], names)} (known here: {', '.join(names)})"
-    if kind == "union_tag_invalid":
-        return _unknown_tag(path, str(item["ctx"]["tag"]), tagged[path])
-    if words := _words(items, fields_at(raw, steps[:-1], root, tagged).get(steps[-1] if steps else "", {})):
-        if kind in ("literal_error", "string_pattern_mismatch"):
-            return unknown_name(path, item["input"], words)
-        if kind == "int_parsing":
-            return f"{path}: given {given}; expected a whole number or {', '.join(words)}"
-    if kind in NOT_A_SECTION and names:
-        return f"{path}: given {given}; expected its settings, such as {path}.{names[0]}=..."
-    if kind == "value_error":
+    match item["type"]:
+        case "unexpected_keyword_argument" | "extra_forbidden":
+            return list(fields_at(raw, path[:-1], root, tagged))
+        case "union_tag_invalid":
+            return sorted(re.findall(QUOTED, item["ctx"]["expected_tags"]))
+        case "literal_error":
+            return re.findall(QUOTED, item["ctx"]["expected"])
+        case "string_pattern_mismatch":
+            return list(fields_at(raw, path[:-1], root, tagged).get(path[-1], {}).get("choices", ()))
+        case _:
+            return []
+
+
+def _sentence(path: tuple[str, ...], items: list[Any], allowed: list[str]) -> str:
+    """Return the sentence about one setting; a type that is a number or a word gives an error for each."""
+    where = ".".join(map(shown, path)) or "settings"
+    item = items[0]
+    if item["type"] in UNKNOWN:
+        return f"{where}: there is no such setting{did_you_mean(path[-1], allowed)} (known here: {', '.join(allowed)})"
+    if allowed:
+        value = item["ctx"].get("tag", item["input"])
+        sentence = unknown_name(where, value, allowed)
+        if where != "method.name":
+            return sentence
+        return f"{sentence}; {ADDED.broken.get(value, 'a method of another package needs that package here')}"
+    if item["type"] == "value_error":
         message = str(item["ctx"]["error"])
-        return message if message.startswith(path) or not steps else f"{path}: {message}"
-    return f"{path}: given {given}; {item['msg'][0].lower()}{item['msg'][1:]}"
-
-
-def _unknown_tag(path: str, name: str, tagged: Tagged) -> str:
-    """Return the sentence about an unknown method or scheme."""
-    sentence = unknown_name(f"{path}.{tagged.tag}", name, sorted(tagged.sections))
-    if path != "method":
-        return sentence
-    return f"{sentence}; {ADDED.broken.get(name, 'a method of another package needs that package here')}"
-
-
-def _words(items: list[Any], metadata: Mapping[str, Any]) -> list[str]:
-    """Return the names that are allowed: those of a literal, from pydantic's message, or of a registry."""
-    words = list(metadata.get("choices", ())) if items[0]["type"] == "string_pattern_mismatch" else []
-    for item in items:
-        if item["type"] == "literal_error":
-            words += re.findall(r"'([^']*)'", item["ctx"]["expected"])
-    return words
+        return message if message.startswith(where) or not path else f"{where}: {message}"
+    messages = ", or ".join(f"{one['msg'][0].lower()}{one['msg'][1:]}" for one in items)
+    return f"{where}: given {masked(format_value(item.get('input')))}; {messages}"
 
 
 def fields_at(
@@ -118,9 +116,9 @@ def fields_at(
 ) -> dict[str, Mapping[str, Any]]:
     """Return the settings of a section with their metadata; if it is one of several, `raw` says which."""
     kind: Any = root
-    for number, step in enumerate(steps):
-        if number == 0 and step in tagged:
-            kind = tagged[step].chosen(raw.get(step)) or tagged[step].sections[tagged[step].default]
+    for step in steps:
+        if step in tagged:
+            kind = tagged[step].chosen(raw[step])
         else:
             kind = get_type_hints(kind).get(step) if isinstance(kind, type) else None
     if dataclasses.is_dataclass(kind):

@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from urllib.parse import urlsplit
 
 PACKAGE = Path(__file__).resolve().parents[2]
 """The folder of the package `shoal`."""
@@ -24,9 +22,6 @@ SHOAL = ("shoal", "data", "flows", "models", "tasks", ":!data/store")
 OTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 """Variables by which git's hooks name their own repository."""
 
-_SCP = re.compile(r"[\w.-]+@(?P<host>[\w.-]+):(?P<path>[^/].*)")
-"""An address in the form of scp: user@host:path."""
-
 
 @dataclass(frozen=True)
 class GitState:
@@ -35,12 +30,10 @@ class GitState:
     Args:
         commit: hash of the commit.
         dirty: whether a file of the commit has changed, or there is new code in no commit.
-        page: web page of the commit; None: it has none.
     """
 
     commit: str | None
     dirty: bool | None
-    page: str | None
 
     def in_words(self) -> str:
         """Return the commit, with a note on changes; empty outside git."""
@@ -71,7 +64,7 @@ class ShoalVersion:
 
 
 def project_state(project: Path) -> GitState:
-    """Return the commit of a project, whether the project differs from it, and its web page."""
+    """Return the commit of a project, and whether the project differs from it."""
     return git_state(project, PROJECT, PROJECT_CODE)
 
 
@@ -79,7 +72,7 @@ def project_state(project: Path) -> GitState:
 def shoal_version() -> ShoalVersion:
     """Return the Shoal that this process runs."""
     clone = PACKAGE.parent
-    state = GitState(None, dirty=None, page=None)
+    state = GitState(None, dirty=None)
     # An installed package may lie below a repository that is not its own, such as in PROJECT/.venv.
     if git(clone, "ls-files", "--error-unmatch", "shoal/__init__.py"):
         state = git_state(clone, SHOAL, SHOAL)
@@ -125,7 +118,7 @@ def git(root: Path, *arguments: str) -> str | None:
 
 
 def git_state(root: Path, known: tuple[str, ...], new: tuple[str, ...]) -> GitState:
-    """Return the commit at a folder, whether files below it differ from it, and its web page.
+    """Return the commit at a folder, and whether files below it differ from it.
 
     Args:
         root: the folder.
@@ -134,35 +127,10 @@ def git_state(root: Path, known: tuple[str, ...], new: tuple[str, ...]) -> GitSt
     """
     commit = git(root, "rev-parse", "--verify", "HEAD")
     if not commit:
-        return GitState(None, dirty=None, page=None)
+        return GitState(None, dirty=None)
     changed_files = git(root, "status", "--porcelain", "--untracked-files=no", "--", *known)
     new_files = git(root, "ls-files", "--others", "--exclude-standard", "--", *new)
     dirty = None
     if changed_files is not None and new_files is not None:
         dirty = bool(changed_files or new_files)
-    return GitState(commit, dirty, commit_page(git(root, "remote", "get-url", "origin"), commit))
-
-
-def commit_page(remote: str | None, commit: str) -> str | None:
-    """Return the web page of a commit; None if the repository has no remote, or one that is a folder.
-
-    Args:
-        remote: address of the remote.
-        commit: hash of the commit.
-
-    >>> commit_page("git@host.example:team/federation.git", "1a2b")
-    'https://host.example/team/federation/commit/1a2b'
-    >>> commit_page("https://me:word@host.example/team/federation", "1a2b")
-    'https://host.example/team/federation/commit/1a2b'
-    >>> commit_page("/srv/git/federation.git", "1a2b")
-    """
-    if found := _SCP.fullmatch(remote or ""):
-        remote = f"ssh://{found['host']}/{found['path']}"
-    address = urlsplit(remote or "")
-    if address.scheme not in ("http", "https", "ssh") or not address.hostname:
-        return None
-    path = address.path.strip("/").removesuffix(".git")
-    if address.scheme == "ssh":  # its port is not that of the page
-        return f"https://{address.hostname}/{path}/commit/{commit}"
-    host = address.netloc.rpartition("@")[2]
-    return f"{address.scheme}://{host}/{path}/commit/{commit}"
+    return GitState(commit, dirty)

@@ -109,7 +109,7 @@ def changed_images(prepared: Prepared) -> str:
     origin = embedded_from(prepared.manifest)
     assert origin is not None
     return (
-        f"the set {origin.images!r} has changed since it was embedded: run `shoal embed {origin.images} --encoder "
+        f"the set {origin.images!r} has changed since it was embedded: run `shoal data embed {origin.images} --encoder "
         f"{origin.encoder.name} --name {name}` again"
     )
 

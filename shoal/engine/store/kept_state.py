@@ -7,7 +7,7 @@ reader that did the same would silently answer from an older model.
 from __future__ import annotations
 
 from shoal.engine.store.checkpoint import Checkpoint, has_server, load_round, rounds_done
-from shoal.engine.store.codec import StoreError, server_digest
+from shoal.engine.store.codec import StoreError
 from shoal.engine.store.run_folder import RunError, RunFolder
 
 MAX_ROUNDS_NAMED = 10
@@ -35,14 +35,11 @@ def read_state(run: RunFolder, round: int | None = None) -> Checkpoint:
         named = ", ".join(map(str, kept[-MAX_ROUNDS_NAMED:])) or "none"
         raise RunError(f"run {run.name} does not keep the state of round {round}: it keeps {named}")
     try:
-        checkpoint = load_round(run, number)
-        if number == last:
-            check_final_state(run, checkpoint)
+        return load_round(run, number)
     except StoreError as error:
         raise StoreError(
             f"run {run.name}: {error}; `shoal run --resume {run.name}` computes round {number} again"
         ) from error
-    return checkpoint
 
 
 def read_state_if_any(run: RunFolder) -> Checkpoint | None:
@@ -66,14 +63,3 @@ def last_round(run: RunFolder) -> int | None:
     if status.is_finished:
         return status.round
     return max(run.round_folders(), default=None)
-
-
-def check_final_state(run: RunFolder, checkpoint: Checkpoint) -> None:
-    """Compare the last state of a finished run with the digest in its status.
-
-    Raises:
-        StoreError: the digests differ.
-    """
-    expected = run.status().weights_sha256
-    if expected is not None and server_digest(checkpoint.server) != expected:
-        raise StoreError(f"round {checkpoint.manifest.round} does not hold the state with which the run ended")

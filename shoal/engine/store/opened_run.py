@@ -101,7 +101,6 @@ class OpenedRun(RunFacts):
             final,
             EVALUATION_BATCH,
             recalibrate=evaluate.recalibrate,
-            finetune=evaluate.finetune,
         )
 
 

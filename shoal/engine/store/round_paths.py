@@ -78,9 +78,9 @@ class RoundPaths:
         """Return the done-file of a client."""
         return self.work / f"done-{client}.json"
 
-    def predictions(self, part: int, *, averaged: bool) -> Path:
-        """Return the file of a worker's predictions on a part of all samples, with averaged statistics or without."""
-        return self.work / f"predictions-{'averaged-' if averaged else ''}{part}.safetensors"
+    def predictions(self, part: int) -> Path:
+        """Return the file of a worker's predictions on a part of all samples."""
+        return self.work / f"predictions-{part}.safetensors"
 
 
 def client_folder(client: int) -> str:

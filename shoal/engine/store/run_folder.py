@@ -44,7 +44,7 @@ from shoal.engine.store.manifest import Manifest, read_manifest
 from shoal.engine.store.relocation import located
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_events import WARNING, WARNINGS, Event, line_of, read_line, tell_observers
-from shoal.engine.store.run_order import add_to_order, in_order
+from shoal.engine.store.run_order import in_order
 from shoal.engine.store.status import FINISHED, INTERRUPTED, Status
 from shoal.engine.store.table_file import read_table
 from shoal.engine.store.tables import TABLES, make_tables
@@ -114,7 +114,6 @@ class RunFolder:
         write_atomic(run.path / SETTINGS, text)
         whole_lineage = replace(lineage, id=uuid.uuid4().hex, settings_file_sha256=hashlib.sha256(text).hexdigest())
         write_lineage(run.path / LINEAGE, whole_lineage)
-        add_to_order(runs, run.name)
         return run
 
     @classmethod

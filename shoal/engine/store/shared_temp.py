@@ -2,21 +2,23 @@
 
 A name such as `shoal-cache-anna` can be guessed. Another user who first puts a link or a folder there could make our
 workers write, read and delete elsewhere. So the folder is made for its user alone (mode 0700). Before it is used, its
-owner and its mode are checked, and that it is not a link. If another user has taken the name, another name is used.
+owner and its mode are checked, and that it is not a link. What another user put there is refused.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
 import getpass
 import os
-import shutil
 import stat
 import tempfile
-import warnings
 from pathlib import Path
+
+from shoal.core.errors import ShoalError
+
+
+class SharedTempError(ShoalError):
+    """A folder below the temporary folder is not this user's own."""
 
 
 def own_folder(name: str) -> Path:
@@ -26,19 +28,15 @@ def own_folder(name: str) -> Path:
         name: purpose of the folder; the user's name is appended.
 
     Raises:
-        OSError: the folder cannot be made.
+        SharedTempError: something else has the name. OSError: the folder cannot be made.
     """
     path = Path(tempfile.gettempdir()) / f"{name}-{user_name()}"
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
     why = why_not_own(path)
-    if why is None:
-        return path
-    other = _other_folder(path, why)
-    if why_not_own(other) is not None:  # somebody removed it, and perhaps took its name
-        _other_folder.cache_clear()
-        other = _other_folder(path, why)
-    return other
+    if why is not None:
+        raise SharedTempError(f"{path} {why}, and is not used: remove it, or set TMPDIR to another folder")
+    return path
 
 
 def user_name() -> str:
@@ -55,21 +53,6 @@ def name_user() -> None:
         getpass.getuser()
     except (KeyError, OSError):
         os.environ["LOGNAME"] = str(os.geteuid())
-
-
-@functools.lru_cache(64)
-def _other_folder(path: Path, why: str) -> Path:
-    """Make a folder for this process alone, instead of one that is not its user's; it is removed with the process."""
-    other = Path(tempfile.mkdtemp(prefix=f"{path.name}-", dir=path.parent))
-    owner = os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == owner:
-            shutil.rmtree(other, ignore_errors=True)
-
-    atexit.register(remove)
-    warnings.warn(f"{path} {why}: this process uses {other} instead", stacklevel=3)
-    return other
 
 
 def why_not_own(path: Path) -> str | None:

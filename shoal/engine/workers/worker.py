@@ -48,7 +48,6 @@ from shoal.methods.contract.base import Client, Server, Update
 from shoal.methods.contract.message import Message
 from shoal.methods.scores.assignment import assignment_of
 from shoal.methods.scores.evaluation import predict_shard
-from shoal.methods.scores.metrics import AVERAGED, JUDGED_TWICE
 from shoal.methods.scores.quality import silhouette
 from shoal.methods.scores.shown import shown_features
 
@@ -234,7 +233,7 @@ class Worker:
         return done
 
     def evaluate(self, request: Evaluate) -> Evaluated:
-        """Compute the metrics of a server state, recalibrated; of the last one also with the averaged statistics."""
+        """Compute the metrics of a server state, recalibrated."""
         if request.final:
             release_freed_memory()
         opened = self.opened(request.run)
@@ -243,16 +242,10 @@ class Worker:
         evaluation = opened.evaluation(request.round, final=request.final)
         if request.parts:
             found = judged_tensors(request.server, self.device)
-            evaluation = replace(evaluation, shard_predictions=read_shards(request, self.device, averaged=False))
+            evaluation = replace(evaluation, shard_predictions=read_shards(request, self.device))
         else:
             found = opened.method.recalibrate(server, clients, evaluation)
         metrics = opened.method.evaluate(server.with_model(found), clients, evaluation)
-        if found and request.final:
-            evaluation = replace(evaluation, headline_only=True)
-            if request.parts:
-                evaluation = replace(evaluation, shard_predictions=read_shards(request, self.device, averaged=True))
-            averaged = opened.method.evaluate(server, clients, evaluation)
-            metrics |= {f"{name}{AVERAGED}": averaged[name] for name in JUDGED_TWICE if name in averaged}
         numbers = {name: float(value) for name, value in metrics.items()}
         judged = {}
         if not request.parts:
@@ -271,9 +264,7 @@ class Worker:
     def evaluate_shard(self, request: EvaluateShard) -> Evaluated:
         """Write a part of the predictions that `evaluate` uses to a file of the round's work."""
         opened = self.opened(request.run)
-        server = self.server(request.server)
-        if not request.averaged:
-            server = server.with_model(judged_tensors(request.server, self.device))
+        server = self.server(request.server).with_model(judged_tensors(request.server, self.device))
         evaluation = opened.evaluation(request.round, final=request.final)
         predict = opened.method.predictor(server)
         shared = opened.method.shared_in_evaluation

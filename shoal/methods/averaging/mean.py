@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import islice
 
 import torch
@@ -18,21 +15,15 @@ TOGETHER = 4
 """Clients whose tensors are summed in one pass over the sums, which costs as much as reading four of them."""
 TOGETHER_NUMBERS = 1 << 26
 """Of which they have at most so many together (a quarter of a gigabyte in float32)."""
-THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-"""Each of which sums some blocks of large tensors, for all clients: the bits are those of one thread."""
-LARGE = 1 << 20
-"""Numbers of a client from which on they do."""
 
 
 class WeightedMean:
     """A running weighted mean of tensors by name, in float64: memory of one model whatever the number of clients.
 
-    Integer tensors (BatchNorm's batch counter) are averaged and rounded. `THREADS` threads sum large tensors, with the
-    bits of one.
+    Integer tensors (BatchNorm's batch counter) are averaged and rounded.
     """
 
     def __init__(self) -> None:
-        self._threads = THREADS
         self._sums: Tensors = {}
         self._forms: dict[str, tuple[torch.Size, torch.dtype]] = {}
         self.weight = 0.0
@@ -56,23 +47,10 @@ class WeightedMean:
                 self.check(tensors, weight)
             if not self._sums:
                 self._sums = {k: torch.zeros_like(t, dtype=torch.float64) for k, t in group[0][0].items()}
-            shared = self._threads > 1 and sum(total.numel() for total in self._sums.values()) >= LARGE
-            # One thread is fastest where a block stays in its cache; several hinder each other over short ones.
-            size = BLOCK if shared else BLOCK // 4
-            stacks = [
-                stack
-                for name, total in self._sums.items()
-                for stack in blocks(total, *(tensors[name] for tensors, _ in group), size=size)
-            ]
-            weights = [weight for _, weight in group]
-            if shared and len(stacks) > 1:
-                each = -(-len(stacks) // self._threads)
-                with ThreadPoolExecutor(self._threads, thread_name_prefix="sum") as threads:
-                    parts = (stacks[at : at + each] for at in range(0, len(stacks), each))
-                    list(threads.map(partial(add_up, weights=weights), parts))
-            else:
-                add_up(stacks, weights)
-            for weight in weights:
+            for name, total in self._sums.items():
+                for stack in blocks(total, *(tensors[name] for tensors, _ in group), size=BLOCK // 4):
+                    add_up(stack, [weight for _, weight in group])
+            for _, weight in group:
                 self.weight += weight
 
     def check(self, tensors: Mapping[str, Tensor], weight: float) -> None:
@@ -100,22 +78,19 @@ class WeightedMean:
         return {name: self._mean(total, self._forms[name][1]) for name, total in self._sums.items()}
 
     def _mean(self, total: Tensor, dtype: torch.dtype) -> Tensor:
-        found = torch.empty_like(total, dtype=dtype)
-        for part, sums in blocks(found, total):
+        mean = torch.empty_like(total, dtype=dtype)
+        for part, sums in blocks(mean, total):
             part.copy_(in_dtype(sums / self.weight, dtype))
-        return found
+        return mean
 
 
-def add_up(stacks: Sequence[tuple[Tensor, ...]], weights: Sequence[float]) -> None:
-    """Add to the first tensor of each stack the others, times their weights, one after another."""
-    wide: Tensor | None = None
-    for total, *parts in stacks:
-        if wide is None or wide.device != total.device or wide.numel() < total.numel():
-            wide = torch.empty(total.numel(), dtype=torch.float64, device=total.device)
-        room = wide[: total.numel()].view(total.shape)
-        for part, weight in zip(parts, weights, strict=True):
-            # Made float64 first, in memory that is there: the bits of adding it as it is, in half the time.
-            total.add_(room.copy_(part), alpha=weight)
+def add_up(stack: Sequence[Tensor], weights: Sequence[float]) -> None:
+    """Add to the first tensor the others, times their weights, one after another."""
+    total, *parts = stack
+    wide = torch.empty_like(total)
+    for part, weight in zip(parts, weights, strict=True):
+        # Made float64 first, in memory that is there: the bits of adding it as it is, in half the time.
+        total.add_(wide.copy_(part), alpha=weight)
 
 
 def together(

@@ -6,14 +6,29 @@ Shapes: n candidates, r reserve samples, e embedding dimensions. Equations by th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.data.views.view import Samples
+
+Embed = Callable[[Samples, torch.Generator | None], Tensor]
+"""A function to unit embeddings (n, e) of samples, or of their augmentations where it is given a generator."""
 MARGIN = 1.0
 """Margin of the triplet loss, in training and in selection."""
+
+
+class Embeddings(NamedTuple):
+    """For one receiver: embeddings of the candidates (n, e), of its reserve and of augmentations of that (r, e).
+
+    Reserves are embedded as they are (anchors) and augmented (positives): a candidate is judged as their negative.
+    """
+
+    candidates: Tensor
+    anchors: Tensor
+    positives: Tensor
 
 
 def triplet_loss(anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
@@ -64,22 +79,19 @@ def one_start_kmeans(
     return cluster, centres
 
 
-def reserve(x: Tensor, size: int, rng: np.random.Generator, kind: Literal["kmeans", "random"]) -> Tensor:
-    """Return positions of a reserve (eq. 6): the sample nearest each K-means++ centroid, or drawn uniformly.
+def reserve(x: Tensor, size: int, rng: np.random.Generator) -> Tensor:
+    """Return positions of a reserve (eq. 6): the sample nearest each K-means++ centroid.
 
     Args:
         x: embeddings of a device's samples (n, e).
         size: number of samples in the reserve; all where there are fewer.
         rng: draws.
-        kind: `kmeans` or `random`.
 
     Returns:
         int64, at most `size`, without repetition, ascending.
     """
     if size >= len(x):
         return torch.arange(len(x))
-    if kind == "random":
-        return torch.from_numpy(np.sort(rng.choice(len(x), size, replace=False)))
     _, centres = one_start_kmeans(x, size, rng)
     chosen: list[int] = []
     distance = torch.cdist(centres, x)

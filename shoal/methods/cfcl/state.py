@@ -1,21 +1,22 @@
-"""CF-CL's server state and its plan: when devices push, pull and train, and the instruction to each (algorithm 1).
+"""CF-CL's server state, and the graph of its devices.
 
 A round of the engine is a push, a pull, or a stretch of local steps up to the next averaging or pull.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from shoal.data.partition.topology import Edges
+import numpy as np
+
+from shoal.data.partition.topology import Edges, check_edges, neighbours, random_geometric_graph
 from shoal.methods.contract.base import Server
-from shoal.methods.contract.message import Message
 
 Action = Literal["push", "pull", "train", "end"]
-Selection = Literal["cfcl", "cfcl_local", "uniform", "none"]
-"""How pulled samples are chosen: by importance under the global or the receiver's model, uniformly, or not at all."""
+Selection = Literal["cfcl", "uniform", "none"]
+"""How pulled samples are chosen: by importance under the last global model, uniformly, or not at all."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,10 @@ class CFCLState:
         """Return the state as JSON values."""
         return vars(self) | {"behind": list(self.behind), "edges": [list(edge) for edge in self.edges]}
 
+    def neighbours(self, device: int) -> tuple[int, ...]:
+        """Return the ids of a device's neighbours, ascending."""
+        return tuple(neighbours(self.clients, self.edges)[device])
+
     @property
     def just_averaged(self) -> bool:
         """Whether the last round ended in an average, which no device has been sent yet."""
@@ -63,88 +68,20 @@ class CFCLState:
         return replace(self, behind=tuple(client for client in self.behind if client not in participants))
 
 
-@dataclass(frozen=True)
-class Plan:
-    """When devices pull and when the server averages.
+def build_graph(devices: int, edges: Sequence[tuple[int, int]], degree: float, rng: np.random.Generator) -> Edges:
+    """Return the links (i, j), i < j, of the settings, or those of a random geometric graph.
 
-    Attributes:
-        selection: how pulled samples are chosen.
-        steps: total number of local steps, T.
-        tau_a, tau_p: number of local steps between two averagings, and between two pulls.
+    Args:
+        devices: number of devices.
+        edges: the links of the settings; empty: draw them.
+        degree: wanted average degree of a drawn graph; at most all others.
+        rng: draws the graph.
+
+    Raises:
+        DataError: a graph that cannot be.
     """
-
-    selection: Selection
-    steps: int
-    tau_a: int
-    tau_p: int
-
-    @property
-    def by_importance(self) -> bool:
-        """Whether a pull chooses samples by their importance, which needs reserves."""
-        return self.selection in ("cfcl", "cfcl_local")
-
-    def first(self, linked: bool) -> Action:
-        """Return the action of round 1: a push where reserves are needed, a pull, or training without any exchange."""
-        if not linked or self.selection == "none":
-            return "train"
-        return "push" if self.by_importance else "pull"
-
-    def stretch(self, step: int) -> int:
-        """Return the number of local steps from `step` to the next averaging, pull or end."""
-        until = [self.tau_a - step % self.tau_a, self.steps - step]
-        if self.selection != "none":
-            until.append(self.tau_p - step % self.tau_p)
-        return min(until)
-
-    def step_after(self, state: CFCLState) -> int:
-        """Return the number of local steps done once the round after `state` is over."""
-        return state.step + (self.stretch(state.step) if state.next == "train" else 0)
-
-    def averages_at(self, step: int) -> bool:
-        """Return whether the server averages after this number of local steps."""
-        return step % self.tau_a == 0 or step == self.steps
-
-    def models_needed_at(self, step: int) -> bool:
-        """Return whether neighbours need a device's model after this number of steps, to choose samples for it."""
-        return self.selection == "cfcl_local" and step % self.tau_p == 0 and step < self.steps
-
-    def next_action(self, step: int, done: Action, linked: bool) -> Action:
-        """Return the action after a round.
-
-        Args:
-            step: number of local steps done.
-            done: the action of the round.
-            linked: whether the graph has any link.
-        """
-        if step >= self.steps:
-            return "end"
-        due = self.selection != "none" and linked and step % self.tau_p == 0
-        return "pull" if due and done != "pull" else "train"
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """The server's facts to one device.
-
-    Attributes:
-        step, next, averagings: see `CFCLState`.
-        neighbours: ids of the device's neighbours.
-        steps: number of local steps to take; None, and not sent, where the action is not to train.
-    """
-
-    step: int
-    next: Action
-    averagings: int
-    neighbours: tuple[int, ...]
-    steps: int | None = None
-
-    @classmethod
-    def from_message(cls, message: Message) -> Instruction:
-        """Return the instruction in a message from the server."""
-        f = message.facts
-        return cls(f["step"], f["next"], f["averagings"], tuple(f["neighbours"]), f.get("steps"))
-
-    def facts(self) -> dict[str, Any]:
-        """Return the instruction as JSON values."""
-        facts = vars(self) | {"neighbours": list(self.neighbours)}
-        return {key: value for key, value in facts.items() if value is not None}
+    if edges:
+        return check_edges(devices, edges)
+    if devices == 1:
+        return ()
+    return random_geometric_graph(devices, min(degree, devices - 1), rng)

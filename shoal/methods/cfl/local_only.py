@@ -26,7 +26,7 @@ class LocalOnly(Supervised):
     title = "local training"
     question = Question.CLIENTS
     about = "Each client trains alone: what federation must beat."
-    proximal = False  # nothing is sent that a client could stay near
+    local_options = ("steps",)  # nothing is sent that a client could stay near
     Settings = LocalOnlySettings
 
     def init_server(self, federation: Federation) -> Server:

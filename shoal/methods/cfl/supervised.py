@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -62,9 +62,9 @@ class Score(NamedTuple):
 class Supervised(GradientMethod):
     """A supervised method whose models are vectors of one network's weights."""
 
-    starts_pretrained = True
+    encoder = "trained"
     kinds = ("image", "text")
-    counts_steps = True
+    local_options: ClassVar[tuple[str, ...]] = ("steps", "proximal")
     local_defaults = LocalSettings(epochs=3, batch=100, optimiser="sgd", lr=0.05, momentum=0.9)
     model_defaults = ModelSettings("plain-conv")
     learns_from_labels = True

@@ -25,7 +25,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -50,6 +50,11 @@ from shoal.models.encoders import OF_KIND, encoders_for
 if TYPE_CHECKING:  # only figures and tables need them: training runs without
     from matplotlib.figure import Figure
     from pandas import DataFrame
+
+
+SELECTING = "selecting"
+"""The metric of `client_update` that is above 0 where a client trained nothing and only chose samples for its peers;
+simulated delays count such rounds apart."""
 
 
 class ClientError(ShoalError):
@@ -191,9 +196,6 @@ class Evaluation:
         batch: number of samples in a forward pass.
         recalibrate: about how many training samples give BatchNorm's statistics before an averaged network is judged;
             0: it is judged with the averaged statistics.
-        finetune: whether an encoder of features is fine-tuned with few labels in the last evaluation.
-        headline_only: whether only `acc`, `knn`, `probe` and `uniformity` are needed: the metrics of the second
-            judgement, under the averaged statistics.
         shard_predictions: yields the predictions that workers made shard by shard, in order (see
             `Method.shared_in_evaluation`); None: the method makes all predictions itself.
     """
@@ -204,8 +206,6 @@ class Evaluation:
     final: bool = False
     batch: int = 512
     recalibrate: int = 0
-    finetune: bool = False
-    headline_only: bool = False
     shard_predictions: Callable[[], Iterator[ShardPredictions]] | None = None
 
 
@@ -240,27 +240,22 @@ class Method(ABC):
     Class attributes that identify the method:
         name: its name in `method.name` of the settings.
         title: what people call it.
-        question: what it answers; it stands there in `shoal methods`.
+        question: what it answers; it stands there in `shoal run --methods`.
         about: what it does, in a sentence.
         Settings: its frozen dataclass of hyper-parameters.
-        counts_steps: whether `local.steps` can say how long a client trains.
         local_defaults, model_defaults: the sections `local` and `model` where the settings leave them out.
 
     Class attributes for the engine:
         kinds: kinds of data that it works on: image, vector, series, text.
         pooled: whether one client holds all data (centralised references).
-        exchange_metric: name of the metric of `client_update` that is above 0 where a client trained nothing and only
-            chose samples for its peers; simulated delays count such rounds apart. Empty: there are none.
         averages: whether the next model is the mean of the clients' models, weighted by the fact `n` of their messages,
             or by `aggregation.rule`. Its `aggregate` also takes sums of messages (`shoal.methods.averaging.robust`).
         averages_parts: whether it averages models of which clients train some, or in some rounds. `aggregation.rule`
             applies to it too.
         server_optimiser: whether `aggregation.server` moves its averaged model.
-        proximal: whether `local.proximal` keeps its local steps near the model that the server sent.
-        decorrelates: whether `local.decorrelation` keeps the features of its local steps from collapsing.
-        builds_encoder: whether it builds the network that `model.encoder` names for every kind of data (`new_encoder`).
-        trains_encoder: whether clients train the network that `model.encoder` names. If not, it may be a frozen one.
-        starts_pretrained: whether `model.start` may be pretrained: the encoder is built by `initial_encoder`.
+        local_options: which of `local.steps`, `local.proximal` and `local.decorrelation` apply to its local work.
+        encoder: what it does with the network that `model.encoder` names: `trained` by clients, from random or
+            pretrained weights; `frozen`; or `none`.
         evaluation_reads_memory: whether `recalibrate`, `evaluate` or `assignment` read a client's memory or inbox. If
             not, both are empty there, and memories need not travel to the worker that evaluates.
         shared_in_evaluation: the part of the predictions for all samples that `evaluate` uses, which workers may then
@@ -268,7 +263,6 @@ class Method(ABC):
 
     Class attributes that the tests of all methods check:
         trains: whether a client's work is gradient steps, with their mean `loss` among its metrics.
-        warmup_rounds: number of rounds before training, which collect statistics and find no clusters yet.
         learns_from_labels: whether it is trained on the labels of the training samples; every client must then hold
             out validation samples.
         finds_clusters: whether every evaluation judges the cluster of each sample: `clusters_used`, and with labels
@@ -283,24 +277,18 @@ class Method(ABC):
     about: ClassVar[str]
     Settings: ClassVar[type]
     pooled: ClassVar[bool] = False
-    counts_steps: ClassVar[bool] = False
     local_defaults: ClassVar[LocalSettings] = LocalSettings()
     model_defaults: ClassVar[ModelSettings] = ModelSettings()
     kinds: ClassVar[tuple[str, ...]] = ("image",)
-    exchange_metric: ClassVar[str] = ""
     trains: ClassVar[bool] = True
-    warmup_rounds: ClassVar[int] = 0
     learns_from_labels: ClassVar[bool] = False
     finds_clusters: ClassVar[bool] = True
     judges_features: ClassVar[bool] = False
     averages: ClassVar[bool] = False
     averages_parts: ClassVar[bool] = False
     server_optimiser: ClassVar[bool] = False
-    proximal: ClassVar[bool] = False
-    decorrelates: ClassVar[bool] = False
-    builds_encoder: ClassVar[bool] = False
-    trains_encoder: ClassVar[bool] = True
-    starts_pretrained: ClassVar[bool] = False
+    local_options: ClassVar[tuple[str, ...]] = ()
+    encoder: ClassVar[Literal["trained", "frozen", "none"]] = "none"
     evaluation_reads_memory: ClassVar[bool] = True
     shared_in_evaluation: ClassVar[Shared] = "nothing"
 
@@ -317,7 +305,7 @@ class Method(ABC):
     @property
     def first_round_with_clusters(self) -> int:
         """The first round after which samples have clusters, where the method finds any."""
-        return self.warmup_rounds + 1
+        return 1
 
     def __init__(self, settings: Any, context: Context) -> None:
         if context.spec.kind not in self.kinds:
@@ -336,12 +324,12 @@ class Method(ABC):
                 f"aggregation.server moves one model that is averaged every round, and method {self.name!r} has none: "
                 "set aggregation.server.name=none"
             )
-        if context.local.proximal and not self.proximal:
+        if context.local.proximal and "proximal" not in self.local_options:
             raise MethodError(
                 "local.proximal keeps gradient steps near the model that the server sent, and method "
                 f"{self.name!r} takes no steps from such a model: set local.proximal=0"
             )
-        if context.local.decorrelation and not self.decorrelates:
+        if context.local.decorrelation and "decorrelation" not in self.local_options:
             raise MethodError(
                 f"local.decorrelation is of the features of two views, and method {self.name!r} trains on none: set "
                 "local.decorrelation=0"
@@ -377,7 +365,7 @@ class Method(ABC):
             MethodError: another encoder, which does not take such data.
         """
         fit = encoders_for(kind)
-        if not cls.builds_encoder or encoder in fit:
+        if cls.encoder != "trained" or kind == "text" or encoder in fit:
             return encoder
         if kind in OF_KIND and encoder == cls.model_defaults.encoder:
             return OF_KIND[kind]
@@ -387,17 +375,17 @@ class Method(ABC):
 
     def _check_encoder(self, context: Context) -> None:
         """Refuse an encoder that the method cannot use, or that does not take such data."""
-        if context.model.start == "pretrained" and not self.starts_pretrained:
+        if context.model.start == "pretrained" and self.encoder != "trained":
             raise MethodError(f"method {self.name!r} trains no encoder from pretrained weights: set model.start=random")
         if context.model.start == "pretrained" and context.spec.kind != "image":
             raise MethodError(
                 f"model.start=pretrained is for images, and {context.spec.name!r} holds {context.spec.kind} data: set "
                 "model.start=random"
             )
-        if self.trains_encoder and context.spec.kind == "image":
+        if self.encoder != "frozen" and context.spec.kind == "image":
             check_trained_encoder(self.name, context.model)
         context.check_encoder()
-        if self.builds_encoder and context.model.start == "random":
+        if context.model.start == "random":
             self.encoder_for(context.model.encoder, context.spec.kind)
 
     def new_encoder(self) -> nn.Module:

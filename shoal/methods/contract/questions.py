@@ -1,4 +1,4 @@
-"""The questions that methods answer: the headings of `shoal methods` and of docs/methods.md."""
+"""The questions that methods answer: the headings of `shoal run --methods` and of docs/methods.md."""
 
 from __future__ import annotations
 

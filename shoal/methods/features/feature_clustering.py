@@ -134,7 +134,7 @@ class FeatureClustering(Method):
     kinds = ("vector", "image", "series")
     trains = False
     judges_features = True
-    trains_encoder = False
+    encoder = "frozen"
     settings: FeatureSettings
 
     def __init__(self, settings: FeatureSettings, context: Context) -> None:

@@ -10,27 +10,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from torch import nn
+
 from shoal.core.setting import setting
-from shoal.methods.contract.base import Client, Update
-from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.base import Client
+from shoal.methods.contract.message import Tensors
 from shoal.methods.contract.questions import Question
 from shoal.methods.fedpnp.cluster_method import ClusterMethod
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
 from shoal.methods.losses.contrastive import cluster_contrastive
-from shoal.methods.training.local import load, seeded, weights
-from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.models.heads import ByolClusterNet
 
 
 @dataclass(frozen=True)
 class FedBYOLCCSettings:
-    """Hyper-parameters of FedBYOLCC. The paper gives the temperature of the cluster loss; the others are ours."""
+    """Hyper-parameters of FedBYOLCC, which are ours: the paper gives the temperature of the cluster loss alone."""
 
     momentum: float = setting(
         0.99, "momentum of the target network: the share of its weights that it keeps in each step", ge=0, le=1
     )
-    tau_cluster: float = setting(1.0, "temperature of the cluster-level contrastive loss", gt=0)
     alpha: float = setting(1.0, "weight of the cluster-level loss", ge=0)
 
 
@@ -44,25 +43,13 @@ class FedBYOLCC(ClusterMethod):
     Settings = FedBYOLCCSettings
     settings: FedBYOLCCSettings
 
-    def network(self) -> ByolClusterNet:
-        """Return a fresh network with the run's initial weights."""
-        c = self.context
+    def build(self) -> nn.Module:
+        """Build the network with its predictor."""
+        return ByolClusterNet(self.new_encoder(), self.context.clusters)
 
-        def build() -> ByolClusterNet:
-            return ByolClusterNet(self.new_encoder(), c.clusters)
-
-        return cast(ByolClusterNet, seeded(build, c, cache=self.network_cache))
-
-    def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """Take local epochs from the broadcast weights, with the momentum target beside them."""
-        network = self.network()
-        load(network, message.tensors)
-        target = make_target(network)
-
-        def finish(taken: TakenSteps) -> Update:
-            return Update(Message(weights(network), {"n": len(client.train)}), metrics=taken.metrics)
-
-        return self.view_steps(client, network, finish, companions={"target": target})
+    def companions(self, network: nn.Module, client: Client) -> dict[str, nn.Module]:
+        """Return the momentum target, at first a copy of the broadcast network."""
+        return {"target": make_target(cast(ByolClusterNet, network))}
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Return L = L_BYOL + alpha L_cluster."""
@@ -72,7 +59,7 @@ class FedBYOLCC(ClusterMethod):
             projection = model.ask("target", *batch).float()
         instance = byol_loss(now.prediction, projection)
         y_a, y_b = now.y.chunk(2)
-        cluster = cluster_contrastive(y_a, y_b, s.tau_cluster)
+        cluster = cluster_contrastive(y_a, y_b, self.tau_cluster)
         return instance + s.alpha * cluster, {
             "loss_instance": instance,
             "loss_cluster": cluster,

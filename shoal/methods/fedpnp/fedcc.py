@@ -9,17 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal.core.setting import setting
-from shoal.methods.contract.base import Client, Update
-from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.message import Tensors
 from shoal.methods.contract.questions import Question
-from shoal.methods.fedpnp.cluster_method import ClusterMethod, ContrastiveClusteringSettings
+from shoal.methods.fedpnp.cluster_method import ClusterMethod
 from shoal.methods.losses.contrastive import view_contrast
-from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 
 
 @dataclass(frozen=True)
-class FedCCSettings(ContrastiveClusteringSettings):
+class FedCCSettings:
     """Hyper-parameters of FedCC."""
 
     alpha: float = setting(1.0, "weight of the cluster-level loss", ge=0)
@@ -35,24 +33,14 @@ class FedCC(ClusterMethod):
     Settings = FedCCSettings
     settings: FedCCSettings
 
-    def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """Take local epochs from the broadcast weights; send the trained weights and the number of samples."""
-        network = self.loaded(message.tensors)
-
-        def finish(taken: TakenSteps) -> Update:
-            message_up, metrics = self.trained(network, client, taken)
-            return Update(message_up, metrics=metrics)
-
-        return self.view_steps(client, network, finish, extra=self.extra(message, client))
-
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Return L = L_instance + alpha L_cluster."""
         s = self.settings
         with self.context.autocast():
             now = model(*batch)
         y_a, y_b = now.y.chunk(2)
-        instance = view_contrast(now.z, s.tau_instance, is_unit=True)
-        cluster, shares = self.cluster_loss(y_a, y_b, s.tau_cluster, extra)
+        instance = view_contrast(now.z, self.tau_instance, is_unit=True)
+        cluster, shares = self.cluster_loss(y_a, y_b, self.tau_cluster, extra)
         return instance + s.alpha * cluster, {
             "loss_instance": instance,
             "loss_cluster": cluster,

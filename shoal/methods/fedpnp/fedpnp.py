@@ -20,11 +20,11 @@ from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.questions import Question
-from shoal.methods.fedpnp.cluster_method import ClusterMethod, ContrastiveClusteringSettings
-from shoal.methods.fedpnp.pool import check_threshold, past_look_alikes, past_negatives
+from shoal.methods.fedpnp.cluster_method import ClusterMethod
+from shoal.methods.fedpnp.pool import MIN_SIMILARITY, past_look_alikes, past_negatives
 from shoal.methods.losses.contrastive import contrastive, left_out_share, view_contrast
 from shoal.methods.training.batch_statistics import Party, fits_in_one_pass, settle, settle_in_one_pass
-from shoal.methods.training.local import as_low_input, load, weights
+from shoal.methods.training.local import as_low_input, load
 from shoal.methods.training.local_steps import LocalSteps, Preparation, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.models.heads import ClusterNet
@@ -37,14 +37,14 @@ SETTLING_SAMPLES = 256
 
 
 @dataclass(frozen=True)
-class FedPNPSettings(ContrastiveClusteringSettings):
+class FedPNPSettings:
     """Hyper-parameters of FedPNP; defaults are the paper's."""
 
     mu: float = setting(
         0.999,
         "threshold of the past negatives pool: samples whose past soft labels u and v have a similarity "
         "exp(cos(u, v) - 1) of at least this are no negatives of each other",
-        gt=0,
+        gt=MIN_SIMILARITY,
     )
     alpha_first: float = setting(2.0, "weight of the cluster-level loss in round 1", ge=0)
     alpha: float = setting(0.1, "weight of the cluster-level loss from round 2 on", ge=0)
@@ -63,7 +63,6 @@ class FedPNP(ClusterMethod):
     def __init__(self, settings: FedPNPSettings, context: Any) -> None:
         super().__init__(settings, context)
         self._in_one_pass: dict[torch.Size, bool] = {}
-        check_threshold(settings.mu)
 
     @classmethod
     def loss_note(cls, settings: FedPNPSettings, rounds: int) -> str:
@@ -81,28 +80,28 @@ class FedPNP(ClusterMethod):
         """Return alpha of the round (section 3.1 of the paper)."""
         return {"alpha": self.settings.alpha_first if round == 1 else self.settings.alpha}
 
+    def prepare(self, message: Message, client: Client) -> Tensors:
+        """Return alpha of the round as a tensor."""
+        return {"alpha": torch.full((), float(message.facts["alpha"]), device=self.context.device)}
+
+    def companions(self, network: nn.Module, client: Client) -> dict[str, nn.Module]:
+        """Return the client's past model, where it has taken part before."""
+        past = self._past(client)
+        return {} if past is None else {PAST: past}
+
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Take local epochs from the broadcast weights, with the client's past model beside them."""
-        network = self.loaded(message.tensors)
-        past = self._past(client)
+        steps = super().local_steps(message, client)
+        return replace(steps, preparation=self._settling(client)) if steps.companions else steps
 
-        def finish(taken: TakenSteps) -> Update:
-            trained = weights(network)
-            # The loss never uses the instance head of the past model.
-            memory = {name: t for name, t in trained.items() if not name.startswith("instance.")}
-            message_up, metrics = self.trained(network, client, taken)
-            return Update(message_up, memory=memory, metrics=metrics)
-
-        companions = {} if past is None else {PAST: past}
-        alpha = torch.full((), float(message.facts["alpha"]), device=self.context.device)
-        steps = self.view_steps(
-            client, network, finish, companions=companions, extra={"alpha": alpha, **self.extra(message, client)}
-        )
-        return steps if past is None else replace(steps, preparation=self._settling(client))
+    def trained(self, network: nn.Module, client: Client, taken: TakenSteps) -> Update:
+        """Return the client's update; it remembers its weights but for the instance head, which no past model needs."""
+        update = super().trained(network, client, taken)
+        memory = {name: t for name, t in update.message.tensors.items() if not name.startswith("instance.")}
+        return replace(update, memory=memory)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Return L = L_instance + alpha L_cluster (eq. 8)."""
-        s = self.settings
         x = batch[0]
         with self.context.autocast():
             now = model(x)
@@ -110,7 +109,7 @@ class FedPNP(ClusterMethod):
             labels = model.ask(PAST, x, part="labels") if PAST in model.companions else now.y.detach()
         instance, pool_metrics = self.instance_loss(now.z, labels, batch)
         y_a, y_b = now.y.chunk(2)
-        cluster, shares = self.cluster_loss(y_a, y_b, s.tau_cluster, extra)
+        cluster, shares = self.cluster_loss(y_a, y_b, self.tau_cluster, extra)
         return instance + extra["alpha"] * cluster, {
             "loss_instance": instance,
             "loss_cluster": cluster,
@@ -124,11 +123,11 @@ class FedPNP(ClusterMethod):
         s = self.settings
         if z.device.type != "cpu":
             left_out = past_look_alikes(labels, s.mu)
-            return view_contrast(z, s.tau_instance, left_out, is_unit=True), self.pool_metrics(left_out, batch)
+            return view_contrast(z, self.tau_instance, left_out, is_unit=True), self.pool_metrics(left_out, batch)
         z_a, z_b = z.chunk(2)
         past_a, past_b = labels.chunk(2)
         pools = past_negatives(past_a, past_b, s.mu)
-        return contrastive(z_a, z_b, s.tau_instance, pools), self.pool_metrics(~torch.stack(pools), batch)
+        return contrastive(z_a, z_b, self.tau_instance, pools), self.pool_metrics(~torch.stack(pools), batch)
 
     def pool_metrics(self, left_out: Tensor, batch: Batch) -> Tensors:
         """Return the share of pairs that the pools leave out, given their masks (2, n, n)."""
@@ -137,7 +136,7 @@ class FedPNP(ClusterMethod):
     def _past(self, client: Client) -> ClusterNet | None:
         if not client.memory:
             return None
-        past = self.network()
+        past: ClusterNet = self.network()
         load(past, {**state_of(past), **client.memory})
         return past.eval().requires_grad_(False)
 

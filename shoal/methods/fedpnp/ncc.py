@@ -115,11 +115,10 @@ class NCC(Method):
     question = Question.REFERENCES
     about = "A strong clustering method with all data in one place."
     Settings = NCCSettings
-    starts_pretrained = True
     settings: NCCSettings
     pooled = True
     kinds = ("image", "vector", "series")
-    builds_encoder = True
+    encoder = "trained"
     judges_features = True
     shared_in_evaluation = "clusters"
     # C; their base rate of 0.05 for 256 samples is 0.1 at a batch of 512.
@@ -141,13 +140,12 @@ class NCC(Method):
 
     def network(self) -> ByolNet:
         """Return a fresh network with the run's initial weights."""
-        c = self.context
 
         def build() -> ByolNet:
             encoder = self.new_encoder()
             return ByolNet(encoder, PROJECTION, EXPANSION * int(encoder.features))  # type: ignore[arg-type]
 
-        return cast(ByolNet, seeded(build, c, cache=self.network_cache))
+        return cast(ByolNet, seeded(build, self.context, cache=self.network_cache))
 
     def init_server(self, federation: Federation) -> Server:
         """Return an empty state: the one client starts from the seeded network."""
@@ -320,11 +318,11 @@ class _Training:
                 parts.append(F.normalize(self.target(x).float(), dim=1))
         self.target.train()
         try:
-            found = kmeans(torch.cat(parts).cpu().numpy(), self.clusters, self.starts, starts=KMEANS_STARTS)
+            clustering = kmeans(torch.cat(parts).cpu().numpy(), self.clusters, self.starts, starts=KMEANS_STARTS)
         except MethodError as error:
             raise ClientError(f"client {self.client.id}: {error}; lower local.lr or check its data") from error
-        self.labels = torch.from_numpy(found.cluster).to(device)
-        self.prototypes = F.normalize(torch.from_numpy(found.centres).float().to(device), dim=1)
+        self.labels = torch.from_numpy(clustering.cluster).to(device)
+        self.prototypes = F.normalize(torch.from_numpy(clustering.centres).float().to(device), dim=1)
 
     def memory(self) -> Tensors:
         """Return the state that the next round continues from, without the target."""

@@ -11,27 +11,13 @@ import math
 import torch
 from torch import Tensor
 
-from shoal.methods.contract.context import MethodError
 from shoal.methods.losses.contrastive import distinct
 
 MIN_SIMILARITY = math.exp(-1)
-"""The lowest similarity of two soft labels: they have no negative entry, so that cos(u, v) is at least 0."""
+"""The lowest similarity of two soft labels, which have no negative entry: at this threshold every pool is empty."""
 
 SELF_SIMILARITY = 1 - 1e-4
 """The similarity of a soft label and itself is 1, up to rounding: at least this."""
-
-
-def check_threshold(mu: float) -> None:
-    """Refuse a threshold that no pair of soft labels falls below.
-
-    Raises:
-        MethodError: every pool would be empty.
-    """
-    if mu <= MIN_SIMILARITY:
-        raise MethodError(
-            f"method.mu is {mu}: the similarity exp(cos(u, v) - 1) of soft labels is at least {MIN_SIMILARITY:.4g}, so "
-            f"that every negatives pool is empty; use 0.999 (the paper's), or a number above {MIN_SIMILARITY:.4g}"
-        )
 
 
 def similarity(u: Tensor, v: Tensor) -> Tensor:
@@ -74,7 +60,7 @@ def past_look_alikes(labels: Tensor, mu: float) -> Tensor:
     count = len(labels) // 2
     unit = _unit(labels)
     closest = (unit @ unit.T).view(2, count, 2, count).amax(2)
-    found = closest >= 1 + math.log(mu)
+    alike = closest >= 1 + math.log(mu)
     if mu > SELF_SIMILARITY:
-        found = found | ~distinct(found[0])
-    return found
+        alike = alike | ~distinct(alike[0])
+    return alike

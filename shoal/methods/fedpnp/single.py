@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import cast
 
-import torch
 from torch import Tensor
 
 from shoal.core.setting import setting
@@ -20,8 +19,8 @@ from shoal.methods.contract.declared import MessageForm, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.questions import Question
 from shoal.methods.losses.contrastive import view_contrast
-from shoal.methods.scores.evaluation import evaluate_features
-from shoal.methods.training.local import as_input, load, seeded, weights
+from shoal.methods.scores.evaluation import embed_with, evaluate_features
+from shoal.methods.training.local import load, seeded, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.methods.training.two_views import TwoViewMethod
@@ -45,20 +44,15 @@ class Single(TwoViewMethod):
     title = "Single-training"
     question = Question.REFERENCES
     about = "SimCLR on each client alone."
-    proximal = False  # the server sends no model that a client could stay near
+    local_options = ("steps", "decorrelation")  # the server sends no model that a client could stay near
     Settings = SingleSettings
-    starts_pretrained = True
     settings: SingleSettings
     judges_features = True
 
     def network(self) -> ProjectionNet:
         """Return a fresh network with the run's initial weights."""
-        c = self.context
-
-        def build() -> ProjectionNet:
-            return ProjectionNet(self.new_encoder())
-
-        return cast(ProjectionNet, seeded(build, c, cache=self.network_cache))
+        network = seeded(lambda: ProjectionNet(self.new_encoder()), self.context, cache=self.network_cache)
+        return cast(ProjectionNet, network)
 
     def init_server(self, federation: Federation) -> Server:
         """Return an empty state."""
@@ -104,27 +98,20 @@ class Single(TwoViewMethod):
         network = self.network()
         if memory:
             load(network, memory, NETWORK)
-        network.eval()
-
-        def embed(x: Tensor) -> Tensor:
-            x = as_input(x.to(self.context.device))
-            with torch.no_grad(), self.context.autocast():
-                result: Tensor = network(x).h
-                return result
-
-        return embed
+        return embed_with(network.encoder.eval(), self.context)
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Return means over clients of the metrics of `evaluate_features`, with `acc_min` and `acc_max`.
 
         Each client's features are judged over all train and test images of the federation.
         """
-        found: list[dict[str, float]] = []
+        scores: list[dict[str, float]] = []
         for client in clients:
-            own = replace(evaluation, streams=replace(evaluation.streams, client=client.id))
-            found.append(evaluate_features(self.embedder(client.memory), own, self.context.clusters, self.recipe()))
-        metrics = {name: sum(scores[name] for scores in found) / len(found) for name in found[0]}
+            judged = replace(evaluation, streams=replace(evaluation.streams, client=client.id))
+            embed = self.embedder(client.memory)
+            scores.append(evaluate_features(embed, judged, self.context.clusters, self.recipe()))
+        metrics = {name: sum(score[name] for score in scores) / len(scores) for name in scores[0]}
         if "acc" in metrics:
-            metrics["acc_min"] = min(scores["acc"] for scores in found)
-            metrics["acc_max"] = max(scores["acc"] for scores in found)
+            metrics["acc_min"] = min(score["acc"] for score in scores)
+            metrics["acc_max"] = max(score["acc"] for score in scores)
         return metrics

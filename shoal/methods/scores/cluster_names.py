@@ -1,9 +1,9 @@
-"""Names that clusters keep from one training to the next, and what became of each: new, gone, split or merged.
+"""Names that clusters keep from one training to the next, and which clusters are new or gone.
 
 A model numbers its clusters as it pleases. Here each new cluster gets the name of the old cluster that it continues, by
 the samples that are in both; names are whole numbers, and a name is never given to another cluster. The pairs are those
 with the largest sum of Jaccard indices (Kuhn 1955). Clusters that share no sample with any other are paired by their
-centres. The changes are the external transitions of Spiliopoulou et al. 2006 (MONIC).
+centres.
 
 Symbols in shapes: a old clusters, b new clusters, d features.
 """
@@ -18,27 +18,22 @@ import numpy as np
 
 KEEP = 0.2
 """Smallest Jaccard index of two clusters of which the new one keeps the name."""
-MOST = 0.5
-"""Share of a cluster's samples from which on it is part of a split, or goes into a merged cluster."""
 PART = 0.2
-"""Smallest share of the split cluster, or of the merged one, that counts as a part of it."""
-NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-
-Kind = Literal["new", "gone", "split", "merged"]
+"""Smallest share of a cluster's samples that says where they came from, or went."""
 
 
 @dataclass(frozen=True)
 class ClusterChange:
-    """What became of clusters.
+    """A cluster that is new or gone.
 
     Args:
-        kind: new, gone, split or merged.
-        before: names of the old clusters.
-        after: names of the new ones; of a cluster that is gone, those that have a part of its samples.
-        samples: number of samples: of the new cluster; of the old cluster that is gone or split; of the merged one.
+        kind: new or gone.
+        before: the name of the old cluster that is gone; of a new cluster, the old ones of which it has many samples.
+        after: the name of the new cluster; of one that is gone, those that have many of its samples.
+        samples: number of its samples.
     """
 
-    kind: Kind
+    kind: Literal["new", "gone"]
     before: tuple[int, ...]
     after: tuple[int, ...]
     samples: int
@@ -46,27 +41,18 @@ class ClusterChange:
     def sentence(self) -> str:
         """Return the change in one sentence.
 
-        >>> ClusterChange("split", (7,), (7, 12), 90).sentence()
-        'cluster 7 split in two: 7 and 12'
-        >>> ClusterChange("merged", (3, 5), (3,), 80).sentence()
-        'clusters 3 and 5 merged into cluster 3'
         >>> ClusterChange("new", (), (12,), 45).sentence()
         'cluster 12 is new, with 45 samples'
+        >>> ClusterChange("new", (7,), (12,), 45).sentence()
+        'cluster 12 is new, with 45 samples, many of them from cluster 7'
         >>> ClusterChange("gone", (4,), (2, 9), 30).sentence()
         'cluster 4 is gone: its samples are now in clusters 2 and 9'
         """
         if self.kind == "new":
-            return f"cluster {self.after[0]} is new, with {self.samples:,} sample{'s' * (self.samples != 1)}"
-        if self.kind == "split":
-            count = len(self.after)
-            words = NUMBERS[count - 2] if count - 2 < len(NUMBERS) else f"{count} parts"
-            return f"cluster {self.before[0]} split in {words}: {_listed(self.after)}"
-        if self.kind == "merged":
-            return f"clusters {_listed(self.before)} merged into cluster {self.after[0]}"
-        if not self.after:
-            return f"cluster {self.before[0]} is gone"
-        where = f"cluster{'s' * (len(self.after) != 1)} {_listed(self.after)}"
-        return f"cluster {self.before[0]} is gone: its samples are now in {where}"
+            origin = f", many of them from {_listed(self.before)}" if self.before else ""
+            return f"cluster {self.after[0]} is new, with {self.samples:,} sample{'s' * (self.samples != 1)}{origin}"
+        where = f": its samples are now in {_listed(self.after)}" if self.after else ""
+        return f"cluster {self.before[0]} is gone{where}"
 
 
 @dataclass(frozen=True)
@@ -163,64 +149,25 @@ def _empty_pairs(old_sizes: Sequence[int], sizes: Sequence[int], continued: dict
 def _changes(
     old: OldClusters, shared: np.ndarray, sizes: Sequence[int], continued: dict[int, int], names: Sequence[int]
 ) -> list[ClusterChange]:
-    """Return what became of the clusters: splits, merges, new ones, and those that are gone.
-
-    Samples that only moved between clusters that keep their names are no split and no merge.
-    """
-    of_old = shared / np.maximum(shared.sum(1, keepdims=True), 1)
-    of_new = shared / np.maximum(shared.sum(0, keepdims=True), 1)
-    goes_on = {i: j for j, i in continued.items()}
-    splits = _parts((of_new >= MOST) & (of_old >= PART), continued)
-    merges = _parts(((of_old >= MOST) & (of_new >= PART)).T, goes_on)
+    """Return the clusters with samples that are new, and those that are gone."""
     changes = []
-    for i, parts in splits.items():
-        changes.append(ClusterChange("split", (old.names[i],), _named(names, parts), int(shared[i].sum())))
-    for j, parts in merges.items():
-        changes.append(ClusterChange("merged", _named(old.names, parts), (names[j],), int(shared[:, j].sum())))
-    for j in _unexplained(sizes, continued, splits, merges):
-        changes.append(ClusterChange("new", (), (names[j],), int(sizes[j])))
-    for i in _unexplained(old.sizes, goes_on, merges, splits):
-        where = [int(j) for j in np.flatnonzero(of_old[i] >= PART)]
-        changes.append(ClusterChange("gone", (old.names[i],), _named(names, where), int(old.sizes[i])))
+    for new, size in enumerate(sizes):
+        if size and new not in continued:
+            origins = np.flatnonzero(shared[:, new] >= PART * size)
+            changes.append(ClusterChange("new", _named(old.names, origins), (names[new],), int(size)))
+    for gone, size in enumerate(old.sizes):
+        if size and gone not in continued.values():
+            where = np.flatnonzero(shared[gone] >= PART * max(1, shared[gone].sum()))
+            changes.append(ClusterChange("gone", (old.names[gone],), _named(names, where), int(size)))
     return changes
 
 
-def _parts(is_part: np.ndarray, partner: dict[int, int]) -> dict[int, list[int]]:
-    """Return the parts of each cluster on one side that has several on the other side.
-
-    Args:
-        is_part: whether a cluster of the other side (column) is a part of one of this side (row), bool.
-        partner: of clusters of the other side, the cluster of this side that shares its name.
-    """
-    found = {}
-    for row, columns in enumerate(is_part):
-        parts = [int(column) for column in np.flatnonzero(columns) if partner.get(int(column), row) == row]
-        if len(parts) > 1:
-            found[row] = parts
-    return found
-
-
-def _unexplained(
-    sizes: Sequence[int], partner: dict[int, int], other: dict[int, list[int]], own: dict[int, list[int]]
-) -> list[int]:
-    """Return the clusters of one side with samples whose name the other side lacks, and that no change explains.
-
-    Args:
-        sizes: samples of each cluster of this side.
-        partner: of clusters of this side, the cluster of the other side that shares its name.
-        other: clusters of the other side with their parts on this side.
-        own: clusters of this side with their parts on the other side.
-    """
-    explained = {part for parts in other.values() for part in parts} | own.keys()
-    return [place for place, size in enumerate(sizes) if size and place not in partner and place not in explained]
-
-
-def _named(names: Sequence[int], places: Sequence[int]) -> tuple[int, ...]:
-    return tuple(names[place] for place in places)
+def _named(names: Sequence[int], places: np.ndarray) -> tuple[int, ...]:
+    return tuple(names[place] for place in places.tolist())
 
 
 def _listed(names: Sequence[int]) -> str:
-    """Return names as a list in words."""
+    """Return names of clusters in words."""
     if len(names) == 1:
-        return str(names[0])
-    return f"{', '.join(map(str, names[:-1]))} and {names[-1]}"
+        return f"cluster {names[0]}"
+    return f"clusters {', '.join(map(str, names[:-1]))} and {names[-1]}"

@@ -105,9 +105,9 @@ def cluster_balance(cluster: np.ndarray, clusters: int) -> float:
     """
     if clusters == 1:
         return 1.0
-    share = np.bincount(cluster, minlength=clusters) / len(cluster)
-    share = share[share > 0]
-    return float(-(share * np.log(share)).sum() / np.log(clusters)) + 0.0
+    from scipy.special import entr
+
+    return float(entr(np.bincount(cluster, minlength=clusters) / len(cluster)).sum() / np.log(clusters))
 
 
 def _table(truth: np.ndarray, cluster: np.ndarray) -> np.ndarray:

@@ -1,38 +1,12 @@
-"""Drift: how differently new and old samples spread over clusters and over the sphere; thresholds by bootstrap.
-
-Symbols in shapes: n samples, c clusters, d features, b bootstrap draws.
-"""
+"""Drift: how differently new and old samples spread over clusters; the threshold is a bootstrap's."""
 
 from __future__ import annotations
 
 import numpy as np
-import torch
-import torch.nn.functional as F
+from scipy.spatial.distance import jensenshannon
 
 DRAWS = 2_000
 """Bootstrap draws of cluster shares: cheap, since only counts are drawn."""
-PAIRED_DRAWS = 300
-"""Bootstrap draws of features: the cost of each grows with the number of pairs."""
-
-
-def jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Return the Jensen-Shannon distance of distributions (..., c), base 2: 0 for equal ones, 1 for disjoint ones.
-
-    It is the square root of the divergence (Endres and Schindelin 2003), which makes it a metric.
-
-    >>> float(jensen_shannon(np.array([1.0, 0.0]), np.array([0.0, 1.0])))
-    1.0
-    """
-    middle = (p + q) / 2
-
-    def to_middle(a: np.ndarray) -> np.ndarray:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            result: np.ndarray = np.where(a > 0, a * np.log2(a / middle), 0.0).sum(-1)
-            return result
-
-    divergence = (to_middle(np.asarray(p, dtype=float)) + to_middle(np.asarray(q, dtype=float))) / 2
-    result: np.ndarray = np.sqrt(np.clip(divergence, 0.0, 1.0))
-    return result
 
 
 def share_drift(
@@ -40,65 +14,22 @@ def share_drift(
 ) -> tuple[float, float]:
     """Return the distance of the cluster shares of old and new samples, and the threshold of a false alarm at `level`.
 
-    The threshold comes from pairs of sets as large as the two, both drawn with replacement from the old samples: from
-    the same source.
+    The distance is the square root of the Jensen-Shannon divergence, base 2 (Endres and Schindelin 2003): 0 for equal
+    shares, 1 for disjoint ones. The threshold comes from pairs of sets as large as the two, both drawn with replacement
+    from the old samples: from the same source.
 
     Args:
-        old, new: clusters, int (n,) each, values in 0 .. c - 1, at least one sample.
-        clusters: c.
+        old, new: clusters, int (n,) each, values in 0 .. clusters - 1, at least one sample.
+        clusters: how many there are.
         level: probability of a false alarm, in (0, 1).
         rng: draws the bootstrap.
 
     Returns:
-        The Jensen-Shannon distance, and its threshold.
+        The distance, and its threshold.
     """
     before = np.bincount(old, minlength=clusters) / len(old)
     after = np.bincount(new, minlength=clusters) / len(new)
     first = rng.multinomial(len(old), before, DRAWS) / len(old)
     second = rng.multinomial(len(new), before, DRAWS) / len(new)
-    by_chance = jensen_shannon(first, second)
-    return float(jensen_shannon(before, after)), float(np.quantile(by_chance, 1 - level, method="higher"))
-
-
-def uniformity_drift(
-    old: np.ndarray, new: np.ndarray, level: float, rng: np.random.Generator
-) -> tuple[float, float, tuple[float, float]]:
-    """Return the uniformity of old and of new features, and its bounds for as many old samples as there are new ones.
-
-    Uniformity is -log of the mean of exp(-2 |u - v|^2) over pairs of distinct samples (Wang and Isola 2020), for unit
-    features. A bootstrap draw takes as many old samples as there are new ones, with replacement; copies of one sample
-    are no pair.
-
-    Args:
-        old, new: features (n, d), at least two samples each.
-        level: probability of a false alarm, in (0, 1), half of it on either side.
-        rng: draws the bootstrap.
-
-    Returns:
-        The uniformity of the old, that of the new, and the bounds.
-    """
-    kernel = _kernel(old)
-    drawn = []
-    for _ in range(PAIRED_DRAWS):
-        times = rng.multinomial(len(new), np.full(len(old), 1 / len(old))).astype(float)
-        pairs = times.sum() ** 2 - (times**2).sum()
-        if pairs > 0:
-            drawn.append(_log_mean(times @ kernel @ times, pairs))
-    bounds = np.quantile(drawn, [level / 2, 1 - level / 2]) if drawn else np.array([-np.inf, np.inf])
-    return _uniformity(kernel), _uniformity(_kernel(new)), (float(bounds[0]), float(bounds[1]))
-
-
-def _kernel(features: np.ndarray) -> np.ndarray:
-    """Return exp(-2 |u - v|^2) of each pair of unit features (n, n), with 0 on the diagonal."""
-    u = F.normalize(torch.from_numpy(np.ascontiguousarray(features)).double(), dim=1)
-    kernel = (4 * (u @ u.T).clamp(-1, 1) - 4).exp()
-    kernel.fill_diagonal_(0)
-    return kernel.numpy()
-
-
-def _uniformity(kernel: np.ndarray) -> float:
-    return _log_mean(kernel.sum(), len(kernel) * (len(kernel) - 1))
-
-
-def _log_mean(total: float, pairs: float) -> float:
-    return float(-np.log(max(total / pairs, 1e-300)))
+    by_chance = jensenshannon(first, second, base=2, axis=1)
+    return float(jensenshannon(before, after, base=2)), float(np.quantile(by_chance, 1 - level, method="higher"))

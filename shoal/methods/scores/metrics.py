@@ -8,10 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-AVERAGED = "_averaged_bn"
-"""Suffix of a metric that was computed with the averaged statistics of BatchNorm."""
-JUDGED_TWICE = ("acc", "knn", "probe", "uniformity")
-"""Metrics of the last evaluation of an averaged network that are computed with both kinds of statistics."""
 Place = Literal["comparison", "figure", "curves", "progress"]
 """A place in which a metric is shown: tables that compare runs, the figure over rounds, DVC's curves, progress."""
 

@@ -60,7 +60,7 @@ class FedBYOL(SelfSupervised):
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Return local epochs with the momentum target beside the network."""
-        network = cast(ByolNet, self.network())
+        network: ByolNet = self.network()
         remembered = self.begin(network, message, client)
         target = make_target(network)
         if self.keeps_target(client):

@@ -19,13 +19,6 @@ Where classes are uneven over the federation, prices would force them even. Half
 therefore looks at the sizes that clusters keep against their prices: where these still differ much (`UNEVEN_SIZES`), it
 drops prices and whitening, and plain K-means starts again among the principal components as they are. The larger the
 evenness, the less sizes can differ, so that a large one always forces clusters of one size.
-
-With `neighbours` the contrast of the training rounds leaves out an anchor's nearest samples: a variant of FedPNP for
-uneven clients. FedPNP (Miao and Koyuncu 2024) leaves out the samples that a past model puts into the anchor's cluster,
-but clients of different classes do not agree about the clusters of an averaged head. Neighbours by the features of the
-broadcast network need no head, no cluster and no agreement. Before features say who is alike, all other samples are
-negatives. On digits 0.83 to 0.93 of the pairs that the pool leaves out are of one class, and eight seeds show no gain
-over training without it (docs/results/beyond.md).
 """
 
 from __future__ import annotations
@@ -61,7 +54,6 @@ from shoal.methods.clustering.federated_k_means import (
 )
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Method, Server, Update
-from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction
@@ -69,9 +61,6 @@ from shoal.methods.contract.questions import Question
 from shoal.methods.scores.assignment import assign_samples
 from shoal.methods.scores.evaluation import evaluate_predictor
 from shoal.methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
-from shoal.methods.ssd.neighbours import find_neighbours, pooled_loss, with_neighbours
-from shoal.methods.training.local_steps import LocalSteps
-from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 
 CENTRES = "kmeans.centres"
 """Server tensor (s, c, k) float64: the centres of every start."""
@@ -102,10 +91,6 @@ MIN_PRICED_MOVES = 5
 """Iterations after which prices have about settled."""
 MAX_REST_MOVE = 1e-9
 """K-means is finished when no centre or price of the best start moves by more than this."""
-POOL_COMPONENTS = 16
-"""Largest number of principal components that say who is a neighbour: a client has few samples to compute more."""
-POOL_AFTER = 0.25
-"""Share of the training rounds in which all other samples are still negatives."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +106,8 @@ class FedSimCLRKMeansSettings(FedSimCLRSettings):
     components: int = setting(
         32,
         "number of principal components of the features, whitened and scaled to unit length, among which clusters are "
-        "found; 0: clusters are found among the features themselves",
-        ge=0,
+        "found",
+        ge=1,
     )
     whitening: float = setting(
         0.75,
@@ -150,14 +135,6 @@ class FedSimCLRKMeansSettings(FedSimCLRSettings):
         "would reveal single samples",
         ge=1,
     )
-    neighbours: float = setting(
-        0.0,
-        "share of a client's other samples, those with the most similar features, that are not negatives of a sample "
-        "in training, after a quarter of the training rounds; keep it well below the share of a class; 0: all other "
-        "samples are negatives",
-        ge=0,
-        lt=1,
-    )
 
 
 class FedSimCLRKMeans(FedSimCLR):
@@ -180,26 +157,9 @@ class FedSimCLRKMeans(FedSimCLR):
 
     @classmethod
     def loss_note(cls, settings: FedSimCLRKMeansSettings, rounds: int) -> str:
-        """Return when training ends, and where the pool changes the loss."""
+        """Return when training ends."""
         trained = max(1, rounds - settings.kmeans_rounds)
-        note = f"The loss ends with round {trained} by design: the later rounds find clusters and train nothing."
-        if settings.neighbours > 0:
-            pooled = int(POOL_AFTER * trained)
-            note += f" It jumps after round {pooled}: from then on a sample's neighbours are not its negatives."
-        return note
-
-    def __init__(self, settings: FedSimCLRKMeansSettings, context: Context) -> None:
-        """Check the settings.
-
-        Raises:
-            MethodError: evenness is set for features that are not of unit length.
-        """
-        if settings.evenness and not settings.components:
-            raise MethodError(
-                f"method.evenness {settings.evenness} is in squared distances of features of unit length, and "
-                "method.components 0 leaves features as they are: set method.evenness 0, or method.components above 0"
-            )
-        super().__init__(settings, context)
+        return f"The loss ends with round {trained} by design: the later rounds find clusters and train nothing."
 
     @property
     def last_priced_move(self) -> int:
@@ -223,13 +183,9 @@ class FedSimCLRKMeans(FedSimCLR):
         """Return the purpose of the round after a state."""
         if server.round < self.training_rounds:
             return "train"
-        if self.settings.components and PROJECTION not in server.model:
+        if PROJECTION not in server.model:
             return "measure"
         return "move" if CENTRES in server.model else "start"
-
-    def has_pool(self, round: int) -> bool:
-        """Return whether the negatives of round `round` (1-based) leave out neighbours."""
-        return self.settings.neighbours > 0 and round > POOL_AFTER * self.training_rounds
 
     def broadcast(self, server: Server, client: int) -> Message:
         """Send the network; a client that has the fixed encoder gets only the tensors of K-means."""
@@ -246,17 +202,15 @@ class FedSimCLRKMeans(FedSimCLR):
         clusters = self.context.clusters
         if step == "move":
             return self.declared_sums(server, samples)
-        width = int(self.network().encoder.features)  # type: ignore[arg-type]
+        width = int(self.network().encoder.features)
         if step == "measure":
             squares = TensorForm((width, width), torch.float64)
             forms = {"samples": count(()), "total": TensorForm((width,), torch.float64), "outer": squares}
             return MessageForm(forms, rule=partial(check_outer, limits=self.limits(server, samples)))
-        projected = PROJECTION in server.model
-        if projected:
-            width = server.model[PROJECTION].shape[1]
+        width = server.model[PROJECTION].shape[1]
         sizes = range(clusters + 1)
         forms = {"centres": TensorForm((sizes, width), torch.float64), "counts": count((sizes,))}
-        return MessageForm(forms, rule=partial(check_local_centres, unit=projected, samples=samples))
+        return MessageForm(forms, rule=partial(check_local_centres, unit=True, samples=samples))
 
     def declared_sums(self, server: Server, samples: int) -> MessageForm:
         """Declare the sums of one iteration, with the score that the starts are compared by."""
@@ -300,31 +254,13 @@ class FedSimCLRKMeans(FedSimCLR):
             return super().cohort_update(cohort)
         return Method.cohort_update(self, cohort)
 
-    def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """Return FedSimCLR's local epochs; once there is a pool, their batches say who is a neighbour."""
-        steps = super().local_steps(message, client)
-        if not self.has_pool(client.streams.round) or len(client.train) < 2:
-            return steps
-        components = min(self.settings.components or POOL_COMPONENTS, POOL_COMPONENTS)
-        found = find_neighbours(self.own_features(message, client), self.settings.neighbours, components)
-        return with_neighbours(steps, found)
-
-    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
-        """Return NT-Xent of the projections; once there is a pool, an anchor's neighbours are not its negatives."""
-        x, *neighbours = batch
-        if not neighbours:
-            return super().step_loss(model, parameters, batch, extra)
-        with self.context.autocast():
-            z_a, z_b = model(x).z.chunk(2)
-        return pooled_loss(z_a, z_b, self.settings.tau, *neighbours)
-
     def local_centres(self, x: Tensor, client: Client) -> Tensors:
         """Return a client's own K-means: `centres` (at most c, k) and their numbers of samples `counts`, float64."""
         count = min(self.context.clusters, max(1, len(x) // self.settings.min_points))
-        found = kmeans(x.cpu().numpy(), count, client.streams.numpy("kmeans"))
-        counts = torch.bincount(torch.from_numpy(found.cluster), minlength=len(found.centres)).double()
+        clustering = kmeans(x.cpu().numpy(), count, client.streams.numpy("kmeans"))
+        counts = torch.bincount(torch.from_numpy(clustering.cluster), minlength=len(clustering.centres)).double()
         large = counts >= self.settings.min_points
-        return {"centres": torch.from_numpy(found.centres).double()[large], "counts": counts[large]}
+        return {"centres": torch.from_numpy(clustering.centres).double()[large], "counts": counts[large]}
 
     def sums(self, x: Tensor, tensors: Tensors) -> Tensors:
         """Return a client's part of one iteration: sums, counts and scores of its samples x (n, k)."""
@@ -443,11 +379,11 @@ class FedSimCLRKMeans(FedSimCLR):
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Return a function that assigns samples to the nearest centre; before K-means has begun FedSimCLR's."""
-        found = self.centres(server)
-        if found is None:
+        best = self.centres(server)
+        if best is None:
             return super().predictor(server)
         embed = self.embedder(server)
-        centres = found.to(self.context.device)
+        centres = best.to(self.context.device)
 
         def predict(x: Tensor) -> Prediction:
             h = clustered(embed(x), server.model)
@@ -481,13 +417,11 @@ def network_tensors(tensors: Tensors) -> Tensors:
 
 
 def clustered(features: Tensor, tensors: Tensors) -> Tensor:
-    """Return the points that are clustered (n, k), float64: features projected and scaled to unit length, or unchanged.
+    """Return the points that are clustered (n, k), float64: features projected and scaled to unit length.
 
     Args:
         features: of the encoder, (n, d).
         tensors: of the server, or of its message.
     """
-    if PROJECTION not in tensors:
-        return features.double()
     mean, projection = (tensors[name].to(features.device) for name in (MEAN, PROJECTION))
     return F.normalize((features.double() - mean) @ projection, dim=1)

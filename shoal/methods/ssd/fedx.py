@@ -11,18 +11,17 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from shoal.core.setting import setting
-from shoal.methods.contract.base import Client, Update
+from shoal.methods.contract.base import Client
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.questions import Question
 from shoal.methods.losses.byol import make_target
 from shoal.methods.losses.contrastive import contrastive
 from shoal.methods.losses.relational import relational
 from shoal.methods.ssd.self_supervised import SelfSupervised
-from shoal.methods.training.local import load, weights
-from shoal.methods.training.local_steps import LocalSteps, TakenSteps
+from shoal.methods.training.local_steps import LocalSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.models.heads import ByolNet
 
@@ -54,17 +53,13 @@ class FedX(SelfSupervised):
         """Build the network with its predictor; neither head has BatchNorm."""
         return ByolNet(self.new_encoder(), WIDTH, WIDTH, norm=False)
 
+    def companions(self, network: nn.Module, client: Client) -> dict[str, nn.Module]:
+        """Return the global model."""
+        return {GLOBAL: make_target(cast(ByolNet, network)).eval()}
+
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Return local epochs with the global model beside the network, and other samples beside each batch."""
-        network = cast(ByolNet, self.network())
-        load(network, message.tensors)
-        sent = make_target(network).eval()
-
-        def finish(taken: TakenSteps) -> Update:
-            return Update(Message(weights(network), {"n": len(client.train)}), metrics=taken.metrics)
-
-        keep_last = self.keeps_last_batch(message)
-        steps = self.view_steps(client, network, finish, companions={GLOBAL: sent}, keep_last=keep_last)
+        steps = super().local_steps(message, client)
 
         def inputs(batch: Batch) -> Batch:
             # Views a of samples and of others, then views b of both: others need one view.

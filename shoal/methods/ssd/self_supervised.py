@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 
 from shoal.data.views.augment import RECIPES, AnyRecipe, is_small, two_views
-from shoal.methods.averaging.server_optimiser import next_average, trained_counts
-from shoal.methods.contract.base import Clients, Evaluation, Federation, Server, Update
+from shoal.methods.averaging.averaged_network import AveragedNetwork
+from shoal.methods.contract.base import Clients, Evaluation, Federation, Server
 from shoal.methods.contract.context import LocalSettings
-from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.message import Message
 from shoal.methods.contract.prediction import Prediction, Shared
 from shoal.methods.scores.evaluation import embed_with, evaluate_features, features_only
-from shoal.methods.scores.finetuning import finetune_accuracy
-from shoal.methods.scores.recalibration import recalibrate
 from shoal.methods.scores.representation import alignment, knn_accuracy, split_uniformity, uniformity
-from shoal.methods.training.local import load, seeded, view_recipe, weights
-from shoal.methods.training.two_views import TwoViewMethod
+from shoal.methods.training.local import view_recipe
 from shoal.models.heads import ProjectionNet
 
 SAMPLES_BETWEEN_ROUNDS = 2000
@@ -30,19 +28,14 @@ HIDDEN_FACTOR = 4
 """The hidden layer of the projector is so many times as wide as the features; its output is as wide as these."""
 
 
-class SelfSupervised(TwoViewMethod):
+class SelfSupervised(AveragedNetwork):
     """A method whose server state is one network of encoder and projector, and whose clients send theirs.
 
-    Clients train the broadcast weights on two views. Subclasses override `step_loss`, see `TwoViewMethod`.
+    Clients train the broadcast weights on two views. Subclasses override `step_loss`, see `AveragedNetwork`.
     """
 
     local_defaults = LocalSettings(epochs=5, batch=128, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
-    starts_pretrained = True
     finds_clusters = False
-    judges_features = True
-    averages = True
-    server_optimiser = True
-    evaluation_reads_memory = False
     shared_in_evaluation: ClassVar[Shared] = "features"
     settings: Any
 
@@ -57,10 +50,6 @@ class SelfSupervised(TwoViewMethod):
         width = cast(int, encoder.features)
         return ProjectionNet(encoder, width, HIDDEN_FACTOR * width, norm=True)
 
-    def network(self) -> ProjectionNet:
-        """Build a network with the run's initial weights."""
-        return cast(ProjectionNet, seeded(self.build, self.context, cache=self.network_cache))
-
     def recipe(self) -> AnyRecipe:
         """Return SimCLR's full strength for colour images that are not small, else the recipe of the data set."""
         shape = self.context.spec.shape
@@ -69,7 +58,7 @@ class SelfSupervised(TwoViewMethod):
 
     def init_server(self, federation: Federation) -> Server:
         """Start from the initial weights."""
-        return Server(weights(self.network()), facts={"clients": federation.clients})
+        return replace(super().init_server(federation), facts={"clients": federation.clients})
 
     def broadcast(self, server: Server, client: int) -> Message:
         """Send the weights."""
@@ -79,50 +68,21 @@ class SelfSupervised(TwoViewMethod):
         """Return whether an epoch ends with a smaller batch: with many clients, as in the code of SSD's authors."""
         return int(message.facts["clients"]) > FEW_CLIENTS
 
-    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
-        """Average the weights by number of samples."""
-        return next_average(server, updates, self.context.aggregation, lambda: trained_counts(self.network()))
-
-    def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
-        """Find BatchNorm's statistics of the averaged network on the clients' data."""
-        network = self.network()
-        load(network, server.model)
-        return recalibrate(network, clients, evaluation, self.context)
-
     def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
         """Return a function from samples x to features (n, d) of the encoder in evaluation mode."""
-        network = self.network()
-        load(network, server.model)
-        return embed_with(network.encoder.eval(), self.context)
+        return embed_with(self.loaded(server.model).encoder.eval(), self.context)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Return a function from samples to features as `embedding`; `cluster` is -1 and `soft` has no column."""
         return features_only(self.embedder(server))
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Return kNN, alignment and uniformity of some samples; at the end also what all samples say.
-
-        The last evaluation adds the probe and the K-means scores, and fine-tuning where `evaluate.finetune` is set.
-        """
+        """Return kNN, alignment and uniformity of some samples; at the end also the probe and the K-means scores."""
         embed = self.embedder(server)
         recipe = self.recipe()
         metrics = self.evaluate_between_rounds(embed, recipe, clients, evaluation)
-        if not evaluation.final:
-            return metrics
-        metrics |= evaluate_features(embed, evaluation, self.context.known_clusters, recipe)
-        if evaluation.finetune and not evaluation.headline_only:
-            metrics |= self.finetuned(server, evaluation)
-        return metrics
-
-    def finetuned(self, server: Server, evaluation: Evaluation) -> dict[str, float]:
-        """Return `finetune_1` and `finetune_10`: test accuracy after fine-tuning with 1 % and 10 % of the labels."""
-        if evaluation.data.test_y is None or not len(evaluation.data.test_x):
-            return {}
-        metrics = {}
-        for percent in (1, 10):
-            network = self.network()
-            load(network, server.model)
-            metrics[f"finetune_{percent}"] = finetune_accuracy(network.encoder, evaluation, percent / 100)
+        if evaluation.final:
+            metrics |= evaluate_features(embed, evaluation, self.context.known_clusters, recipe)
         return metrics
 
     def evaluate_between_rounds(

@@ -10,12 +10,12 @@ docs/methods.md lists where this departs from the poster and from the released c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Federation, Server
@@ -24,7 +24,6 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.questions import Question
 from shoal.methods.losses.align_uniform import align_loss, uniform_loss_of_views
 from shoal.methods.losses.unit_rows import unit_rows
-from shoal.methods.ssd.gradients import gradient_share
 from shoal.methods.ssd.losses import (
     distill_loss,
     dsr_loss,
@@ -33,9 +32,7 @@ from shoal.methods.ssd.losses import (
     subspace_dimensions,
 )
 from shoal.methods.ssd.self_supervised import SelfSupervised
-from shoal.methods.training.local_steps import LocalSteps, Preparation
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
-from shoal.models.heads import ProjectionNet
 
 
 @dataclass(frozen=True)
@@ -44,18 +41,9 @@ class SSDSettings:
 
     beta: float = setting(1.0, "weight of the uniformity loss", ge=0)
     gamma: float = setting(1.0, "weight of the dimension-scaled regularisation (DSR)", ge=0)
-    delta: float = setting(0.1, "weight of the projector distillation loss; without a projector 0", ge=0)
+    delta: float = setting(0.1, "weight of the projector distillation loss", ge=0)
     alpha: float = setting(10.0, "factor by which DSR scales the dimensions of a client's own subspace", ge=1)
     temperature: float = setting(0.5, "temperature of the projector distillation", gt=0)
-    projector: bool = setting(True, "train with a projector; without it, losses are computed on the features")
-
-
-class NoProjector(ProjectionNet):
-    """An encoder whose features are its projections."""
-
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__(encoder, 1)
-        self.instance = nn.Sequential()
 
 
 class SSD(SelfSupervised):
@@ -71,21 +59,11 @@ class SSD(SelfSupervised):
     def __init__(self, settings: SSDSettings, context: Any) -> None:
         super().__init__(settings, context)
         self._subspaces: dict[int, Tensor] = {}
-        if not settings.projector and settings.delta:
-            raise MethodError(
-                f"method.delta is {settings.delta:g}, and with method.projector=false there is nothing to distil: "
-                "set method.delta=0"
-            )
-
-    def build(self) -> ProjectionNet:
-        """Build the network with or without a projector."""
-        network = super().build()
-        return network if self.settings.projector else NoProjector(network.encoder)
 
     @cached_property
     def width(self) -> int:
         """The dimension of the features and of the projections; read once from a network."""
-        return int(self.network().encoder.features)  # type: ignore[arg-type]
+        return int(self.network().encoder.features)
 
     @cached_property
     def basis(self) -> Tensor:
@@ -120,38 +98,13 @@ class SSD(SelfSupervised):
     def subspaces(self, clients: int) -> Tensor:
         """Return each client's dimensions, on the device: computed, and copied there, once."""
         if clients not in self._subspaces:
-            found = subspace_dimensions(self.width, clients, self.context.seed)
-            self._subspaces[clients] = found.to(self.context.device)
+            dimensions = subspace_dimensions(self.width, clients, self.context.seed)
+            self._subspaces[clients] = dimensions.to(self.context.device)
         return self._subspaces[clients]
 
     def directions(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
         """Return projections (n, d) as unit vectors for a client's loss."""
         return unit_rows(z)
-
-    def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """Return local epochs; with DSR their metrics include `dsr_gradient_share`."""
-        steps = super().local_steps(message, client)
-        if not self.regularised:
-            return steps
-        batches = list(steps.batches)
-
-        def work(model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> dict[str, Tensor]:
-            return {"dsr_gradient_share": self.dsr_share(model, parameters, steps.inputs(batch), extra)}
-
-        preparation = Preparation(lambda: steps.select(batches[0]), work, restores=True)
-        return replace(steps, batches=batches, preparation=preparation)
-
-    def dsr_share(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> Tensor:
-        """Return how strongly DSR pulls: the norm of the gradient of gamma DSR over that of align + beta uniform.
-
-        The gradients are over all parameters, at the broadcast weights, on the client's first batch of the round.
-        """
-        with self.context.autocast():
-            out = model(*batch)
-        z = self.directions(out.z, extra)
-        baseline = align_loss(*z.chunk(2)) + self.settings.beta * uniform_loss_of_views(z)
-        dsr = self.settings.gamma * self.regularisation(z, extra)
-        return gradient_share(dsr, baseline, list(parameters.values()))
 
     @property
     def regularised(self) -> bool:

@@ -12,7 +12,6 @@ from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Tensors
 from shoal.methods.training.model_stack import Batch, LocalModel
 from shoal.methods.training.shared_launches import SharedLaunches
-from shoal.models.network_copies import copy_all
 
 
 @dataclass(frozen=True)
@@ -38,13 +37,11 @@ class Preparation:
             Like `LocalSteps.inputs` it may be called with other clients' tensors, and draws from generators on the
             device alone. What it draws from `LocalSteps.generators`, the first step draws again.
         generators: all others that it draws from.
-        restores: the trained network's buffers are afterwards as before.
     """
 
     select: Callable[[], Batch]
     work: Callable[[LocalModel, Tensors, Batch, Tensors], Mapping[str, Tensor]]
     generators: tuple[torch.Generator, ...] = ()
-    restores: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,21 +90,16 @@ class LocalSteps:
         if self.preparation is None:
             return {}
         states = [generator.get_state() for generator in self.generators]
-        found = prepared(self.preparation, model, self.preparation.select(), self.extra, launches)
+        metrics = prepared(self.preparation, model, self.preparation.select(), self.extra, launches)
         for generator, state in zip(self.generators, states, strict=True):
             generator.set_state(state)
-        return found
+        return metrics
 
 
 def prepared(
     preparation: Preparation, model: LocalModel, batch: Batch, extra: Tensors, launches: SharedLaunches
 ) -> Mapping[str, Tensor]:
     """Do the work of a preparation, and return its metrics."""
-    own = list(model.network.buffers()) if preparation.restores else []
-    before = [torch.empty_like(tensor) for tensor in own]
-    copy_all(before, own)
     parameters: Tensors = dict(model.network.named_parameters())
     with launches.together():
-        found = preparation.work(model, parameters, batch, extra)
-    copy_all(own, before)
-    return found
+        return preparation.work(model, parameters, batch, extra)

@@ -18,13 +18,19 @@ STEP = "step"
 """The count of steps: the only entry of a parameter's state that is a number, without a row for each client."""
 
 
-def optimiser_tensors(optimiser: torch.optim.Optimizer) -> Tensors:
+def optimiser_tensors(optimiser: torch.optim.Optimizer, row: int | None = None) -> Tensors:
     """Return a copy of each parameter's state (Adam: moments and step count), named `OPTIMISER` + number + key.
 
     Parameters are numbered in the optimiser's order. Learning rates and the like are settings, not state.
+
+    Args:
+        optimiser: of one network, or over the stacked parameters of several clients' networks.
+        row: of the client in the stack; None: there is none.
     """
     return {
-        f"{OPTIMISER}{number}.{key}": value.detach().clone(memory_format=torch.contiguous_format)
+        f"{OPTIMISER}{number}.{key}": (value if row is None or key == STEP else value[row])
+        .detach()
+        .clone(memory_format=torch.contiguous_format)
         for number, state in optimiser.state_dict()["state"].items()
         for key, value in state.items()
         if isinstance(value, Tensor)
@@ -51,16 +57,14 @@ def restore_rows(optimiser: torch.optim.Optimizer, tensors: Sequence[Mapping[str
         optimiser: over parameters (k, ...).
         tensors: the states of k clients as `optimiser_tensors` returns them, with equal `steps_before`.
     """
-    parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    state: dict[int, dict[str, Tensor]] = {}
-    for name in tensors[0]:
-        if not name.startswith(OPTIMISER):
-            continue
-        number, key = name[len(OPTIMISER) :].split(".", 1)
-        rows = [each[name] for each in tensors]
-        value = rows[0] if key == STEP else torch.stack(rows)
-        state.setdefault(int(number), {})[key] = _with_strides_of(parameters[int(number)], value)
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+    names = [name for name in tensors[0] if name.startswith(OPTIMISER)]
+    rows = {name: [client[name] for client in tensors] for name in names}
+    stacked = {name: parts[0] if _counts_steps(name) else torch.stack(parts) for name, parts in rows.items()}
+    restore_optimiser(optimiser, stacked)
+
+
+def _counts_steps(name: str) -> bool:
+    return name.endswith(f".{STEP}")
 
 
 def _with_strides_of(parameter: Tensor, value: Tensor) -> Tensor:
@@ -70,22 +74,10 @@ def _with_strides_of(parameter: Tensor, value: Tensor) -> Tensor:
     return torch.empty_like(parameter, dtype=value.dtype).copy_(value).detach()
 
 
-def row_tensors(optimiser: torch.optim.Optimizer, row: int) -> Tensors:
-    """Return the state of one client's row of an optimiser over stacked parameters, named as by `optimiser_tensors`."""
-    return {
-        f"{OPTIMISER}{number}.{key}": (value if key == STEP else value[row])
-        .detach()
-        .clone(memory_format=torch.contiguous_format)
-        for number, state in optimiser.state_dict()["state"].items()
-        for key, value in state.items()
-        if isinstance(value, Tensor)
-    }
-
-
 def steps_before(tensors: Mapping[str, Tensor]) -> Hashable:
     """Return what must be equal for several optimisers to continue as one: names of their state, and step counts."""
     return tuple(
-        (name, float(tensor) if name.endswith(f".{STEP}") else None)
+        (name, float(tensor) if _counts_steps(name) else None)
         for name, tensor in tensors.items()
         if name.startswith(OPTIMISER)
     )
@@ -106,7 +98,7 @@ def reset_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tens
             restore_optimiser(optimiser, tensors)
         return
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    own = {
+    present = {
         f"{OPTIMISER}{number}.{key}": value
         for number, parameter in enumerate(parameters)
         for key, value in optimiser.state.get(parameter, {}).items()
@@ -114,7 +106,7 @@ def reset_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tens
     }
     with torch.no_grad():
         if not restores:
-            torch._foreach_zero_(list(own.values()))
+            torch._foreach_zero_(list(present.values()))
             return
-        for name, value in own.items():
+        for name, value in present.items():
             value.copy_(tensors[name])

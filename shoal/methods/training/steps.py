@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,14 +25,13 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.losses.decorrelation import decorrelation_term
 from shoal.methods.training.batch_statistics import has_batch_norm
 from shoal.methods.training.kept_steps import StepKeeper, StepRules
-from shoal.methods.training.local import build_optimiser
+from shoal.methods.training.local import build_optimiser, descend
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, ModelStack, StepResult
 from shoal.methods.training.optimiser_state import (
     optimiser_tensors,
     restore_optimiser,
     restore_rows,
-    row_tensors,
     steps_before,
 )
 from shoal.methods.training.proximal import anchors, squared_distance
@@ -47,17 +46,15 @@ class GradientMethod(Method):
     cannot be computed at once.
     """
 
-    proximal = True
+    local_options: ClassVar[tuple[str, ...]] = ("proximal",)
 
     @property
     def stackable(self) -> bool:
-        """Whether torch.func can compute the loss of several networks at once."""
-        return True
+        """Whether torch.func can compute the loss of several networks at once, and a CUDA graph a step.
 
-    @property
-    def capturable(self) -> bool:
-        """Whether a step can be a CUDA graph: it looks at no value, and its shapes follow from the batch's shape."""
-        return self.stackable
+        A step then looks at no value, and its shapes follow from the batch's shape.
+        """
+        return True
 
     @abstractmethod
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
@@ -124,7 +121,7 @@ class GradientMethod(Method):
     @property
     def captures(self) -> bool:
         """Whether this run captures steps as CUDA graphs."""
-        return self.context.graphs != "off" and self.capturable
+        return self.context.graphs != "off" and self.stackable
 
     @cached_property
     def keeper(self) -> StepKeeper:
@@ -244,7 +241,7 @@ class GradientMethod(Method):
             nonlocal optimiser, extra
             for k in range(size, stack.size):
                 if steps[k].optimiser is not None:
-                    states[k] = row_tensors(optimiser, k)
+                    states[k] = optimiser_tensors(optimiser, k)
             optimiser = stack.shrink(size, optimiser, lambda rows: self.optimiser(rows, round))
             extra = {name: tensor[:size] for name, tensor in extra.items()}
 
@@ -257,10 +254,7 @@ class GradientMethod(Method):
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "There is a performance drop")  # vmap loops over rows in some losses
                 losses, metrics = stack.compute(self.whole_loss, stacked, extra)
-            for parameter in stack.parameters.values():
-                parameter.grad = None
-            losses.sum().backward()
-            optimiser.step()
+            descend(losses.sum(), stack.parameters.values(), optimiser)
             self.after_step(stack.parameters, stack.companions)
             _add_rows(sums, {"loss": losses, **metrics})
         shrink(0)
@@ -339,10 +333,7 @@ def run_steps(
     trained = [parameter for group in optimiser.param_groups for parameter in group["params"]]
     for positions in steps:
         loss, metrics = step(positions)
-        for parameter in trained:  # as `optimiser.zero_grad` does, in a tenth of the time
-            parameter.grad = None
-        loss.backward()
-        optimiser.step()
+        descend(loss, trained, optimiser)
         if after is not None:
             after()
         values = {"loss": loss, **metrics}

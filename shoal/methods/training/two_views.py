@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,28 +13,26 @@ from torch import Tensor, nn
 from shoal.data.views.augment import AnyRecipe, Recipe, two_views
 from shoal.data.views.device_views import DeviceViews
 from shoal.methods.contract.base import Client, Update
-from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.training.local import as_low_input, batches, load, view_recipe, weights
+from shoal.methods.contract.message import Tensors
+from shoal.methods.training.local import as_low_input, batches, view_recipe
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch
 from shoal.methods.training.steps import GradientMethod
 
 
 class TwoViewMethod(GradientMethod):
-    """A method whose clients train the broadcast weights on two views for some local epochs, and send them back.
+    """A method whose clients train a network on two views for some local epochs.
 
     A batch of its `step_loss` is one tensor (2n, ...): views a, then views b, of n images, vectors or windows. The
     papers' systems see images; on vectors and windows they have other views (`shoal.data.views.array_views`) and
     encoders (`shoal.models.arrays`), and nothing else differs.
 
-    A subclass implements `network` and `step_loss`. It overrides `prepare` where a client's steps use tensors of its
-    own, and `local_steps` where there are companions, or weights that stay with the client.
+    A subclass implements `network`, `local_steps` by `view_steps`, and `step_loss`.
     """
 
-    counts_steps = True
-    decorrelates = True
+    local_options: ClassVar[tuple[str, ...]] = ("steps", "proximal", "decorrelation")
+    encoder = "trained"
     kinds = ("image", "vector", "series")
-    builds_encoder = True
 
     @abstractmethod
     def network(self) -> nn.Module:
@@ -51,26 +50,6 @@ class TwoViewMethod(GradientMethod):
         if device.type == "cpu" or not isinstance(recipe, Recipe):
             return lambda x, generator: two_views(x, recipe, generator)
         return DeviceViews(recipe, self.context.spec.shape, device)
-
-    def prepare(self, message: Message, client: Client) -> Tensors:
-        """Return tensors that every step of a client's round uses, the `extra` of `step_loss`; by default none."""
-        return {}
-
-    def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """Take local epochs from the broadcast weights; send the trained weights and the number of samples."""
-        network = self.network()
-        load(network, message.tensors)
-
-        def finish(taken: TakenSteps) -> Update:
-            return Update(Message(weights(network), {"n": len(client.train)}), metrics=taken.metrics)
-
-        return self.view_steps(
-            client, network, finish, extra=self.prepare(message, client), keep_last=self.keeps_last_batch(message)
-        )
-
-    def keeps_last_batch(self, message: Message) -> bool:
-        """Return whether an epoch ends with a smaller batch of the remaining samples; by default they are left out."""
-        return False
 
     def view_steps(
         self,

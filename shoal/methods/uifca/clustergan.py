@@ -35,7 +35,6 @@ PENALTY = 10.0
 class ClusterGANSettings:
     """Hyper-parameters of ClusterGAN."""
 
-    latent: int = setting(30, "width of the continuous part of the latent vector", ge=1)
     sigma: float = setting(0.75, "standard deviation of the continuous part of the latent vector", gt=0)
     beta: float = setting(
         10.0, "weight of the losses of recovering both parts of the latent vector (beta_n = beta_c)", ge=0
@@ -50,6 +49,8 @@ class ClusterGAN(Method):
     """ClusterGAN as a method: the server state is the three networks."""
 
     name = "clustergan"
+    latent = 30
+    """Width of the continuous part of the latent vector."""
     title = "federated ClusterGAN"
     question = Question.GENERATORS
     about = "A generator and an encoder of clusters that play a game."
@@ -74,7 +75,9 @@ class ClusterGAN(Method):
     def build(self) -> ClusterGANNetwork:
         """Build the networks; their initial weights come from torch's global generator."""
         s = self.settings
-        return ClusterGANNetwork(s.latent, self.context.clusters, self.context.spec.shape, s.width, s.layers == "dense")
+        return ClusterGANNetwork(
+            self.latent, self.context.clusters, self.context.spec.shape, s.width, s.layers == "dense"
+        )
 
     def init_server(self, federation: Federation) -> Server:
         """Start from the initial weights."""
@@ -129,7 +132,7 @@ class ClusterGAN(Method):
         """Draw continuous parts (n, latent) and cluster numbers (n,)."""
         s = self.settings
         device = self.context.device
-        z = s.sigma * torch.randn(n, s.latent, generator=generator, device=device)
+        z = s.sigma * torch.randn(n, self.latent, generator=generator, device=device)
         return z, torch.randint(self.context.clusters, (n,), generator=generator, device=device)
 
     def cycle(self, network: ClusterGANNetwork, fake: Tensor, z: Tensor, cluster: Tensor) -> Tensor:

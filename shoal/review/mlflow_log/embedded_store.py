@@ -1,8 +1,8 @@
 """The embedded MLflow store: one SQLite file, created under a lock.
 
 Without the lock, processes that create it at the same moment leave it without its version, or with half of its tables.
-A store that cannot be read is refused: runs lose nothing with it, since their folders have everything, and `shoal log`
-logs them again.
+A store that cannot be read is refused: runs lose nothing with it, since their folders have everything, and
+`shoal model log` logs them again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def ready_store(store: Path) -> str | None:
         except sqlite3.Error as error:
             raise TrackingStoreError(
                 f"the MLflow store {store / FILE} cannot be read ({error}): unless another process holds it, move it "
-                "away, and `shoal log RUN` logs a run again"
+                "away, and `shoal model log RUN` logs a run again"
             ) from error
     return "; ".join(moves) or None
 

@@ -184,7 +184,9 @@ def report_trouble(run: RunFolder, error: Exception) -> None:
     settings = run.settings()
     kind, why = why_not_logged(error, shown_uri(settings), settings)
     with contextlib.suppress(ShoalError):  # a full disk takes no event
-        run.event(kind, message=f"{why}; the run is not affected: correct that, then `shoal log {run.name}` logs it")
+        run.event(
+            kind, message=f"{why}; the run is not affected: correct that, then `shoal model log {run.name}` logs it"
+        )
 
 
 def sync(run: RunFolder, settings: Settings, status: str = "FINISHED", *, check_store: bool = True) -> str:

@@ -101,9 +101,9 @@ def code_rows(lineage: Lineage) -> list[LineageRow]:
     """Return the rows of the project's commit and of Shoal."""
     rows = []
     if commit := lineage.git.in_words():
-        rows.append(LineageRow("commit", commit, lineage.git.page or ""))
+        rows.append(LineageRow("commit", commit))
     shoal = lineage.shoal
-    rows.append(LineageRow("Shoal", shoal.in_words(), shoal.git.page or "", f"sha256 {shoal.sha256}"))
+    rows.append(LineageRow("Shoal", shoal.in_words(), "", f"sha256 {shoal.sha256}"))
     return rows
 
 

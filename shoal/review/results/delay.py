@@ -2,7 +2,7 @@
 
 A round lasts as long as its slowest device: broadcast down, messages up, messages to its neighbours one after another,
 and the measured time of choosing what to send them. The same model serves every method's runs; which rounds of a client
-are such an exchange, the method says by its `exchange_metric`.
+are such an exchange, the metric `SELECTING` says.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pandas as pd
 
 from shoal.core.errors import ShoalError
 from shoal.engine.store.run_folder import RunFolder
-from shoal.methods.registry import METHODS
+from shoal.methods.contract.base import SELECTING
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,9 @@ def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:
     links = links or LinkRates()
     clients = run.table("clients")
     factor = links.parameter_bits / 32
-    exchange = METHODS[run.settings().method.name].exchange_metric
     exchanging = pd.Series(False, clients.index)
-    if exchange in clients:
-        exchanging = clients[exchange].fillna(0) > 0
+    if SELECTING in clients:
+        exchanging = clients[SELECTING].fillna(0) > 0
     working = clients["seconds"].where(exchanging, 0) * links.exchange_factor
     working += clients["seconds"].where(~exchanging, 0) * links.compute_factor
     # What devices that only exchange send each other are raw samples; anything else is parameters.

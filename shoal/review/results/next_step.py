@@ -78,7 +78,7 @@ def after_night(run: RunFolder, decision: Mapping[str, Any]) -> NextStep:
         return NextStep(
             f"The night asks for your approval: this model is better than the champion ({why}). Look at the samples of "
             "each cluster below. If these are the groups that you want, make it the champion.",
-            f"shoal promote {run.name} --why REASON",
+            f"shoal model promote {run.name} --why REASON",
         )
     return NextStep(f"Nothing: the champion stays in use ({why}).")
 
@@ -152,7 +152,7 @@ def after_baseline(run: RunFolder, settings: Settings, lead: str) -> NextStep:
         lead: the space.
     """
     method = METHODS[settings.method.name]
-    trains = method.trains and method.trains_encoder
+    trains = method.trains
     simpler = simple_settings(lead)
     better = f"K-means on {in_words(lead)} does better than this run"
     longer = f"rounds={MORE_ROUNDS * settings.rounds}"

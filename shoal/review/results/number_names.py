@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from shoal.methods.scores.metrics import AVERAGED, DESCRIBED
+from shoal.methods.scores.metrics import DESCRIBED
 from shoal.methods.scores.verdict import in_words
 from shoal.review.results.result import WAYS
 from shoal.review.results.summary import IN_WORDS, duration, size
@@ -38,13 +38,11 @@ OF_BASELINES = ("neighbour_agreement", "acc")
 def name_of(key: str) -> str:
     """Return the name of a number for people.
 
-    >>> name_of("bytes_d2d"), name_of("acc_averaged_bn"), name_of("acc_of_pixels")
-    ('sent between clients', 'ACC, averaged BatchNorm', 'ACC of K-means on pixels')
+    >>> name_of("bytes_d2d"), name_of("acc_of_pixels")
+    ('sent between clients', 'ACC of K-means on pixels')
     """
     if key in NAMES:
         return NAMES[key]
-    if key.endswith(AVERAGED):
-        return f"{name_of(key.removesuffix(AVERAGED))}, averaged BatchNorm"
     number, _, space = key.partition("_of_")
     if space and number == "probe":
         return f"linear probe on {in_words(space)}"
@@ -69,7 +67,7 @@ def value_of(key: str, value: object) -> str:
         return size(value)
     if key.startswith("seconds"):
         return duration(value)
-    number = key.removesuffix(AVERAGED).partition("_of_")[0]
+    number = key.partition("_of_")[0]
     if value == int(value) and number not in DESCRIBED:
         return f"{int(value):,}"
     return f"{value:.4f}"

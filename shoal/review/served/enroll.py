@@ -10,11 +10,11 @@ from shoal.core.streams import Streams
 from shoal.data.partition.make import make_partition
 from shoal.data.partition.schemes import IID
 from shoal.data.partition.table import load_partition
+from shoal.data.sets.prepare import prepare
 from shoal.data.sets.prepared import Prepared
 from shoal.data.views.view import DeviceData, client_samples
 from shoal.engine.store.codec import save_tensors
 from shoal.engine.store.kept_state import read_state
-from shoal.engine.store.represent import prepare_set
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.methods.cfl.cfl import CFL
@@ -62,11 +62,11 @@ def new_client(
     if colon and number.isdigit() and Path(folder).is_dir():
         partition = load_partition(Path(folder))
         client = int(number)
-        prepared = prepare_set(partition.data, store, mirror=mirror)
+        prepared = prepare(partition.data, store, mirror=mirror)
         if client >= partition.clients:
             raise RunError(f"partition {folder} has no client {client}: its clients are 0 to {partition.clients - 1}")
     else:
-        prepared = prepare_set(source, store, mirror=mirror)
+        prepared = prepare(source, store, mirror=mirror)
         client = 0
         partition = make_partition(
             IID(clients=1, validation=validation), prepared, limit=limit, seed=facts.settings.seed

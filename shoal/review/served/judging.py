@@ -252,7 +252,7 @@ def encoder_of(run: RunFolder) -> FrozenEncoder | None:
     settings = run.settings()
     method = METHODS[settings.method.name]
     name = settings.model.encoder
-    if method.trains_encoder or not name or not is_pretrained(name):
+    if method.encoder != "frozen" or not name or not is_pretrained(name):
         return None
     return frozen_encoder(name, run.lineage().encoder_sha256)
 

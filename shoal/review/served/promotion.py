@@ -284,7 +284,7 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> ChampionMove:
         if move is None:
             raise PromotionError(
                 f"{name!r} had no champion before version {before or 'none'}: there is nothing to return to; "
-                "`shoal promote RUN` makes the model of another run the champion"
+                "`shoal model promote RUN` makes the model of another run the champion"
             )
         run = run_of_version(client, name, move.version)
     folder = _folder_of_run(runs, run)

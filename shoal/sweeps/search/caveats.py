@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 from shoal.sweeps.search.definition import SILHOUETTE, SearchDefinition, Value, Varied
-from shoal.sweeps.search.importance import TRIALS_PER_SETTING
-from shoal.sweeps.search.open_method import kept_choice, method_sentences
 from shoal.sweeps.search.result import SearchResult
 
 EDGE_SHARE = 0.02
 """A value within this share of a range from one of its ends lies at the end."""
+TRIALS_PER_SETTING = 10
+"""With fewer trials for each setting importances are rough."""
 MAX_LISTED = 10
 """Trials that are listed as equally good."""
 
@@ -34,9 +33,6 @@ def value_in_words(value: Value) -> str:
 def caveats(definition: SearchDefinition, result: SearchResult) -> list[str]:
     """Return what a reader must know before trusting the result, a paragraph each."""
     sentences = []
-    choice = kept_choice(Path(result.folder))
-    if choice is not None:
-        sentences += method_sentences(choice)
     if result.uses_labels:
         sentences.append(f"The score {result.score} uses labels: without labels this search cannot be made.")
     if result.score == SILHOUETTE:

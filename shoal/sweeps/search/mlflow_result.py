@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from shoal.review.mlflow_log.parent import ParentRun
 from shoal.review.mlflow_log.rounds import allowed_name, metric_name
 from shoal.sweeps.search.caveats import caveats, value_in_words
 from shoal.sweeps.search.definition import SearchDefinition
-from shoal.sweeps.search.importance import Importance
 from shoal.sweeps.search.result import SearchResult
 
 
 def log_result(
-    parent: ParentRun, definition: SearchDefinition, result: SearchResult, importance: Sequence[Importance]
+    parent: ParentRun, definition: SearchDefinition, result: SearchResult, importance: Mapping[str, float]
 ) -> None:
     """Log a search: the best score and settings, counts of trials, importances, and the files of its folder."""
     files = Path(result.folder)
     parent.finish(result_metrics(result, importance), files, note(definition, result), step=len(result.trials))
 
 
-def result_metrics(result: SearchResult, importance: Sequence[Importance]) -> dict[str, float]:
+def result_metrics(result: SearchResult, importance: Mapping[str, float]) -> dict[str, float]:
     """Return the best score and its numeric settings, counts of trials, and importances, by names in MLflow."""
     metrics = {f"trials/{state}": float(count) for state, count in result.counts().items()}
-    metrics |= {f"importance/{allowed_name(each.setting)}": each.share for each in importance}
+    metrics |= {f"importance/{allowed_name(setting)}": share for setting, share in importance.items()}
     best = result.best_trial
     if best is None or best.score is None:
         return metrics

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from shoal.sweeps.search.definition import SearchDefinition, SearchError
-from shoal.sweeps.search.importance import Importance
+from shoal.sweeps.search.definition import SearchDefinition, SearchError, check_search
 from shoal.sweeps.search.mlflow_result import log_result
-from shoal.sweeps.search.open_method import with_chosen_method
 from shoal.sweeps.search.proposals import most_trials, propose
 from shoal.sweeps.search.result import SearchResult, TrialRow, result_from_trials
 from shoal.sweeps.search.scores import Scorer
@@ -65,11 +63,11 @@ class Search:
         log_result(self._context.parent, self._context.definition, result, self.write(result))
         return result
 
-    def write(self, result: SearchResult) -> list[Importance]:
+    def write(self, result: SearchResult) -> dict[str, float]:
         """Write the page, tables and figures of a result; return the importance of each setting."""
         from shoal.sweeps.search.page import write_search  # here: matplotlib takes a second to import
 
-        return write_search(self._context.definition, result, left=len(self.left()))
+        return write_search(self._context.definition, result, self._store.study, left=len(self.left()))
 
 
 @contextlib.contextmanager
@@ -83,7 +81,7 @@ def open_search(definition: SearchDefinition, watch: Watch | None = None) -> Ite
     Raises:
         ShoalError: the definition cannot be executed, or another process works on the search.
     """
-    definition = with_chosen_method(definition)
+    check_search(definition)
     settings = definition.settings_with({})
     key = ("shoal.search", definition.name)
     tags = {"shoal.score": definition.score, "shoal.sampler": definition.sampler, "shoal.pruner": definition.pruner}

@@ -95,7 +95,7 @@ def test_what_does_not_fit_is_refused_and_the_set_stays(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=message):
             add_folder(tmp_path / folder, "photos", store, append=True)
     with pytest.raises(DataError, match=r"holds images of 4x4: leave the size out"):
-        add_folder(tmp_path / "large", "photos", store, append=True, size=(6, 6))
+        add_folder(tmp_path / "large", "photos", store, append=True, size="6x6")
     with pytest.raises(DataError, match=r"--append adds .* and --force replaces"):
         add_folder(photos, "photos", store, append=True, force=True)
     fill(photos, "c", range(20, 22))

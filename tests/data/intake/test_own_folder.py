@@ -103,7 +103,7 @@ def test_odd_sized_images(folder, store):
     resized = add_folder(folder, "photos", store, on_odd="resize", force=True)
     assert resized.manifest.train == 9
     assert resized.manifest.shape == (1, 6, 6)
-    assert add_folder(folder, "small", store, size=(3, 4), on_odd="resize").manifest.shape == (1, 3, 4)
+    assert add_folder(folder, "small", store, size="3x4", on_odd="resize").manifest.shape == (1, 3, 4)
 
 
 def test_empty_folders(tmp_path, folder, store):
@@ -194,4 +194,4 @@ def test_wrong_choices(folder, store):
     with pytest.raises(DataError, match=r"on_bad is 'ignore', expected one of refuse, skip"):
         add_folder(folder, "photos", store, on_bad="ignore")
     with pytest.raises(DataError, match=r"size is 0x4"):
-        add_folder(folder, "photos", store, size=(0, 4))
+        add_folder(folder, "photos", store, size="0x4")

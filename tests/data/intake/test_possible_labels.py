@@ -12,7 +12,6 @@ from sklearn.datasets import load_wine
 
 from shoal.data.intake.own import add_table
 from shoal.data.intake.possible_labels import possible_label_words
-from shoal.data.intake.windows import WindowOptions
 from shoal.data.sets.prepared import Prepared
 
 
@@ -57,7 +56,7 @@ def test_whole_numbers_and_words_of_few_values(tmp_path: Path, values: Any, poss
 def test_several_columns_and_windows(tmp_path: Path) -> None:
     frame = pd.DataFrame({"client": ["a", "b"] * 20, "time": np.repeat(np.arange(20), 2), "sex": [0, 1, 1, 0] * 10})
     frame = frame.assign(v=np.arange(40) * 1.5, grade=np.arange(40) % 3)
-    made = add(tmp_path, frame, windows=WindowOptions(window="4")).manifest
+    made = add(tmp_path, frame, window="4").manifest
     assert made.kind == "series"
     words = possible_label_words(made.extra)
     assert words.startswith("grade (0, 1, 2), sex (0, 1) are features; if one of them is the label, add the set again")

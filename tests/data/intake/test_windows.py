@@ -14,13 +14,13 @@ from shoal.data.intake.dropped_tables import dropped_tables
 from shoal.data.intake.own import add_table
 from shoal.data.intake.own_store import NothingNew
 from shoal.data.intake.own_windows import new_windows, rule_of
-from shoal.data.intake.windows import CHANGE, EDGE, GAP, MIXED, WINDOWS, WindowOptions
+from shoal.data.intake.windows import CHANGE, EDGE, GAP, MIXED, WINDOWS
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
 from shoal.data.sets.sample_files import sample_files
 
 HOURS = 72
-FOUR = WindowOptions("4h", time_column="t")
+FOUR = {"window": "4h", "time_column": "t"}
 
 
 def hours(begin: str, count: int) -> list[str]:
@@ -39,11 +39,9 @@ def meters(**changes: Any) -> pd.DataFrame:
 def add(folder: Path, table: pd.DataFrame, file: str = "t.csv", **options: Any) -> tuple[Prepared, Intake]:
     table.to_csv(folder / file, index=False)
     intake = Intake()
-    chosen = {
-        "client_column": "site",
-        "windows": WindowOptions("24h", time_column="t", series_column="meter"),
-        **options,
-    }
+    if not options.keys() & {"window", "step", "append"}:
+        options = {"window": "24h", "time_column": "t", "series_column": "meter", **options}
+    chosen = {"client_column": "site", **options}
     return add_table(folder / file, "loads", folder / "store", intake=intake, **chosen), intake
 
 
@@ -63,8 +61,8 @@ def test_windows_begin_at_midnight_and_incomplete_ones_are_told(tmp_path: Path) 
 
 def test_overlapping_windows_of_several_channels_with_labels(tmp_path: Path) -> None:
     table = meters(heat=lambda t: -t["load"], day=lambda t: [text[:10] for text in t["t"]], note="x")
-    options = WindowOptions("6h", step="3h", time_column="T", series_column="meter")
-    prepared, intake = add(tmp_path, table, windows=options, label_column="day")
+    options = {"window": "6h", "step": "3h", "time_column": "T", "series_column": "meter"}
+    prepared, intake = add(tmp_path, table, **options, label_column="day")
     assert prepared.manifest.shape == (2, 6)
     assert prepared.spec.measurements
     assert np.array_equal(prepared.train_x[:, 1], -prepared.train_x[:, 0])
@@ -72,7 +70,7 @@ def test_overlapping_windows_of_several_channels_with_labels(tmp_path: Path) -> 
     assert "a/m1@15@2024-03-01T21:00" in intake.left_out[MIXED]
     assert list(intake.left_out["column of text, which windows do not hold"]) == ["note"]
     with pytest.raises(DataError, match=r"windows of 6 samples begin every 3, .*share samples"):
-        add(tmp_path, table, windows=options, label_column="day", test=0.2, force=True)
+        add(tmp_path, table, **options, label_column="day", test=0.2, force=True)
 
 
 def test_gaps_are_left_out_and_not_filled(tmp_path: Path) -> None:
@@ -92,7 +90,7 @@ def test_irregular_samples_are_refused(tmp_path: Path) -> None:
     ):
         add(tmp_path, table)
     with pytest.raises(DataError, match=r"series a has two samples at 2024-03-01T06:00: name the series"):
-        add(tmp_path, meters(), windows=WindowOptions("24h", time_column="t"))
+        add(tmp_path, meters(), window="24h", time_column="t")
 
 
 def test_a_client_with_another_rate_is_refused_by_name(tmp_path: Path) -> None:
@@ -101,7 +99,7 @@ def test_a_client_with_another_rate_is_refused_by_name(tmp_path: Path) -> None:
         for site, step in (("a", 60), ("b", 60), ("slow", 59.6))
     ]
     with pytest.raises(DataError, match=r"series slow has samples 59\.6 apart, and windows need samples 60 apart"):
-        add(tmp_path, pd.concat(parts), windows=WindowOptions("600", time_column="t"))
+        add(tmp_path, pd.concat(parts), window="600", time_column="t")
 
 
 @pytest.mark.parametrize(
@@ -116,9 +114,7 @@ def test_days_are_those_of_the_time_zone_and_a_day_of_another_length_is_left_out
     table.to_parquet(tmp_path / "t.parquet")
     intake = Intake()
     options = {"client_column": "site", "intake": intake}
-    prepared = add_table(
-        tmp_path / "t.parquet", "loads", tmp_path / "store", windows=WindowOptions("24h", time_column="t"), **options
-    )
+    prepared = add_table(tmp_path / "t.parquet", "loads", tmp_path / "store", window="24h", time_column="t", **options)
     assert prepared.train_x[:, 0].tolist() == [[*map(float, range(24))]] * 3
     files = sample_files(prepared)
     assert files is not None
@@ -135,7 +131,7 @@ def test_times_without_a_zone_are_those_of_utc_and_the_intake_says_so(tmp_path: 
     assert not intake.noted
     assert prepared.train_x[0, 0, 0] == 18, "midnight of +02:00"
     with pytest.raises(DataError, match=r"times in t have no time zone, and those of the set have \+02:00"):
-        add(tmp_path, meters(), windows=WindowOptions(), append=True)
+        add(tmp_path, meters(), append=True)
     offsets.loc[5, "t"] = offsets.loc[5, "t"][:-6]
     with pytest.raises(DataError, match=r"'2024-03-01 11:00' in row 5, lie beside others with one"):
         add(tmp_path, offsets, force=True)
@@ -145,7 +141,7 @@ def test_times_without_a_zone_are_those_of_utc_and_the_intake_says_so(tmp_path: 
 def test_series_in_parts_are_cut_as_in_one_piece(tmp_path: Path, parts: tuple[int, ...]) -> None:
     ticks = [round(1000 * k / 360) for k in range(900)]
     whole = pd.DataFrame({"site": "a", "t": ticks, "v": 1.0 * np.arange(900)})
-    options = WindowOptions("100", time_column="t")
+    options = {"window": "100", "time_column": "t"}
     names: dict[str, list[str]] = {}
     x: dict[str, dict[str, np.ndarray]] = {}
     for kind, ends in (("whole", (900,)), ("parts", (*parts, 900))):
@@ -154,9 +150,7 @@ def test_series_in_parts_are_cut_as_in_one_piece(tmp_path: Path, parts: tuple[in
         for end in ends:
             (tmp_path / kind / "store").mkdir(exist_ok=True)
             first = begin == 0
-            prepared, _ = add(
-                tmp_path / kind, whole[begin:end], windows=options if first else WindowOptions(), append=not first
-            )
+            prepared, _ = add(tmp_path / kind, whole[begin:end], **options if first else {}, append=not first)
             begin = end
         files = sample_files(prepared)
         assert files is not None
@@ -169,7 +163,7 @@ def test_series_in_parts_are_cut_as_in_one_piece(tmp_path: Path, parts: tuple[in
 
 def test_times_may_be_numbers(tmp_path: Path) -> None:
     table = meters(t=[*range(HOURS), *range(HOURS), *range(HOURS)])
-    prepared, _ = add(tmp_path, table, windows=WindowOptions("10", step="5", time_column="t", series_column="meter"))
+    prepared, _ = add(tmp_path, table, window="10", step="5", time_column="t", series_column="meter")
     assert prepared.train_x[:2, 0, 0].tolist() == [0, 5]
     with pytest.raises(DataError, match=r"--window '24h': expected a number, as the times are numbers"):
         add(tmp_path, table, force=True)
@@ -178,21 +172,29 @@ def test_times_may_be_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "options", "said"),
     [
-        ({}, WindowOptions("100h", time_column="t", series_column="meter"), "no window of 100 samples is complete"),
-        ({}, WindowOptions("90min", time_column="t", series_column="meter"), "expected a multiple of the distance"),
-        ({}, WindowOptions("1h", time_column="t", series_column="meter"), "a window would hold 1: give a longer one"),
-        ({}, WindowOptions("24", time_column="t", series_column="meter"), "--window '24': expected a duration such as"),
-        ({}, WindowOptions("soon", time_column="t", series_column="meter"), "--window 'soon': expected a duration"),
-        ({}, WindowOptions("24h", series_column="meter"), "has no column 'time'"),
-        ({}, WindowOptions(step="3h"), "--step and --series-column are for windows: give --window"),
+        ({}, {"window": "100h", "time_column": "t", "series_column": "meter"}, "no window of 100 samples is complete"),
+        ({}, {"window": "90min", "time_column": "t", "series_column": "meter"}, "expected a multiple of the distance"),
+        (
+            {},
+            {"window": "1h", "time_column": "t", "series_column": "meter"},
+            "a window would hold 1: give a longer one",
+        ),
+        (
+            {},
+            {"window": "24", "time_column": "t", "series_column": "meter"},
+            "--window '24': expected a duration such as",
+        ),
+        ({}, {"window": "soon", "time_column": "t", "series_column": "meter"}, "--window 'soon': expected a duration"),
+        ({}, {"window": "24h", "series_column": "meter"}, "has no column 'time'"),
+        ({}, {"step": "3h"}, "--step and --series-column are for windows: give --window"),
         ({"t": "01.03.2024"}, FOUR, r"column t: '01.03.2024' in rows 0, 1, .* is no time: expected numbers, or dates"),
     ],
 )
 def test_what_cannot_be_cut_is_refused_in_a_sentence(
-    tmp_path: Path, changes: dict[str, Any], options: WindowOptions, said: str
+    tmp_path: Path, changes: dict[str, Any], options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(DataError, match=said):
-        add(tmp_path, meters(**changes), windows=options)
+        add(tmp_path, meters(**changes), **options)
 
 
 def test_later_samples_are_cut_as_before_and_known_windows_stay(tmp_path: Path) -> None:
@@ -200,16 +202,16 @@ def test_later_samples_are_cut_as_before_and_known_windows_stay(tmp_path: Path) 
     first, _ = add(tmp_path, whole[whole["t"] < "2024-03-03 06:00"])
     assert first.manifest.train == 3
     with pytest.raises(NothingNew, match="has all complete windows"):
-        add(tmp_path, whole[whole["t"] < "2024-03-03 06:00"], windows=WindowOptions(), append=True)
+        add(tmp_path, whole[whole["t"] < "2024-03-03 06:00"], append=True)
     with pytest.raises(DataError, match="leave --window out with --append"):
-        add(tmp_path, whole, append=True)
+        add(tmp_path, whole, append=True, window="24h", time_column="t", series_column="meter")
     before = np.asarray(first.train_x)
-    more, intake = add(tmp_path, whole, windows=WindowOptions(), append=True)
+    more, intake = add(tmp_path, whole, append=True)
     assert more.manifest.train == 6
     assert np.array_equal(more.train_x[:3], before)
     assert (intake.known["windows"], intake.taken["windows"]) == (3, 3)
     with pytest.raises(DataError, match="t are numbers, and those of the set dates"):
-        add(tmp_path, meters(t=[*range(HOURS)] * 3), windows=WindowOptions(), append=True)
+        add(tmp_path, meters(t=[*range(HOURS)] * 3), append=True)
 
 
 def test_a_model_takes_new_windows_without_their_clients(tmp_path: Path) -> None:

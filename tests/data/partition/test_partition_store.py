@@ -7,12 +7,12 @@ import pytest
 from shoal.core.errors import PartitionError
 from shoal.data.partition import store as store_module
 from shoal.data.partition.make import make_partition
-from shoal.data.partition.schemes import IID, Dirichlet, Majority
+from shoal.data.partition.schemes import IID, Dirichlet
 from shoal.data.partition.store import ensure_partition, partition_folder, write_partition
 from shoal.data.partition.summary import describe, label_counts, summary
 from shoal.data.partition.table import Transformation, load_partition, save_partition
 
-SCHEME = Majority(clients=4, validation=0.2, transform="label_swap", groups=2)
+SCHEME = IID(clients=4, validation=0.2, transform="label_swap", groups=2)
 
 
 @pytest.fixture

@@ -205,41 +205,15 @@ def test_images_and_labels_that_do_not_match(mirror, store):
         prepare("mnist", store, mirror=mirror, checksums=checksums)
 
 
-def test_images_are_shrunk_and_turned_as_asked(mirror, store):
+def test_images_are_shrunk_as_asked(mirror, store):
     _, checksums = write_idx_set(mirror, "MNIST/raw")
-    found = prepare("mnist-shrink2-rotations4", store, mirror=mirror, checksums=checksums)
+    found = prepare("mnist-shrink2", store, mirror=mirror, checksums=checksums)
     original = prepare("mnist", store, mirror=mirror, checksums=checksums)
-    turned = {0: 0, 1: 0, 2: 0, 3: 0}
-    for before, after, turn in zip(original.train_x, found.train_x, found.train_y, strict=True):
-        small = before[0].reshape(14, 2, 14, 2).mean((1, 3)).round()
-        np.testing.assert_array_equal(np.rot90(small, turn), after[0])
-        turned[int(turn)] += 1
-    assert all(turned.values())
-    assert found.manifest.classes == 4
-    assert original.manifest.classes == 10
+    for before, after in zip(original.train_x, found.train_x, strict=True):
+        np.testing.assert_array_equal(before[0].reshape(14, 2, 14, 2).mean((1, 3)).round(), after[0])
+    np.testing.assert_array_equal(found.train_y, original.train_y)
     with pytest.raises(DataError, match="does not divide images of 28 x 28"):
         prepare("mnist-shrink3", store, mirror=mirror, checksums=checksums)
-    with pytest.raises(DataError, match=r"expected 1 \(none\), 2 or 4"):
-        prepare("mnist-rotations3", store, mirror=mirror, checksums=checksums)
-
-
-def test_images_of_one_class_in_every_angle(mirror, store):
-    _, checksums = write_idx_set(mirror, "MNIST/raw")
-    original = prepare("mnist", store, mirror=mirror, checksums=checksums)
-    digit = int(original.train_y[0])
-    rows = np.flatnonzero(original.train_y == digit)
-    found = prepare(f"mnist-angles4-only{digit}", store, mirror=mirror, checksums=checksums)
-    assert found.manifest.name == f"mnist-only{digit}-angles4"
-    assert found.manifest.class_names == ("0 degrees", "90 degrees", "180 degrees", "270 degrees")
-    assert np.bincount(found.train_y).tolist() == [len(rows)] * 4
-    for i, (image, turn) in enumerate(zip(found.train_x, found.train_y, strict=True)):
-        np.testing.assert_array_equal(image[0], np.rot90(original.train_x[rows[i % len(rows)], 0], turn))
-    with pytest.raises(DataError, match="a class from 0 to 9, or 10 for all"):
-        prepare("mnist-only11", store, mirror=mirror, checksums=checksums)
-    with pytest.raises(DataError, match="there is no test image of that class"):
-        prepare("mnist-only7", store, mirror=mirror, checksums=checksums)
-    with pytest.raises(DataError, match="both turn images"):
-        prepare("mnist-rotations2-angles4", store, mirror=mirror, checksums=checksums)
 
 
 def test_failed_download_says_what_was_tried(mirror, store):

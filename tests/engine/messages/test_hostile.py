@@ -18,7 +18,7 @@ import torch
 from shoal.engine.messages import inspection
 from shoal.engine.messages.inspection import Change, MessageRefused, check_answer, check_state, too_large_changes
 from shoal.engine.messages.wire import Trained
-from shoal.engine.rounds import quarantine
+from shoal.engine.rounds import client_history
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.runner import ThreadRunner
@@ -75,7 +75,6 @@ def nan(update: Update) -> Update:
         ("fedavg", "a metric of 401 digits", "worker"),
         ("fedavg", "memory too large", "worker"),
         ("cfcl", "to peers samples of others", "worker"),
-        ("cfcl", "to peers other transformations", "worker"),
         ("fedsimclr_kmeans", "the start that costs nothing", "worker"),
     ],
 )
@@ -220,7 +219,7 @@ def test_who_is_refused_in_three_rounds_is_not_asked_again(home: Path, small: Ma
 def test_quarantine_is_the_same_after_every_interruption(
     home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quarantine, "MAX_REFUSALS", 2)
+    monkeypatch.setattr(client_history, "MAX_REFUSALS", 2)
     settings = small(**QUICK, rounds=4)
     whole = new_run(settings)
     go_on(whole, HostileWorker(2, nan, "server"))
@@ -233,7 +232,7 @@ def test_quarantine_is_the_same_after_every_interruption(
 
 
 def test_quarantine_does_not_hang_on_old_manifests(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quarantine, "MAX_REFUSALS", 2)
+    monkeypatch.setattr(client_history, "MAX_REFUSALS", 2)
     settings = small(**QUICK, rounds=4)
     whole = new_run(settings)
     go_on(whole, HostileWorker(2, nan, "server"))
@@ -248,7 +247,7 @@ def test_others_are_drawn_where_refusals_leave_too_few(
     home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One client a round: where that one is refused, another is asked, so that it cannot end the run."""
-    monkeypatch.setattr(quarantine, "MAX_REFUSALS", 1)
+    monkeypatch.setattr(client_history, "MAX_REFUSALS", 1)
     settings = small(**{**QUICK, "participation": {"retries": 0, "fraction": 0.2}}, rounds=4)
     honest = straight(settings)
     drawn = honest.table("clients").sort_values("round")["client"].tolist()

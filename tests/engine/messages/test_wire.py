@@ -44,7 +44,7 @@ TRAIN = Train(RUN, 7, (*CLIENTS, ClientFiles(5, None, ("a", "b"))), ((3, 5),))
 EVALUATE = Evaluate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True)
 IN_PARTS = Evaluate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=False, parts=3)
 RECALIBRATE = Recalibrate(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True)
-SEE = EvaluateShard(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True, part=1, parts=3, averaged=True)
+SEE = EvaluateShard(RUN, 7, RUN / "server.safetensors", CLIENTS, final=True, part=1, parts=3)
 ASSIGN = Assign(RUN, 7, RUN / "server.safetensors", CLIENTS, judge=False)
 DONE = {
     "client": 3,

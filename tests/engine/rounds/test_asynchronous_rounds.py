@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shoal.engine.rounds import buffered_rounds
 from shoal.engine.rounds.answer_schedule import AnswerSchedule
 from shoal.engine.rounds.buffered_rounds import rebase
-from shoal.engine.rounds.quarantine import Quarantine
+from shoal.engine.rounds.client_history import ClientHistory
 from shoal.engine.store.checkpoint import rounds_done
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_events import Event
@@ -109,7 +109,7 @@ def test_others_stand_in_for_those_who_are_not_asked_any_more(
     settings = small(rounds=6, method={"name": "fedcc"}, participation={"buffer": 1}, partition=FIVE)
     expected = AnswerSchedule([len(c) for c in clients_of(straight(settings))], 0, 5, 1)
     (only_client,) = expected.round(4).begun_from
-    monkeypatch.setattr(Quarantine, "clients", [only_client])
+    monkeypatch.setattr(ClientHistory, "quarantined", [only_client])
     run = straight(settings)
     assert run.status().state == "finished"
     clients = run.table("clients")

@@ -54,16 +54,12 @@ def test_metrics_clusters_and_predictions_are_of_one_network(home: Path, small: 
     assert evaluate_state(run) == {name: pytest.approx(last(run, name)) for name in evaluate_state(run)}
 
 
-def test_weights_do_not_depend_on_it_and_both_ways_are_reported(home: Path, small: Callable[..., Any]) -> None:
-    both = straight(small(**SSD))
+def test_weights_do_not_depend_on_it(home: Path, small: Callable[..., Any]) -> None:
+    recalibrated = straight(small(**SSD))
     reference = straight(small(**SSD, evaluate={"recalibrate": 0}))
-    assert both.status().weights_sha256 == reference.status().weights_sha256
-    assert both.settings().digest() != reference.settings().digest()
-    for metric in ("acc", "knn", "probe", "uniformity"):
-        assert last(both, f"{metric}_averaged_bn") == last(reference, metric)
-    assert last(both, "uniformity") != last(reference, "uniformity")
-    assert not any(name.endswith("_averaged_bn") for name in reference.table("rounds").columns)
-    assert not any(name.endswith(("finetune_1_averaged_bn", "alignment_averaged_bn")) for name in both.table("rounds"))
+    assert recalibrated.status().weights_sha256 == reference.status().weights_sha256
+    assert recalibrated.settings().digest() != reference.settings().digest()
+    assert last(recalibrated, "uniformity") != last(reference, "uniformity")
     assert not (RoundPaths(reference.path, 2).judged).exists()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from shoal.cli.init import make_project
 from shoal.core.records import record_from_json
-from shoal.engine.store.code_version import GitState, ShoalVersion, commit_page, digest_of_package, project_state
+from shoal.engine.store.code_version import GitState, ShoalVersion, digest_of_package, project_state
 from tests.sources import ROOT, copy_source
 
 ASK = """
@@ -24,7 +24,7 @@ from shoal.engine.settings.places import home
 from shoal.engine.store.code_version import project_state, shoal_version
 print(json.dumps([record_to_json(project_state(home())), record_to_json(shoal_version())]))
 """
-NOWHERE = GitState(None, dirty=None, page=None)
+NOWHERE = GitState(None, dirty=None)
 
 
 def git(folder: Path, *words: str) -> str:
@@ -85,7 +85,7 @@ def project(tmp_path: Path) -> Path:
 def test_in_a_clone_both_are_of_the_clone(clone: Path) -> None:
     head = git(clone, "rev-parse", "HEAD")
     project, shoal = ask(clone, clone)
-    assert project == shoal.git == GitState(head, dirty=False, page=None)
+    assert project == shoal.git == GitState(head, dirty=False)
     assert shoal.sha256 == digest_of_package(ROOT / "shoal")
     study = clone / "shoal" / "study.yaml"
     study.write_text("1")
@@ -105,11 +105,11 @@ def test_in_a_project_the_commit_is_the_projects_and_not_that_of_the_clone(clone
     """An editable install runs from its clone."""
     head = git(project, "rev-parse", "HEAD")
     said, shoal = ask(clone, project)
-    assert said == GitState(head, dirty=False, page=None)
-    assert shoal.git == GitState(git(clone, "rev-parse", "HEAD"), dirty=False, page=None)
+    assert said == GitState(head, dirty=False)
+    assert shoal.git == GitState(git(clone, "rev-parse", "HEAD"), dirty=False)
     with (project / "params.yaml").open("a") as params:
         params.write("# changed\n")
-    assert ask(clone, project)[0] == GitState(head, dirty=True, page=None)
+    assert ask(clone, project)[0] == GitState(head, dirty=True)
     assert ask(clone, project)[1] == shoal
 
 
@@ -117,11 +117,11 @@ def test_installed_elsewhere_shoal_has_a_digest_and_no_commit(tmp_path: Path, pr
     site = install(tmp_path / "elsewhere" / "site-packages")
     head = git(project, "rev-parse", "HEAD")
     said, shoal = ask(site, project)
-    assert said == GitState(head, dirty=False, page=None)
+    assert said == GitState(head, dirty=False)
     assert shoal.git == NOWHERE
     assert shoal.sha256 == digest_of_package(ROOT / "shoal"), "the same files as in the clone"
     (project / "mine.py").write_text("1")
-    assert ask(site, project)[0] == GitState(head, dirty=True, page=None)
+    assert ask(site, project)[0] == GitState(head, dirty=True)
 
 
 @pytest.mark.long
@@ -133,11 +133,11 @@ def test_installed_within_a_project_shoal_does_not_have_its_commit(project: Path
     head = git(project, "rev-parse", "HEAD")
     site = install(project / ".venv" / "lib" / "python3" / "site-packages")
     said, shoal = ask(site, project)
-    assert said == GitState(head, dirty=not ignored, page=None)
+    assert said == GitState(head, dirty=not ignored)
     assert shoal.git == NOWHERE
     with (project / "params.yaml").open("a") as params:
         params.write("# changed\n")
-    assert ask(site, project)[0] == GitState(head, dirty=True, page=None)
+    assert ask(site, project)[0] == GitState(head, dirty=True)
     assert ask(site, project)[1] == shoal
 
 
@@ -164,11 +164,9 @@ def test_git_state_says_commit_and_change(home: Path) -> None:
     assert project_state(home) == NOWHERE, "without a commit"
     (home / "f").write_text("1")
     head = commit(home)
-    assert project_state(home) == GitState(head, dirty=False, page=None)
+    assert project_state(home) == GitState(head, dirty=False)
     (home / "f").write_text("2")
     assert project_state(home).dirty is True
-    git(home, "remote", "add", "origin", "https://me:word@host.example/a/b.git")
-    assert project_state(home).page == f"https://host.example/a/b/commit/{head}"
 
 
 def test_what_runs_and_dvc_write_is_no_change_of_a_project(home: Path) -> None:
@@ -191,20 +189,3 @@ def test_what_runs_and_dvc_write_is_no_change_of_a_project(home: Path) -> None:
             (home / name).unlink()
         else:
             (home / name).write_text(before)
-
-
-@pytest.mark.parametrize(
-    ("remote", "page"),
-    [
-        ("git@host.example:team/sub/federation.git", "https://host.example/team/sub/federation/commit/1a"),
-        ("ssh://git@host.example:2222/team/federation.git", "https://host.example/team/federation/commit/1a"),
-        ("https://host.example:8443/federation/", "https://host.example:8443/federation/commit/1a"),
-        ("http://token@host.example/federation", "http://host.example/federation/commit/1a"),
-        ("/srv/git/federation.git", None),
-        ("file:///srv/git/federation.git", None),
-        ("../federation", None),
-        (None, None),
-    ],
-)
-def test_a_commit_has_a_page_where_its_repository_has_one(remote: str | None, page: str | None) -> None:
-    assert commit_page(remote, "1a") == page

@@ -15,7 +15,7 @@ import pytest
 
 from shoal.core.records import record_to_json
 from shoal.engine.settings import places
-from shoal.engine.store import run_folder, run_order
+from shoal.engine.store import run_folder
 from shoal.engine.store.codec import PRIVATE, StoreError, write_atomic, write_sealed
 from shoal.engine.store.run_events import Event, line_of
 from shoal.engine.store.run_folder import RunError, RunFolder
@@ -30,20 +30,17 @@ Make = Callable[..., Any]
 
 
 class Clock:
-    """A clock that was set back: every run is made an hour before the one before it."""
-
-    hour = 20
+    """A clock that stands still."""
 
     @classmethod
     def now(cls, zone: Any) -> Any:
-        cls.hour -= 1
-        return __import__("datetime").datetime(2026, 1, 31, cls.hour, tzinfo=zone)
+        return __import__("datetime").datetime(2026, 1, 31, 12, tzinfo=zone)
 
 
 def test_latest_is_the_run_that_was_started_last(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_folder, "datetime", Clock)
-    made = [new_run(small()) for _ in range(3)]
-    assert sorted(run.name for run in made) == [run.name for run in reversed(made)]
+    made = [new_run(small(**NEXT)) for NEXT in ({}, {"method": {"name": "kmeans"}}, {})]
+    assert sorted(run.name for run in made) != [run.name for run in made]
     assert [path.parent.name for path in in_order(places.runs())] == [run.name for run in made]
     assert RunFolder.find("latest", places.runs()).name == made[-1].name
     found = find_like(small())
@@ -51,10 +48,7 @@ def test_latest_is_the_run_that_was_started_last(home: Path, small: Make, monkey
     assert found.name == made[-1].name
     with claimed_run(small()) as claimed:
         assert claimed.name == made[-1].name
-    # Runs that came from elsewhere stand before those that were started here; without the file names decide.
-    made[2].path.rename(places.runs() / "20991231-000000_copied")
-    assert RunFolder.find("latest", places.runs()).name == made[1].name
-    (places.runs() / run_order.ORDER).unlink()
+    made[1].path.rename(places.runs() / "20991231-000000_copied")
     assert RunFolder.find("latest", places.runs()).name == "20991231-000000_copied"
 
 

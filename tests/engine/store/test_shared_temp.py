@@ -10,15 +10,13 @@ import stat
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from shoal.engine.cluster import host_cache, own_gpu
-from shoal.engine.store import shared_temp
-from shoal.engine.store.shared_temp import name_user, own_folder, user_name, why_not_own
+from shoal.engine.store.shared_temp import SharedTempError, name_user, own_folder, user_name, why_not_own
 from shoal.review.served import promotion
 from shoal.serving.serve import exposure_warnings
 
@@ -33,7 +31,6 @@ def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tmp_path.chmod(0o1777)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.delenv("SHOAL_CACHE", raising=False)
-    shared_temp._other_folder.cache_clear()
     return tmp_path
 
 
@@ -65,14 +62,8 @@ def test_what_lies_there_is_not_trusted(
     mine.mkdir()
     (mine / "precious").write_text("mine")
     plant(honest, mine)
-    with pytest.warns(UserWarning, match=f"{honest.name} .*{why}"):
-        found = place()
-    assert found != honest
-    assert stat.S_IMODE(found.lstat().st_mode) == 0o700
-    assert found.lstat().st_uid == os.geteuid()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert place() == found, "it is said once"
+    with pytest.raises(SharedTempError, match=f"{honest.name} .*{why}.*: remove it, or set TMPDIR"):
+        place()
     assert (mine / "precious").read_text() == "mine"
 
 
@@ -81,18 +72,6 @@ def test_a_folder_of_the_user_is_closed_to_others(temp: Path) -> None:
     path.mkdir(mode=0o755)
     assert own_folder("shoal-test") == path
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
-
-
-def test_a_place_that_was_removed_is_made_again(temp: Path) -> None:
-    (temp / f"shoal-test-{user_name()}").write_text("in the way")
-    with pytest.warns(UserWarning, match="is not a folder"):
-        first = own_folder("shoal-test")
-    first.rmdir()
-    first.symlink_to(temp)
-    with pytest.warns(UserWarning, match="is not a folder"):
-        second = own_folder("shoal-test")
-    assert second != first
-    assert why_not_own(second) is None
 
 
 def test_another_users_folder_is_not_used(temp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +101,7 @@ def test_a_link_that_another_user_planted_deletes_nothing(
     plant = f"import os; os.setgid({NOBODY}); os.setuid({NOBODY}); os.symlink({str(victim)!r}, {str(planted)!r})"
     subprocess.run([sys.executable, "-S", "-c", plant], check=True)
     assert planted.lstat().st_uid == NOBODY
-    with pytest.warns(UserWarning, match="is a link"):
+    with pytest.raises(SharedTempError, match="is a link"):
         host_cache.forget_unused(host_cache.cache())
     assert (victim / "runs" / "old").is_dir()
     host_cache.forget_unused(planted)

@@ -1,5 +1,3 @@
-import threading
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -106,30 +104,6 @@ def test_several_at_once_have_the_bits_of_one_after_another(clients):
     assert all(torch.equal(found[name], expected[name]) for name in found)
     exact = sum(t["w"].double() * w for t, w in sent) / sum(w for _, w in sent)
     torch.testing.assert_close(found["w"], exact.float())
-
-
-def test_several_threads_have_the_bits_of_one(monkeypatch):
-    generator = torch.Generator().manual_seed(1)
-    sent = [
-        ({"a": torch.randn(5, 7, generator=generator), "w": torch.randn(3 * BLOCK + 1, generator=generator)}, 0.3 + k)
-        for k in range(TOGETHER + 2)
-    ]
-    found, threads = [], []
-    summed = averaging.add_up
-
-    def sums(stacks, weights):
-        threads.append(threading.current_thread().name)
-        summed(stacks, weights)
-
-    monkeypatch.setattr(averaging, "add_up", sums)
-    for large, count in ((1, 3), (1, 1), (1 << 40, 3)):
-        monkeypatch.setattr(averaging, "LARGE", large)
-        monkeypatch.setattr(averaging, "THREADS", count)
-        mean = WeightedMean()
-        mean.add_all(sent)
-        found.append(mean.mean())
-    assert sum(name.startswith("sum") for name in threads) == 2 * 3, "two groups, three threads"
-    assert all(torch.equal(found[0][name], other[name]) for other in found[1:] for name in ("a", "w"))
 
 
 def test_an_odd_one_among_several_is_refused():

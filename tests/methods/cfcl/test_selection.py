@@ -99,11 +99,10 @@ def test_drawing_follows_its_probabilities():
 def test_reserves_cover_planted_clusters():
     generator = torch.Generator().manual_seed(0)
     x = torch.cat([torch.randn(40, 3, generator=generator) * 0.05 + 10 * k for k in range(5)])
-    chosen = reserve(x, 5, rng(), "kmeans")
+    chosen = reserve(x, 5, rng())
     assert sorted((chosen // 40).tolist()) == [0, 1, 2, 3, 4]
-    assert len(reserve(x, 20, rng(), "random").unique()) == 20
-    assert reserve(x[:3], 20, rng(), "kmeans").tolist() == [0, 1, 2]
-    same = reserve(torch.zeros(50, 2), 8, rng(), "kmeans")
+    assert reserve(x[:3], 20, rng()).tolist() == [0, 1, 2]
+    same = reserve(torch.zeros(50, 2), 8, rng())
     assert len(same.unique()) == len(same) == 8, "duplicates still give different samples"
 
 

@@ -146,7 +146,7 @@ def test_norms_by_hand() -> None:
 
 FEW = {
     "cfcl": {"steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 4, "budget": 3},
-    "fedsimclr_kmeans": {"kmeans_rounds": 3, "starts": 2, "neighbours": 0.05},
+    "fedsimclr_kmeans": {"kmeans_rounds": 3, "starts": 2},
     "uifca": {"init": "kfed", "cluster_rounds": 2, "comm_rounds": 2},
     "cfl": {"criterion": "absolute"},
 }

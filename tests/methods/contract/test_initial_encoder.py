@@ -19,7 +19,7 @@ from shoal.models.frozen import frozen_encoder, pretrained_network
 from tests.scripted_encoder import write_scripted
 
 NAME = "efficientnet-lite0"
-TRAINED = sorted(name for name, kind in METHODS.items() if kind.starts_pretrained)
+TRAINED = sorted(name for name, kind in METHODS.items() if kind.encoder == "trained")
 
 
 def made(world: Any, name: str, **changes: Any) -> Any:

@@ -3,9 +3,10 @@ import math
 import pytest
 import torch
 
-from shoal.methods.contract.base import Context, LocalSettings, MethodError, ModelSettings
+from shoal.engine.settings.run_settings import SettingsError, make_settings
+from shoal.methods.contract.base import Context, LocalSettings, ModelSettings
 from shoal.methods.fedpnp.fedpnp import FedPNP
-from shoal.methods.fedpnp.pool import check_threshold, past_negatives, similarity
+from shoal.methods.fedpnp.pool import past_negatives, similarity
 from shoal.methods.losses.contrastive import left_out_share
 
 SURE = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
@@ -43,14 +44,13 @@ def test_equal_labels_leave_no_negatives_and_a_large_mu_leaves_all():
 
 
 @pytest.mark.parametrize("mu", [0.3, 1 / math.e])
-def test_a_threshold_that_leaves_every_pool_empty_is_refused(world, mu):
-    with pytest.raises(MethodError, match=r"method\.mu .*pool is empty; use .* above 0\.3679$"):
-        world.method("fedpnp", mu=mu)
+def test_a_threshold_that_leaves_every_pool_empty_is_refused(mu):
+    with pytest.raises(SettingsError, match=r"method\.mu"):
+        make_settings({"method": {"name": "fedpnp", "mu": mu}})
 
 
-def test_just_above_it_labels_that_differ_are_negatives(world):
-    assert world.method("fedpnp", mu=0.37)
-    check_threshold(0.37)
+def test_just_above_it_labels_that_differ_are_negatives():
+    assert make_settings({"method": {"name": "fedpnp", "mu": 0.37}})
     pool, _ = past_negatives(SURE, SURE, 0.37)
     assert pool.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
 

@@ -1,4 +1,4 @@
-"""Names that clusters keep, and the four changes, in cases that can be counted by hand."""
+"""Names that clusters keep, and those that are new or gone, in cases that can be counted by hand."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def test_a_cluster_that_split_leaves_its_name_to_the_larger_part() -> None:
     found = name_clusters(old(50, 100, names=(3, 7)), shared, [50, 60, 40])
     assert found.names == (3, 7, 10)
     assert found.next_name == 11
-    assert found.changes == (ClusterChange("split", (7,), (7, 10), 100),)
-    assert found.changes[0].sentence() == "cluster 7 split in two: 7 and 10"
+    assert found.changes == (ClusterChange("new", (7,), (10,), 40),)
+    assert found.changes[0].sentence() == "cluster 10 is new, with 40 samples, many of them from cluster 7"
 
 
 def test_clusters_that_merged_leave_the_name_of_the_larger_one() -> None:
     shared = np.array([[30, 0], [50, 0], [0, 20]])
     found = name_clusters(old(30, 50, 20, names=(3, 5, 8)), shared, [80, 20])
     assert found.names == (5, 8)
-    assert found.changes == (ClusterChange("merged", (3, 5), (5,), 80),)
-    assert found.changes[0].sentence() == "clusters 3 and 5 merged into cluster 5"
+    assert found.changes == (ClusterChange("gone", (3,), (5,), 30),)
+    assert found.changes[0].sentence() == "cluster 3 is gone: its samples are now in cluster 5"
 
 
 def test_a_new_cluster_has_samples_that_no_cluster_had() -> None:

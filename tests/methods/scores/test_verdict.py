@@ -23,7 +23,7 @@ LABELLED = Comparison(
     chance_ari=0.03,
 )
 UNLABELLED = Comparison(100, "joint", 0.9, {"pixels": 0.5, "efficientnet-lite0": 0.92})
-SITES = SiteDependence(0.4, 0.02, 0.005, (0.5, 1.0, 0.4), (0.6, 0.6, 0.6), (0, 2, 1), (1,), (2,))
+SITES = SiteDependence(0.4, 0.02, (0.5, 1.0, 0.4), (0.6, 0.6, 0.6), (0, 2, 1), (1,), (2,))
 
 
 @pytest.mark.parametrize(

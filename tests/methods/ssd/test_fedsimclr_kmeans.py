@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 
 from shoal.methods.clustering.even_k_means import soft_sums
 from shoal.methods.clustering.federated_k_means import cluster_sums
-from shoal.methods.contract.base import Message, MethodError, Server, Update
+from shoal.methods.contract.base import Message, Server, Update
 from shoal.methods.contract.declared import fault
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.methods.scores.clustering import cluster_scores
@@ -151,15 +151,6 @@ def test_variances_are_made_equal_as_far_as_the_settings_say(world, method):
     torch.testing.assert_close(whole.norm(dim=0).sqrt(), partly.norm(dim=0))
 
 
-def test_without_components_features_are_clustered_as_they_are(world):
-    method = world.method("fedsimclr_kmeans", rounds=14, **PLAIN | {"components": 0})
-    states, _, clients = carried_out(world, method, 3)
-    assert CENTRES in states[3].tensors
-    assert PROJECTION not in states[3].tensors
-    h = clients[0].memory[FEATURES]
-    assert torch.equal(clustered(h, states[3].tensors), h.double())
-
-
 PRICED = {"kmeans_rounds": 24, "components": 3, "whitening": 1.0, "starts": 10, "evenness": 0.5}
 
 
@@ -262,11 +253,6 @@ def test_priced_clusters_tell_nothing_of_what_little_a_client_has_in_a_cluster(w
     counts = method.client_update(method.broadcast(states[-1], 9), client).message.tensors["counts"]
     assert ((counts == 0) | (counts >= 2)).all()
     assert (counts == 0).any()
-
-
-def test_evenness_among_features_of_any_length_are_refused(world):
-    with pytest.raises(MethodError, match=r"set method\.evenness 0, or method\.components above 0"):
-        world.method("fedsimclr_kmeans", components=0)
 
 
 @pytest.mark.parametrize("evenness", [0.0, 0.5])

@@ -7,7 +7,6 @@ import torch
 
 from shoal.core.streams import Streams
 from shoal.methods.contract.base import Client, Federation, LocalSettings, MethodError
-from shoal.methods.scores.finetuning import few_labels, finetune_accuracy
 from shoal.methods.ssd.losses import subspace_dimensions
 from shoal.methods.training.local import batches, weights
 
@@ -25,12 +24,9 @@ def test_features_are_judged(world, name, client_list):
     clients = client_list([replace(world.client(k, every=2), id=k) for k in (0, 1)])
     metrics = method.evaluate(server, clients, world.evaluation())
     assert {"knn", "uniformity", "uniformity_inter", "uniformity_intra", "alignment"} == metrics.keys()
-    last = world.evaluation(final=True)
-    assert "finetune_1" not in method.evaluate(server, clients, last)
-    final = method.evaluate(server, clients, replace(last, finetune=True))
-    assert {"probe", "acc", "nmi", "ari", "effective_rank", "finetune_1", "finetune_10"} <= final.keys()
+    final = method.evaluate(server, clients, world.evaluation(final=True))
+    assert {"probe", "acc", "nmi", "ari", "effective_rank"} <= final.keys()
     assert final["probe"] >= 0.9, "the planted quarters are easily told apart"
-    assert final["finetune_10"] > 0.5, "a tenth of the labels tells the planted quarters"
 
 
 def test_subspaces_belong_to_the_client_id(world):
@@ -59,22 +55,9 @@ def test_align_uniform_is_ssd_without_its_additions(world):
     assert metrics["loss"] == pytest.approx(together, abs=1e-5)
 
 
-def test_without_projector_it_trains(world):
-    method = world.method("ssd", epochs=3, rounds=3, lr=0.05, projector=False, delta=0.0)
-    _, updates = world.run(method, 3)
-    assert updates[-1].metrics["loss"] < updates[0].metrics["loss"]
-
-
 def test_settings_that_cannot_work_are_named(world):
     with pytest.raises(MethodError, match=r"200 clients cannot each own one of the 128 dimensions"):
         start(world.method("ssd"), 200)
-
-
-def test_a_weight_of_what_is_not_there_is_refused(world):
-    """Without projector nothing is distilled, and a weight would be ignored."""
-    sentence = r"method\.delta is 0\.1, and with method\.projector=false .* set method\.delta=0"
-    with pytest.raises(MethodError, match=sentence):
-        world.method("ssd", projector=False)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -109,25 +92,6 @@ def test_training_with_a_kept_last_batch_of_two(world):
     client = Client(0, world.samples(torch.arange(34)), world.samples(torch.arange(2)), {}, (), Streams(0, 1, 0))
     update = method.client_update(method.broadcast(start(method, 11), 0), client)
     assert all(torch.isfinite(tensor).all() for tensor in update.message.tensors.values())
-
-
-def test_few_labels_are_balanced():
-    y = torch.tensor([0] * 100 + [1] * 50 + [2] * 3)
-    rows = few_labels(y, 0.1, torch.Generator().manual_seed(0))
-    assert y[rows].bincount().tolist() == [10, 5, 1]
-    assert torch.equal(rows, few_labels(y, 0.1, torch.Generator().manual_seed(0)))
-
-
-def test_fine_tuning_leaves_the_encoder_and_needs_labels(world, make_world):
-    method = world.method("fedsimclr")
-    encoder = method.network().encoder
-    before = {k: t.clone() for k, t in encoder.state_dict().items()}
-    accuracy = finetune_accuracy(encoder, world.evaluation(), 0.25)
-    assert accuracy >= 0.9
-    assert all(torch.equal(t, before[k]) for k, t in encoder.state_dict().items())
-    assert accuracy == finetune_accuracy(encoder, world.evaluation(), 0.25)
-    with pytest.raises(ValueError, match="labels"):
-        finetune_accuracy(encoder, make_world(labels=False).evaluation(), 0.1)
 
 
 def test_networks_built_at_once_by_threads_are_the_same(world):

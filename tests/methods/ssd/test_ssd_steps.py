@@ -5,7 +5,6 @@ import torch
 
 from shoal.core.streams import Streams
 from shoal.methods.ssd.losses import subspace_basis
-from shoal.methods.ssd.ssd import SSD
 from tests.methods.one_step import (
     assert_trained,
     byol,
@@ -72,46 +71,6 @@ def test_ssd(world, k):
     assert found["loss_distill"] == pytest.approx(distillation.item(), rel=1e-4)
     assert found["loss"] == pytest.approx(loss.item(), rel=1e-4)
     assert_trained(update.message.tensors, stepped(network, loss))
-
-
-def test_the_share_of_the_regularisation_is_of_gradients_on_the_first_batch(world):
-    """|grad gamma DSR| / |grad (align + beta uniform)| over all parameters, at the broadcast weights."""
-    method = method_of_one_step(world, "ssd", beta=0.8, gamma=1.0)
-    done = one_step(method, world)
-    network = network_of(method, done.message.tensors)
-    z = network(views(method, done.client)).z
-    scale = torch.ones(z.shape[1])
-    scale[own_dimensions(z.shape[1], 2, 0)] = 10.0
-    parts = [unit(part) for part in z.chunk(2)]
-    basis = subspace_basis(z.shape[1], 0)
-    squares = [(part @ basis - unit(part @ basis * scale).detach()).pow(2).sum(1) for part in parts]
-    dsr = sum(each.sum().sqrt() / len(each) for each in squares) / 2
-    expected = (parts[0] - parts[1]).pow(2).sum(1).mean()
-    expected = expected + 0.8 * (mean_over_pairs(parts[0]) + mean_over_pairs(parts[1])) / 2
-    norms = []
-    for loss in (dsr, expected):
-        found = torch.autograd.grad(loss, list(network.parameters()), retain_graph=True)
-        norms.append(sum(float(gradient.double().pow(2).sum()) for gradient in found) ** 0.5)
-    assert done.update.metrics["dsr_gradient_share"] == pytest.approx(norms[0] / norms[1], rel=1e-3)
-
-
-def test_the_share_is_that_of_the_weights_broadcast_and_grows_with_gamma(world):
-    """More training, or another weight of distillation, does not change it; four times gamma makes it fourfold."""
-    shares = [
-        one_step(method_of_one_step(world, "ssd", **changes), world).update.metrics["dsr_gradient_share"]
-        for changes in ({}, {"epochs": 2}, {"delta": 0.0}, {"gamma": 4.0})
-    ]
-    assert shares[0] > 0
-    assert shares == pytest.approx([shares[0], shares[0], shares[0], 4 * shares[0]], rel=1e-5)
-    without = one_step(method_of_one_step(world, "ssd", gamma=0.0), world).update.metrics
-    assert "dsr_gradient_share" not in without
-
-
-def test_measuring_the_share_changes_nothing_of_the_training(world, monkeypatch):
-    trained = [one_step(method_of_one_step(world, "ssd"), world).update.message.tensors]
-    monkeypatch.setattr(SSD, "dsr_share", lambda self, *_: torch.zeros(()))
-    trained.append(one_step(method_of_one_step(world, "ssd"), world).update.message.tensors)
-    assert all(torch.equal(tensor, trained[1][name]) for name, tensor in trained[0].items())
 
 
 def followed(slow, online, momentum):

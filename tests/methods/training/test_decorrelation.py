@@ -59,7 +59,7 @@ def test_training_lowers_it(world, name):
 def test_every_method_takes_it_or_says_why_not(world, name):
     method = world.method(name)
     context = replace(method.context, local=replace(method.context.local, decorrelation=0.1))
-    if METHODS[name].decorrelates:
+    if "decorrelation" in METHODS[name].local_options:
         type(method)(method.settings, context)
         return
     with pytest.raises(MethodError, match=r"local\.decorrelation.*set local\.decorrelation=0"):

@@ -76,7 +76,7 @@ def test_more_of_it_stays_nearer(world, name):
 def test_every_method_takes_it_or_says_why_not(world, name):
     method = world.method(name)
     context = replace(method.context, local=replace(method.context.local, proximal=0.1))
-    if METHODS[name].proximal:
+    if "proximal" in METHODS[name].local_options:
         type(method)(method.settings, context)
         return
     with pytest.raises(MethodError, match=r"local\.proximal.*set local\.proximal=0"):

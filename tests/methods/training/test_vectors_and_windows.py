@@ -24,7 +24,7 @@ from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores.clustering import accuracy
 from shoal.models.encoders import OF_KIND
 
-BUILD = [name for name, kind in METHODS.items() if kind.builds_encoder]
+BUILD = [name for name, kind in METHODS.items() if kind.encoder == "trained" and "vector" in kind.kinds]
 LENGTH = 48
 WAVES = (((2, 1.0), (5, 0.6)), ((3, 1.0), (7, 0.6)), ((2, 0.6), (7, 1.0)), ((4, 1.0), (6, 0.7)))
 """Frequency and amplitude of the two waves of each kind of window."""

@@ -31,9 +31,9 @@ def test_critic_loss_by_hand(length, penalty):
 
 
 def test_cycle_loss_is_zero_where_the_encoder_undoes_the_generator(world):
-    gan = ClusterGAN(ClusterGANSettings(latent=3, width=4), Context(world.spec))
+    gan = ClusterGAN(ClusterGANSettings(width=4), Context(world.spec))
     z, cluster = gan.latents(6, Streams(0).torch("game"))
-    assert z.shape == (6, 3)
+    assert z.shape == (6, gan.latent)
 
     class Perfect:
         def encode(self, x):

@@ -87,7 +87,9 @@ def test_a_broken_store_is_refused_with_what_to_do(home: Path, whole: bytes) -> 
     (check,) = (each for each in servers() if each.name == "mlflow store")
     assert not check.ok
     assert check.repair == f"mv {path} {path}.broken"
-    with pytest.raises(TrackingStoreError, match=r"mlflow\.db cannot be read .*move it away, and `shoal log RUN`"):
+    with pytest.raises(
+        TrackingStoreError, match=r"mlflow\.db cannot be read .*move it away, and `shoal model log RUN`"
+    ):
         ready_store(path.parent)
     assert path.read_bytes() == b"\xff" * 3000, "nothing of it is touched"
 
@@ -147,7 +149,7 @@ def test_a_run_goes_on_beside_a_broken_store_and_is_logged_when_it_was_moved_awa
     assert "move it away" in told.message
     store.rename(home / "mlflow" / "broken")
     logged_again = subprocess.run(
-        [sys.executable, "-m", "shoal.cli.main", "log", run.name], cwd=home, capture_output=True, text=True
+        [sys.executable, "-m", "shoal.cli.main", "model", "log", run.name], cwd=home, capture_output=True, text=True
     )
     assert logged_again.returncode == 0, logged_again.stderr + logged_again.stdout
     # Another spelling of its place: this process keeps its connection to the broken file.

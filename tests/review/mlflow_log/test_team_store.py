@@ -27,12 +27,11 @@ from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log.experiments import experiment_of
 from shoal.review.mlflow_log.run_names import title
-from shoal.serving.deployments import csrf_headers
 from tests.conftest import SMALL
 from tests.flows.test_prefect import free_port
 from tests.review.mlflow_log.test_tracking_server import all_files
 from tests.runs import numbers
-from tests.serving.served import BIN, clone, commit
+from tests.serving.served import BIN, clone, commit, csrf_headers
 from tests.team import (
     ADMINISTRATOR,
     SECRETS,
@@ -165,7 +164,7 @@ def test_a_server_that_is_killed_in_the_middle_costs_nothing(at_team: Team) -> N
     (said,) = {event.message.split(" (")[0] for event in run.events() if event.kind == "mlflow_unreachable"}
     assert said == f"MLflow at {address(at_team)} did not answer"
 
-    done = shoal(run.path.parents[1], "log", run.name)
+    done = shoal(run.path.parents[1], "model", "log", run.name)
     assert done.returncode == 0, done.stderr
     assert "version" in done.stdout
     found = mlflow_has_all_of(run)
@@ -188,7 +187,7 @@ def test_runs_move_from_the_embedded_store_to_the_teams(at_team: Team) -> None:
     drive(aside)
     home = runs[0].path.parents[1]
     for _ in range(2):
-        moved = shoal(home, "log", "--all", MLFLOW_TRACKING_URI=at_team.mlflow)
+        moved = shoal(home, "model", "log", "--all", MLFLOW_TRACKING_URI=at_team.mlflow)
         assert moved.returncode == 0, moved.stderr
         lines = moved.stdout.splitlines()
         assert [line.split(":")[0] for line in lines] == [run.name for run in (*runs, aside)]

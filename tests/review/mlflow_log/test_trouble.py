@@ -45,7 +45,7 @@ def test_a_deleted_experiment_is_the_reason_and_every_observer_hears_it(home: Pa
     assert told.kind == INCOMPLETE
     assert "its experiment 'shoal' was deleted: restore it" in told.message
     assert f"--experiment-id {experiment.experiment_id}" in told.message
-    assert f"`shoal log {run.name}` logs it" in told.message
+    assert f"`shoal model log {run.name}` logs it" in told.message
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_damaged_run_is_not_logged(home: Path, small: Make) -> None:
     run = new_run(small(rounds=1, tracking=ON))
     drive(run)
     flip(run.path / "clients.parquet")
-    done = CliRunner().invoke(app, ["log", run.name])
+    done = CliRunner().invoke(app, ["model", "log", run.name])
     assert done.exit_code == 1
     assert f"{run.name}: not logged: run {run.name}: " in done.stdout
     assert "clients.parquet has been changed or damaged" in done.stdout

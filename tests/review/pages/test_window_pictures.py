@@ -12,7 +12,6 @@ import pandas as pd
 from PIL import Image
 
 from shoal.data.intake.own import add_table
-from shoal.data.intake.windows import WindowOptions
 from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, write_prepared
 from shoal.engine.settings import places
 from shoal.methods.scores.verdict import Verdict
@@ -52,7 +51,7 @@ def test_the_report_of_windows_names_its_lines(home: Path, small: Callable[..., 
         for site, shift in (("north", 3.8), ("south", 5.0))
     ]
     pd.concat(rows).to_csv(home / "loads.csv", index=False)
-    add_table(home / "loads.csv", "loads", places.store(), windows=WindowOptions("24h", time_column="time"))
+    add_table(home / "loads.csv", "loads", places.store(), window="24h", time_column="time")
     data = {"name": "loads", "limit": None}
     partition = {"kind": "by_column", "column": "client", "clients": 0}
     run = judged(small(method={"name": "kmeans"}, data=data, partition=partition, rounds=1, model={"clusters": 2}))

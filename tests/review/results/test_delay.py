@@ -2,18 +2,14 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import ShoalError
-from shoal.engine.settings.run_settings import make_settings
 from shoal.review.results.delay import LinkRates, delays
 
 
 class Run:
     """A run of a method that says which of a client's rounds are exchanges."""
 
-    def __init__(self, method="cfcl", **columns):
-        self.method, self.columns = method, columns
-
-    def settings(self):
-        return make_settings({"method": self.method})
+    def __init__(self, **columns):
+        self.columns = columns
 
     def table(self, name):
         if name == "links":
@@ -49,8 +45,6 @@ def test_choosing_samples_takes_its_time():
     run = Run(selecting=[None, 1.0, None])
     assert delays(run)["seconds"][0] == pytest.approx(0.00627 + 0.1, abs=1e-4)
     assert delays(run, LinkRates(exchange_factor=0))["seconds"][0] == pytest.approx(0.008)
-    other = Run("fedcc", selecting=[None, 1.0, None])
-    assert delays(other)["seconds"][0] == pytest.approx(0.008), "a metric of that name is no exchange elsewhere"
     assert delays(run, LinkRates(exchange_factor=0, pixel_bits=16))["seconds"][0] == pytest.approx(0.012544)
 
 

@@ -96,12 +96,14 @@ def test_the_command_enrolls_a_prepared_set(made, monkeypatch, capsys):
     home, run, folder = made
     monkeypatch.setenv("SHOAL_HOME", str(home))
     monkeypatch.delenv("SHOAL_DATA_MIRROR", raising=False)
-    result = CliRunner().invoke(app, ["enroll", run.name, "--client", f"{folder}:20", "--json"])
+    result = CliRunner().invoke(app, ["model", "enroll", run.name, "--client", f"{folder}:20", "--json"])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["clients"] == list(range(8, 16))
     assert set(found["path"][0]["similarities"]) == {"1", "2"}
-    shown = CliRunner().invoke(app, ["enroll", run.name, "--client", "digits", "--limit", "120", "--give", "best"])
+    shown = CliRunner().invoke(
+        app, ["model", "enroll", run.name, "--client", "digits", "--limit", "120", "--give", "best"]
+    )
     assert shown.exit_code == 0, shown.output
     assert "cluster" in shown.output
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.lifecycle.progress import prepare_with_bar
+from shoal.data.sets.prepare import prepare
+from shoal.engine.settings import places
 from shoal_research.unseen.samples import Samples
 
 SET = "fashion-mnist"
@@ -16,7 +17,7 @@ def take(samples: int, generator: np.random.Generator) -> Samples:
     Raises:
         DataError: the set is neither in the store nor in the mirror, and cannot be downloaded.
     """
-    prepared = prepare_with_bar(SET)
+    prepared = prepare(SET, places.store(), mirror=places.mirror())
     assert prepared.train_y is not None, "Fashion-MNIST has labels"
     rows = np.sort(generator.permutation(len(prepared.train_x))[:samples])
     label = np.asarray(prepared.train_y[rows])

@@ -1,4 +1,10 @@
-"""A pool of negatives: which samples of a client lie so close together that they are not negatives of each other.
+"""FedSimCLR with federated K-means whose contrast leaves out an anchor's nearest samples: a pool of negatives.
+
+FedPNP (Miao and Koyuncu 2024) leaves out the samples that a past model puts into the anchor's cluster, but clients of
+different classes do not agree about the clusters of an averaged head. Neighbours by the features of the broadcast
+network need no head, no cluster and no agreement. Before features say who is alike, all other samples are negatives.
+On digits 0.83 to 0.93 of the pairs that the pool leaves out are of one class, and eight seeds show no gain over
+training without it (docs/results/beyond.md).
 
 Shapes: n samples of the client, d features, k components, m samples of a batch.
 """
@@ -6,20 +12,80 @@ Shapes: n samples of the client, d features, k components, m samples of a batch.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from shoal.core.setting import setting
 from shoal.methods.clustering.federated_k_means import MIN_VARIANCE
+from shoal.methods.contract.base import Client
+from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.losses.contrastive import contrastive, distinct, left_out_share
+from shoal.methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans, FedSimCLRKMeansSettings
 from shoal.methods.training.local_steps import LocalSteps
-from shoal.methods.training.model_stack import Batch, StepResult
+from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 
 ROWS = 512
 """Samples whose similarities to all others are computed at once."""
+COMPONENTS = 16
+"""Largest number of principal components that say who is a neighbour: a client has few samples to compute more."""
+POOL_AFTER = 0.25
+"""Share of the training rounds in which all other samples are still negatives."""
+
+
+@dataclass(frozen=True)
+class PooledSettings(FedSimCLRKMeansSettings):
+    """Hyper-parameters of FedSimCLR with federated K-means, and of its pool."""
+
+    neighbours: float = setting(
+        0.05,
+        "share of a client's other samples, those with the most similar features, that are not negatives of a sample "
+        "in training, after a quarter of the training rounds; keep it well below the share of a class",
+        gt=0,
+        lt=1,
+    )
+
+
+class PooledFedSimCLRKMeans(FedSimCLRKMeans):
+    """FedSimCLR with federated K-means whose negatives leave out neighbours."""
+
+    name = "fedsimclr_pool"
+    title = "FedSimCLR with a pool of negatives, then federated K-means"
+    about = "Trains an encoder without contrasting neighbours, then clusters its features over all clients."
+    Settings = PooledSettings
+    settings: PooledSettings
+
+    @classmethod
+    def loss_note(cls, settings: FedSimCLRKMeansSettings, rounds: int) -> str:
+        """Return when training ends, and where the pool changes the loss."""
+        pooled = int(POOL_AFTER * max(1, rounds - settings.kmeans_rounds))
+        jump = f" It jumps after round {pooled}: from then on a sample's neighbours are not its negatives."
+        return super().loss_note(settings, rounds) + jump
+
+    def has_pool(self, round: int) -> bool:
+        """Return whether the negatives of round `round` (1-based) leave out neighbours."""
+        return round > POOL_AFTER * self.training_rounds
+
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
+        """Return FedSimCLR's local epochs; once there is a pool, their batches say who is a neighbour."""
+        steps = super().local_steps(message, client)
+        if not self.has_pool(client.streams.round) or len(client.train) < 2:
+            return steps
+        components = min(self.settings.components, COMPONENTS)
+        neighbours = find_neighbours(self.own_features(message, client), self.settings.neighbours, components)
+        return with_neighbours(steps, neighbours)
+
+    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
+        """Return NT-Xent of the projections; once there is a pool, an anchor's neighbours are not its negatives."""
+        x, *neighbours = batch
+        if not neighbours:
+            return super().step_loss(model, parameters, batch, extra)
+        with self.context.autocast():
+            z_a, z_b = model(x).z.chunk(2)
+        return pooled_loss(z_a, z_b, self.settings.tau, *neighbours)
 
 
 class Neighbours(NamedTuple):
