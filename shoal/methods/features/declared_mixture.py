@@ -77,10 +77,10 @@ def check_components(
     at most -log r. Over n samples, of which w belong to the component, r times that is at most w log(n / w).
     """
     fit, rounding = component_fits(weights, sums, products, mixture)
-    own = fit.diagonal()[:, None]
+    expected = fit.diagonal()[:, None]
     entropy = weights * (limits.samples / weights.where(weights > 0, limits.samples)).log()
     slack = rounding + rounding.diagonal()[:, None] + ROUNDING * limits.samples
-    wrong = ((fit - own > entropy[:, None] + slack) & (weights > 0)[:, None]).nonzero()
+    wrong = ((fit - expected > entropy[:, None] + slack) & (weights > 0)[:, None]).nonzero()
     if not len(wrong):
         return None
     component, other = wrong[0].tolist()

@@ -49,7 +49,8 @@ class Mixture:
         squares = torch.stack(columns, 1)
         log_volume = 2 * lower.diagonal(dim1=1, dim2=2).log().sum(1)
         constant = z.shape[1] * math.log(2 * math.pi)
-        return self.weights.log() - (squares + log_volume + constant) / 2
+        density: Tensor = self.weights.log() - (squares + log_volume + constant) / 2
+        return density
 
     def responsibilities(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return the probability of each component (n, c) and the log-likelihood (n,) of vectors z (n, k)."""
@@ -80,8 +81,8 @@ def expected_sums(
         if mixture is None:
             share = F.one_hot(nearest(part, centres[None])[0][0], clusters).double()
         else:
-            share, each = mixture.responsibilities(part)
-            likelihood += each.sum()
+            share, of_rows = mixture.responsibilities(part)
+            likelihood += of_rows.sum()
         weights += share.sum(0)
         sums += share.T @ part
         products += _products(share, part, shape)

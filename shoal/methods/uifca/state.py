@@ -45,8 +45,10 @@ class UIFCAState:
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> UIFCAState:
         """Read the state from facts of a server, or what a message tells of it."""
-        known = {item.name: facts[item.name] for item in fields(cls) if item.name in facts}
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in known.items()})
+        known: dict[str, Any] = {item.name: facts[item.name] for item in fields(cls) if item.name in facts}
+        for key, value in known.items():
+            known[key] = tuple(value) if isinstance(value, list) else value
+        return cls(**known)
 
     @classmethod
     def from_server(cls, server: Server) -> UIFCAState:

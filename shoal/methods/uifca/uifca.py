@@ -27,7 +27,7 @@ from shoal.methods.contract.prediction import Assignment
 from shoal.methods.contract.questions import Question
 from shoal.methods.scores.assignment import assign_samples, assignment_metrics
 from shoal.methods.uifca import kfed_start
-from shoal.methods.uifca.averaged import Averaged, average
+from shoal.methods.uifca.averaged import FlowMeans, average
 from shoal.methods.uifca.declared import beyond_centres, centres_form, learn_form, memory_form
 from shoal.methods.uifca.flow_method import FlowMethod, FlowSettings
 from shoal.methods.uifca.quality import CurrentAssignment, point_scores
@@ -52,14 +52,14 @@ class UIFCASettings(FlowSettings):
     )
 
 
-class Assigned(NamedTuple):
+class PointClusters(NamedTuple):
     """The cluster of each of a client's points, int64 (n,), and how many points changed theirs."""
 
     cluster: Tensor
     changed: int
 
 
-class Learned(NamedTuple):
+class RoundResult(NamedTuple):
     """The server after a communication round.
 
     Attributes:
@@ -147,7 +147,7 @@ class UIFCA(FlowMethod):
             return kfed_start.send_centres(client, self.context.clusters, kfed_start.MIN_POINTS)
         return self.learn(message, client, self.assign(message, client))
 
-    def assign(self, message: Message, client: Client) -> Assigned:
+    def assign(self, message: Message, client: Client) -> PointClusters:
         """Assign each point to its likeliest flow, once a cluster round (algorithm 2).
 
         A client does so where the cluster round begins, or, if it was not present then, when it next takes part.
@@ -162,13 +162,13 @@ class UIFCA(FlowMethod):
             # Before the first flows are learned, points begin at random.
             learned = due and told.cluster_round > 0
             first = self.likeliest(flows, client) if learned else self.first_assignment(message, client)
-            return Assigned(first, count)
+            return PointClusters(first, count)
         if not due or (of_round == told.cluster_round and not told.begins_cluster_round):
-            return Assigned(before, 0)
+            return PointClusters(before, 0)
         after = before.clone()
         free = self.reassigned(client, told.cluster_round - 1)
         after[free] = self.likeliest(flows, client, free)
-        return Assigned(after, int((after != before).sum()))
+        return PointClusters(after, int((after != before).sum()))
 
     def first_assignment(self, message: Message, client: Client) -> Tensor:
         """Return the start of algorithm 2: k-FED's assignment where there is one, else a random one; int64 (n,)."""
@@ -183,7 +183,7 @@ class UIFCA(FlowMethod):
         samples = client.train if positions is None else client.train.take(positions)
         return lowest(self.losses(flows, samples, client.streams))
 
-    def learn(self, message: Message, client: Client, assigned: Assigned) -> Update:
+    def learn(self, message: Message, client: Client, assigned: PointClusters) -> Update:
         """Train each flow on the client's points of its cluster (algorithm 4)."""
         told = UIFCAState.from_facts(message.facts)
         # Clients know the seed of the starts: these need not travel.
@@ -240,7 +240,7 @@ class UIFCA(FlowMethod):
         finished = learned.settled or state.cluster_round == s.cluster_rounds
         return server.next(model, state=learned.kept, facts=state.facts(), finished=finished)
 
-    def all_learned(self, server: Server, state: UIFCAState, averaged: Averaged, starts: Tensor) -> Learned:
+    def all_learned(self, server: Server, state: UIFCAState, averaged: FlowMeans, starts: Tensor) -> RoundResult:
         """Return the state after a communication round of all clients.
 
         Args:
@@ -254,14 +254,14 @@ class UIFCA(FlowMethod):
         state = state.after_averaging(averaged.changed, averaged.empty, averaged.diverged)
         if begins and state.still >= self.settled_after:
             # The flows that this round began from made the assignment that did not change.
-            return Learned(server.model["flows"], kept, replace(state, comm_round=0), settled=True)
+            return RoundResult(server.model["flows"], kept, replace(state, comm_round=0), settled=True)
         flows = averaged.filled(starts, starts)
         if state.comm_round == self.settings.comm_rounds:
             flows = kept.get("best", flows)
             state = state.next_cluster_round()
-        return Learned(flows, kept, state)
+        return RoundResult(flows, kept, state)
 
-    def part_learned(self, server: Server, state: UIFCAState, averaged: Averaged, starts: Tensor) -> Learned:
+    def part_learned(self, server: Server, state: UIFCAState, averaged: FlowMeans, starts: Tensor) -> RoundResult:
         """Return the state after a communication round of some of the clients; arguments as of `all_learned`."""
         # A flow that nobody could train restarts; a flow without points waits for the clients that have some.
         waiting = starts if state.begins_cluster_round else server.model["flows"]
@@ -269,15 +269,15 @@ class UIFCA(FlowMethod):
         kept = self.kept_tensors(server, state, averaged, starts) | of_cluster_round(server.state)
         state = state.after_part(averaged.clients, averaged.changed, averaged.empty, averaged.diverged)
         if state.comm_round < self.settings.comm_rounds:
-            return Learned(flows, kept, state)
+            return RoundResult(flows, kept, state)
         state = state.after_parts()
         flows = kept.get("best", flows)
         kept = {name: tensor for name, tensor in kept.items() if not name.startswith("labels/")}
         kept["assigning"] = flows
         settled = state.still >= self.settled_after
-        return Learned(flows, kept, state.next_cluster_round(), settled)
+        return RoundResult(flows, kept, state.next_cluster_round(), settled)
 
-    def kept_tensors(self, server: Server, state: UIFCAState, averaged: Averaged, starts: Tensor) -> Tensors:
+    def kept_tensors(self, server: Server, state: UIFCAState, averaged: FlowMeans, starts: Tensor) -> Tensors:
         """Return the server's tensors that outlast a round; `best`, where there is one, begins a new cluster round."""
         return {}
 
