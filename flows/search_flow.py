@@ -8,11 +8,10 @@ from shoal.tasks.prefect.environment import set_prefect_defaults
 
 set_prefect_defaults()
 
-from prefect import flow, get_run_logger  # noqa: E402 (its environment comes first)
+from prefect import flow  # noqa: E402 (its environment comes first)
 
 from shoal.engine.workers.worker_processes import start_fork_server  # noqa: E402
 from shoal.sweeps.search.definition import SearchDefinition  # noqa: E402
-from shoal.sweeps.search.open_method import with_chosen_method  # noqa: E402
 from shoal.sweeps.search.runner import open_search  # noqa: E402
 from shoal.tasks.prefect.artifacts import search_artifacts  # noqa: E402
 from shoal.tasks.prefect.flow_run_names import search_title  # noqa: E402
@@ -30,7 +29,6 @@ def search(definition: SearchDefinition) -> dict[str, Any]:
     Returns:
         The result of the search (`shoal.sweeps.search.result.SearchResult`), as JSON.
     """
-    definition = with_chosen_method(definition, get_run_logger().info)
     start_fork_server()
     with without_tags(), open_search(definition) as opened:
         for number in opened.left():

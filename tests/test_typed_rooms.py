@@ -31,7 +31,6 @@ REASONS: dict[str, tuple[str, ...]] = {
         "engine.settings.run_settings.make_settings",
         "engine.settings.run_settings.drop_unset",
         "engine.settings.run_settings.resolve",
-        "engine.settings.run_settings.with_method",
         "engine.settings.wrong_settings.explain",
         "engine.store.method_choice.MethodChoice.settings",
         "methods.auto.Rule.settings",

@@ -84,11 +84,11 @@ def search(
         KeyboardInterrupt: it was interrupted; the same call resumes it.
 
     >>> import shoal
-    >>> found = shoal.search({"name": "lr", "vary": {"local.lr": {"choices": [0.01, 0.1]}}})  # doctest: +SKIP
+    >>> lr = {"name": "lr", "settings": {"method": "fedpnp"}, "vary": {"local.lr": {"choices": [0.01, 0.1]}}}
+    >>> found = shoal.search(lr)  # doctest: +SKIP
     >>> shoal.run(found.best, seed=100)  # doctest: +SKIP
     """
     from shoal.sweeps.search.definition import load_search, make_search
-    from shoal.sweeps.search.open_method import with_chosen_method
     from shoal.sweeps.search.runner import run_search
 
     if isinstance(definition, Mapping):
@@ -97,7 +97,6 @@ def search(
         checked = load_search(Path(definition))
     if trials is not None:
         checked = checked.model_copy(update={"trials": trials})
-    checked = with_chosen_method(checked, print if progress else lambda _: None)
     with contextlib.ExitStack() as shown:
         watch = None
         if progress:

@@ -39,14 +39,12 @@ def search(
     from shoal.lifecycle.progress import progress
     from shoal.sweeps.search.caveats import caveats, value_in_words
     from shoal.sweeps.search.definition import load_search
-    from shoal.sweeps.search.open_method import with_chosen_method
     from shoal.sweeps.search.page import BEST, FILE
     from shoal.sweeps.search.runner import run_search
 
     definition = load_search(path)
     if trials is not None:
         definition = definition.model_copy(update={"trials": trials})
-    definition = with_chosen_method(definition, lambda sentence: err.print(sentence, highlight=False, soft_wrap=True))
     with progress(err) as observe:
 
         def watch(label: str, run: RunFolder) -> Observer:

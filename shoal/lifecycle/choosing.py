@@ -30,11 +30,11 @@ from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle.kept_choices import known_choice, write_choice
 from shoal.lifecycle.progress import step_bar
-from shoal.methods.clustering.client_samples import ClientSamples, Search, Traffic, project
+from shoal.methods.clustering.client_samples import ClientSamples, Search, project
 from shoal.methods.clustering.cluster_number import CollectHalf, choose_number, find_cluster_number
 from shoal.methods.contract.context import Context
 from shoal.methods.features.feature_clustering import FeatureClustering
-from shoal.methods.features.landmark_number import LandmarkHalves
+from shoal.methods.features.landmark_number import landmark_half
 from shoal.methods.features.sampled_space import method_space
 from shoal.methods.features.spectral import PLACING_SAMPLES
 from shoal.methods.features.vectors import ENCODED_ROWS
@@ -92,21 +92,20 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
     if earlier is not None and earlier.partition_digest == table.digest:
         return earlier
     choose = settings.choose
-    traffic = Traffic()
     run = None
     if trains_encoder(settings, prepared):
         run = train(encoder_settings(settings), partition)
     search = Search(choose.min_clusters, choose.max_clusters)
     with one_thread(), step_bar("number of clusters") as watch:
         collect: CollectHalf | None = None
-        projected = partial(project, least_points=search.least_points, traffic=traffic)
+        projected = partial(project, least_points=search.least_points)
         if run is not None:
             samples = projected(encoder_features(run, table, settings.seed), *components_of(settings), unit=True)
         elif clusters_features(settings):
-            samples, collect = features_to_cluster(settings, prepared, table, traffic)
+            samples, collect = features_to_cluster(settings, prepared, table)
         else:
             samples = projected(raw_samples(prepared, table, settings.seed), SAMPLE_COMPONENTS, 0.0, unit=False)
-        found = find_cluster_number(samples, search, settings.seed, traffic, watch, collect)
+        found = find_cluster_number(samples, search, settings.seed, watch, collect)
     choice = Choice(
         clusters=found.clusters,
         rule=found.rule,
@@ -117,8 +116,6 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
         features=name_of_features(settings, prepared, run),
         features_run=None if run is None else run.name,
         samples=len(samples.x),
-        bytes_up=found.bytes_up,
-        bytes_down=found.bytes_down,
         curve=found.tried,
         data_digest=prepared.manifest.digest,
         partition_digest=table.digest,
@@ -148,7 +145,7 @@ def name_of_features(settings: Settings, prepared: Prepared, run: RunFolder | No
 
 
 def features_to_cluster(
-    settings: Settings, prepared: Prepared, table: Partition, traffic: Traffic
+    settings: Settings, prepared: Prepared, table: Partition
 ) -> tuple[ClientSamples, CollectHalf | None]:
     """Return features in the space in which the method clusters them, and how clusters are sought in a half of them.
 
@@ -167,12 +164,12 @@ def features_to_cluster(
     counts = torch.bincount(features.client, minlength=features.clients)
     placing = counts[counts >= 2 * PLACING_SAMPLES].sum()
     if landmarks and 2 * placing > len(features.x):
-        return method_space(method, features, traffic), LandmarkHalves(landmarks)
-    projected = partial(project, unit=False, least_points=method.settings.min_points, traffic=traffic)
+        return method_space(method, features), partial(landmark_half, landmarks)
+    projected = partial(project, unit=False, least_points=method.settings.min_points)
     if encoded:
         last = features._replace(x=features.x[:, : method.source.first_layers])
         return projected(last, ENCODER_COMPONENTS, ENCODER_WHITENING), None
-    return projected(method_space(method, features, traffic), SAMPLE_COMPONENTS, 0.0), None
+    return projected(method_space(method, features), SAMPLE_COMPONENTS, 0.0), None
 
 
 def some_clients(table: Partition, seed: int) -> Sequence[int]:

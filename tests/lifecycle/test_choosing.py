@@ -27,7 +27,6 @@ from shoal.lifecycle.rehearsal import rehearse
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.methods.clustering.cluster_number import Tried
 from shoal.methods.contract.base import MethodError
-from shoal.methods.features.landmark_number import LandmarkHalves
 from shoal.review.pages.figures import draw_figures, number_figure
 from shoal.review.results.clusters import keep_clusters
 from shoal.review.results.result import run_result
@@ -81,14 +80,14 @@ def test_a_number_at_the_edge_or_unstable_is_not_to_be_trusted(
     clusters: int, stability: float, said: str | None
 ) -> None:
     curve = tuple(Tried(k, stability, 0.5, 0.0, 0.0) for k in range(2, 7))
-    choice = Choice(clusters, "", 2, 6, 5, 0, "samples", None, 100, 0, 0, curve, "", "", "")
+    choice = Choice(clusters, "", 2, 6, 5, 0, "samples", None, 100, curve, "", "", "")
     assert (said is None) == (choice.doubt is None)
     assert (said or "") in (choice.doubt or "")
 
 
 def test_where_the_silhouette_wants_more_than_the_smallest_number_it_is_named() -> None:
     curve = tuple(Tried(k, 0.9, 0.3 if k == 5 else 0.2, 0.0, 0.0) for k in range(2, 7))
-    choice = Choice(2, "", 2, 6, 5, 0, "samples", None, 100, 0, 0, curve, "", "", "")
+    choice = Choice(2, "", 2, 6, 5, 0, "samples", None, 100, curve, "", "", "")
     assert choice.doubt is not None
     assert choice.doubt.endswith("the silhouette is largest at 5: try model.clusters=5, too")
 
@@ -163,15 +162,15 @@ def test_landmarks_are_placed_where_clients_hold_enough(
     seen: list[Any] = []
     find = choosing.find_cluster_number
 
-    def spy(samples: Any, search: Any, seed: Any, traffic: Any, watch: Any, collect: Any) -> Any:
+    def spy(samples: Any, search: Any, seed: Any, watch: Any, collect: Any) -> Any:
         seen.append(collect)
-        return find(samples, search, seed, traffic, watch, collect)
+        return find(samples, search, seed, watch, collect)
 
     monkeypatch.setattr(choosing, "find_cluster_number", spy)
     method = {"name": "fedkmeans", "landmarks": 40}
     partition = {"kind": "iid", "clients": clients}
     run = new_run(on_points(small, method=method, partition=partition, rounds=12, local={}))
-    assert seen == [LandmarkHalves(40) if landmarks else None]
+    assert [collect and collect.args for collect in seen] == [(40,) if landmarks else None]
     told = run.lineage().clusters_chosen
     assert told is not None
     assert (told.clusters, told.features) == (3, "samples")

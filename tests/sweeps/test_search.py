@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from shoal.core.durable import lock_if_free
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
@@ -22,7 +23,7 @@ from shoal.review.results.run_list import listed_runs
 from shoal.sweeps.search.definition import SearchDefinition, SearchError, make_search
 from shoal.sweeps.search.result import SearchResult
 from shoal.sweeps.search.runner import open_search, run_search
-from shoal.sweeps.search.store import locked
+from shoal.sweeps.search.store import LOCK
 from tests.conftest import SMALL
 
 TOY: dict[str, Any] = {
@@ -190,7 +191,7 @@ def test_another_definition_under_the_same_name_is_refused(bare: Path) -> None:
     with pytest.raises(SearchError, match="exists with another definition, which differs in score, settings: give"):
         run_search(toy(score="acc", settings={"rounds": 2}))
     with (
-        locked(places.searches() / "toy", "toy"),
+        lock_if_free(places.searches() / "toy" / LOCK),
         pytest.raises(SearchError, match="search 'toy' is in use by another process"),
     ):
         run_search(toy(trials=1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,11 @@ import shoal_research
 from shoal.lifecycle.choosing import ENCODER_COMPONENTS, ENCODER_WHITENING
 from shoal.methods.auto import COMPONENTS as LANDMARK_COMPONENTS
 from shoal.methods.auto import LANDMARKS, LAYERS
-from shoal.methods.clustering.client_samples import ClientSamples, Search, Traffic, project
+from shoal.methods.clustering.client_samples import ClientSamples, Search, project
 from shoal.methods.clustering.cluster_number import find_cluster_number
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.clustering.own_neighbours import space_agreement
-from shoal.methods.features.landmark_number import LandmarkHalves
+from shoal.methods.features.landmark_number import landmark_half
 from shoal.methods.features.spectral import (
     affinity_sums,
     in_spectral_space,
@@ -298,12 +299,11 @@ def number_record(make: Any) -> dict[str, Any]:
 
 def number_of(samples: ClientSamples, seed: int, *, by_landmarks: bool) -> int:
     """Return the number of clusters that `model.clusters: auto` finds."""
-    traffic = Traffic()
     if by_landmarks:
-        halves = LandmarkHalves(LANDMARKS)
-        return find_cluster_number(samples, Search(), seed, traffic, collect=halves).clusters
-    space = project(samples, ENCODER_COMPONENTS, ENCODER_WHITENING, unit=False, least_points=2, traffic=traffic)
-    return find_cluster_number(space, Search(), seed, traffic).clusters
+        halves = partial(landmark_half, LANDMARKS)
+        return find_cluster_number(samples, Search(), seed, collect=halves).clusters
+    space = project(samples, ENCODER_COMPONENTS, ENCODER_WHITENING, unit=False, least_points=2)
+    return find_cluster_number(space, Search(), seed).clusters
 
 
 def measure_all(file: Path = FILE) -> None:

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from shoal.core.streams import Streams
 from shoal.methods.uifca.flow_method import minibatches
-from shoal_research.variants.uifca_folds import fold
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,6 @@ def run_batched(
     first_round: int = 1,
     tries: int = 1,
     trial: int = 4,
-    folds: int = 1,
 ) -> AffineRun:
     """Run UIFCA on clients with equally many points.
 
@@ -73,16 +71,16 @@ def run_batched(
         cluster_rounds, comm_rounds, steps: T, tau and M; the run ends early where no assignment changes.
         assignment: the first one, int64 (clients, points); None: random.
         first_round: the engine's number of the first communication round.
-        tries, trial, folds: see `shoal_research.variants`; with an `assignment` there is one try.
+        tries: number of random first assignments, each learned for `trial` cluster rounds; the run goes on with the one
+            of the lowest loss. With an `assignment` there is one try.
+        trial: see `tries`.
 
     Raises:
-        ValueError: the tries leave none of the cluster rounds, or folds are set too.
+        ValueError: the tries leave none of the cluster rounds.
     """
-    if tries > 1 and folds > 1:
-        raise ValueError("tries need random first assignments without folds: set folds to 1")
     if tries > 1 and tries * trial >= cluster_rounds:
         raise ValueError(f"{tries} tries of {trial} cluster rounds leave none of {cluster_rounds}: lower tries")
-    learn = _Learner(x, starts, seed, lr, batch, comm_rounds, steps, first_round, folds)
+    learn = _Learner(x, starts, seed, lr, batch, comm_rounds, steps, first_round)
     if assignment is not None or tries == 1:
         return learn.run(learn.draw() if assignment is None else assignment, cluster_rounds, last=True)
     tried = []
@@ -110,7 +108,6 @@ class _Learner:
     comm_rounds: int
     steps: int
     round: int
-    folds: int = 1
 
     def draw(self) -> Tensor:
         """Draw a random assignment, int64 (clients, points)."""
@@ -121,25 +118,14 @@ class _Learner:
             rows.append(torch.randint(len(self.starts), (count,), generator=generator))
         return torch.stack(rows)
 
-    def held_out(self, cluster_round: int) -> Tensor:
-        """Return which points a cluster round does not train on, bool (clients, points)."""
-        clients, count = self.x.shape[:2]
-        held_out = torch.zeros(clients, count, dtype=torch.bool)
-        if self.folds > 1:
-            for i, row in enumerate(held_out):
-                row[fold(self.seed, i, count, self.folds, cluster_round)] = True
-        return held_out
-
     def run(self, assignment: Tensor, cluster_rounds: int, last: bool = False) -> AffineRun:
         """Run cluster rounds until no assignment changes; unless `last`, a round that judges the try follows."""
         history = [assignment]
         flows = self.starts
         done = 0
-        still = 0
         while done < cluster_rounds:
             flows = self.starts
-            held_out = self.held_out(done)
-            parts = _by_cluster(self.x, assignment.masked_fill(held_out, -1), len(flows))
+            parts = _by_cluster(self.x, assignment, len(flows))
             for _ in range(self.comm_rounds):
                 flows = _communication_round(
                     parts, flows, self.seed, self.round, self.lr, self.batch, self.steps, self.starts
@@ -147,11 +133,8 @@ class _Learner:
                 self.round += 1
             done += 1
             after = affine_losses(flows, self.x).nan_to_num(nan=float("inf")).argmin(-1)
-            if self.folds > 1:
-                after = torch.where(held_out, after, assignment)
             history.append(after)
-            still = still + 1 if torch.equal(after, assignment) else 0
-            if still == self.folds:  # each part of the points has had its turn
+            if torch.equal(after, assignment):
                 # The engine takes one more round to notice.
                 self.round += done < cluster_rounds
                 break

@@ -71,7 +71,6 @@ def table1(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float
         steps=settings["steps"],
         tries=settings.get("tries", 1),
         trial=settings.get("trial", 4),
-        folds=settings.get("folds", 1),
     )
     purities = [purity(truth.ravel(), a.numpy().ravel()) for a in found.assignments]
     # Once no assignment changes, later rounds keep it.

@@ -17,7 +17,7 @@ from shoal.core.setting import setting
 from shoal.data.views.view import Samples
 from shoal.methods.cfcl.cfcl import CFCL
 from shoal.methods.cfcl.memory import NO_SAMPLES, pulled_samples, read_inbox, reserves
-from shoal.methods.cfcl.selection import Embedded, macro_probability, triplet_loss
+from shoal.methods.cfcl.selection import Embeddings, macro_probability, triplet_loss
 from shoal.methods.cfcl.settings import CFCLSettings
 from shoal.methods.cfcl.state import CFCLState
 from shoal.methods.contract.base import Client, Clients, Evaluation, Server, Update
@@ -109,13 +109,13 @@ class ImportanceCFCL(CFCL):
         state = CFCLState.from_server(server)
         if state.next != "train" or peer not in state.neighbours(client):
             return super().declared_to_peer(server, client, peer)
-        if not self.models_needed_at(self.plan.step_after(state)):
+        if not self.models_needed_at(self.settings.step_after(state)):
             return None
         return MessageForm({"model": TensorForm(tuple(server.model["weights"].shape))})
 
     def embed(
         self, client: Client, memory: Tensors, positions: Tensor, neighbours: Iterable[int]
-    ) -> dict[int, Embedded]:
+    ) -> dict[int, Embeddings]:
         """Return for each neighbour the embeddings that importance needs, by the global model or by its own."""
         if self.settings.selector == "global":
             return super().embed(client, memory, positions, neighbours)
@@ -125,9 +125,9 @@ class ImportanceCFCL(CFCL):
         for neighbour, reserved in reserves(client.train, memory, neighbours).items():
             embed = self.embedding_of(memory.get(f"model/{neighbour}", memory["global"]))
             x = embed(candidates, None)
-            embedded[neighbour] = Embedded(x, x[:0], x[:0])
+            embedded[neighbour] = Embeddings(x, x[:0], x[:0])
             if len(reserved):
-                embedded[neighbour] = Embedded(x, embed(reserved, None), embed(reserved, generator))
+                embedded[neighbour] = Embeddings(x, embed(reserved, None), embed(reserved, generator))
         return embedded
 
     # --- reserves and negatives ------------------------------------------------------------------------------------

@@ -92,11 +92,6 @@ CASES = {
         "model": {"encoder": "pooled-conv"},
         "rounds": 50,
     },
-    "fedpnp_decoupled, part of the clients": {
-        "method": {"name": "fedpnp_decoupled", "mu": 0.9},
-        "partition": {"kind": "dirichlet", "clients": 5, "beta": 0.5},
-        "participation": {"fraction": 0.6},
-    },
     "uifca_folds, from k-FED, held out": {
         "method": {**FLOWS, "name": "uifca_folds", "init": "kfed", "held_out": 0.2, "folds": 2, "warm_start": True},
         "data": POINTS,
@@ -109,21 +104,6 @@ CASES = {
         "partition": MAJORITY,
         "rounds": 4,
     },
-    "uifca_tries, images": {
-        "method": {
-            **FLOWS,
-            "name": "uifca_tries",
-            "width": 4,
-            "blocks": 1,
-            "cluster_rounds": 4,
-            "tries": 2,
-            "trial": 1,
-            "background": True,
-        },
-        "partition": MAJORITY,
-        "data": {"name": "digits", "limit": 90},
-        "rounds": 8,
-    },
 }
 
 
@@ -133,6 +113,6 @@ def two_slots() -> Iterator[WorkerProcesses]:
         yield slots
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * ("images" in name)) for name in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_the_numbers_are_those_recorded(home: Path, two_slots: WorkerProcesses, name: str) -> None:
     check_recorded(CASES[name], json.loads(RECORDING.read_text()), name, two_slots)

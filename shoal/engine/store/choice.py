@@ -24,7 +24,6 @@ class Choice:
             encoder, or `samples`.
         features_run: name of the run that trained the encoder; None: no encoder was trained.
         samples: number of samples that were clustered.
-        bytes_up, bytes_down: bytes that clients and server would have sent each other for the choice.
         curve: every number that was tried, with its criteria.
         data_digest, partition_digest, settings_sha256: digests of the data, partition and settings of the choice.
     """
@@ -38,8 +37,6 @@ class Choice:
     features: str
     features_run: str | None
     samples: int
-    bytes_up: int
-    bytes_down: int
     curve: tuple[Tried, ...]
     data_digest: str
     partition_digest: str

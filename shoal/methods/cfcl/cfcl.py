@@ -4,8 +4,8 @@ Devices on a graph train an embedding by local steps, averaged by the server now
 neighbours a small reserve of its data; after that, a neighbour chooses by the reserve what would help the receiver
 most, and sends it.
 
-The order is that of algorithm 1: push, pull, train, average; the server's state says which is next. The plan and the
-graph stand in state.py, a device's buffers in memory.py.
+The order is that of algorithm 1: push, pull, train, average; the server's state says which is next. The plan stands in
+settings.py, the graph in state.py, a device's buffers in memory.py.
 
 docs/methods.md lists where this departs from the paper.
 """
@@ -36,7 +36,7 @@ from shoal.methods.cfcl.memory import (
 )
 from shoal.methods.cfcl.selection import (
     Embed,
-    Embedded,
+    Embeddings,
     draw,
     draw_uniformly,
     importance,
@@ -45,7 +45,7 @@ from shoal.methods.cfcl.selection import (
     triplet_loss,
 )
 from shoal.methods.cfcl.settings import CFCLSettings
-from shoal.methods.cfcl.state import CFCLState, Plan, build_graph
+from shoal.methods.cfcl.state import CFCLState, build_graph
 from shoal.methods.contract.base import (
     SELECTING,
     Client,
@@ -102,10 +102,6 @@ class CFCL(GradientMethod):
     heat = (1.0, 5.0)
     """Selection temperature lambda of micro importance at the first and at the last step, linear between."""
 
-    def __init__(self, settings: CFCLSettings, context: Any) -> None:
-        super().__init__(settings, context)
-        self.plan = Plan(settings.selection, settings.steps, settings.tau_a, settings.tau_p)
-
     @property
     def needs_clusters(self) -> bool:
         """Return False: an embedding needs no number of clusters."""
@@ -123,18 +119,16 @@ class CFCL(GradientMethod):
         """Return the initial weights and the graph.
 
         Raises:
-            MethodError: partial participation, or planted transformations.
+            MethodError: partial participation.
             DataError: a graph that cannot be.
         """
         s = self.settings
         count = federation.clients
         if self.context.fraction < 1:
             raise MethodError("cfcl needs every device in every round: set participation.fraction=1")
-        if federation.truth:
-            raise MethodError("cfcl sends samples as they are stored: set partition.transform=none")
         edges = build_graph(count, s.edges, s.degree, federation.streams.numpy("graph"))
         network = self.network()
-        state = CFCLState(0, self.plan.first(bool(edges)), tuple(range(count)), 0, count, edges)
+        state = CFCLState(0, self.settings.first(bool(edges)), tuple(range(count)), 0, count, edges)
         return Server({"weights": Vectors(network).flatten(network)}, facts=state.facts())
 
     def broadcast(self, server: Server, client: int) -> Message:
@@ -143,7 +137,7 @@ class CFCL(GradientMethod):
         facts = {name: server.facts[name] for name in ("step", "next", "averagings")}
         facts["neighbours"] = list(state.neighbours(client))
         if state.next == "train":
-            facts["steps"] = self.plan.stretch(state.step)
+            facts["steps"] = self.settings.stretch(state.step)
         weights = {"weights": server.model["weights"]} if client in state.behind else {}
         return Message(weights, facts)
 
@@ -185,8 +179,8 @@ class CFCL(GradientMethod):
         drop_pulled(memory)
         # A uniform pull needs no embeddings, so that it need not be limited to a few candidates (eq. 7).
         positions = torch.arange(len(client.train))
-        embedded = dict[int, Embedded]()
-        if self.plan.by_importance:
+        embedded = dict[int, Embeddings]()
+        if self.settings.by_importance:
             positions = self.candidates(client, facts["averagings"])
             embedded = self.embed(client, memory, positions, facts["neighbours"])
         first, last = self.heat
@@ -194,7 +188,7 @@ class CFCL(GradientMethod):
         peers = {}
         for neighbour in facts["neighbours"]:
             rng = Streams(self.context.seed, client.streams.round, client.id).numpy(f"pull {neighbour}")
-            if self.plan.by_importance:
+            if self.settings.by_importance:
                 p = importance(*embedded[neighbour], clusters=s.clusters, heat=heat, macro=self.macro, rng=rng)
                 chosen = draw(p, s.budget, rng)
             else:
@@ -257,7 +251,7 @@ class CFCL(GradientMethod):
         counted = counted + torch.tensor([points * facts["steps"], facts["steps"]], dtype=torch.float64)
         tensors: Tensors = {}
         up: dict[str, Any] = {"n": len(client.train)}
-        if self.plan.averages_at(step):
+        if self.settings.averages_at(step):
             tensors["weights"] = memory["weights"]
             up["points"] = float(counted[0] / counted[1])
             counted = torch.zeros(2, dtype=torch.float64)
@@ -282,7 +276,7 @@ class CFCL(GradientMethod):
 
     def embed(
         self, client: Client, memory: Tensors, positions: Tensor, neighbours: Iterable[int]
-    ) -> dict[int, Embedded]:
+    ) -> dict[int, Embeddings]:
         """Return for each neighbour the embeddings that importance needs, by the last global model."""
         candidates = client.train.take(positions.to(client.train.index.device))
         received = reserves(client.train, memory, neighbours)
@@ -290,12 +284,12 @@ class CFCL(GradientMethod):
         embed = self.embedding_of(memory["global"])
         x = embed(candidates, None)
         if not any(map(len, received.values())):
-            return dict.fromkeys(received, Embedded(x, x[:0], x[:0]))
+            return dict.fromkeys(received, Embeddings(x, x[:0], x[:0]))
         # All reserves in one pass.
         every = pulled_samples(candidates, torch.cat([reserved.index for reserved in received.values()]))
         sizes = [len(reserved) for reserved in received.values()]
         parts = zip(received, embed(every, None).split(sizes), embed(every, generator).split(sizes), strict=True)
-        return {neighbour: Embedded(x, anchor, positive) for neighbour, anchor, positive in parts}
+        return {neighbour: Embeddings(x, anchor, positive) for neighbour, anchor, positive in parts}
 
     def embedding_of(self, vector: Tensor) -> Embed:
         """Return a function from samples to embeddings (n, e) on the CPU; given a generator, of augmented samples."""
@@ -321,7 +315,7 @@ class CFCL(GradientMethod):
         """Return the form of the fact `n` and, where an averaging follows, of the weights and the mean points held."""
         state = CFCLState.from_server(server)
         facts = {"n": exactly(samples)}
-        if state.next != "train" or not self.plan.averages_at(self.plan.step_after(state)):
+        if state.next != "train" or not self.settings.averages_at(self.settings.step_after(state)):
             return MessageForm({}, facts)
         degree = sum(client in edge for edge in state.edges)
         facts["points"] = FactForm(minimum=1, maximum=samples + degree * self.settings.budget)
@@ -355,14 +349,14 @@ class CFCL(GradientMethod):
             if "weights" in update.message.tensors:
                 vectors.append(update.message.tensors["weights"])
                 points.append(float(update.message.facts["points"]))
-        step = self.plan.step_after(state)
+        step = self.settings.step_after(state)
         if vectors:
             shares = [p / sum(points) for p in points]
             model["weights"] = aggregated_vectors(vectors, shares, self.context.aggregation, model["weights"])
             after = state.with_average()
         else:
             after = state.without_average(participants)
-        after = replace(after, step=step, next=self.plan.next_action(step, state.next, bool(state.edges)))
+        after = replace(after, step=step, next=self.settings.next_action(step, state.next, bool(state.edges)))
         return server.next(model, facts=after.facts(), finished=after.next == "end")
 
     def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
@@ -370,8 +364,8 @@ class CFCL(GradientMethod):
         network = self.network()
         vectors = Vectors(network)
         vectors.load(network, server.model["weights"])
-        found = recalibrate(network, clients, evaluation, self.context)
-        if not found:
+        statistics = recalibrate(network, clients, evaluation, self.context)
+        if not statistics:
             return {}
         return {"weights": vectors.flatten(network)}
 

@@ -26,8 +26,10 @@ def updated_memory(message: Message, client: Client) -> Tensors:
     """Return a device's memory with the weights of the server's message and the samples of its inbox.
 
     Raises:
-        ClientError: fewer than two training samples.
+        ClientError: fewer than two training samples, or samples with planted transformations.
     """
+    if len(client.train.transformations) > 1:
+        raise ClientError("cfcl sends samples as they are stored: set partition.transform=none")
     if len(client.train) < 2:
         raise ClientError(f"client {client.id} has {len(client.train)} training samples; at least 2 are needed")
     memory = dict(client.memory)
@@ -59,9 +61,9 @@ def _append(memory: Tensors, name: str, rows: Tensor) -> None:
     memory[name] = rows
 
 
-def with_pulled(own: Samples, pulled: Tensor) -> Samples:
+def with_pulled(samples: Samples, pulled: Tensor) -> Samples:
     """Return a device's own samples, then those it has pulled."""
-    return pulled_samples(own, torch.cat((own.index, pulled.to(own.index.device))))
+    return pulled_samples(samples, torch.cat((samples.index, pulled.to(samples.index.device))))
 
 
 def drop_pulled(memory: Tensors) -> None:
@@ -69,12 +71,12 @@ def drop_pulled(memory: Tensors) -> None:
     memory["pulled"] = memory.get("pulled", NO_SAMPLES)[:0].clone()
 
 
-def reserves(own: Samples, memory: Tensors, neighbours: Iterable[int]) -> dict[int, Samples]:
+def reserves(samples: Samples, memory: Tensors, neighbours: Iterable[int]) -> dict[int, Samples]:
     """Return the reserve of each neighbour, empty where it pushed none."""
-    return {peer: pulled_samples(own, memory.get(f"reserve/{peer}", NO_SAMPLES)) for peer in neighbours}
+    return {peer: pulled_samples(samples, memory.get(f"reserve/{peer}", NO_SAMPLES)) for peer in neighbours}
 
 
-def pulled_samples(own: Samples, pulled: Tensor) -> Samples:
+def pulled_samples(samples: Samples, pulled: Tensor) -> Samples:
     """Return the samples that other devices sent, given as `read_inbox` keeps them, (m,)."""
-    index = pulled.to(own.index.device)
-    return replace(own, index=index, transformation=torch.zeros_like(index), owner=None, place=None)
+    index = pulled.to(samples.index.device)
+    return replace(samples, index=index, transformation=torch.zeros_like(index), owner=None, place=None)

@@ -20,7 +20,7 @@ MARGIN = 1.0
 """Margin of the triplet loss, in training and in selection."""
 
 
-class Embedded(NamedTuple):
+class Embeddings(NamedTuple):
     """For one receiver: embeddings of the candidates (n, e), of its reserve and of augmentations of that (r, e).
 
     Reserves are embedded as they are (anchors) and augmented (positives): a candidate is judged as their negative.

@@ -1,4 +1,4 @@
-"""CF-CL's server state and its plan: the graph, and when devices push, pull and train (algorithm 1).
+"""CF-CL's server state, and the graph of its devices.
 
 A round of the engine is a push, a pull, or a stretch of local steps up to the next averaging or pull.
 """
@@ -66,61 +66,6 @@ class CFCLState:
     def without_average(self, participants: Set[int]) -> CFCLState:
         """Return the state after a round without an average: its participants were sent the last one."""
         return replace(self, behind=tuple(client for client in self.behind if client not in participants))
-
-
-@dataclass(frozen=True)
-class Plan:
-    """When devices pull and when the server averages.
-
-    Attributes:
-        selection: how pulled samples are chosen.
-        steps: total number of local steps, T.
-        tau_a, tau_p: number of local steps between two averagings, and between two pulls.
-    """
-
-    selection: Selection
-    steps: int
-    tau_a: int
-    tau_p: int
-
-    @property
-    def by_importance(self) -> bool:
-        """Whether a pull chooses samples by their importance, which needs reserves."""
-        return self.selection == "cfcl"
-
-    def first(self, linked: bool) -> Action:
-        """Return the action of round 1: a push where reserves are needed, a pull, or training without any exchange."""
-        if not linked or self.selection == "none":
-            return "train"
-        return "push" if self.by_importance else "pull"
-
-    def stretch(self, step: int) -> int:
-        """Return the number of local steps from `step` to the next averaging, pull or end."""
-        until = [self.tau_a - step % self.tau_a, self.steps - step]
-        if self.selection != "none":
-            until.append(self.tau_p - step % self.tau_p)
-        return min(until)
-
-    def step_after(self, state: CFCLState) -> int:
-        """Return the number of local steps done once the round after `state` is over."""
-        return state.step + (self.stretch(state.step) if state.next == "train" else 0)
-
-    def averages_at(self, step: int) -> bool:
-        """Return whether the server averages after this number of local steps."""
-        return step % self.tau_a == 0 or step == self.steps
-
-    def next_action(self, step: int, done: Action, linked: bool) -> Action:
-        """Return the action after a round.
-
-        Args:
-            step: number of local steps done.
-            done: the action of the round.
-            linked: whether the graph has any link.
-        """
-        if step >= self.steps:
-            return "end"
-        due = self.selection != "none" and linked and step % self.tau_p == 0
-        return "pull" if due and done != "pull" else "train"
 
 
 def build_graph(devices: int, edges: Sequence[tuple[int, int]], degree: float, rng: np.random.Generator) -> Edges:

@@ -2,7 +2,8 @@
 
 All clients train one model together. Where it has come to rest while single clients still pull in different directions,
 their cluster is split in two by the cosine similarities of their updates, and each half continues by itself. The server
-keeps the tree of clusters, so that a new client finds its place by the update that it would have sent (`shoal model enroll`).
+keeps the tree of clusters, so that a new client finds its place by the update that it would have sent
+(`shoal model enroll`).
 
 docs/methods.md lists where this departs from the paper.
 """

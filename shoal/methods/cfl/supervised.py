@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -64,7 +64,7 @@ class Supervised(GradientMethod):
 
     encoder = "trained"
     kinds = ("image", "text")
-    local_options = ("steps", "proximal")
+    local_options: ClassVar[tuple[str, ...]] = ("steps", "proximal")
     local_defaults = LocalSettings(epochs=3, batch=100, optimiser="sgd", lr=0.05, momentum=0.9)
     model_defaults = ModelSettings("plain-conv")
     learns_from_labels = True

@@ -1,6 +1,6 @@
 """Samples of all clients side by side, and what adds up over clients as a server would add it.
 
-Nothing but moments, local centres, sums and counts is taken across clients; `Traffic` counts what they would send.
+Nothing but moments, local centres, sums and counts is taken across clients.
 
 Symbols in shapes: n samples of all clients, d features, k clusters, s starts side by side, m clients.
 """
@@ -16,6 +16,7 @@ from torch import Tensor
 from shoal.core.streams import Streams
 from shoal.methods.clustering.federated_k_means import (
     Moments,
+    Sums,
     moments,
     moved_centres,
     nearest,
@@ -67,22 +68,7 @@ class Search:
     least_points: int = 2
 
 
-class Traffic:
-    """A counter of the bytes that are sent, 8 for each float64 number."""
-
-    def __init__(self) -> None:
-        self.up = 0
-        self.down = 0
-
-    def exchange(self, clients: int, *, up: int = 0, down: int = 0) -> None:
-        """Count that every client receives `down` numbers and sends `up`."""
-        self.up += 8 * up * clients
-        self.down += 8 * down * clients
-
-
-def project(
-    features: ClientSamples, components: int, power: float, *, unit: bool, least_points: int, traffic: Traffic
-) -> ClientSamples:
+def project(features: ClientSamples, components: int, power: float, *, unit: bool, least_points: int) -> ClientSamples:
     """Return the samples to cluster: features projected on their principal components, by the clients' moments.
 
     Args:
@@ -91,19 +77,16 @@ def project(
         power: how far their variances are made equal, from 0 to 1.
         unit: whether to scale every sample to unit length.
         least_points: a client with fewer samples sends no moments.
-        traffic: counts the messages.
 
     Raises:
         MethodError: see `whitening`.
     """
-    width = features.x.shape[1]
     total = moments(features.x[:0])
     for client in range(features.clients):
-        own = features.samples_of(client)
-        if len(own) >= least_points:
-            total = Moments(*(a + b for a, b in zip(total, moments(own), strict=True)))
-    mean, projection = whitening(total, min(components, width), power)
-    traffic.exchange(features.clients, up=1 + width + width * width, down=width + projection.numel())
+        samples = features.samples_of(client)
+        if len(samples) >= least_points:
+            total = Moments(*(a + b for a, b in zip(total, moments(samples), strict=True)))
+    mean, projection = whitening(total, min(components, features.x.shape[1]), power)
     x = (features.x - mean) @ projection
     return features._replace(x=torch.nn.functional.normalize(x, dim=1) if unit else x)
 
@@ -113,61 +96,53 @@ def local_starts(samples: ClientSamples, search: Search, seed: int, purpose: str
     centres = [samples.x[:0]]
     counts = [samples.x.new_zeros(0)]
     for client in range(samples.clients):
-        own = samples.samples_of(client)
-        if len(own) < search.least_points:
+        x = samples.samples_of(client)
+        if len(x) < search.least_points:
             continue
-        wanted = max(1, min(search.max_clusters, len(own) // SAMPLES_PER_CENTRE))
-        rng = Streams(seed, client=client).numpy(purpose)
-        found = kmeans(own.numpy(), wanted, rng, starts=1)
-        sizes = torch.bincount(torch.from_numpy(found.cluster), minlength=wanted).double()
+        wanted = max(1, min(search.max_clusters, len(x) // SAMPLES_PER_CENTRE))
+        clustering = kmeans(x.numpy(), wanted, Streams(seed, client=client).numpy(purpose), starts=1)
+        sizes = torch.bincount(torch.from_numpy(clustering.cluster), minlength=wanted).double()
         large = sizes >= search.least_points
-        centres.append(torch.from_numpy(found.centres).double()[large])
+        centres.append(torch.from_numpy(clustering.centres).double()[large])
         counts.append(sizes[large])
     return torch.cat(centres), torch.cat(counts)
 
 
-def sums_by_client(samples: ClientSamples, centres: Tensor, min_points: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return each client's part of an iteration: sums (m, s, k, d), counts (m, s, k), inertia (m, s), float64.
+def sums_over_clients(samples: ClientSamples, centres: Tensor, min_points: int) -> Sums:
+    """Return the sums of all clients' parts of an iteration from centres (s, k, d).
 
-    The same as `federated_k_means.cluster_sums` of each client's samples, for all clients in one computation.
+    The same as adding up `federated_k_means.cluster_sums` of each client's samples, in one computation.
     """
     starts, clusters, width = centres.shape
-    number = samples.clients
-    sums = centres.new_zeros(number * starts * clusters, width)
-    counts = centres.new_zeros(number * starts * clusters)
-    inertia = centres.new_zeros(number * starts)
+    sums = centres.new_zeros(samples.clients * starts * clusters, width)
+    counts = centres.new_zeros(samples.clients * starts * clusters)
+    inertia = centres.new_zeros(starts)
     start = torch.arange(starts)[:, None]
     for x, client in zip(samples.x.split(ROWS), samples.client.split(ROWS), strict=True):
         cluster, squared = nearest(x, centres)
-        row = client[None] * starts + start  # (s, n)
-        place = (row * clusters + cluster).flatten()
+        place = ((client[None] * starts + start) * clusters + cluster).flatten()
         sums.index_add_(0, place, x.repeat(starts, 1))
         counts.index_add_(0, place, torch.ones_like(place, dtype=torch.float64))
-        inertia.index_add_(0, row.flatten(), squared.flatten())
+        inertia += squared.sum(1)
     few = counts < min_points
-    sums = sums.masked_fill(few[:, None], 0)
-    counts = counts.masked_fill(few, 0)
-    shape = (number, starts, clusters)
-    return sums.view(*shape, width), counts.view(shape), inertia.view(number, starts)
+    shape = (samples.clients, starts, clusters)
+    sums = sums.masked_fill(few[:, None], 0).view(*shape, width).sum(0)
+    return Sums(sums, counts.masked_fill(few, 0).view(shape).sum(0), inertia)
 
 
-def federated_kmeans(samples: ClientSamples, centres: Tensor, search: Search, traffic: Traffic) -> Tensor:
+def federated_kmeans(samples: ClientSamples, centres: Tensor, search: Search) -> Tensor:
     """Return the centres (k, d) of the best start, after K-means for which clients send sums and counts.
 
     Args:
         samples: of all clients.
         centres: (s, k, d), to start from.
         search: bounds the iterations, and the size of the clusters that clients send.
-        traffic: counts the messages.
     """
     inertia = centres.new_zeros(len(centres))
     for _ in range(search.iterations):
-        sums, counts, squares = sums_by_client(samples, centres, search.least_points)
-        traffic.exchange(samples.clients, up=sums[0].numel() + counts[0].numel() + len(centres), down=centres.numel())
-        inertia = squares.sum(0)
-        moved = moved_centres(centres, sums.sum(0), counts.sum(0))
-        converged = bool((moved - centres).abs().max() <= MAX_SHIFT)
-        centres = moved
-        if converged:
+        sums, counts, inertia = sums_over_clients(samples, centres, search.least_points)
+        before = centres
+        centres = moved_centres(before, sums, counts)
+        if bool((centres - before).abs().max() <= MAX_SHIFT):
             break
     return centres[int(inertia.argmin())]

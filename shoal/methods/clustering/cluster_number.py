@@ -17,21 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.core.streams import Streams
-from shoal.methods.clustering.client_samples import (
-    ROWS,
-    ClientSamples,
-    Search,
-    Traffic,
-    federated_kmeans,
-    local_starts,
-)
+from shoal.methods.clustering.client_samples import ROWS, ClientSamples, Search, federated_kmeans, local_starts
 from shoal.methods.clustering.federated_k_means import starting_centres
 from shoal.methods.contract.context import MethodError
 
@@ -65,14 +58,11 @@ class ClusterNumber:
         clusters: k.
         rule: why this k, in a sentence.
         tried: every k with its criteria.
-        bytes_up, bytes_down: bytes that clients and server would have sent each other in the search.
     """
 
     clusters: int
     rule: str
     tried: tuple[Tried, ...]
-    bytes_up: int
-    bytes_down: int
 
 
 def draw_half(samples: ClientSamples, seed: int, repeat: int) -> Tensor:
@@ -125,7 +115,7 @@ class Clustering(NamedTuple):
     centres: Tensor
 
 
-def compare_clusterings(first: Clustering, second: Clustering, traffic: Traffic) -> tuple[float, float]:
+def compare_clusterings(first: Clustering, second: Clustering) -> tuple[float, float]:
     """Return stability and silhouette of two clusterings of the same samples, from what clients send: counts and sums.
 
     Each may be of a space of its own.
@@ -140,39 +130,24 @@ def compare_clusterings(first: Clustering, second: Clustering, traffic: Traffic)
         b, score_b = simplified_silhouette(x_second, second.centres)
         table.view(-1).index_add_(0, client * clusters**2 + a * clusters + b, torch.ones_like(score_a))
         silhouettes.index_add_(0, client, torch.stack([score_a, score_b], 1))
-    down = first.centres.numel() + second.centres.numel()
-    traffic.exchange(samples.clients, up=clusters * clusters + 2, down=down)
     stability = rand_index(table.sum(0).view(clusters, clusters))
     return stability, float(silhouettes.sum() / (2 * table.sum()))
 
 
-class Half(Protocol):
-    """What is known of one half of all clients' samples, in which clusters are sought."""
+Half = Callable[[int], Clustering]
+"""From a number of clusters to the clustering that one half of all clients' samples leads to."""
+CollectHalf = Callable[[ClientSamples, Tensor, Search, int, int], Half]
+"""Has clients send what is asked of one half of their samples, which is true in a tensor (n,).
 
-    def clustering(self, clusters: int, traffic: Traffic) -> Clustering:
-        """Return the clustering into so many clusters that this half leads to."""
-        ...
-
-
-class CollectHalf(Protocol):
-    """Has clients send what is asked of one half of their samples, which is true in `rows` (n,).
-
-    The first half of each pair has an even number, the second the next one. Raises a `MethodError` where these are too
-    few samples for the largest number of clusters.
-    """
-
-    def __call__(
-        self, samples: ClientSamples, rows: Tensor, search: Search, seed: int, number: int, traffic: Traffic
-    ) -> Half:
-        """Return what is known of the half."""
-        ...
+It also takes the search, a seed and a number: even for a first half, the next one for a second. Raises a `MethodError`
+where these are too few samples for the largest number of clusters.
+"""
 
 
 def find_cluster_number(
     samples: ClientSamples,
     search: Search,
     seed: int,
-    traffic: Traffic,
     watch: Callable[[int, int], None] | None = None,
     collect: CollectHalf | None = None,
 ) -> ClusterNumber:
@@ -182,25 +157,23 @@ def find_cluster_number(
         samples: of all clients (see `project`).
         search: the numbers to try, and how often.
         seed: seed of every draw.
-        traffic: counts the messages; it may have counted earlier ones.
         watch: called with the number of comparisons done and their total.
         collect: how clusters are sought in a half of the samples; None: by federated K-means among these as they are.
 
     Raises:
         MethodError: too few samples for the largest number.
     """
-    collect = collect or KMeansHalf.collect
+    collect = collect or kmeans_half
     stabilities: dict[int, list[float]] = {k: [] for k in range(search.min_clusters, search.max_clusters + 1)}
     silhouettes: dict[int, list[float]] = {k: [] for k in stabilities}
     total = search.repeats * len(stabilities)
     done = 0
     for repeat in range(search.repeats):
         rows = draw_half(samples, seed, repeat)
-        first = collect(samples, rows, search, seed, 2 * repeat, traffic)
-        second = collect(samples, ~rows, search, seed, 2 * repeat + 1, traffic)
+        first = collect(samples, rows, search, seed, 2 * repeat)
+        second = collect(samples, ~rows, search, seed, 2 * repeat + 1)
         for k in stabilities:
-            both = (first.clustering(k, traffic), second.clustering(k, traffic))
-            stability, silhouette = compare_clusterings(*both, traffic)
+            stability, silhouette = compare_clusterings(first(k), second(k))
             stabilities[k].append(stability)
             silhouettes[k].append(silhouette)
             done += 1
@@ -217,53 +190,34 @@ def find_cluster_number(
         for k in stabilities
     )
     clusters, rule = choose_number(tried)
-    return ClusterNumber(clusters, rule, tried, traffic.up, traffic.down)
+    return ClusterNumber(clusters, rule, tried)
 
 
-def too_few(local: int, search: Search) -> MethodError:
-    """Return the error of a half in which clients found fewer local centres than clusters are to be tried."""
-    return MethodError(
-        f"half of the clients' samples gave {local} local centres, which is too few to try {search.max_clusters} "
-        f"clusters: set choose.max_clusters to {max(2, local)} or less, or give model.clusters a number"
-    )
+def check_enough(local: int, wanted: int, search: Search) -> None:
+    """Refuse a half in which clients found fewer local centres than are wanted.
 
-
-class KMeansHalf(NamedTuple):
-    """One half of all clients' samples, and the local centres in it with their sizes.
-
-    Attributes:
-        whole: the samples of both halves.
-        part: those of this half.
-        local, counts: what clients found in it, (l, d), and the samples behind each, (l,).
-        search, seed: see `find_cluster_number`.
-        number: over all halves.
+    Raises:
+        MethodError: says what to set instead.
     """
+    if local < wanted:
+        raise MethodError(
+            f"half of the clients' samples gave {local} local centres, which is too few to try {search.max_clusters} "
+            f"clusters: set choose.max_clusters to {max(2, local)} or less, or give model.clusters a number"
+        )
 
-    whole: ClientSamples
-    part: ClientSamples
-    local: Tensor
-    counts: Tensor
-    search: Search
-    seed: int
-    number: int
 
-    @classmethod
-    def collect(
-        cls, samples: ClientSamples, rows: Tensor, search: Search, seed: int, number: int, traffic: Traffic
-    ) -> KMeansHalf:
-        """Have the clients send their local centres in a half of their samples (see `CollectHalf`)."""
-        part = samples.some(rows)
-        local, counts = local_starts(part, search, seed, f"number of clusters, half {number}")
-        traffic.exchange(1, up=local.numel() + counts.numel())
-        if len(local) < search.max_clusters:
-            raise too_few(len(local), search)
-        return cls(samples, part, local, counts, search, seed, number)
+def kmeans_half(samples: ClientSamples, rows: Tensor, search: Search, seed: int, number: int) -> Half:
+    """Have the clients send their local centres in a half of their samples; federated K-means starts from these."""
+    part = samples.some(rows)
+    local, counts = local_starts(part, search, seed, f"number of clusters, half {number}")
+    check_enough(len(local), search.max_clusters, search)
 
-    def clustering(self, clusters: int, traffic: Traffic) -> Clustering:
-        """Return the centres that federated K-means finds in this half."""
-        rng = Streams(self.seed, self.number // 2).numpy(f"number of clusters, {clusters}, half {self.number % 2}")
-        start = starting_centres(self.local, self.counts, clusters, self.search.starts, rng)
-        return Clustering(self.whole, federated_kmeans(self.part, start, self.search, traffic))
+    def clustering(clusters: int) -> Clustering:
+        rng = Streams(seed, number // 2).numpy(f"number of clusters, {clusters}, half {number % 2}")
+        start = starting_centres(local, counts, clusters, search.starts, rng)
+        return Clustering(samples, federated_kmeans(part, start, search))
+
+    return clustering
 
 
 def detail(tried: Tried) -> float:
@@ -284,13 +238,13 @@ def choose_number(tried: Sequence[Tried]) -> tuple[int, str]:
     >>> choose_number([Tried(2, 1.0, **flat), Tried(3, 0.95, **flat), Tried(4, 0.8, **flat)])[0]
     3
     """
-    found = max(tried, key=detail)
-    stablest = max(tried, key=lambda each: each.stability)
-    loudest = max(tried, key=lambda each: each.silhouette)
-    agreement = f"adjusted Rand index {found.stability:.3f}"
-    if stablest.clusters != found.clusters:
+    best = max(tried, key=detail)
+    stablest = max(tried, key=lambda number: number.stability)
+    loudest = max(tried, key=lambda number: number.silhouette)
+    agreement = f"adjusted Rand index {best.stability:.3f}"
+    if stablest.clusters != best.clusters:
         agreement += f", of {stablest.clusters} clusters {stablest.stability:.3f}"
     rule = f"the most detail that halves of the clients' samples agree on ({agreement})"
-    if loudest.clusters != found.clusters:
+    if loudest.clusters != best.clusters:
         rule += f"; the silhouette is largest at {loudest.clusters} ({loudest.silhouette:.3f})"
-    return found.clusters, rule
+    return best.clusters, rule

@@ -148,22 +148,21 @@ def check_move(message: Message, *, centres: Tensor, limits: ClientLimits) -> st
     """Return the fault of the sums and costs of an iteration, else None.
 
     Args:
-        message: with `sums`, `counts`, `cheapest`, the least cost of all starts, and `inertia`, what each costs above
-            it.
+        message: with `sums`, `counts` and `inertia`, what each start costs; with `cheapest`, the least cost of all
+            starts, what it costs above that.
         centres: (s, c, d), under which they were taken.
         limits: of the client.
     """
-    sums, counts, inertia, cheapest = (
-        message.tensors[name].cpu() for name in ("sums", "counts", "inertia", "cheapest")
-    )
+    sums, counts, inertia = (message.tensors[name].cpu() for name in ("sums", "counts", "inertia"))
     centres = centres.cpu()
-    costs = inertia + cheapest
+    relative = "cheapest" in message.tensors
+    costs = inertia + message.tensors["cheapest"].cpu() if relative else inertia
     by_cost = 2 * (costs + (counts * centres.square().sum(2)).sum(1))
     return (
         check_counts("counts", counts, limits)
         or check_means(sums, counts, limits)
         or check_nearest(sums, counts, centres, by_cost.clamp_max(limits.energy))
-        or check_costs(message, centres=centres, samples=limits.samples)
+        or (check_costs(message, centres=centres, samples=limits.samples) if relative else None)
         or check_spread(sums, counts, costs, centres)
         or check_largest_costs(costs, centres, limits)
     )
@@ -191,41 +190,27 @@ def check_spread(sums: Tensor, counts: Tensor, costs: Tensor, centres: Tensor) -
     return f"start {k} costs {costs[k]:g}, expected at least {low[k]:g} by its sums"
 
 
-def check_largest_costs(costs: Tensor, centres: Tensor, limits: ClientLimits) -> str | None:
+def check_largest_costs(
+    costs: Tensor, centres: Tensor, limits: ClientLimits, prices: Tensor | None = None
+) -> str | None:
     """Return the fault of costs that are too high for the client's moments, else None.
 
     Samples cost at most what they would if all belonged to one centre.
 
     Args:
-        costs: sums of squared distances to the nearest centre, (s,).
+        costs: sums of squared distances to the nearest centre, less its price, (s,).
         centres: (s, c, d).
         limits: of the client.
+        prices: of the clusters, (s, c); None: they have none.
     """
     norms = centres.square().sum(2).sqrt()
-    high = (math.sqrt(limits.energy) + math.sqrt(limits.samples) * norms).square().amin(1)
-    wrong = costs > high * (1 + ROUNDING)
+    of_one = (math.sqrt(limits.energy) + math.sqrt(limits.samples) * norms).square()
+    high = (of_one if prices is None else of_one - limits.samples * prices).amin(1)
+    wrong = costs > high + ROUNDING * (1 + high.abs())
     if not bool(wrong.any()):
         return None
     k = int(wrong.nonzero()[0])
     return f"start {k} costs {costs[k]:g}, expected at most {high[k]:g} by the client's moments"
-
-
-def score_bounds(centres: Tensor, prices: Tensor | None, softness: float, samples: int) -> tuple[Tensor, Tensor]:
-    """Return the least and the largest cost of a client's samples of unit length under each start, (s,) each.
-
-    Args:
-        centres: (s, c, d).
-        prices: (s, c); None: clusters have none, and the cost is the sum of squared distances.
-        softness: see `soft_sums`.
-        samples: number of the client's samples.
-    """
-    length = centres.double().norm(dim=2)  # (s, c); a sample lies in the unit ball
-    near = (length - 1).clamp_min(0).square()
-    far = (length + 1).square()
-    if prices is None:
-        return samples * near.amin(1), samples * far.amin(1)
-    entropy = softness * math.log(length.shape[1])
-    return samples * (-(prices.double() - near).amax(1) - entropy), samples * -(prices.double() - far).amax(1)
 
 
 def check_outer(message: Message, *, limits: ClientLimits) -> str | None:
@@ -297,37 +282,8 @@ def check_affinities(message: Message, *, samples: int) -> str | None:
     return None
 
 
-def check_iteration(
-    message: Message, *, centres: Tensor, bounds: tuple[Tensor, Tensor] | None, limits: ClientLimits
-) -> str | None:
-    """Return the fault of the sums and costs of an iteration, else None.
-
-    Args:
-        message: with `sums`, `counts` and `inertia`.
-        centres: (s, c, d), under which they were taken.
-        bounds: least and largest cost under each start, (s,) each; None where nothing bounds them.
-        limits: of the client.
-    """
-    sums, counts, costs = (message.tensors[name].cpu() for name in ("sums", "counts", "inertia"))
-    centres = centres.cpu()
-    by_cost = 2 * (costs + (counts * centres.square().sum(2)).sum(1))
-    return (
-        check_counts("counts", counts, limits)
-        or check_means(sums, counts, limits)
-        or check_nearest(sums, counts, centres, by_cost.clamp_max(limits.energy))
-        or _score_fault("inertia", costs, bounds)
-        or check_spread(sums, counts, costs, centres)
-    )
-
-
 def check_soft_iteration(
-    message: Message,
-    *,
-    centres: Tensor,
-    prices: Tensor,
-    softness: float,
-    bounds: tuple[Tensor, Tensor] | None,
-    limits: ClientLimits,
+    message: Message, *, centres: Tensor, prices: Tensor, softness: float, limits: ClientLimits
 ) -> str | None:
     """Return the fault of the sums of an iteration with prices, else None.
 
@@ -336,10 +292,10 @@ def check_soft_iteration(
         centres: (s, c, d), under which they were taken.
         prices: (s, c).
         softness: see `soft_sums`.
-        bounds: least and largest value under each start, (s,) each; None where nothing bounds them.
         limits: of the client.
     """
     sums, counts, value = (message.tensors[name].cpu() for name in ("sums", "counts", "value"))
+    centres = centres.cpu().double()
     prices = prices.cpu().double()
     # What samples pay is their squared distance, less a price and their entropy, which is log c at most.
     hidden = (limits.samples - counts.sum(1)).clamp_min(0) * prices.amax(1).clamp_min(0)
@@ -349,22 +305,9 @@ def check_soft_iteration(
         products_fault(message)
         or check_counts("counts", counts, limits, whole=False)
         or check_means(sums, counts, limits)
-        or _score_fault("value", value, bounds)
-        or check_spread(sums, counts, costs, centres.cpu().double())
+        or check_spread(sums, counts, costs, centres)
+        or check_largest_costs(value, centres, limits, prices)
     )
-
-
-def _score_fault(name: str, values: Tensor, bounds: tuple[Tensor, Tensor] | None) -> str | None:
-    """Return the fault of the cost of a start beyond its bounds, (s,) each, else None."""
-    if bounds is None:
-        return None
-    low, high = (bound.cpu() for bound in bounds)
-    slack = ROUNDING * (1 + low.abs() + high.abs())
-    wrong = (values < low - slack) | (values > high + slack)
-    if not bool(wrong.any()):
-        return None
-    k = int(wrong.nonzero()[0])
-    return f"tensor {name!r} holds {values[k]:g} for start {k}, expected values from {low[k]:g} to {high[k]:g}"
 
 
 def check_costs(message: Message, *, centres: Tensor, samples: int) -> str | None:

@@ -1,7 +1,7 @@
 """K-means on the samples' device: Lloyd's iterations of all starts at once on a GPU.
 
-It starts by scikit-learn's greedy k-means++, with the same draws, and stops by the same rules. Only the order of sums
-differs, so that a sample between two centres may fall to the other one.
+It starts by scikit-learn's greedy k-means++, with the same draws, and goes on until all starts stand still. An empty
+cluster keeps its centre.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.methods.clustering.federated_k_means import cluster_sums, moved_centres, nearest, row_blocks
 from shoal.methods.clustering.k_means import Clustering, check_samples
 
 ITERATIONS = 300
 TOLERANCE = 1e-4
-"""A start has converged where its centres move by less than this share of the mean variance, as in scikit-learn."""
+"""Starts have converged where no start's centres move by more than this share of the mean variance."""
 
 
 def device_kmeans(x: Tensor, clusters: int, rng: np.random.Generator, *, starts: int = 10) -> Clustering:
@@ -36,11 +37,18 @@ def device_kmeans(x: Tensor, clusters: int, rng: np.random.Generator, *, starts:
     mean = x.mean(0)
     x = x - mean
     draws = np.random.RandomState(int(rng.integers(2**31)))
-    centres, cluster, inertia = _lloyd(x, _starts(x, clusters, starts, draws))
+    centres = _starts(x, clusters, starts, draws).double()
+    tolerance = TOLERANCE * x.var(0, correction=0).mean()
+    for _ in range(ITERATIONS):
+        sums = cluster_sums(x, centres)
+        before = centres
+        centres = moved_centres(before, sums.sums, sums.counts)
+        if bool((centres - before).square().sum((1, 2)).max() <= tolerance):
+            break
+    inertia = cluster_sums(x, centres).inertia
     best = int(inertia.argmin())
-    return Clustering(
-        (centres[best] + mean).cpu().numpy(), cluster[best].cpu().numpy().astype(np.int64), float(inertia[best])
-    )
+    cluster = torch.cat([nearest(part, centres[best : best + 1])[0][0] for part in row_blocks(x)])
+    return Clustering((centres[best] + mean).float().cpu().numpy(), cluster.cpu().numpy(), float(inertia[best]))
 
 
 def _starts(x: Tensor, clusters: int, starts: int, draws: np.random.RandomState) -> Tensor:
@@ -74,47 +82,3 @@ def _distances(x: Tensor, positions: Tensor) -> Tensor:
     norms = x.square().sum(1)
     products = (x[positions.flatten()] @ x.T).view(*positions.shape, -1)
     return (norms[positions][..., None] + norms - 2 * products).clamp_(min=0)
-
-
-def _lloyd(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Move the centres (s, c, d) of all starts until each start has converged.
-
-    Returns:
-        The centres, the nearest of each sample int64 (s, n), and the sums of squared distances (s,), float64.
-    """
-    tolerance = TOLERANCE * x.var(0, correction=0).mean()
-    norms = x.square().sum(1)
-    at_rest = torch.zeros(len(centres), dtype=torch.bool, device=x.device)
-    cluster = _nearest(x, centres)[0]
-    for iteration in range(ITERATIONS):
-        moved = _means(x, centres, cluster, norms)
-        shift = (moved - centres).square().sum((1, 2))
-        centres = torch.where(at_rest[:, None, None], centres, moved)
-        found = _nearest(x, centres)[0]
-        still = (found == cluster).all(1) | (shift <= tolerance)
-        cluster = torch.where(at_rest[:, None], cluster, found)
-        at_rest |= still
-        # Reading whether all have converged waits for the GPU, so that it is done only every fourth time.
-        if iteration % 4 == 3 and bool(at_rest.all()):
-            break
-    pairs = zip(centres, cluster, strict=True)
-    inertia = torch.stack([(x - each[own]).square().sum(1).double().sum() for each, own in pairs])
-    return centres, cluster, inertia
-
-
-def _nearest(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """Return for each start and sample the nearest centre, int64 (s, n), and the squared distance less the norm."""
-    products = (x @ centres.flatten(0, 1).T).view(len(x), *centres.shape[:2]).transpose(0, 1)
-    scores = centres.square().sum(2)[:, None] - 2 * products
-    lowest, cluster = scores.min(2)
-    return cluster, lowest
-
-
-def _means(x: Tensor, centres: Tensor, cluster: Tensor, norms: Tensor) -> Tensor:
-    """Return the means of the clusters (s, c, d); an empty one takes the sample that is farthest from its centre."""
-    starts, clusters, _ = centres.shape
-    members = torch.nn.functional.one_hot(cluster, clusters).to(x.dtype)
-    counts = members.sum(1)
-    means = (members.transpose(1, 2) @ x) / counts.clamp(min=1)[..., None]
-    farthest = (_nearest(x, centres)[1] + norms).argmax(1)
-    return torch.where((counts == 0)[..., None], x[farthest][:, None].expand(starts, clusters, -1), means)

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from shoal.core.streams import Streams
-from shoal.methods.clustering.client_samples import ClientSamples, Search, Traffic, federated_kmeans, local_starts
+from shoal.methods.clustering.client_samples import ClientSamples, Search, federated_kmeans, local_starts
 from shoal.methods.clustering.federated_k_means import nearest, starting_centres
 
 NEIGHBOURS = 10
@@ -33,14 +33,14 @@ def own_agreement(samples: ClientSamples, cluster: np.ndarray) -> float:
     count = 0
     for client in range(samples.clients):
         rows = (samples.client == client).numpy()
-        own = cluster[rows]
-        if len(own) < MIN_SAMPLES:
+        clusters = cluster[rows]
+        if len(clusters) < MIN_SAMPLES:
             continue
         near = _neighbours(samples.x[rows].numpy())
-        sizes = np.bincount(own).astype(float)
-        same += float((own[near] == own[:, None]).mean()) * len(own)
-        by_chance += float((sizes * (sizes - 1)).sum()) / (len(own) - 1)
-        count += len(own)
+        sizes = np.bincount(clusters).astype(float)
+        same += float((clusters[near] == clusters[:, None]).mean()) * len(clusters)
+        by_chance += float((sizes * (sizes - 1)).sum()) / (len(clusters) - 1)
+        count += len(clusters)
     if by_chance >= count:
         return 0.0  # one cluster, or no client with enough samples
     return (same - by_chance) / (count - by_chance)
@@ -70,5 +70,5 @@ def space_agreement(samples: ClientSamples, clusters: int, seed: int) -> float:
         return 0.0
     rng = Streams(seed).numpy("agreement of a space, server")
     start = starting_centres(local, counts, min(clusters, len(local)), search.starts, rng)
-    centres: Tensor = federated_kmeans(samples, start, search, Traffic())
+    centres: Tensor = federated_kmeans(samples, start, search)
     return own_agreement(samples, nearest(samples.x, centres[None])[0][0].numpy())

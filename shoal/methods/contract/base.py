@@ -287,7 +287,7 @@ class Method(ABC):
     averages: ClassVar[bool] = False
     averages_parts: ClassVar[bool] = False
     server_optimiser: ClassVar[bool] = False
-    local_options: ClassVar[tuple[Literal["steps", "proximal", "decorrelation"], ...]] = ()
+    local_options: ClassVar[tuple[str, ...]] = ()
     encoder: ClassVar[Literal["trained", "frozen", "none"]] = "none"
     evaluation_reads_memory: ClassVar[bool] = True
     shared_in_evaluation: ClassVar[Shared] = "nothing"

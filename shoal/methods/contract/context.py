@@ -165,23 +165,16 @@ class Context:
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
         return nullcontext()
 
-    @property
-    def pretrained_encoder(self) -> str | None:
-        """The name of the pretrained encoder that the run uses; None where it uses none."""
-        if self.spec.kind != "image" or not is_pretrained(self.model.encoder):
-            return None
-        return self.model.encoder
-
     def check_encoder(self) -> None:
         """Refuse a pretrained encoder that is not here, or has other weights than before.
 
         Raises:
             MethodError: says what to do.
         """
-        if self.pretrained_encoder is None:
+        if self.spec.kind != "image" or not is_pretrained(self.model.encoder):
             return
         try:
-            verified_weights(self.pretrained_encoder, self.encoder_sha256)
+            verified_weights(self.model.encoder, self.encoder_sha256)
         except EncoderError as error:
             raise MethodError(f"model.encoder: {error}") from error
 

@@ -143,9 +143,9 @@ def _faults(message: Message, form: MessageForm | None, largest: float) -> Itera
     for name, index in message.samples.items():
         yield from _samples_faults(name, index, form)
     if form is not None and form.rule is not None:
-        found = form.rule(message)
-        if found is not None:
-            yield found
+        wrong = form.rule(message)
+        if wrong is not None:
+            yield wrong
 
 
 def bounded(message: Message, form: MessageForm | None) -> Message:
@@ -175,7 +175,7 @@ def change_norm(message: Message, form: MessageForm) -> float:
             continue
         start = declared.start.to(tensor.device)
         if start.dim() > tensor.dim():  # a stack of models to start from
-            squares += min(_squared_distance(tensor, each) for each in start)
+            squares += min(_squared_distance(tensor, model) for model in start)
         else:
             squares += _squared_distance(tensor, start)
     return math.sqrt(squares)
@@ -272,8 +272,8 @@ def _fact_faults(name: str, value: Any, form: FactForm) -> Iterator[str]:
     elif not isinstance(value, list | tuple) or len(value) != form.length:
         yield f"fact {name!r} is {short(value)}, expected a list of {form.length} numbers"
     else:
-        for each in value:
-            yield from _number_faults(name, each, form)
+        for number in value:
+            yield from _number_faults(name, number, form)
 
 
 def _number_faults(name: str, value: Any, form: FactForm) -> Iterator[str]:

@@ -9,7 +9,7 @@ Symbols in shapes: n samples of all clients, d features, k dimensions, s sets of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,12 +18,11 @@ from shoal.core.streams import Streams
 from shoal.methods.clustering.client_samples import (
     ClientSamples,
     Search,
-    Traffic,
     federated_kmeans,
     local_starts,
-    sums_by_client,
+    sums_over_clients,
 )
-from shoal.methods.clustering.cluster_number import Clustering, too_few
+from shoal.methods.clustering.cluster_number import Clustering, Half, check_enough
 from shoal.methods.clustering.federated_k_means import moved_centres, starting_centres
 from shoal.methods.features.spectral import (
     SETTLING_ROUNDS,
@@ -36,78 +35,45 @@ from shoal.methods.features.spectral import (
 )
 
 
-@dataclass(frozen=True)
-class LandmarkHalf:
-    """One half of all clients' samples, landmarks among them, and what ties these.
+def landmark_half(wished: int, samples: ClientSamples, rows: Tensor, search: Search, seed: int, number: int) -> Half:
+    """Place landmarks in a half of all clients' samples; clusters are sought in the space that follows from these.
 
-    Attributes:
-        whole: the samples of both halves.
-        rows: which are of this half, bool (n,).
-        landmarks: (s, m, k).
-        products: sums of all clients, (s, m, m).
-        search, seed: see `find_cluster_number`.
-        number: over all halves.
-    """
-
-    whole: ClientSamples
-    rows: Tensor
-    landmarks: Tensor
-    products: Tensor
-    search: Search
-    seed: int
-    number: int
-
-    def clustering(self, clusters: int, traffic: Traffic) -> Clustering:
-        """Return the clustering by as many eigenvectors as there are to be clusters."""
-        projections = torch.stack([spectral_projection(each, clusters) for each in self.products])
-        whole = self.whole._replace(x=in_spectral_space(self.whole.x, self.landmarks, projections))
-        part = whole.some(self.rows)
-        search = replace(self.search, max_clusters=clusters)
-        local, counts = local_starts(part, search, self.seed, f"{clusters} clusters by landmarks, half {self.number}")
-        traffic.exchange(1, up=local.numel() + counts.numel())
-        traffic.exchange(whole.clients, down=projections.numel())
-        if len(local) < clusters:
-            raise too_few(len(local), self.search)
-        rng = Streams(self.seed, self.number).numpy(f"{clusters} clusters by landmarks")
-        start = starting_centres(local, counts, clusters, search.starts, rng)
-        return Clustering(whole, federated_kmeans(part, start, search, traffic))
-
-
-@dataclass(frozen=True)
-class LandmarkHalves:
-    """Places landmarks in halves of all clients' samples.
-
-    Attributes:
+    Args:
         wished: landmarks in a set, as settings have it.
+        samples, rows, search, seed, number: see `cluster_number.CollectHalf`.
     """
+    part = samples.some(rows)
+    landmarks = placed_landmarks(wished, part, search, seed, number)
+    products = torch.zeros(())
+    for client in range(part.clients):
+        sums = affinity_sums(part.samples_of(client), landmarks, min_points=search.least_points)
+        products = products + sums
 
-    wished: int
+    def clustering(clusters: int) -> Clustering:
+        projections = torch.stack([spectral_projection(of_set, clusters) for of_set in products])
+        whole = samples._replace(x=in_spectral_space(samples.x, landmarks, projections))
+        half = whole.some(rows)
+        narrow = replace(search, max_clusters=clusters)
+        local, counts = local_starts(half, narrow, seed, f"{clusters} clusters by landmarks, half {number}")
+        check_enough(len(local), clusters, search)
+        rng = Streams(seed, number).numpy(f"{clusters} clusters by landmarks")
+        start = starting_centres(local, counts, clusters, search.starts, rng)
+        return Clustering(whole, federated_kmeans(half, start, narrow))
 
-    def __call__(
-        self, samples: ClientSamples, rows: Tensor, search: Search, seed: int, number: int, traffic: Traffic
-    ) -> LandmarkHalf:
-        """Return a half with its landmarks and what ties them (see `CollectHalf`)."""
-        part = samples.some(rows)
-        count = landmark_count(self.wished, search.max_clusters)
-        own_centres = replace(search, max_clusters=count)
-        names = [f"landmarks, half {number}, set {place}" for place in range(set_count(count))]
-        sets = [local_starts(part, own_centres, seed, name) for name in names]
-        for local, counts in sets:
-            traffic.exchange(1, up=local.numel() + counts.numel())
-        fewest = min(len(local) for local, _ in sets)
-        if fewest < search.max_clusters:
-            raise too_few(fewest, search)
-        rng = Streams(seed, number).numpy("landmarks of a half")
-        placed = [landmarks_among(local, counts, min(fewest, count), rng) for local, counts in sets]
-        landmarks = torch.stack(placed)
-        for _ in range(SETTLING_ROUNDS):
-            sums, counts, _ = sums_by_client(part, landmarks, search.least_points)
-            landmarks = moved_centres(landmarks, sums.sum(0), counts.sum(0))
-            traffic.exchange(part.clients, up=sums[0].numel() + counts[0].numel(), down=landmarks.numel())
-        products = sum(
-            affinity_sums(part.samples_of(client), landmarks, min_points=search.least_points)
-            for client in range(part.clients)
-        )
-        assert isinstance(products, Tensor)
-        traffic.exchange(part.clients, up=products.numel(), down=landmarks.numel())
-        return LandmarkHalf(samples, rows, landmarks, products, search, seed, number)
+    return clustering
+
+
+def placed_landmarks(wished: int, part: ClientSamples, search: Search, seed: int, number: int) -> Tensor:
+    """Return sets of landmarks (s, m, k) among local centres of a half, moved towards the samples near them."""
+    count = landmark_count(wished, search.max_clusters)
+    wide = replace(search, max_clusters=count)
+    names = [f"landmarks, half {number}, set {place}" for place in range(set_count(count))]
+    sets = [local_starts(part, wide, seed, name) for name in names]
+    fewest = min(len(local) for local, _ in sets)
+    check_enough(fewest, search.max_clusters, search)
+    rng = Streams(seed, number).numpy("landmarks of a half")
+    landmarks = torch.stack([landmarks_among(local, counts, min(fewest, count), rng) for local, counts in sets])
+    for _ in range(SETTLING_ROUNDS):
+        sums, counts, _ = sums_over_clients(part, landmarks, search.least_points)
+        landmarks = moved_centres(landmarks, sums, counts)
+    return landmarks

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.core.streams import Streams
-from shoal.methods.clustering.client_samples import ClientSamples, Traffic
+from shoal.methods.clustering.client_samples import ClientSamples
 from shoal.methods.clustering.federated_k_means import summed
 from shoal.methods.features.components import (
     block_products,
@@ -28,45 +28,42 @@ MAX_COLUMNS = 100
 """Of more columns, of which the method keeps all, so many components are kept here."""
 
 
-def method_space(method: FeatureClustering, vectors: ClientSamples, traffic: Traffic) -> ClientSamples:
+def method_space(method: FeatureClustering, vectors: ClientSamples) -> ClientSamples:
     """Return vectors (n, d) in the space in which the method clusters them, or places landmarks among them, (n, k).
 
     Args:
         method: that clusters the samples; its seed draws the first directions.
         vectors: what its source makes of samples of all clients.
-        traffic: counts the messages.
 
     Raises:
         MethodError: features that are the same for all samples.
     """
-    own = method.settings
+    settings = method.settings
     widths = method.source.layer_widths
     parts = [vectors.samples_of(client) for client in range(vectors.clients)]
-    site_means = [part.mean(0) if own.centre_sites else None for part in parts]
+    site_means = [part.mean(0) if settings.centre_sites else None for part in parts]
     space: dict[str, Tensor] = {}
-    if own.measured or widths:
-        sums = summed(column_moments(part) for part in parts if len(part) >= own.min_points)
-        space = fitted_space(sums, own, widths, method.context.spec.column_widths)
-        traffic.exchange(vectors.clients, up=1 + 2 * vectors.x.shape[1])
+    if settings.measured or widths:
+        sums = summed(column_moments(part) for part in parts if len(part) >= settings.min_points)
+        space = fitted_space(sums, settings, widths, method.context.spec.column_widths)
     z = [projected(part, space, mean) for part, mean in zip(parts, site_means, strict=True)]
-    count = own.components or (MAX_COLUMNS if vectors.x.shape[1] > MAX_COLUMNS else 0)
+    count = settings.components or (MAX_COLUMNS if vectors.x.shape[1] > MAX_COLUMNS else 0)
     if count:
-        projection = components_of(method, z, count, traffic)
+        projection = components_of(method, z, count)
         z = [part @ projection for part in z]
     x = torch.cat(z)
-    return vectors._replace(x=F.normalize(x, dim=1) if own.directions else x)
+    return vectors._replace(x=F.normalize(x, dim=1) if settings.directions else x)
 
 
-def components_of(method: FeatureClustering, parts: list[Tensor], count: int, traffic: Traffic) -> Tensor:
+def components_of(method: FeatureClustering, parts: list[Tensor], count: int) -> Tensor:
     """Return the projection (d, k) onto the principal components of the clients' vectors, by rounds of `components`."""
-    own = method.settings
+    settings = method.settings
     drawn = Streams(method.context.seed).torch("principal components")
     block: Tensor | None = first_block(parts[0].shape[1], count, drawn)
     state: dict[str, Tensor] = {}
     while block is not None:
         asked = block
-        answers = (block_products([part], asked) for part in parts if len(part) >= own.min_points)
+        answers = (block_products([part], asked) for part in parts if len(part) >= settings.min_points)
         state = dict(with_answer(state, asked, summed(answers)))
-        traffic.exchange(len(parts), up=asked.numel() + 1, down=asked.numel())
         block = next_block(state, asked)
-    return principal_components(state, count, own.whitening)
+    return principal_components(state, count, settings.whitening)

@@ -136,7 +136,7 @@ class FedPNP(ClusterMethod):
     def _past(self, client: Client) -> ClusterNet | None:
         if not client.memory:
             return None
-        past = self.network()
+        past: ClusterNet = self.network()
         load(past, {**state_of(past), **client.memory})
         return past.eval().requires_grad_(False)
 

@@ -318,11 +318,11 @@ class _Training:
                 parts.append(F.normalize(self.target(x).float(), dim=1))
         self.target.train()
         try:
-            found = kmeans(torch.cat(parts).cpu().numpy(), self.clusters, self.starts, starts=KMEANS_STARTS)
+            clustering = kmeans(torch.cat(parts).cpu().numpy(), self.clusters, self.starts, starts=KMEANS_STARTS)
         except MethodError as error:
             raise ClientError(f"client {self.client.id}: {error}; lower local.lr or check its data") from error
-        self.labels = torch.from_numpy(found.cluster).to(device)
-        self.prototypes = F.normalize(torch.from_numpy(found.centres).float().to(device), dim=1)
+        self.labels = torch.from_numpy(clustering.cluster).to(device)
+        self.prototypes = F.normalize(torch.from_numpy(clustering.centres).float().to(device), dim=1)
 
     def memory(self) -> Tensors:
         """Return the state that the next round continues from, without the target."""

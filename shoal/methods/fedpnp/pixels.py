@@ -58,12 +58,12 @@ class KMeansPixels(Method):
         """Return centres (c, pixels) of all samples, without augmentation."""
         x = client.train.x().flatten(1).cpu().numpy()
         try:
-            found = kmeans(x, self.context.clusters, client.streams.numpy("kmeans"))
+            clustering = kmeans(x, self.context.clusters, client.streams.numpy("kmeans"))
         except MethodError as error:
             raise ClientError(f"client {client.id}: {error}") from error
         return Update(
-            Message({"centres": torch.from_numpy(found.centres)}, {"n": len(x)}),
-            metrics={"loss": found.inertia / len(x)},
+            Message({"centres": torch.from_numpy(clustering.centres)}, {"n": len(x)}),
+            metrics={"loss": clustering.inertia / len(x)},
         )
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:

@@ -60,7 +60,7 @@ def past_look_alikes(labels: Tensor, mu: float) -> Tensor:
     count = len(labels) // 2
     unit = _unit(labels)
     closest = (unit @ unit.T).view(2, count, 2, count).amax(2)
-    found = closest >= 1 + math.log(mu)
+    alike = closest >= 1 + math.log(mu)
     if mu > SELF_SIMILARITY:
-        found = found | ~distinct(found[0])
-    return found
+        alike = alike | ~distinct(alike[0])
+    return alike

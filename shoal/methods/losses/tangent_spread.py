@@ -52,9 +52,9 @@ def tangent_spread(z: Tensor, draws: SphereDraws) -> Tensor:
         z: (n, p) of unit length.
         draws: random draws for n samples.
     """
-    own = projected_logs(z, draws.tangents, draws.directions).sort(dim=2).values
+    projected = projected_logs(z, draws.tangents, draws.directions).sort(dim=2).values
     random = projected_logs(draws.points, draws.tangents, draws.directions).sort(dim=2).values
-    return (own - random).square().mean((1, 2)).sum() / DIVISOR
+    return (projected - random).square().mean((1, 2)).sum() / DIVISOR
 
 
 def projected_logs(z: Tensor, tangents: Tensor, directions: Tensor) -> Tensor:

@@ -40,19 +40,19 @@ def nearest_centres(features: Tensor, centres: Tensor, cluster: Tensor | None = 
         centres: (c, d).
         cluster: int64 (n,), clusters to use instead of the nearest centres.
 
-    >>> found = nearest_centres(torch.tensor([[0.0], [4.0], [5.0]]), torch.tensor([[0.0], [10.0]]))
-    >>> [round(value, 3) for value in found.confidence.tolist()], found.distance.tolist()
+    >>> nearest = nearest_centres(torch.tensor([[0.0], [4.0], [5.0]]), torch.tensor([[0.0], [10.0]]))
+    >>> [round(value, 3) for value in nearest.confidence.tolist()], nearest.distance.tolist()
     ([1.0, 0.333, 0.0], [0.0, 4.0, 5.0])
     """
     centres = centres.double()
     parts = []
     for start in range(0, len(features), ROWS):
         distances = torch.cdist(features[start : start + ROWS].double(), centres)
-        own = distances.argmin(1) if cluster is None else cluster[start : start + ROWS].to(distances.device)
-        distance = distances.gather(1, own[:, None]).squeeze(1)
-        other = distances.scatter(1, own[:, None], torch.inf).amin(1)
+        assigned = distances.argmin(1) if cluster is None else cluster[start : start + ROWS].to(distances.device)
+        distance = distances.gather(1, assigned[:, None]).squeeze(1)
+        other = distances.scatter(1, assigned[:, None], torch.inf).amin(1)
         margin = torch.where(other.isinf(), 1.0, (other - distance) / other).nan_to_num(nan=0.0).clamp(0, 1)
-        parts.append((own, margin.float(), distance.float()))
+        parts.append((assigned, margin.float(), distance.float()))
     if not parts:
         empty = centres.new_zeros(0)
         return Nearest(empty.long(), empty.float(), empty.float())
@@ -87,9 +87,9 @@ def assign_samples(
     if not soft.shape[1]:
         if clusters is None:
             raise MethodError("the number of clusters is not known: set model.clusters to have clusters found")
-        found = feature_clusters(features, clusters, evaluation)
-        cluster = torch.from_numpy(found.cluster)
-        centres = torch.from_numpy(found.centres)
+        clustering = feature_clusters(features, clusters, evaluation)
+        cluster = torch.from_numpy(clustering.cluster)
+        centres = torch.from_numpy(clustering.centres)
     if own_clusters is not None:
         # Training samples are in the order of the set, so that their indices ascend.
         position = torch.searchsorted(evaluation.train.index.cpu(), own_clusters[0].cpu())
@@ -102,9 +102,9 @@ def assign_samples(
     return Assignment(cluster, confidence, soft.shape[1], features)
 
 
-def assignment_metrics(found: Assignment, evaluation: Evaluation) -> dict[str, float]:
+def assignment_metrics(assignment: Assignment, evaluation: Evaluation) -> dict[str, float]:
     """Return the scores of an assignment: those of the run's table of clusters."""
-    return cluster_metrics(found.cluster.cpu().numpy(), found.clusters, evaluation)
+    return cluster_metrics(assignment.cluster.cpu().numpy(), assignment.clusters, evaluation)
 
 
 def assignment_of(method: Method, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
@@ -116,7 +116,7 @@ def assignment_of(method: Method, server: Server, clients: Clients, evaluation: 
     Raises:
         MethodError: samples have no cluster (see `Method.assignment`), or see `assign_samples`.
     """
-    own = method.assignment(server, clients, evaluation)
-    if own is not None:
-        return own
+    assignment = method.assignment(server, clients, evaluation)
+    if assignment is not None:
+        return assignment
     return assign_samples(method.predictor(server), evaluation, method.context.known_clusters)

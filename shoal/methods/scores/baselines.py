@@ -77,7 +77,7 @@ class Comparison:
     @property
     def numbers(self) -> dict[str, float]:
         """Every number by a name of its own, as it is listed with a run's quality."""
-        found: dict[str, float | None] = {
+        numbers: dict[str, float | None] = {
             "neighbour_agreement": self.neighbours,
             "chance_acc": self.chance_acc,
             "features_acc": self.features_acc,
@@ -88,8 +88,8 @@ class Comparison:
             ("acc", self.baseline_acc),
             ("probe", self.baseline_probes),
         ):
-            found |= {f"{kind}_of_{space}": value for space, value in values.items()}
-        return {name: value for name, value in found.items() if value is not None}
+            numbers |= {f"{kind}_of_{space}": value for space, value in values.items()}
+        return {name: value for name, value in numbers.items() if value is not None}
 
 
 def compare_clusters(
@@ -117,24 +117,24 @@ def compare_clusters(
     }
     space, features = judge
     near = nearest_samples(features)
-    agreement = {name: neighbour_agreement(found, near) for name, found in baselines.items()}
-    own = neighbour_agreement(cluster, near)
+    agreement = {name: neighbour_agreement(clustering, near) for name, clustering in baselines.items()}
+    of_run = neighbour_agreement(cluster, near)
     if labels is None or not len(labels):
-        return Comparison(len(cluster), space, own, agreement)
+        return Comparison(len(cluster), space, of_run, agreement)
     known = cluster[: len(labels)]
     rng = streams.numpy("random clusters")
     orders = [accuracy(labels, rng.permutation(known)) for _ in range(RANDOM_ORDERS)]
     return Comparison(
         samples=len(cluster),
         space=space,
-        neighbours=own,
+        neighbours=of_run,
         baseline_neighbours=agreement,
         acc=accuracy(labels, known),
         chance_acc=float(np.mean(orders)),
         ari=ari(labels, known),
         chance_ari=chance_ari(labels, known, ARI_ORDERS, streams.numpy("ARI of random clusters")),
         largest_class=float(np.unique(labels, return_counts=True)[1].max() / len(labels)),
-        baseline_acc={name: accuracy(labels, found[: len(labels)]) for name, found in baselines.items()},
+        baseline_acc={name: accuracy(labels, clustering[: len(labels)]) for name, clustering in baselines.items()},
     )
 
 

@@ -53,10 +53,12 @@ def evaluate_predictor(
         shards = evaluation.shard_predictions()
     else:
         shards = predict_shard(predict, evaluation, "clusters")
-    found = joined(shards, sample_count(evaluation), 0 if judged is None else len(judged.every))
-    metrics = cluster_metrics(found.cluster.numpy(), found.columns, evaluation)
+    predictions = joined(shards, sample_count(evaluation), 0 if judged is None else len(judged.every))
+    metrics = cluster_metrics(predictions.cluster.numpy(), predictions.columns, evaluation)
     if judged is not None:
-        metrics |= representation_metrics(lambda x: predict(x).embedding, found.embedding, judged, evaluation, recipe)
+        metrics |= representation_metrics(
+            lambda x: predict(x).embedding, predictions.embedding, judged, evaluation, recipe
+        )
     return metrics
 
 
@@ -87,8 +89,8 @@ def evaluate_features(
     h = joined(shards, sample_count(evaluation), sample_count(evaluation)).embedding
     metrics = {}
     if clusters is not None:
-        found = feature_clusters(h, clusters, evaluation)
-        metrics = cluster_metrics(found.cluster, clusters, evaluation)
+        clustering = feature_clusters(h, clusters, evaluation)
+        metrics = cluster_metrics(clustering.cluster, clusters, evaluation)
     if evaluation.final:
         judged = Judged.from_evaluation(evaluation)
         h = judged.rows_of(h, 0)
@@ -355,10 +357,10 @@ def samples_at(evaluation: Evaluation, positions: Tensor) -> Tensor:
     if bool(train.all()) or not bool(train.any()):
         return _x(evaluation, positions)
     early = _x(evaluation, positions[train])
-    found = early.new_empty((len(positions), *early.shape[1:]))
-    found[train.to(found.device)] = early
-    found[~train.to(found.device)] = _x(evaluation, positions[~train])
-    return found
+    samples = early.new_empty((len(positions), *early.shape[1:]))
+    samples[train.to(samples.device)] = early
+    samples[~train.to(samples.device)] = _x(evaluation, positions[~train])
+    return samples
 
 
 def all_batches(evaluation: Evaluation, part: tuple[int, int] = (0, 1)) -> Iterator[tuple[int, Tensor]]:

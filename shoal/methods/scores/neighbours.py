@@ -94,10 +94,10 @@ def neighbour_information(
     if rows is not None:
         first = cluster[rows]
         neighbours = neighbours[rows]
-    own = np.repeat(first, neighbours.shape[1])
+    anchor = np.repeat(first, neighbours.shape[1])
     other = cluster[neighbours].ravel()
-    both = np.bincount(own[own == other], minlength=clusters) / len(own)
-    single = (np.bincount(own, minlength=clusters) + np.bincount(other, minlength=clusters)) / (2 * len(own))
+    both = np.bincount(anchor[anchor == other], minlength=clusters) / len(anchor)
+    single = (np.bincount(anchor, minlength=clusters) + np.bincount(other, minlength=clusters)) / (2 * len(anchor))
     positive = both > 0
     return float((both[positive] * np.log(both[positive] / single[positive] ** 2)).sum() / math.log(clusters))
 
@@ -118,8 +118,8 @@ def unlike(old: np.ndarray, new: np.ndarray, share: float = 0.99) -> np.ndarray:
     nearest = []
     for start in range(0, len(features), CHUNK):
         rows = torch.cdist(features[start : start + CHUNK], known)
-        own = torch.arange(start, min(start + CHUNK, len(known)))
-        rows[own - start, own] = torch.inf
+        itself = torch.arange(start, min(start + CHUNK, len(known)))
+        rows[itself - start, itself] = torch.inf
         nearest.append(rows.amin(1))
     distance = torch.cat(nearest).numpy()
     return np.asarray(distance[len(old) :] > np.quantile(distance[: len(old)], share, method="higher"))

@@ -34,7 +34,7 @@ def bootstrap_interval(
     >>> bootstrap_interval(lambda rows: float(values[rows].mean()), 4, 0.95, rng)
     (0.0, 1.0)
     """
-    found = [statistic(rng.integers(0, samples, samples)) for _ in range(draws)]
+    values = [statistic(rng.integers(0, samples, samples)) for _ in range(draws)]
     tail = (1 - confidence) / 2
-    low, high = np.quantile(found, [tail, 1 - tail])
+    low, high = np.quantile(values, [tail, 1 - tail])
     return float(low), float(high)

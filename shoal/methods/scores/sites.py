@@ -70,31 +70,31 @@ def site_dependence(
     whole = table.sum(0) / table.sum()
     # A site that holds nearly everything holds nearly all of every cluster: that says nothing.
     beyond = shares - whole[largest]
-    found = np.flatnonzero((shares >= SITE_SHARE) & (beyond >= 1 - SITE_SHARE) & (shares > null_shares.max(0)))
+    site_clusters = np.flatnonzero((shares >= SITE_SHARE) & (beyond >= 1 - SITE_SHARE) & (shares > null_shares.max(0)))
     return SiteDependence(
         nmi=nmi,
         by_chance=float(np.quantile(null, 1 - LEVEL)),
         shares=tuple(shares.tolist()),
         shares_by_chance=tuple(np.quantile(null_shares, 1 - LEVEL, axis=0).tolist()),
         sites=tuple(largest.tolist()),
-        site_clusters=tuple(found.tolist()),
-        closed_sites=_closed_sites(table, found, largest),
+        site_clusters=tuple(site_clusters.tolist()),
+        closed_sites=_closed_sites(table, site_clusters, largest),
     )
 
 
-def _closed_sites(table: np.ndarray, found: np.ndarray, largest: np.ndarray) -> tuple[int, ...]:
+def _closed_sites(table: np.ndarray, site_clusters: np.ndarray, largest: np.ndarray) -> tuple[int, ...]:
     """Return the sites of which nearly all samples lie in clusters of their own.
 
     Args:
         table: counts (c, s).
-        found: clusters that are little but one site.
+        site_clusters: clusters that are little but one site.
         largest: (c,), the site that holds most of each cluster.
     """
-    own = np.zeros(table.shape[1])
-    for cluster in found:
-        own[largest[cluster]] += table[cluster, largest[cluster]]
+    inside = np.zeros(table.shape[1])
+    for cluster in site_clusters:
+        inside[largest[cluster]] += table[cluster, largest[cluster]]
     present = table.sum(0) > 0
-    return tuple(np.flatnonzero(present & (own >= SITE_SHARE * table.sum(0))).tolist())
+    return tuple(np.flatnonzero(present & (inside >= SITE_SHARE * table.sum(0))).tolist())
 
 
 def _table(cluster: np.ndarray, site: np.ndarray, clusters: int, sites: int) -> np.ndarray:

@@ -152,15 +152,15 @@ def _by_neighbours(comparison: Comparison) -> Verdict:
             f"Without labels the {NEIGHBOURS} nearest neighbours of a sample tell whether clusters are good, and these "
             f"are {comparison.samples} samples: too few.",
         )
-    own = comparison.neighbours
-    about = f"By {in_words(comparison.space)} the neighbour agreement is {own:.2f}"
+    agreement = comparison.neighbours
+    about = f"By {in_words(comparison.space)} the neighbour agreement is {agreement:.2f}"
     name, best = _best(comparison.baseline_neighbours) if comparison.baseline_neighbours else ("", 0.0)
     beside = f"and {best:.2f} for K-means on {in_words(name)}"
-    if own < best - CHANCE_GAP:
+    if agreement < best - CHANCE_GAP:
         return Verdict("chance", f"{about}, {beside}: the clusters are probably hardly better than random ones.")
-    if own < best - DOUBTFUL_GAP:
+    if agreement < best - DOUBTFUL_GAP:
         return Verdict("doubtful", f"{about}, {beside}: K-means alone may find better clusters.")
-    if own < GOOD_NEIGHBOURS:
+    if agreement < GOOD_NEIGHBOURS:
         return Verdict("doubtful", f"{about}, and below {GOOD_NEIGHBOURS} clusters are often not those you want.")
     return Verdict("good", f"{about} ({GOOD_NEIGHBOURS} or more is good), {beside}.")
 

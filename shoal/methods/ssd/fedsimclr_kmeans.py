@@ -37,11 +37,10 @@ from shoal.core.setting import setting
 from shoal.core.streams import Streams
 from shoal.methods.clustering.declared_sums import (
     ClientLimits,
-    check_iteration,
     check_local_centres,
+    check_move,
     check_outer,
     check_soft_iteration,
-    score_bounds,
 )
 from shoal.methods.clustering.even_k_means import cost, lifted_centres, lifted_samples, moved_prices, soft_sums
 from shoal.methods.clustering.federated_k_means import (
@@ -203,7 +202,7 @@ class FedSimCLRKMeans(FedSimCLR):
         clusters = self.context.clusters
         if step == "move":
             return self.declared_sums(server, samples)
-        width = int(self.network().encoder.features)  # type: ignore[arg-type]
+        width = int(self.network().encoder.features)
         if step == "measure":
             squares = TensorForm((width, width), torch.float64)
             forms = {"samples": count(()), "total": TensorForm((width,), torch.float64), "outer": squares}
@@ -218,17 +217,16 @@ class FedSimCLRKMeans(FedSimCLR):
         count = partial(TensorForm, dtype=torch.float64, minimum=0, maximum=samples, measured=False)
         starts, clusters, width = server.model[CENTRES].shape
         centres = server.model[CENTRES]
-        bounds = score_bounds(server.model[CENTRES], server.model.get(PRICES), SOFTNESS, samples)
         limits = self.limits(server, samples)
         forms = {"sums": TensorForm((starts, clusters, width), torch.float64), "counts": count((starts, clusters))}
         score = partial(TensorForm, (starts,), torch.float64, measured=False)
         if PRICES not in server.model:
             forms["inertia"] = score(minimum=0)
-            return MessageForm(forms, rule=partial(check_iteration, centres=centres, bounds=bounds, limits=limits))
+            return MessageForm(forms, rule=partial(check_move, centres=centres, limits=limits))
         forms |= {"value": score(), "products": count((starts, clusters, clusters))}
         prices = server.model[PRICES]
-        rule = partial(check_soft_iteration, centres=centres, prices=prices, softness=SOFTNESS, bounds=bounds)
-        return MessageForm(forms, rule=partial(rule, limits=limits))
+        rule = partial(check_soft_iteration, centres=centres, prices=prices, softness=SOFTNESS, limits=limits)
+        return MessageForm(forms, rule=rule)
 
     def limits(self, server: Server, samples: int) -> ClientLimits:
         """Return the limits of a client's sums: features that have been projected are of unit length."""
@@ -259,10 +257,10 @@ class FedSimCLRKMeans(FedSimCLR):
     def local_centres(self, x: Tensor, client: Client) -> Tensors:
         """Return a client's own K-means: `centres` (at most c, k) and their numbers of samples `counts`, float64."""
         count = min(self.context.clusters, max(1, len(x) // self.settings.min_points))
-        found = kmeans(x.cpu().numpy(), count, client.streams.numpy("kmeans"))
-        counts = torch.bincount(torch.from_numpy(found.cluster), minlength=len(found.centres)).double()
+        clustering = kmeans(x.cpu().numpy(), count, client.streams.numpy("kmeans"))
+        counts = torch.bincount(torch.from_numpy(clustering.cluster), minlength=len(clustering.centres)).double()
         large = counts >= self.settings.min_points
-        return {"centres": torch.from_numpy(found.centres).double()[large], "counts": counts[large]}
+        return {"centres": torch.from_numpy(clustering.centres).double()[large], "counts": counts[large]}
 
     def sums(self, x: Tensor, tensors: Tensors) -> Tensors:
         """Return a client's part of one iteration: sums, counts and scores of its samples x (n, k)."""
@@ -381,11 +379,11 @@ class FedSimCLRKMeans(FedSimCLR):
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Return a function that assigns samples to the nearest centre; before K-means has begun FedSimCLR's."""
-        found = self.centres(server)
-        if found is None:
+        best = self.centres(server)
+        if best is None:
             return super().predictor(server)
         embed = self.embedder(server)
-        centres = found.to(self.context.device)
+        centres = best.to(self.context.device)
 
         def predict(x: Tensor) -> Prediction:
             h = clustered(embed(x), server.model)

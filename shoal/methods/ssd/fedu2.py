@@ -54,7 +54,7 @@ class FedU2(SelfSupervised):
             return steps
         generator = client.streams.torch("sphere", self.context.device)
         network = self.network()
-        width = int(network.encoder.features)  # type: ignore[arg-type]
+        width = int(network.encoder.features)
 
         def inputs(batch: Batch) -> Batch:
             (x,) = steps.inputs(batch)

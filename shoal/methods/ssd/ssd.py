@@ -63,7 +63,7 @@ class SSD(SelfSupervised):
     @cached_property
     def width(self) -> int:
         """The dimension of the features and of the projections; read once from a network."""
-        return int(self.network().encoder.features)  # type: ignore[arg-type]
+        return int(self.network().encoder.features)
 
     @cached_property
     def basis(self) -> Tensor:
@@ -98,8 +98,8 @@ class SSD(SelfSupervised):
     def subspaces(self, clients: int) -> Tensor:
         """Return each client's dimensions, on the device: computed, and copied there, once."""
         if clients not in self._subspaces:
-            found = subspace_dimensions(self.width, clients, self.context.seed)
-            self._subspaces[clients] = found.to(self.context.device)
+            dimensions = subspace_dimensions(self.width, clients, self.context.seed)
+            self._subspaces[clients] = dimensions.to(self.context.device)
         return self._subspaces[clients]
 
     def directions(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:

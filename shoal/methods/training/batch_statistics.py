@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -54,7 +55,7 @@ class Moments:
 
 def has_batch_norm(network: nn.Module) -> bool:
     """Return whether a network keeps running statistics."""
-    return any(_keeps_statistics(module) for module in network.modules())
+    return bool(_norms(network))
 
 
 @torch.no_grad()
@@ -74,11 +75,11 @@ def settle(network: nn.Module, parties: Sequence[Party], context: Context) -> Te
         The new statistics by their names in the network's state; empty where it has no BatchNorm.
     """
     network.eval()
-    names = {module: name for name, module in network.named_modules() if _keeps_statistics(module)}
-    if not names:
+    norms = _norms(network)
+    if not norms:
         return {}
     measured = [party for party in parties if party.batches]
-    layers, needed = _order(network, list(names), measured, context)
+    layers, needed = _order(network, list(norms), measured, context)
     if needed <= _available(context):
         _settle_in_one_pass(network, layers, measured, context)
     else:
@@ -87,13 +88,13 @@ def settle(network: nn.Module, parties: Sequence[Party], context: Context) -> Te
     statistics: Tensors = {}
     for layer in layers:
         for statistic in ("running_mean", "running_var"):
-            statistics[f"{names[layer]}.{statistic}"] = getattr(layer, statistic).clone()
+            statistics[f"{norms[layer]}.{statistic}"] = getattr(layer, statistic).clone()
     return statistics
 
 
 def fits_in_one_pass(network: nn.Module, x: Tensor, context: Context) -> bool:
     """Return whether inputs x (n, ...) may pass the network at once when it is settled."""
-    layers = [module for module in network.modules() if isinstance(module, _BatchNorm) and _keeps_statistics(module)]
+    layers = list(_norms(network))
     return not layers or _order(network, layers, [Party(1.0, [lambda: x])], context)[1] <= _available(context)
 
 
@@ -101,8 +102,7 @@ def fits_in_one_pass(network: nn.Module, x: Tensor, context: Context) -> bool:
 def settle_in_one_pass(network: nn.Module, x: Tensor, context: Context) -> None:
     """Do what `settle` does for one party with one batch x (n, ...) that fits; no value is looked at."""
     network.eval()
-    layers = [module for module in network.modules() if isinstance(module, _BatchNorm) and _keeps_statistics(module)]
-    _settle_in_one_pass(network, layers, [Party(1.0, [lambda: x])], context)
+    _settle_in_one_pass(network, list(_norms(network)), [Party(1.0, [lambda: x])], context)
 
 
 def combine(parts: Sequence[Moments]) -> Moments:
@@ -121,8 +121,10 @@ def combine(parts: Sequence[Moments]) -> Moments:
     return Moments(weight, mean, torch.stack(spread).sum(0))
 
 
-def _keeps_statistics(module: nn.Module) -> bool:
-    return isinstance(module, _BatchNorm) and module.running_mean is not None
+def _norms(network: nn.Module) -> dict[_BatchNorm, str]:
+    """Return the layers that keep statistics, with their names."""
+    modules = network.named_modules()
+    return {m: name for name, m in modules if isinstance(m, _BatchNorm) and m.running_mean is not None}
 
 
 def _available(context: Context) -> int:
@@ -133,45 +135,35 @@ class _Reached(Exception):
     """The layer has received its input: the rest of the pass is not needed."""
 
 
-def _set(layer: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
-    assert layer.running_mean is not None
-    assert layer.running_var is not None
-    layer.running_mean.copy_(mean)
-    layer.running_var.copy_(variance)
-
-
 def _settle_in_one_pass(
     network: nn.Module, layers: Sequence[_BatchNorm], parties: Sequence[Party], context: Context
 ) -> None:
     """Settle each layer when all batches, as one, reach it, before the next layer."""
     batches = [[batch() for batch in party.batches] for party in parties]
-    sizes = [len(batch) for own in batches for batch in own]
+    sizes = [len(batch) for of_party in batches for batch in of_party]
     settled: set[nn.Module] = set()
 
     def settle_first(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if module in settled:
             return  # a layer that is used twice: the first input counts, as in one pass a layer
-        found = iter([_moments_of(x) for x in inputs[0].split(sizes)])
-        _settle_layer(module, [_of_party(party, [next(found) for _ in party.batches]) for party in parties])
+        of_batches = iter([_moments_of(x) for x in inputs[0].split(sizes)])
+        _settle_layer(module, [_of_party(party, [next(of_batches) for _ in party.batches]) for party in parties])
         settled.add(module)
 
     hooks = [layer.register_forward_pre_hook(settle_first) for layer in layers]
     try:
         with context.autocast():
-            all_batches = [batch for own in batches for batch in own]
+            all_batches = [batch for of_party in batches for batch in of_party]
             network(torch.cat(all_batches) if len(all_batches) > 1 else all_batches[0])
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def _settle_layer(layer: nn.Module, parts: Sequence[Moments]) -> None:
+def _settle_layer(layer: Any, parts: Sequence[Moments]) -> None:
     whole = combine(parts)
-    _set(layer, whole.mean, whole.variance)  # type: ignore[arg-type]
-
-
-def _all_but_channels(x: Tensor) -> list[int]:
-    return [axis for axis in range(x.dim()) if axis != 1]
+    layer.running_mean.copy_(whole.mean)
+    layer.running_var.copy_(whole.variance)
 
 
 def _order(
@@ -203,7 +195,7 @@ def _moments_of(x: Tensor) -> Moments:
     if x.device.type == "cpu":
         return _moments_by_blocks(x)
     x = x.double()
-    variance, mean = torch.var_mean(x, dim=_all_but_channels(x), correction=0)
+    variance, mean = torch.var_mean(x, dim=[axis for axis in range(x.dim()) if axis != 1], correction=0)
     return Moments(x.numel() / x.shape[1], mean, variance)
 
 

@@ -172,8 +172,8 @@ def weights(network: nn.Module, prefix: str = "") -> Tensors:
 def load(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
     """Load the tensors named `prefix...` into the network (all of its state, nothing else)."""
     values = {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    own = state_of(network)
-    if own.keys() == values.keys() and all(own[name].shape == tensor.shape for name, tensor in values.items()):
-        copy_all(list(own.values()), [values[name] for name in own])
+    state = state_of(network)
+    if state.keys() == values.keys() and all(state[name].shape == tensor.shape for name, tensor in values.items()):
+        copy_all(list(state.values()), [values[name] for name in state])
     else:
         network.load_state_dict(values)  # raises an error that names the difference

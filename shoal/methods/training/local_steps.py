@@ -90,10 +90,10 @@ class LocalSteps:
         if self.preparation is None:
             return {}
         states = [generator.get_state() for generator in self.generators]
-        found = prepared(self.preparation, model, self.preparation.select(), self.extra, launches)
+        metrics = prepared(self.preparation, model, self.preparation.select(), self.extra, launches)
         for generator, state in zip(self.generators, states, strict=True):
             generator.set_state(state)
-        return found
+        return metrics
 
 
 def prepared(

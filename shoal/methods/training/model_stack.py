@@ -154,9 +154,9 @@ class ModelStack:
         """
         for k in range(size, self.size):
             model = self._models[k]
-            own = {**dict(model.network.named_parameters()), **_others(model)}
+            tensors = {**dict(model.network.named_parameters()), **_others(model)}
             for name, tensor in {**self.parameters, **self.others}.items():
-                own[name].copy_(tensor[k])
+                tensors[name].copy_(tensor[k])
         self.size = size
         if not size:
             return optimiser

@@ -98,7 +98,7 @@ def reset_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tens
             restore_optimiser(optimiser, tensors)
         return
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    own = {
+    present = {
         f"{OPTIMISER}{number}.{key}": value
         for number, parameter in enumerate(parameters)
         for key, value in optimiser.state.get(parameter, {}).items()
@@ -106,7 +106,7 @@ def reset_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tens
     }
     with torch.no_grad():
         if not restores:
-            torch._foreach_zero_(list(own.values()))
+            torch._foreach_zero_(list(present.values()))
             return
-        for name, value in own.items():
+        for name, value in present.items():
             value.copy_(tensors[name])

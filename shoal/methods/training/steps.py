@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +46,7 @@ class GradientMethod(Method):
     cannot be computed at once.
     """
 
-    local_options = ("proximal",)
+    local_options: ClassVar[tuple[str, ...]] = ("proximal",)
 
     @property
     def stackable(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,7 @@ class TwoViewMethod(GradientMethod):
     A subclass implements `network`, `local_steps` by `view_steps`, and `step_loss`.
     """
 
-    local_options = ("steps", "proximal", "decorrelation")
+    local_options: ClassVar[tuple[str, ...]] = ("steps", "proximal", "decorrelation")
     encoder = "trained"
     kinds = ("image", "vector", "series")
 

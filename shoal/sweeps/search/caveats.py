@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 from shoal.sweeps.search.definition import SILHOUETTE, SearchDefinition, Value, Varied
-from shoal.sweeps.search.open_method import kept_choice, method_sentences
 from shoal.sweeps.search.result import SearchResult
 
 EDGE_SHARE = 0.02
@@ -35,9 +33,6 @@ def value_in_words(value: Value) -> str:
 def caveats(definition: SearchDefinition, result: SearchResult) -> list[str]:
     """Return what a reader must know before trusting the result, a paragraph each."""
     sentences = []
-    choice = kept_choice(Path(result.folder))
-    if choice is not None:
-        sentences += method_sentences(choice)
     if result.uses_labels:
         sentences.append(f"The score {result.score} uses labels: without labels this search cannot be made.")
     if result.score == SILHOUETTE:

@@ -154,11 +154,6 @@ class SearchDefinition(Section):
         """Whether the score needs labels."""
         return self.score not in CLUSTER_SCORES and DESCRIBED[self.score].labels
 
-    @property
-    def leaves_method_open(self) -> bool:
-        """Whether the method must still be chosen, once for all trials."""
-        return METHOD not in self.vary and self.settings_with({}).chooses_method
-
     def settings_with(self, values: dict[str, Value], number: int = 0) -> Settings:
         """Return the settings of a run of a trial.
 
@@ -258,8 +253,7 @@ def check_search(definition: SearchDefinition) -> None:
     """Refuse a search that cannot be executed, before any work.
 
     Each value of a setting is tried with the shared settings. Where two varied settings contradict each other, the
-    trial that draws both fails. Where the method is still to be chosen, what only some methods take is not refused:
-    check the search again once its method is chosen.
+    trial that draws both fails.
 
     Raises:
         SearchError: the score, or a setting that varies, cannot be used. SettingsError, DataError, MethodError: the
@@ -267,10 +261,16 @@ def check_search(definition: SearchDefinition) -> None:
     """
     if definition.score not in SCORES:
         raise SearchError(unknown_name("score", definition.score, SCORES))
+    shared = definition.settings_with({})
+    if METHOD not in definition.vary and shared.chooses_method:
+        raise SearchError(
+            "settings.method.name: 'auto' is chosen for a run, and all trials need one method: name it "
+            f"(`shoal data show {shared.data.name}` says which one auto chooses), or vary method.name"
+        )
     for path, varied in definition.vary.items():
         check_variation(definition, path, varied)
         check_effect(definition, path)
-    check_run(definition, definition.settings_with({}))
+    check_run(definition, shared)
     for path, varied in definition.vary.items():
         for value in varied.ends():
             try:
@@ -306,7 +306,7 @@ def check_effect(definition: SearchDefinition, path: str) -> None:
         SearchError: says which setting, and what to do.
     """
     method = definition.settings_with({}).method.name
-    if METHOD in definition.vary or method == AUTO or METHODS[method].trains:
+    if METHOD in definition.vary or METHODS[method].trains:
         return
     if path.split(".")[0] == "local":
         raise SearchError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,9 @@ def draw_search(
     folder.mkdir(parents=True, exist_ok=True)
     settings = list(definition.vary)[:MAX_PANELS]
     drawn = {}
-    with rc_context(), plt.ioff():  # Optuna sets a style for the process, and interactive backends open windows
+    # Optuna sets a style for the process, some backends open windows, and a single value is warned about.
+    with rc_context(), plt.ioff(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
         drawn["The score of each trial, and the best so far"] = save(
             plots.plot_optimization_history(study, target_name=definition.score), folder / "history.png"
         )

@@ -6,16 +6,20 @@ results/searches/NAME/
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 import yaml
 
+from shoal.data.sets.csv_file import write_csv
+from shoal.engine.settings import places
 from shoal.engine.store.codec import write_atomic
+from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import DESCRIBED
+from shoal.review.pages.comparison_page import report_of
 from shoal.review.pages.pages import in_base64, write_page
-from shoal.sweeps.files import report_links, write_result_files
 from shoal.sweeps.search.caveats import caveats, value_in_words
 from shoal.sweeps.search.definition import NEIGHBOURS, SearchDefinition
 from shoal.sweeps.search.figures import draw_search
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 
 FILE = "search.html"
 BEST = "best.yaml"
+RESULT = "result.json"
+TRIALS = "trials.csv"
 NEIGHBOURS_WORDS = "how much samples that look alike share clusters, beyond chance; 1 at most, no label needed"
 
 
@@ -51,7 +57,8 @@ def write_search(
     images = draw_search(definition, study, folder / "figures", importance=bool(importance))
     settings = best_settings(definition, result)
     write_atomic(folder / BEST, yaml.safe_dump(settings, sort_keys=False).encode(), sync=False)
-    write_result_files(folder, result.to_json(), trials_frame(result), "trials.csv")
+    write_atomic(folder / RESULT, (json.dumps(result.to_json(), indent=1) + "\n").encode())
+    write_csv(trials_frame(result), folder / TRIALS)
     write_page(
         folder / FILE,
         "search.html.j2",
@@ -69,6 +76,11 @@ def write_search(
         value_in_words=value_in_words,
     )
     return importance
+
+
+def report_links(names: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return runs by name, each with the address of its report, which is empty where the run has none."""
+    return [(name, report_of(RunFolder(places.runs() / name))) for name in names]
 
 
 def trials_frame(result: SearchResult) -> pd.DataFrame:

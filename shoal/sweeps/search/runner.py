@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from shoal.sweeps.search.definition import SearchDefinition, SearchError
+from shoal.sweeps.search.definition import SearchDefinition, SearchError, check_search
 from shoal.sweeps.search.mlflow_result import log_result
-from shoal.sweeps.search.open_method import with_chosen_method
 from shoal.sweeps.search.proposals import most_trials, propose
 from shoal.sweeps.search.result import SearchResult, TrialRow, result_from_trials
 from shoal.sweeps.search.scores import Scorer
@@ -82,7 +81,7 @@ def open_search(definition: SearchDefinition, watch: Watch | None = None) -> Ite
     Raises:
         ShoalError: the definition cannot be executed, or another process works on the search.
     """
-    definition = with_chosen_method(definition)
+    check_search(definition)
     settings = definition.settings_with({})
     key = ("shoal.search", definition.name)
     tags = {"shoal.score": definition.score, "shoal.sampler": definition.sampler, "shoal.pruner": definition.pruner}

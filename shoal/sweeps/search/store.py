@@ -7,13 +7,12 @@ transaction; until then its runs' folders hold all that resuming it needs.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shoal.core.durable import lock_if_free
 from shoal.core.errors import short_text
 from shoal.engine.settings import places
 from shoal.engine.store.codec import disk_error
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 DATABASE = "trials.db"
+LOCK = ".lock"
 IDENTITY = "shoal.definition"
 """The attribute of Optuna's study that holds the definition of the search."""
 
@@ -59,7 +59,9 @@ def open_store(definition: SearchDefinition) -> Iterator[SearchStore]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk_error(folder, error) from error
-    with locked(folder, definition.name):
+    with lock_if_free(folder / LOCK) as ours:
+        if not ours:
+            raise SearchError(f"search {definition.name!r} is in use by another process: wait for it, or stop it first")
         path = folder / DATABASE
         storage: Any = None
         try:
@@ -107,21 +109,3 @@ def check_same(definition: SearchDefinition, stored: dict[str, Any], folder: Pat
             f"search {definition.name!r} exists with another definition, which differs in {', '.join(differing)}: "
             f"give this search another name, or remove {folder}"
         )
-
-
-@contextlib.contextmanager
-def locked(folder: Path, name: str) -> Iterator[None]:
-    """Lock a search for this process; the lock ends with the process.
-
-    Raises:
-        SearchError: another process works on it.
-    """
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SearchError(f"search {name!r} is in use by another process: wait for it, or stop it first") from None
-        yield
-    finally:
-        os.close(handle)

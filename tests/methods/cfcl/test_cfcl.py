@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from shoal.core.streams import Streams
-from shoal.methods.contract.base import Federation, Message, MethodError, Update
+from shoal.data.partition.table import Transformation
+from shoal.methods.contract.base import ClientError, Federation, Message, MethodError, Update
 
 DEVICES = 4
 
@@ -191,9 +192,13 @@ def test_a_uniform_pull_draws_from_the_whole_local_set(world):
 
 def test_planted_transformations_are_refused(world):
     """Samples travel as their indices, which say nothing of a transformation."""
-    method = world.method("cfcl", encoder="pooled-conv")
-    with pytest.raises(MethodError, match=r"set partition\.transform=none"):
-        method.init_server(Federation(world.spec, (24,) * 4, Streams(0), truth=(0, 0, 1, 1)))
+    net = Net(world)
+    client = net.client(0)
+    turned = replace(
+        client, train=replace(client.train, transformations=(Transformation(), Transformation(degrees=90)))
+    )
+    with pytest.raises(ClientError, match=r"set partition\.transform=none"):
+        net.method.client_update(net.method.broadcast(net.server, 0), turned)
 
 
 def test_partial_participation_is_refused(world):

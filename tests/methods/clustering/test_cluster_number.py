@@ -8,7 +8,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from shoal.data.sets.synthetic import gaussian
-from shoal.methods.clustering.client_samples import ClientSamples, Search, Traffic, project, sums_by_client
+from shoal.methods.clustering.client_samples import ClientSamples, Search, project, sums_over_clients
 from shoal.methods.clustering.cluster_number import (
     Clustering,
     Tried,
@@ -39,37 +39,32 @@ def cluster_samples(
 
 @pytest.mark.parametrize("clusters", [3, 5])
 def test_planted_clusters_are_counted(clusters: int) -> None:
-    found = find_cluster_number(cluster_samples(clusters), QUICK, 0, Traffic())
+    found = find_cluster_number(cluster_samples(clusters), QUICK, 0)
     assert found.clusters == clusters
     assert [each.clusters for each in found.tried] == [2, 3, 4, 5, 6, 7]
-    assert found.bytes_up > 0
-    assert found.bytes_down > 0
 
 
 @pytest.mark.long
 def test_the_same_seed_gives_the_same_curve_and_another_seed_another() -> None:
     x = cluster_samples(4)
-    first, again = (find_cluster_number(x, QUICK, 0, Traffic()) for _ in range(2))
+    first, again = (find_cluster_number(x, QUICK, 0) for _ in range(2))
     assert first == again
-    assert find_cluster_number(x, QUICK, 1, Traffic()).tried != first.tried
+    assert find_cluster_number(x, QUICK, 1).tried != first.tried
 
 
 def test_sums_of_all_clients_at_once_are_those_of_each_by_itself() -> None:
     x = cluster_samples(3)
     centres = torch.from_numpy(np.random.default_rng(0).normal(2, 2, (4, 5, 10)))
-    sums, counts, inertia = sums_by_client(x, centres, 2)
-    for client in range(x.clients):
-        own = cluster_sums(x.samples_of(client), centres, min_points=2)
-        torch.testing.assert_close(sums[client], own.sums)
-        torch.testing.assert_close(counts[client], own.counts)
-        torch.testing.assert_close(inertia[client], own.inertia)
+    parts = [cluster_sums(x.samples_of(client), centres, min_points=2) for client in range(x.clients)]
+    for total, of_clients in zip(sums_over_clients(x, centres, 2), zip(*parts, strict=True), strict=True):
+        torch.testing.assert_close(total, torch.stack(of_clients).sum(0))
 
 
 def test_the_index_from_added_up_tables_is_that_of_pooled_samples() -> None:
     x = cluster_samples(4)
     rng = np.random.default_rng(1)
     first, second = (x.x[torch.from_numpy(rng.permutation(len(x.x))[:5])] for _ in range(2))
-    stability, silhouette = compare_clusterings(Clustering(x, first), Clustering(x, second), Traffic())
+    stability, silhouette = compare_clusterings(Clustering(x, first), Clustering(x, second))
     labels = [torch.cdist(x.x, centres).argmin(1).numpy() for centres in (first, second)]
     assert stability == pytest.approx(adjusted_rand_score(*labels))
     pooled = [simplified_silhouette(x.x, centres)[1].mean() for centres in (first, second)]
@@ -106,12 +101,10 @@ def test_every_client_halves_its_own_samples() -> None:
 
 def test_projection_by_moments_is_that_of_pooled_samples() -> None:
     x = cluster_samples(3)
-    traffic = Traffic()
-    found = project(x, 4, 0.0, unit=False, least_points=2, traffic=traffic)
+    found = project(x, 4, 0.0, unit=False, least_points=2)
     centred = x.x - x.x.mean(0)
     _, _, directions = torch.linalg.svd(centred, full_matrices=False)
     torch.testing.assert_close(found.x.abs(), (centred @ directions[:4].T).abs(), rtol=1e-6, atol=1e-6)
-    assert traffic.up == 8 * 4 * (1 + 10 + 100)
 
 
 def tried(*stability: float) -> list[Tried]:
@@ -135,4 +128,4 @@ def test_splits_of_touching_groups_are_not_counted_however_many() -> None:
 
 def test_too_few_samples_for_so_many_clusters_are_told() -> None:
     with pytest.raises(MethodError, match=r"set choose\.max_clusters to"):
-        find_cluster_number(cluster_samples(3, samples=8), Search(2, 12, 1), 0, Traffic())
+        find_cluster_number(cluster_samples(3, samples=8), Search(2, 12, 1), 0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.methods.clustering.device_k_means import _means, device_kmeans
+from shoal.methods.clustering.device_k_means import device_kmeans
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.contract.base import MethodError
 
@@ -26,14 +26,6 @@ def test_the_clusters_are_those_of_scikit_learn(seed: int, spread: float) -> Non
     assert found.inertia == pytest.approx(expected.inertia, rel=1e-4)
     assert (found.cluster == expected.cluster).mean() > 0.99
     np.testing.assert_allclose(found.centres, expected.centres, rtol=1e-3, atol=0.02)
-
-
-def test_an_empty_cluster_takes_the_farthest_sample() -> None:
-    x = torch.tensor([[0.0], [1.0], [9.0]])
-    centres = torch.tensor([[[0.5], [100.0]]])
-    moved = _means(x, centres, torch.zeros(1, 3, dtype=torch.int64), x.square().sum(1))
-    assert moved[0, 0].item() == pytest.approx(10 / 3)
-    assert moved[0, 1].item() == 9.0
 
 
 def test_what_cannot_be_clustered_is_refused() -> None:

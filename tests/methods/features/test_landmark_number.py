@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,11 @@ import torch
 from table_federation import Rows, rings, uneven_owners
 
 from shoal.data.sets.synthetic import gaussian
-from shoal.methods.clustering.client_samples import ClientSamples, Search, Traffic
+from shoal.methods.clustering.client_samples import ClientSamples, Search
 from shoal.methods.clustering.cluster_number import Clustering, compare_clusterings, draw_half, find_cluster_number
 from shoal.methods.contract.context import MethodError
 from shoal.methods.features.feature_clustering import FeatureClustering
-from shoal.methods.features.landmark_number import LandmarkHalves
+from shoal.methods.features.landmark_number import landmark_half, placed_landmarks
 from shoal.methods.features.sampled_space import MAX_COLUMNS, method_space
 from shoal.methods.features.space import in_space
 from shoal.methods.scores.clustering import accuracy
@@ -31,10 +32,8 @@ def apart(x: np.ndarray, owner: np.ndarray) -> ClientSamples:
 @pytest.mark.parametrize("clusters", [3, 5])
 def test_planted_clusters_are_counted(clusters: int) -> None:
     x, y = gaussian(clusters, 100, 10, 0)
-    found = find_cluster_number(apart(x, uneven_owners(y, 5, 0)), QUICK, 0, Traffic(), collect=LandmarkHalves(100))
+    found = find_cluster_number(apart(x, uneven_owners(y, 5, 0)), QUICK, 0, collect=partial(landmark_half, 100))
     assert found.clusters == clusters
-    assert found.bytes_up > 0
-    assert found.bytes_down > 0
 
 
 @pytest.mark.long
@@ -42,8 +41,8 @@ def test_planted_clusters_are_counted(clusters: int) -> None:
 def test_halves_agree_on_groups_that_k_means_cuts(seed: int) -> None:
     x, y = rings(seed)
     samples = apart(x, uneven_owners(y, 5, seed))
-    cut = find_cluster_number(samples, QUICK, seed, Traffic()).tried[1]
-    found = find_cluster_number(samples, QUICK, seed, Traffic(), collect=LandmarkHalves(100)).tried[1]
+    cut = find_cluster_number(samples, QUICK, seed).tried[1]
+    found = find_cluster_number(samples, QUICK, seed, collect=partial(landmark_half, 100)).tried[1]
     assert cut.clusters == found.clusters == 3
     assert cut.stability < 0.4
     assert found.stability > 0.8
@@ -53,12 +52,12 @@ def test_a_half_finds_its_clusters_without_the_other_half() -> None:
     x, y = rings(0)
     samples = apart(x, uneven_owners(y, 5, 0))
     rows = draw_half(samples, 0, 0)
-    half = LandmarkHalves(100)(samples, rows, QUICK, 0, 0, Traffic())
+    half = landmark_half(100, samples, rows, QUICK, 0, 0)
     moved = samples._replace(x=torch.where(rows[:, None], samples.x, samples.x + 50))
-    again = LandmarkHalves(100)(moved, rows, QUICK, 0, 0, Traffic())
-    assert torch.equal(half.landmarks, again.landmarks)
-    assert torch.equal(half.products, again.products)
-    assert torch.equal(half.clustering(3, Traffic()).centres, again.clustering(3, Traffic()).centres)
+    again = landmark_half(100, moved, rows, QUICK, 0, 0)
+    placed = [placed_landmarks(100, x.some(rows), QUICK, 0, 0) for x in (samples, moved)]
+    assert torch.equal(*placed)
+    assert torch.equal(half(3).centres, again(3).centres)
 
 
 def test_both_halves_are_compared_each_in_its_own_space() -> None:
@@ -67,7 +66,7 @@ def test_both_halves_are_compared_each_in_its_own_space() -> None:
     truth = torch.nn.functional.one_hot(torch.from_numpy(y[np.argsort(np.arange(900) % 3, kind="stable")])).double()
     first = Clustering(samples._replace(x=truth), torch.eye(3).double())
     mirrored = Clustering(samples._replace(x=truth.flip(1)), torch.eye(3).double())
-    assert compare_clusterings(first, mirrored, Traffic()) == (1.0, 1.0)
+    assert compare_clusterings(first, mirrored) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("changes", [{"components": 6, "space": "directions"}, {"standardise": True}, {}])
@@ -80,7 +79,7 @@ def test_the_space_is_that_of_the_run(tmp_path: Path, changes: dict[str, object]
     server = rows.run(method, rounds=int(method.settings.measured) + (1 if "components" in changes else 0))
     assert method.next_step(server) == "place"
     samples = apart(x.astype(np.float32), rows.owner)
-    found = method_space(method, samples, Traffic()).x
+    found = method_space(method, samples).x
     expected = in_space(samples.x, server.model, directions=method.settings.directions)
     torch.testing.assert_close(found, expected)
 
@@ -93,12 +92,10 @@ def test_of_many_columns_the_components_are_enough(tmp_path: Path) -> None:
     rows = Rows(tmp_path, x, y, np.arange(300) // 3 % 4)
     method = rows.method("fedkmeans", landmarks=40)
     assert isinstance(method, FeatureClustering)
-    traffic = Traffic()
-    samples = method_space(method, apart(x, rows.owner), traffic)
+    samples = method_space(method, apart(x, rows.owner))
     assert samples.x.shape == (300, MAX_COLUMNS)
-    assert traffic.up > 0
-    half = LandmarkHalves(40)(samples, torch.ones(300, dtype=torch.bool), QUICK, 0, 0, traffic)
-    z, found = half.clustering(3, traffic)
+    half = landmark_half(40, samples, torch.ones(300, dtype=torch.bool), QUICK, 0, 0)
+    z, found = half(3)
     order = np.argsort(rows.owner, kind="stable")
     assert accuracy(y[order], torch.cdist(z.x, found).argmin(1).numpy()) == 1
 
@@ -106,4 +103,4 @@ def test_of_many_columns_the_components_are_enough(tmp_path: Path) -> None:
 def test_too_few_samples_to_place_landmarks_are_told() -> None:
     x, _ = rings(0)
     with pytest.raises(MethodError, match=r"set choose\.max_clusters to"):
-        find_cluster_number(apart(x[:40], np.arange(40) % 4), QUICK, 0, Traffic(), collect=LandmarkHalves(100))
+        find_cluster_number(apart(x[:40], np.arange(40) % 4), QUICK, 0, collect=partial(landmark_half, 100))
