@@ -217,10 +217,6 @@ class FedSimCLRKMeans(FedSimCLR):
         count = partial(TensorForm, dtype=torch.float64, minimum=0, maximum=samples, measured=False)
         starts, clusters, width = server.model[CENTRES].shape
         centres = server.model[CENTRES]
-<<<<<<< HEAD
-        bounds = score_bounds(server.model[CENTRES], server.model.get(PRICES), SOFTNESS, samples)
-=======
->>>>>>> wt-K
         limits = self.limits(server, samples)
         forms = {"sums": TensorForm((starts, clusters, width), torch.float64), "counts": count((starts, clusters))}
         score = partial(TensorForm, (starts,), torch.float64, measured=False)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from sklearn.cluster import KMeans
 
-from shoal.methods.clustering.declared_sums import score_bounds
 from shoal.methods.clustering.even_k_means import soft_sums
 from shoal.methods.clustering.federated_k_means import cluster_sums
 from shoal.methods.contract.base import Message, Server, Update
@@ -278,13 +277,8 @@ def test_what_starts_cost_lies_within_bounds_that_the_centres_give(world, evenne
         else:
             sums = cluster_sums(x, centres)._asdict()
         assert fault(Message(sums), form) is None
-<<<<<<< HEAD
-        lower, upper = score_bounds(centres, server.model.get(PRICES), fedsimclr_kmeans.SOFTNESS, 20)
-        for wrong in (lower - 0.01, upper + 0.01):
-=======
         alone = 20 * (1 + centres.norm(dim=2)).square() - (20 * prices if evenness else 0)  # all in one cluster
         for wrong, words in ((alone.amin(1) + 0.01, "expected at most"), (sums[score] - 500, "expected")):
->>>>>>> wt-K
             changed = sums[score].clone()
             changed[3] = wrong[3]
             told = fault(Message({**sums, score: changed}), form) or ""
