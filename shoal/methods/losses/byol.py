@@ -5,6 +5,7 @@ Shapes: n samples, p projection dimensions.
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import cast
@@ -15,7 +16,6 @@ from torch import Tensor, nn
 
 from shoal.methods.losses.unit_rows import unit_rows
 from shoal.models.heads import ByolClusterNet, ByolNet
-from shoal.models.network_copies import copy_network
 
 
 def byol_loss(predictions: Tensor, targets: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ def byol_loss(predictions: Tensor, targets: Tensor) -> Tensor:
 def make_target(network: ByolNet | ByolClusterNet) -> nn.Sequential:
     """Return a copy of encoder and instance head without gradient: images in, projections (n, p) out."""
     parts = OrderedDict(encoder=network.encoder, instance=network.instance)
-    return cast("nn.Sequential", copy_network(nn.Sequential(parts))).requires_grad_(False).train()
+    return cast("nn.Sequential", copy.deepcopy(nn.Sequential(parts))).requires_grad_(False).train()
 
 
 def update_target(target: Mapping[str, Tensor], online: Mapping[str, Tensor], momentum: float) -> None:

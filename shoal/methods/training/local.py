@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
@@ -17,7 +18,7 @@ from shoal.data.views.view import Samples
 from shoal.methods.contract.base import Client, ClientError
 from shoal.methods.contract.context import Context, LocalSettings, MethodError
 from shoal.methods.contract.message import Tensors
-from shoal.models.network_copies import copy_all, copy_network, state_of
+from shoal.models.tensor_copies import copy_all
 
 _GLOBAL_GENERATOR = threading.Lock()
 """Layers draw their initial weights from torch's one global generator: two threads must not do so at once."""
@@ -45,13 +46,13 @@ def seeded(
         cache: networks built before, by purpose; a copy of one of them costs less than building it again.
     """
     if cache is not None and purpose in cache:
-        network = copy_network(cache[purpose])
+        network = copy.deepcopy(cache[purpose])
     else:
         network = seeded_build(build, stream_seed(context.seed, purpose))
         # Channels-last is faster for convolutions on CPUs and GPUs alike.
         network = network.to(context.device).to(memory_format=torch.channels_last)
         if cache is not None:
-            cache[purpose] = copy_network(network)
+            cache[purpose] = copy.deepcopy(network)
     return network
 
 
@@ -163,7 +164,7 @@ def _minus_two(device: torch.device) -> Tensor:
 
 def weights(network: nn.Module, prefix: str = "") -> Tensors:
     """Return a contiguous copy of the network's parameters and buffers, with `prefix` before their names."""
-    state = state_of(network)
+    state = network.state_dict(keep_vars=True)
     copies = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in state.values()]
     copy_all(copies, list(state.values()))
     return {prefix + name: copy for name, copy in zip(state, copies, strict=True)}
@@ -172,7 +173,7 @@ def weights(network: nn.Module, prefix: str = "") -> Tensors:
 def load(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
     """Load the tensors named `prefix...` into the network (all of its state, nothing else)."""
     values = {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    state = state_of(network)
+    state = network.state_dict(keep_vars=True)
     if state.keys() == values.keys() and all(state[name].shape == tensor.shape for name, tensor in values.items()):
         copy_all(list(state.values()), [values[name] for name in state])
     else:
