@@ -13,10 +13,9 @@ from pathlib import Path
 import requests
 import torch
 
-from shoal.cli.data_tables import repaired_sets
 from shoal.core.errors import ShoalError
 from shoal.data.sets.prepare import prepared_sets
-from shoal.data.sets.repair import damaged_sets
+from shoal.data.sets.repair import damaged_sets, repair_sets
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.hardware import describe
@@ -137,7 +136,7 @@ def stores() -> Iterator[Check]:
 
 def _data_sets(store: Path) -> Iterator[Check]:
     """Read every byte of the stored sets, after a replacement that was cut short has been repaired."""
-    repaired = repaired_sets(store)
+    repaired = repair_sets(store)
     sets = ", ".join(m.name for m in prepared_sets(store)) or "none yet"
     yield Check("data sets", True, "; ".join([f"prepared: {sets}", *repaired]))
     for name, wrong in damaged_sets(store, verify=True):

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from shoal.cli.console import err, out, shoal_command
+from shoal.cli.console import err, out, shoal_command, table_of
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
@@ -25,7 +25,6 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.progress import progress
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.review.pages.comparison_page import write_comparison
-from shoal.review.results.certain_images import certain_images, draw_rows
 from shoal.review.results.result import RunResult, run_result
 from shoal.sweeps.set_options import set_options
 from shoal.sweeps.sweep import open_sweep
@@ -72,9 +71,8 @@ LABELS = {
     "fedcc": "together: FedCC",
     "fedsimclr_kmeans": "together: FedSimCLR, federated K-means",
 }
-IMAGES_PER_CLUSTER = 10
-"""In the figure."""
-WAYS = ("floor", "alone", "together")
+COLOURS = {"floor": "0.6", "alone": "tab:orange", "together": "tab:blue"}
+WAYS = tuple(COLOURS)
 app = typer.Typer(add_completion=False)
 
 
@@ -167,21 +165,17 @@ def show_demo(*, seed: int = 0, changes: Mapping[str, Any] | None = None) -> Pat
     return figure
 
 
-def demo_table(found: list[DemoRun]) -> Table:
+def demo_table(runs: list[DemoRun]) -> Table:
     """Return the runs side by side: scores over all 1,797 images, and what was sent."""
-    table = Table("the clients' images are", "method", title="digits, 5 clients, no labels", title_justify="left")
-    for name in ("ACC", "NMI", "ARI", "MB sent", "seconds"):
-        table.add_column(name, justify="right")
-    for each in found:
-        scores = [f"{each.scores[name]:.3f}" for name in ("acc", "nmi", "ari")]
-        sent = sum(each.result.bytes.values()) / 1e6
-        moved = "all data"
-        if each.way != "floor":
-            moved = f"{sent:.1f}"
-        table.add_row(CLIENT_WORDS[each.clients], LABELS[each.method], *scores, moved, f"{each.result.seconds:.0f}")
-        if each.way == "together" and each is not found[-1]:
-            table.add_section()
-    return table
+    rows = []
+    for run in runs:
+        scores = [run.scores[name] for name in ("acc", "nmi", "ari")]
+        sent = "all data"
+        if run.way != "floor":
+            sent = f"{sum(run.result.bytes.values()) / 1e6:.1f}"
+        rows.append((CLIENT_WORDS[run.clients], LABELS[run.method], *scores, sent, f"{run.result.seconds:.0f}"))
+    headings = ("the clients' images are", "method", "ACC", "NMI", "ARI", "MB sent", "seconds")
+    return table_of(headings, rows, "digits, 5 clients, no labels")
 
 
 def closing(found: list[DemoRun], figure: Path, page: Path) -> list[str]:
@@ -195,7 +189,7 @@ def closing(found: list[DemoRun], figure: Path, page: Path) -> list[str]:
         *(against_the_best_alone(found, clients) for clients in CLIENT_WORDS),
         *verdict_lines(found),
         "",
-        f"figure, with images of the clusters found: {figure}",
+        f"figure: {figure}",
         f"the runs side by side: {page}",
         "look:",
         *(f"{command:{width}}  {word}" for command, word in zip(commands, words, strict=True)),
@@ -237,38 +231,20 @@ def against_the_best_alone(found: list[DemoRun], clients: str) -> str:
     return f"Clients whose images are {words} find {more}: {together:.3f} together, {best:.3f} the best alone."
 
 
-def draw(found: list[DemoRun], path: Path) -> Path:
-    """Draw ACC of all runs, and the most certain images of the clusters that the clients found together.
+def draw(runs: list[DemoRun], path: Path) -> Path:
+    """Draw ACC of all runs as bars.
 
     Args:
-        found: the runs.
+        runs: in the order of the table.
         path: the PNG file, whose folder is made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure = Figure(figsize=(9.6, 4.8), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))
-    colours = {"floor": "0.6", "alone": "tab:orange", "together": "tab:blue"}
-    groups = list(CLIENT_WORDS)
-    for number, each in enumerate(found):
-        place = number + 0.7 * groups.index(each.clients)
-        acc = each.scores["acc"]
-        left.barh(place, acc, color=colours[each.way], height=0.42)
-        left.text(0.004, place - 0.27, LABELS[each.method], va="bottom", fontsize=8)
-        furthest = max(acc, each.scores.get("acc_max", 0.0))
-        if "acc_min" in each.scores:
-            left.plot([each.scores["acc_min"], furthest], [place, place], color="black", linewidth=1)
-        left.text(furthest + 0.01, place, f"{acc:.2f}", va="center", fontsize=8)
-    middles = [
-        sum(n + 0.7 * g for n, each in enumerate(found) if each.clients == name) / 3 for g, name in enumerate(groups)
-    ]
-    left.set_yticks(middles, [CLIENT_WORDS[name].replace(" (", "\n(") for name in groups])
-    left.tick_params(left=False)
-    left.invert_yaxis()
-    left.set(xlim=(0, 1.1), title="found without labels")
-    left.set_xlabel("ACC, all 1,797 digits (line: worst to best client)", fontsize=9)
-    left.spines[["top", "right"]].set_visible(False)
-    shown = next(each for each in found if each.clients == "alike" and each.way == "together")
-    draw_rows(right, certain_images(RunFolder(Path(shown.result.run)), IMAGES_PER_CLUSTER), IMAGES_PER_CLUSTER)
-    right.set_title(f"clusters of {LABELS[shown.method].removeprefix('together: ')}, their most certain images")
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    names = [f"{CLIENT_WORDS[run.clients]}\n{LABELS[run.method]}" for run in runs]
+    bars = axes.barh(names, [run.scores["acc"] for run in runs], color=[COLOURS[run.way] for run in runs])
+    axes.bar_label(bars, fmt="%.2f", padding=3)
+    axes.invert_yaxis()
+    axes.set(xlim=(0, 1.1), xlabel="ACC, all 1,797 digits, found without labels")
     figure.savefig(path, dpi=120)
     return path

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +38,7 @@ def byol_loss(predictions: Tensor, targets: Tensor) -> Tensor:
 def make_target(network: ByolNet | ByolClusterNet) -> nn.Sequential:
     """Return a copy of encoder and instance head without gradient: images in, projections (n, p) out."""
     parts = OrderedDict(encoder=network.encoder, instance=network.instance)
-    return cast("nn.Sequential", copy.deepcopy(nn.Sequential(parts))).requires_grad_(False).train()
+    return copy.deepcopy(nn.Sequential(parts)).requires_grad_(False).train()
 
 
 def update_target(target: Mapping[str, Tensor], online: Mapping[str, Tensor], momentum: float) -> None:
