@@ -34,7 +34,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.prediction import Prediction
-from shoal.models.frozen import EncoderVersion, is_installed, packages_of
+from shoal.models.frozen import EncoderVersion, is_installed, source_of
 from shoal.review.mlflow_log.pyfunc_images import EncodedInput
 from shoal.review.mlflow_log.pyfunc_input import samples, takes
 from shoal.review.results.clusters import cluster_facts
@@ -275,7 +275,7 @@ def requirements(encoder: EncoderVersion | None = None) -> list[str]:
     """
     names = list(REQUIREMENTS)
     if encoder is not None:
-        names += [name for name in packages_of(encoder.name) if name not in names]
+        names += [name for name in source_of(encoder.name).packages if name not in names]
     return [f"{name}=={version(name).split('+')[0]}" for name in names]
 
 
