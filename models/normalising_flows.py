@@ -11,7 +11,6 @@ from abc import ABC
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 LOG_2PI = math.log(2 * math.pi)
@@ -135,7 +134,7 @@ class TabularRealNVP(Flow):
         """Return z and the log-determinant (n,)."""
         parts = [x[:, : self.cut], x[:, self.cut :]]
         total = x.new_zeros(len(x))
-        for layer, coupling in enumerate(_couplings(self.couplings)):
+        for layer, coupling in enumerate(couplings_of(self.couplings)):
             parts[1 - layer % 2], log_det = coupling(parts[layer % 2], parts[1 - layer % 2])
             total = total + log_det
         return torch.cat(parts, 1), total
@@ -143,12 +142,12 @@ class TabularRealNVP(Flow):
     def inverse(self, z: Tensor) -> Tensor:
         """Return x of z."""
         parts = [z[:, : self.cut], z[:, self.cut :]]
-        for layer, coupling in reversed(list(enumerate(_couplings(self.couplings)))):
+        for layer, coupling in reversed(list(enumerate(couplings_of(self.couplings)))):
             parts[1 - layer % 2] = coupling.inverse(parts[layer % 2], parts[1 - layer % 2])
         return torch.cat(parts, 1)
 
 
-def _couplings(modules: nn.Module) -> list[Coupling]:
+def couplings_of(modules: nn.Module) -> list[Coupling]:
     return [module for module in modules.children() if isinstance(module, Coupling)]
 
 
@@ -275,7 +274,7 @@ class CycleRealNVP(Flow):
         """Return z and the log-determinant (n,)."""
         y, total = self.logit(x)
         parts = _quadrants(y)
-        for layer, coupling in enumerate(_couplings(self.couplings)):
+        for layer, coupling in enumerate(couplings_of(self.couplings)):
             read = layer % 4
             changed = (read + 1) % 4
             parts[changed], log_det = coupling(parts[read], parts[changed])
@@ -285,7 +284,7 @@ class CycleRealNVP(Flow):
     def inverse(self, z: Tensor) -> Tensor:
         """Return x of z."""
         parts = _quadrants(z)
-        for layer, coupling in reversed(list(enumerate(_couplings(self.couplings)))):
+        for layer, coupling in reversed(list(enumerate(couplings_of(self.couplings)))):
             read = layer % 4
             changed = (read + 1) % 4
             parts[changed] = coupling.inverse(parts[read], parts[changed])
@@ -302,106 +301,20 @@ def _joined(parts: list[Tensor]) -> Tensor:
     return torch.cat((torch.cat((parts[0], parts[1]), -1), torch.cat((parts[3], parts[2]), -1)), -2)
 
 
-class StandardRealNVP(Flow):
-    """RealNVP as published: three checkerboard couplings, squeeze, three channel couplings; half factored out; again.
-
-    Args:
-        shape: (channels, height, width); height and width divisible by 4.
-        width: filters.
-        blocks: residual blocks of each network.
-        margin: of `Logit`.
-    """
-
-    def __init__(self, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 0.05) -> None:
-        super().__init__()
-        channels, height, wide = shape
-        if height % 4 or wide % 4:
-            raise ValueError(f"two scales need images of height and width divisible by 4, given {shape}")
-        self.shape = tuple(shape)
-        self.logit = Logit(margin)
-        self.checker = nn.ModuleList()
-        self.channel = nn.ModuleList()
-        for scale in range(2):
-            inside = channels * 2**scale
-            self.checker.append(
-                nn.ModuleList(Coupling(ScaleShiftNet(inside, inside, width, blocks), inside) for _ in range(3))
-            )
-            half = inside * 2
-            self.channel.append(
-                nn.ModuleList(Coupling(ScaleShiftNet(half, half, width, blocks), half) for _ in range(3))
-            )
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return z (n, *shape) and the log-determinant (n,)."""
-        y, total = self.logit(x)
-        out = []
-        for scale in range(2):
-            for layer, coupling in enumerate(_couplings(self.checker[scale])):
-                log_scale, shift = _checker_scale_and_shift(coupling, y, layer)
-                y = y * log_scale.exp() + shift
-                total = total + log_scale.flatten(1).sum(1)
-            y = F.pixel_unshuffle(y, 2)
-            halves = list(y.chunk(2, 1))
-            for layer, coupling in enumerate(_couplings(self.channel[scale])):
-                read = layer % 2
-                halves[1 - read], log_det = coupling(halves[read], halves[1 - read])
-                total = total + log_det
-            out.append(halves[1].flatten(1))
-            y = halves[0]
-        out.append(y.flatten(1))
-        return torch.cat(out, 1).view(x.shape), total
-
-    def inverse(self, z: Tensor) -> Tensor:
-        """Return x of z."""
-        c, h, w = self.shape
-        flat = z.flatten(1)
-        sizes = [c * h * w // 2, c * h * w // 4, c * h * w // 4]
-        first, second, y = flat.split(sizes, 1)
-        shapes = [(2 * c, h // 2, w // 2), (4 * c, h // 4, w // 4)]
-        y = y.view(-1, *shapes[1])
-        for scale, other in ((1, second), (0, first)):
-            halves = [y.view(-1, *shapes[scale]), other.view(-1, *shapes[scale])]
-            for layer, coupling in reversed(list(enumerate(_couplings(self.channel[scale])))):
-                read = layer % 2
-                halves[1 - read] = coupling.inverse(halves[read], halves[1 - read])
-            y = F.pixel_shuffle(torch.cat(halves, 1), 2)
-            for layer, coupling in reversed(list(enumerate(_couplings(self.checker[scale])))):
-                log_scale, shift = _checker_scale_and_shift(coupling, y, layer)
-                y = (y - shift) * (-log_scale).exp()
-        return self.logit.inverse(y)
-
-
-def _checker_scale_and_shift(coupling: Coupling, y: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-    """Return log-scale and shift of the pixels that a layer changes, from those that it reads; 0 for the others."""
-    mask = _checkerboard(y, layer)
-    log_scale, shift = coupling.scale_and_shift(y * mask)
-    return log_scale * (1 - mask), shift * (1 - mask)
-
-
-def _checkerboard(x: Tensor, layer: int) -> Tensor:
-    """Return 1 where a pixel is read, otherwise 0, (1, 1, height, width)."""
-    rows = torch.arange(x.shape[-2], device=x.device)[:, None]
-    columns = torch.arange(x.shape[-1], device=x.device)[None, :]
-    return ((rows + columns + layer) % 2).to(x.dtype)[None, None]
-
-
 def build_flow(
     name: str, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 0.05, dense: bool = False
 ) -> Flow:
-    """Return a flow by name: affine and tabular for vectors, cycle and standard for images; only cycle may be dense.
+    """Return a flow by name: affine and tabular for vectors, cycle for images; only cycle may be dense.
 
     Raises:
         ValueError: no such flow, or one for samples of another kind.
     """
-    if dense and name != "cycle":
-        raise ValueError(f"flow {name!r} has no networks of linear layers to choose: layers dense is of cycle")
-    if name in ("affine", "tabular"):
-        dimension = math.prod(shape)
-        return AffineFlow(dimension) if name == "affine" else TabularRealNVP(dimension, width=4 * width)
-    if name in ("cycle", "standard"):
+    if name == "cycle":
         if len(shape) != 3:
             raise ValueError(f"flow {name!r} is for images, and a sample has shape {shape}: use affine or tabular")
-        if name == "cycle":
-            return CycleRealNVP(shape, width, blocks, margin, dense=dense)
-        return StandardRealNVP(shape, width, blocks, margin)
-    raise ValueError(f"no flow {name!r}; there are affine, tabular, cycle, standard")
+        return CycleRealNVP(shape, width, blocks, margin, dense=dense)
+    if name == "affine":
+        return AffineFlow(math.prod(shape))
+    if name == "tabular":
+        return TabularRealNVP(math.prod(shape), width=4 * width)
+    raise ValueError(f"no flow {name!r}; there are affine, tabular, cycle")

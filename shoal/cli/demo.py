@@ -26,7 +26,6 @@ from shoal.lifecycle.progress import progress
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.review.pages.comparison_page import write_comparison
 from shoal.review.results.result import RunResult, run_result
-from shoal.sweeps.set_options import set_options
 from shoal.sweeps.sweep import open_sweep
 
 COMMON: dict[str, Any] = {
@@ -181,42 +180,34 @@ def demo_table(runs: list[DemoRun]) -> Table:
 def closing(found: list[DemoRun], figure: Path, page: Path) -> list[str]:
     """Return what the table shows, the files to look at, and three commands to try next."""
     shoal = shoal_command()
-    commands = [f"  {shoal} open {Path(each.result.run).name}" for each in found if each.way == "together"]
-    words = [f"# the report of {each.method}, in a browser" for each in found if each.way == "together"]
+    together = [run for run in found if run.way == "together"]
+    verdicts = []
+    for run in together:
+        if run.result.verdict is not None:
+            verdicts.append(f"verdict on {run.method}: {run.result.verdict.word}. {run.result.verdict.reason}")
+    commands = [f"  {shoal} open {Path(run.result.run).name}" for run in together]
+    words = [f"# the report of {run.method}, in a browser" for run in together]
     width = max(map(len, commands))
     return [
         "ACC, NMI, ARI: agreement with labels that no method saw; 'alone' is the mean over the five clients.",
         *(against_the_best_alone(found, clients) for clients in CLIENT_WORDS),
-        *verdict_lines(found),
+        *(
+            f"verdict on {run.method}: {run.result.verdict.word}. {run.result.verdict.reason}"
+            for run in together
+            if run.result.verdict
+        ),
         "",
         f"figure: {figure}",
         f"the runs side by side: {page}",
         "look:",
         *(f"{command:{width}}  {word}" for command, word in zip(commands, words, strict=True)),
         "again, each alone:",
-        *(f"  {shoal} run{repeating(each)}" for each in found if each.way == "together"),
+        *(f"  {shoal} run {run.result.run}/settings.yaml" for run in together),
         "next:",
         f"  {shoal} serve                            # schedules, the worker, and these runs in MLflow's page",
         f"  {shoal} data add FOLDER --name mine      # your own images: a folder with a sub-folder for each client",
         f"  {shoal} run --set data.name=mine --set model.clusters=10    # a method that fits your images",
     ]
-
-
-def verdict_lines(found: list[DemoRun]) -> list[str]:
-    """Return the verdict on each run of all clients together, a line each."""
-    together = [each for each in found if each.way == "together"]
-    return [
-        f"verdict on {each.method}: {each.result.verdict.word}. {each.result.verdict.reason}"
-        for each in together
-        if each.result.verdict is not None
-    ]
-
-
-def repeating(run: DemoRun) -> str:
-    """Return the options of `shoal run` that repeat a run of the demonstration with seed 0."""
-    raw = merge(COMMON, {"partition": PARTITIONS[run.clients]}, METHODS[run.clients, run.way])
-    del raw["tracking"]
-    return set_options(raw)
 
 
 def against_the_best_alone(found: list[DemoRun], clients: str) -> str:
