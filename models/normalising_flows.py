@@ -105,7 +105,56 @@ class Coupling(nn.Module):
         return (changed - shift) * (-log_scale).exp()
 
 
-class TabularRealNVP(Flow):
+class CouplingFlow(Flow):
+    """A flow whose couplings read one part of the input and change the next, in turn.
+
+    Attributes:
+        couplings: in their order; number l reads part l modulo the number of parts.
+    """
+
+    couplings: nn.ModuleList
+
+    def split(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return the parts of x, and the log-determinant (n,) of what was done before."""
+        raise NotImplementedError
+
+    def join(self, parts: list[Tensor]) -> Tensor:
+        """Undo `split`, but for what was done before."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return z and the log-determinant (n,)."""
+        parts, total = self.split(x)
+        for layer, coupling in enumerate(couplings_of(self.couplings)):
+            read = layer % len(parts)
+            changed = (read + 1) % len(parts)
+            parts[changed], log_det = coupling(parts[read], parts[changed])
+            total = total + log_det
+        return self.join(parts), total
+
+    def undo(self, parts: list[Tensor]) -> Tensor:
+        """Return what the couplings make the parts of z of."""
+        for layer, coupling in reversed(list(enumerate(couplings_of(self.couplings)))):
+            read = layer % len(parts)
+            changed = (read + 1) % len(parts)
+            parts[changed] = coupling.inverse(parts[read], parts[changed])
+        return self.join(parts)
+
+
+def couplings_of(modules: nn.Module) -> list[Coupling]:
+    """Return the couplings among the children of a module."""
+    return [module for module in modules.children() if isinstance(module, Coupling)]
+
+
+def linear_layers(inputs: int, width: int, outputs: int) -> nn.Sequential:
+    """Return two hidden layers and a last one of zeros, so that a coupling begins as the identity."""
+    last = nn.Linear(width, outputs)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), last)
+
+
+class TabularRealNVP(CouplingFlow):
     """RealNVP of vectors: couplings that read one half and change the other, in turn (Dinh et al. 2017).
 
     Args:
@@ -121,34 +170,20 @@ class TabularRealNVP(Flow):
         sizes = (self.cut, dimension - self.cut)
         self.couplings = nn.ModuleList()
         for layer in range(couplings):
-            read = sizes[layer % 2]
             changed = sizes[1 - layer % 2]
-            last = nn.Linear(width, 2 * changed)
-            # The coupling begins as the identity, so that the first steps work at the data's own scale.
-            nn.init.zeros_(last.weight)
-            nn.init.zeros_(last.bias)
-            net = nn.Sequential(nn.Linear(read, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), last)
-            self.couplings.append(Coupling(net, changed))
+            self.couplings.append(Coupling(linear_layers(sizes[layer % 2], width, 2 * changed), changed))
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return z and the log-determinant (n,)."""
-        parts = [x[:, : self.cut], x[:, self.cut :]]
-        total = x.new_zeros(len(x))
-        for layer, coupling in enumerate(couplings_of(self.couplings)):
-            parts[1 - layer % 2], log_det = coupling(parts[layer % 2], parts[1 - layer % 2])
-            total = total + log_det
-        return torch.cat(parts, 1), total
+    def split(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return both halves."""
+        return [x[:, : self.cut], x[:, self.cut :]], x.new_zeros(len(x))
+
+    def join(self, parts: list[Tensor]) -> Tensor:
+        """Return the halves side by side."""
+        return torch.cat(parts, 1)
 
     def inverse(self, z: Tensor) -> Tensor:
         """Return x of z."""
-        parts = [z[:, : self.cut], z[:, self.cut :]]
-        for layer, coupling in reversed(list(enumerate(couplings_of(self.couplings)))):
-            parts[1 - layer % 2] = coupling.inverse(parts[layer % 2], parts[1 - layer % 2])
-        return torch.cat(parts, 1)
-
-
-def couplings_of(modules: nn.Module) -> list[Coupling]:
-    return [module for module in modules.children() if isinstance(module, Coupling)]
+        return self.undo([z[:, : self.cut], z[:, self.cut :]])
 
 
 class Logit(nn.Module):
@@ -220,11 +255,7 @@ class DenseScaleShiftNet(nn.Module):
     def __init__(self, shape: tuple[int, int, int], width: int) -> None:
         super().__init__()
         self.shape = shape
-        size = math.prod(shape)
-        last = nn.Linear(width, 2 * size)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
-        self.layers = nn.Sequential(nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), last)
+        self.layers = linear_layers(math.prod(shape), width, 2 * math.prod(shape))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return scales, then shifts, (n, 2 * channels, height, width)."""
@@ -232,7 +263,7 @@ class DenseScaleShiftNet(nn.Module):
         return cast(Tensor, self.layers(x.flatten(1))).view(-1, 2 * channels, height, width)
 
 
-class CycleRealNVP(Flow):
+class CycleRealNVP(CouplingFlow):
     """RealNVP with the cycle mask: each coupling reads one quadrant of the image and changes only the next.
 
     The quadrants are 0 top-left, 1 top-right, 2 bottom-right, 3 bottom-left; coupling l reads quadrant l mod 4 and
@@ -270,35 +301,24 @@ class CycleRealNVP(Flow):
             for _ in range(4 * turns)
         )
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return z and the log-determinant (n,)."""
+    def split(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return the quadrants of the logits."""
         y, total = self.logit(x)
-        parts = _quadrants(y)
-        for layer, coupling in enumerate(couplings_of(self.couplings)):
-            read = layer % 4
-            changed = (read + 1) % 4
-            parts[changed], log_det = coupling(parts[read], parts[changed])
-            total = total + log_det
-        return _joined(parts), total
+        return _quadrants(y), total
+
+    def join(self, parts: list[Tensor]) -> Tensor:
+        """Return the quadrants as one image."""
+        return torch.cat((torch.cat((parts[0], parts[1]), -1), torch.cat((parts[3], parts[2]), -1)), -2)
 
     def inverse(self, z: Tensor) -> Tensor:
         """Return x of z."""
-        parts = _quadrants(z)
-        for layer, coupling in reversed(list(enumerate(couplings_of(self.couplings)))):
-            read = layer % 4
-            changed = (read + 1) % 4
-            parts[changed] = coupling.inverse(parts[read], parts[changed])
-        return self.logit.inverse(_joined(parts))
+        return self.logit.inverse(self.undo(_quadrants(z)))
 
 
 def _quadrants(x: Tensor) -> list[Tensor]:
     h = x.shape[-2] // 2
     w = x.shape[-1] // 2
     return [x[..., :h, :w], x[..., :h, w:], x[..., h:, w:], x[..., h:, :w]]
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    return torch.cat((torch.cat((parts[0], parts[1]), -1), torch.cat((parts[3], parts[2]), -1)), -2)
 
 
 def build_flow(
