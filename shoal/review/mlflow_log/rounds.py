@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
@@ -37,14 +37,10 @@ from shoal.engine.store.tables import round_rows
 from shoal.methods.registry import METHODS
 from shoal.review.results.clusters import cluster_facts
 
-BATCH = 900
-"""Metrics in one call; MLflow takes 1,000 with tags."""
 MAX_CLIENT_CURVES = 50
 """Number of clients up to which each has a loss curve of its own in MLflow."""
 ROUNDS_LOGGED = "mlflow.shoal.rounds_logged"
 """Tag: the last round whose metrics MLflow has."""
-QUALITY_LOGGED = "mlflow.shoal.quality_logged"
-"""Tag: digest of the state whose quality without labels MLflow has."""
 VERDICT = "verdict"
 VERDICT_REASON = "verdict.reason"
 """Tags: what a run's clusters or features are worth, and why."""
@@ -90,38 +86,37 @@ def client_metric_names(names: Sequence[str]) -> list[str]:
     return found
 
 
-def log_rounds(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder, settings: Settings) -> None:
-    """Log the rounds that MLflow does not have yet, as many as fit into each call.
+def log_rounds(client: Any, logged: Any, run: RunFolder, settings: Settings) -> None:
+    """Log the rounds that MLflow does not have yet.
 
     Args:
         client: an MlflowClient.
-        run_id: the MLflow run.
-        tags: of the MLflow run.
+        logged: the MLflow run.
         run: the run's folder.
         settings: of the run.
     """
     from mlflow.entities import Metric
 
-    first = int(tags.get(ROUNDS_LOGGED, 0)) + 1
+    first = int(logged.data.tags.get(ROUNDS_LOGGED, 0)) + 1
     last = last_round(run)
     if first > last:
         return
     names = names_of_clients(run, settings)
-    waiting: list[Any] = []
+    lost = lost_rounds(run)
+    metrics = []
     for round in range(first, last + 1):
         try:
             manifest = load_manifest(run, round)
         except StoreError:
-            if round in lost_rounds(run):
+            if round in lost:
                 continue  # the run's tables do not have it either
             raise
         stamp = int(manifest.finished_at * 1000)
-        found = {**round_metrics(manifest), **client_losses(manifest, names)}
-        if waiting and len(waiting) + len(found) > BATCH:
-            send(client, run_id, waiting, round - 1)
-            waiting = []
-        waiting += [Metric(name, value, stamp, round) for name, value in found.items()]
-    send(client, run_id, waiting, last)
+        values = {**round_metrics(manifest), **client_losses(manifest, names)}
+        metrics += [Metric(name, value, stamp, round) for name, value in values.items()]
+    client.log_batch(logged.info.run_id, metrics=metrics)
+    # Last: after a kill before it the same metrics are logged again, and MLflow keeps equal ones once.
+    client.set_tag(logged.info.run_id, ROUNDS_LOGGED, str(last))
 
 
 def lost_rounds(run: RunFolder) -> set[int]:
@@ -135,16 +130,6 @@ def last_round(run: RunFolder) -> int:
     while RoundPaths(run.path, last + 1).manifest.is_file():
         last += 1
     return last
-
-
-def send(client: Any, run_id: str, metrics: Sequence[Any], round: int) -> None:
-    """Log metrics, and with the last of them the round up to which MLflow has all metrics."""
-    from mlflow.entities import RunTag
-
-    *calls, last = [metrics[start : start + BATCH] for start in range(0, len(metrics), BATCH)] or [[]]
-    for part in calls:  # a round of very many metrics
-        client.log_batch(run_id, metrics=part)
-    client.log_batch(run_id, metrics=last, tags=[RunTag(ROUNDS_LOGGED, str(round))])
 
 
 def round_metrics(manifest: Manifest) -> dict[str, float]:
@@ -207,20 +192,26 @@ def quality_metrics(run: RunFolder) -> tuple[int, dict[str, float]]:
     return facts.round, {metric_name(name): float(value) for name, value in facts.quality.items()}
 
 
-def log_quality(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder) -> None:
-    """Log verdict and numbers of the clusters at their round, unless MLflow has them; arguments as in `log_rounds`."""
+def log_quality(client: Any, run_id: str, run: RunFolder) -> None:
+    """Log verdict and numbers of the clusters at their round.
+
+    Args:
+        client: an MlflowClient.
+        run_id: the MLflow run.
+        run: the run's folder.
+    """
     from mlflow.entities import Metric, RunTag
 
     facts = cluster_facts(run)
-    if facts is None or tags.get(QUALITY_LOGGED) == facts.weights_sha256:
+    if facts is None:
         return
-    round, found = quality_metrics(run)
+    round, values = quality_metrics(run)
     stamp = round_stamp(run, round)
-    metrics = [Metric(name, value, stamp, round) for name, value in found.items()]
-    tags_to_set = [RunTag(QUALITY_LOGGED, facts.weights_sha256)]
+    metrics = [Metric(name, value, stamp, round) for name, value in values.items()]
+    verdict = []
     if facts.verdict is not None:
-        tags_to_set += [RunTag(VERDICT, facts.verdict.word), RunTag(VERDICT_REASON, facts.verdict.reason)]
-    client.log_batch(run_id, metrics=metrics, tags=tags_to_set)
+        verdict = [RunTag(VERDICT, facts.verdict.word), RunTag(VERDICT_REASON, facts.verdict.reason)]
+    client.log_batch(run_id, metrics=metrics, tags=verdict)
 
 
 def round_stamp(run: RunFolder, round: int) -> int:
