@@ -24,7 +24,7 @@ def log_comparison(name: str, runs: Sequence[RunFolder]) -> None:
         runs: the runs to compare, in the order of the table.
     """
     parent = ParentRun(runs[0].settings(), (TAG, allowed_name(name)), f"comparison {name}")
-    metrics = {}
+    metrics: dict[str, float] = {}
     for run in runs:
         parent.adopt(run)
         values = shown_metrics(run_result(run))

@@ -85,7 +85,7 @@ def _new_version(run: RunFolder, settings: Settings, client: Any, logged: Any, n
     from mlflow.exceptions import MlflowException
 
     model = models_of(client, logged).get(MODEL)
-    if not is_ready(model):
+    if model is None or not is_ready(model):
         return None
     if not client.search_registered_models(f"name = '{name}'"):
         about = f"Final models of {settings.method.name} on {settings.data.name}, one version for each finished run."

@@ -21,9 +21,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
-from pathlib import Path
-from statistics import median
 from typing import Any
 
 from shoal.engine.settings.run_settings import Settings
@@ -143,45 +140,31 @@ def round_metrics(manifest: Manifest) -> dict[str, float]:
     return {name: value for name, value in sorted(found.items()) if not math.isnan(value)}
 
 
-def names_of_clients(run: RunFolder, settings: Settings) -> list[str] | None:
-    """Return the clients' names in MLflow; None where nothing may be logged about single clients."""
+def names_of_clients(run: RunFolder, settings: Settings) -> list[str]:
+    """Return the clients' names in MLflow; none where nothing may be logged about single clients, or of too many."""
     if not settings.tracking.clients:
-        return None
+        return []
     if METHODS[settings.method.name].pooled:
         return ["all"]
-    return _metric_names(run.path, run.lineage().partition.digest)
+    names = client_names(run)
+    return client_metric_names(names) if len(names) <= MAX_CLIENT_CURVES else []
 
 
-@lru_cache(4)
-def _metric_names(run: Path, _: str) -> list[str]:
-    """Return the names of a run's clients, cached for all of its rounds: there may be a million.
-
-    Args:
-        run: the run's folder.
-        _: digest of its partition, which tells it from an earlier run in the same folder.
-    """
-    return client_metric_names(client_names(RunFolder(run)))
-
-
-def client_losses(manifest: Manifest, names: Sequence[str] | None) -> dict[str, float]:
-    """Return the mean local loss of each client; of more than `MAX_CLIENT_CURVES` clients their spread.
+def client_losses(manifest: Manifest, names: Sequence[str]) -> dict[str, float]:
+    """Return the mean local loss of each client.
 
     Args:
         manifest: of the round.
-        names: of all clients, in MLflow; None: nothing may be logged about single clients.
+        names: of all clients, in MLflow; empty: nothing is logged about single clients.
     """
-    if names is None or manifest.record is None:
+    if not names or manifest.record is None:
         return {}
-    rows = manifest.record.clients
-    losses = {row.client: float(row.metrics["loss"]) for row in rows if row.metrics.get("loss") is not None}
-    losses = {k: loss for k, loss in losses.items() if not math.isnan(loss)}
-    if not losses:
-        return {}
-    if len(names) <= MAX_CLIENT_CURVES:
-        return {f"training/client_loss/{named(names, k)}": loss for k, loss in losses.items()}
-    values = list(losses.values())
-    spread = {"min": min(values), "median": median(values), "max": max(values)}
-    return {f"training/client_losses/{name}": value for name, value in spread.items()}
+    losses = {row.client: row.metrics.get("loss") for row in manifest.record.clients}
+    return {
+        f"training/client_loss/{named(names, client)}": float(loss)
+        for client, loss in losses.items()
+        if loss is not None and not math.isnan(loss)
+    }
 
 
 def quality_metrics(run: RunFolder) -> tuple[int, dict[str, float]]:
