@@ -10,7 +10,6 @@ from shoal_research.label_free.drawn_images import colours, patterns, places
 from shoal_research.label_free.tables import (
     DOCS,
     PAGES,
-    area,
     images_reached,
     page_with_tables,
     tables_reached,
@@ -41,11 +40,6 @@ def test_groups_agree_with_their_neighbours_and_random_clusters_do_not() -> None
     scores = scored(x, y, {"itself": near})
     assert scores["acc"] == scores["in itself"] == scores["stability"] == 1.0
     assert 0.33 <= scores["chance"] < 0.5
-
-
-def test_an_area_of_a_half_says_nothing() -> None:
-    assert area(np.array([2.0, 3.0]), np.array([1.0])) == 1.0
-    assert area(np.array([1.0]), np.array([1.0])) == 0.5
 
 
 def test_drawn_sets_are_the_same_for_a_seed_and_uneven_where_asked() -> None:

@@ -1,7 +1,6 @@
 """Which method `method.name: auto` stands for: a table of rules over the kind and the size of a data set.
 
-The first rule that holds decides. The bounds were found on tuning sets and are kept with their figures in
-docs/which_method.md has the tables of the sets that it was chosen on.
+The first rule that holds decides. docs/which_method.md has the tables of the sets that the bounds were chosen on.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from shoal.lifecycle.kept_choices import choice_file, known_choice, write_choice
 from shoal.lifecycle.preparing import with_known_choices, with_scheme
 from shoal.lifecycle.rehearsal import rehearse
 from shoal.lifecycle.starting import find_like, new_run
-from shoal.methods.clustering.cluster_number import Tried
+from shoal.methods.clustering.cluster_number import Candidate
 from shoal.methods.contract.base import MethodError
 from shoal.review.pages.figures import draw_figures, number_figure
 from shoal.review.results.clusters import keep_clusters
@@ -79,14 +79,14 @@ def test_the_run_has_the_number_and_its_lineage_says_how_it_was_chosen(home: Pat
 def test_a_number_at_the_edge_or_unstable_is_not_to_be_trusted(
     clusters: int, stability: float, said: str | None
 ) -> None:
-    curve = tuple(Tried(k, stability, 0.5, 0.0, 0.0) for k in range(2, 7))
+    curve = tuple(Candidate(k, stability, 0.5) for k in range(2, 7))
     choice = Choice(clusters, "", 2, 6, 5, 0, "samples", None, 100, curve, "", "", "")
     assert (said is None) == (choice.doubt is None)
     assert (said or "") in (choice.doubt or "")
 
 
 def test_where_the_silhouette_wants_more_than_the_smallest_number_it_is_named() -> None:
-    curve = tuple(Tried(k, 0.9, 0.3 if k == 5 else 0.2, 0.0, 0.0) for k in range(2, 7))
+    curve = tuple(Candidate(k, 0.9, 0.3 if k == 5 else 0.2) for k in range(2, 7))
     choice = Choice(2, "", 2, 6, 5, 0, "samples", None, 100, curve, "", "", "")
     assert choice.doubt is not None
     assert choice.doubt.endswith("the silhouette is largest at 5: try model.clusters=5, too")

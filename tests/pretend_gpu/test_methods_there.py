@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from shoal.engine.store.codec import load_server
 from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.round_paths import RoundPaths
@@ -90,7 +91,7 @@ def test_samples_are_assigned_there(run_of: RunOf, name: str) -> None:
         return
     with pretending():
         opened = OpenedRun(run, DEVICE)
-        server = worker.server(RoundPaths(run.path, run.status().round).server)
+        server = load_server(RoundPaths(run.path, run.status().round).server, worker.device)
         data = opened.data
         x = data.test_x.float().div(255) if opened.prepared.spec.kind == "image" else data.train_x
         found = opened.method.predictor(server)(x)
@@ -116,7 +117,7 @@ def test_a_new_client_finds_its_cluster_there(run_of: RunOf) -> None:
         opened = OpenedRun(run, DEVICE)
         method = opened.method
         assert isinstance(method, CFL)
-        server = worker.server(RoundPaths(run.path, run.status().round).server)
+        server = load_server(RoundPaths(run.path, run.status().round).server, worker.device)
         client = opened.client(ClientFiles(0), 3)
         update = method.learn(server.tensors["node/0"], client)
         assert update.device == torch.device(DEVICE)

@@ -49,15 +49,10 @@ def clusterings(figures: Mapping[str, Any]) -> list[dict[str, float]]:
     return found
 
 
-def area(positive: np.ndarray, negative: np.ndarray) -> float:
-    """Return how often a score is higher where it should be: the area under the ROC curve."""
-    higher = positive[:, None] > negative[None]
-    return float((higher + 0.5 * (positive[:, None] == negative[None])).mean())
-
-
 def ranking_table(figures: Mapping[str, Any]) -> str:
     """Return how well each score ranks clusterings of images by ACC, and finds those at chance."""
     from scipy.stats import spearmanr
+    from sklearn.metrics import roc_auc_score
 
     runs = clusterings(figures)
     acc = np.array([run["acc"] for run in runs])
@@ -74,7 +69,7 @@ def ranking_table(figures: Mapping[str, Any]) -> str:
         within = [spearmanr(score[at : at + size], acc[at : at + size]).statistic for at in range(0, len(runs), size)]
         lines.append(
             f"| {words} | {spearmanr(score, acc).statistic:.2f} | {np.nanmean(within):.2f} | "
-            f"{area(score[~chance], score[chance]):.2f} |"
+            f"{roc_auc_score(~chance, score):.2f} |"
         )
     return "\n".join(lines)
 

@@ -20,9 +20,9 @@ from shoal.methods.contract.base import Client, Clients, Evaluation, Server, Upd
 from shoal.methods.contract.declared import FactForm, MessageForm
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.scores.clustering import cluster_scores
-from shoal.methods.uifca.averaged import Averaged
-from shoal.methods.uifca.state import Instruction, UIFCAState
-from shoal.methods.uifca.uifca import UIFCA, Assigned, UIFCASettings
+from shoal.methods.uifca.averaged import FlowMeans
+from shoal.methods.uifca.state import UIFCAState
+from shoal.methods.uifca.uifca import UIFCA, PointClusters, UIFCASettings
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,15 @@ class HeldOutUIFCA(UIFCA):
         }
         return replace(form, facts=facts)
 
-    def learn(self, message: Message, client: Client, assigned: Assigned) -> Update:
+    def learn(self, message: Message, client: Client, assigned: PointClusters) -> Update:
         """Learn as UIFCA does, and judge the flows that were received on the held-out points."""
         update = super().learn(message, client, assigned)
         if not self.settings.held_out:
             return update
-        instruction = Instruction.from_message(message)
-        restart = instruction.begins_cluster_round and not self.settings.warm_start
+        told = UIFCAState.from_facts(message.facts)
+        restart = told.begins_cluster_round and not self.settings.warm_start
         flows = self.starts() if restart else message.tensors["flows"]
-        positions = self.held_out(client, instruction.cluster_round)
+        positions = self.held_out(client, told.cluster_round)
         losses = self.losses(flows, client.train.take(positions), client.streams)
         facts = {**update.message.facts, **held_out_losses(losses, assigned.cluster[positions])}
         return replace(update, message=replace(update.message, facts=facts))
@@ -79,7 +79,7 @@ class HeldOutUIFCA(UIFCA):
         """Return a share of a client's points, the same in every cluster round."""
         return held_out_positions(self.context.seed, client, self.settings.held_out)
 
-    def kept_tensors(self, server: Server, state: UIFCAState, averaged: Averaged, starts: Tensor) -> Tensors:
+    def kept_tensors(self, server: Server, state: UIFCAState, averaged: FlowMeans, starts: Tensor) -> Tensors:
         """Return the best flows on held-out points."""
         if not self.settings.held_out:
             return {}

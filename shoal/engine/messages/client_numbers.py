@@ -5,29 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from shoal.core.errors import ShoalError, shown
+from shoal.core.errors import shown
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.manifest import COUNTED
 from shoal.methods.contract.declared import MAX_INT64, MIN_INT64, fits, short
-
-
-class MetricNameTaken(ShoalError):
-    """A client's metric has the name of a column that the engine fills."""
-
-
-def check_metric_names(metrics: Mapping[str, float]) -> None:
-    """Refuse metrics with the names of columns that the engine fills.
-
-    Raises:
-        MetricNameTaken: names them.
-    """
-    taken = sorted(metrics.keys() & set(COUNTED))
-    if taken:
-        raise MetricNameTaken(
-            f"a client's metric must not be called {' or '.join(map(repr, taken))}, which the engine counts itself: "
-            "give it another name in the method"
-        )
-
 
 MAX_METRICS = 100
 """Most metrics that a client may report."""
@@ -46,6 +27,8 @@ def metrics_fault(metrics: Mapping[str, float]) -> str | None:
     for name, value in metrics.items():
         if not (isinstance(name, str) and METRIC_NAME.fullmatch(name)):
             return f"{shown(name)} is not the name of a metric: expected up to 100 letters, digits, and _ . / -"
+        if name in COUNTED:
+            return f"{name!r} is counted by the engine: give the metric another name in the method"
         if isinstance(value, bool) or not isinstance(value, int | float):
             return f"{name!r} is {shown(value)}, expected a number"
         if isinstance(value, int) and not fits(value):

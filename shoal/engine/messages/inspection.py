@@ -80,79 +80,6 @@ def check_answer(client: int, round: int, update: Update) -> None:
         refuse(client, round, MEMORY, fault(Message(update.memory), None, MAX_ABS_VALUE))
 
 
-@dataclass(frozen=True)
-class Inspection:
-    """The rules for what the clients of one round may send and keep, as its method declares them.
-
-    Args:
-        facts: of the run.
-        server: the state from which the work begins.
-    """
-
-    facts: RunFacts
-    server: Server
-
-    @property
-    def round(self) -> int:
-        """The round."""
-        return self.server.round + 1
-
-    def answer(self, work: FinishedWork) -> Inspected:
-        """Read and inspect a client's answer; no file is changed.
-
-        Args:
-            work: the client's work.
-
-        Raises:
-            StoreError: a file of it is missing or damaged.
-        """
-        client = work.client
-        samples = self.facts.federation.sizes[client]
-        try:
-            refuse(client, self.round, "list of metrics", metrics_fault(work.metrics))
-            refuse(client, self.round, "list of counts", counts_fault(work, samples))
-            update = load_update(self.facts.run, self.round, work)
-            form = self.facts.method.declared(self.server, client, samples)
-            if self.facts.settings.privacy.clip is not None:
-                # Noise may move a value out of its bounds; moving it back reveals nothing more.
-                update = replace(update, message=bounded(update.message, form))
-            refuse(client, self.round, TO_SERVER, fault(update.message, form, MAX_ABS_VALUE))
-            for peer in work.peers:
-                refuse(client, self.round, f"message to client {peer}", self.peer_fault(work, peer))
-            self.check_memory(work, samples, update)
-        except MessageRefused as error:
-            return Inspected(refused=Failed(str(error), error.failure_cause))
-        if form is None:
-            return Inspected(update)
-        start = partial(start_norm, tuple(update.message.tensors), form)
-        return Inspected(update, change=Change(change_norm(update.message, form), samples, start))
-
-    def peer_fault(self, work: FinishedWork, peer: int) -> str | None:
-        """Return the fault of a client's message to another; None if there is none."""
-        message: Message = load_message(*self._file(work, work.peer(peer)))
-        form = self.facts.method.declared_to_peer(self.server, work.client, peer)
-        if form is None:
-            return "its method declares no such message"
-        return fault(message, form, MAX_ABS_VALUE) or foreign_samples(work.client, message, form, self.facts.partition)
-
-    def check_memory(self, work: FinishedWork, samples: int, update: Update) -> None:
-        """Refuse a memory that an evaluation could not read, or that contradicts the message.
-
-        Raises:
-            MessageRefused: see `refuse`. StoreError: its file is missing or damaged.
-        """
-        form = self.facts.method.declared_memory(self.server, work.client, samples)
-        if form is None or work.memory is None:
-            return
-        memory, _ = load_tensors(*self._file(work, work.memory))
-        refuse(work.client, self.round, MEMORY, fault(Message(memory), form, MAX_ABS_VALUE))
-        refuse(work.client, self.round, "answer", self.facts.method.mismatch(replace(update, memory=memory)))
-
-    def _file(self, work: FinishedWork, name: str) -> tuple[Path, str, str]:
-        """Return the path of a file of a client's work, the device on which to read it, and its digest."""
-        return RoundPaths(self.facts.run.path, self.round).work / name, "cpu", work.sha256[name]
-
-
 def too_large(memory: Tensors) -> str | None:
     """Return why a client's memory is too large; None if it is not. Values that are not tensors do not count."""
     size = sum(tensor.numel() * tensor.element_size() for tensor in memory.values() if isinstance(tensor, Tensor))
@@ -300,9 +227,65 @@ class RoundInspection:
         """Bytes of the largest message to the server."""
         return max((work.bytes_up for work in self.done), default=0)
 
+    @property
+    def round(self) -> int:
+        """The round."""
+        return self.server.round + 1
+
     def inspect(self, work: FinishedWork) -> Inspected:
-        """Read an answer and inspect it; threads may call this."""
-        return Inspection(self.facts, self.server).answer(work)
+        """Read and inspect a client's answer; threads may call this, and no file is changed.
+
+        Args:
+            work: the client's work.
+
+        Raises:
+            StoreError: a file of it is missing or damaged.
+        """
+        client = work.client
+        samples = self.facts.federation.sizes[client]
+        try:
+            refuse(client, self.round, "list of metrics", metrics_fault(work.metrics))
+            refuse(client, self.round, "list of counts", counts_fault(work, samples))
+            update = load_update(self.facts.run, self.round, work)
+            form = self.facts.method.declared(self.server, client, samples)
+            if self.facts.settings.privacy.clip is not None:
+                # Noise may move a value out of its bounds; moving it back reveals nothing more.
+                update = replace(update, message=bounded(update.message, form))
+            refuse(client, self.round, TO_SERVER, fault(update.message, form, MAX_ABS_VALUE))
+            for peer in work.peers:
+                refuse(client, self.round, f"message to client {peer}", self.peer_fault(work, peer))
+            self.check_memory(work, samples, update)
+        except MessageRefused as error:
+            return Inspected(refused=Failed(str(error), error.failure_cause))
+        if form is None:
+            return Inspected(update)
+        start = partial(start_norm, tuple(update.message.tensors), form)
+        return Inspected(update, change=Change(change_norm(update.message, form), samples, start))
+
+    def peer_fault(self, work: FinishedWork, peer: int) -> str | None:
+        """Return the fault of a client's message to another; None if there is none."""
+        message: Message = load_message(*self._file(work, work.peer(peer)))
+        form = self.facts.method.declared_to_peer(self.server, work.client, peer)
+        if form is None:
+            return "its method declares no such message"
+        return fault(message, form, MAX_ABS_VALUE) or foreign_samples(work.client, message, form, self.facts.partition)
+
+    def check_memory(self, work: FinishedWork, samples: int, update: Update) -> None:
+        """Refuse a memory that an evaluation could not read, or that contradicts the message.
+
+        Raises:
+            MessageRefused: see `refuse`. StoreError: its file is missing or damaged.
+        """
+        form = self.facts.method.declared_memory(self.server, work.client, samples)
+        if form is None or work.memory is None:
+            return
+        memory, _ = load_tensors(*self._file(work, work.memory))
+        refuse(work.client, self.round, MEMORY, fault(Message(memory), form, MAX_ABS_VALUE))
+        refuse(work.client, self.round, "answer", self.facts.method.mismatch(replace(update, memory=memory)))
+
+    def _file(self, work: FinishedWork, name: str) -> tuple[Path, str, str]:
+        """Return the path of a file of a client's work, the device on which to read it, and its digest."""
+        return RoundPaths(self.facts.run.path, self.round).work / name, "cpu", work.sha256[name]
 
 
 def check_state(method: Method, before: Server, after: Server) -> None:

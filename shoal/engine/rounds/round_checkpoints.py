@@ -82,7 +82,7 @@ class RoundCheckpoints:
         shutil.rmtree(RoundPaths(run.path, after.round).work, ignore_errors=True)
         self.history.add(record)
         rounds = self.facts.settings.rounds
-        run.set_status(RUNNING, after.round, rounds=rounds, quarantined=self.history.quarantined)
+        run.set_status(RUNNING, after.round, rounds=rounds, quarantined=tuple(self.history.quarantined) or None)
 
     def write_tables(self, round: int) -> None:
         """Write the tables of all rounds up to the last one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoal.methods.clustering.cluster_number import Tried
+from shoal.methods.clustering.cluster_number import Candidate
 
 MIN_STABILITY = 0.6
 """Adjusted Rand index between clusterings of two halves of the samples, below which their number is doubtful."""
@@ -37,7 +37,7 @@ class Choice:
     features: str
     features_run: str | None
     samples: int
-    curve: tuple[Tried, ...]
+    curve: tuple[Candidate, ...]
     data_digest: str
     partition_digest: str
     settings_sha256: str

@@ -73,31 +73,16 @@ class FinishedWork:
         return cls(**{**entries, "peers": {int(peer): size for peer, size in entries["peers"].items()}})
 
 
-def read_done_file(run: RunFolder, round: int, client: int) -> FinishedWork | None:
-    """Read the done-file of a client, but not the files that it names; None if it is missing or damaged."""
-    try:
-        done = FinishedWork.from_json(read_sealed(RoundPaths(run.path, round).done(client)))
-        whole = done.client == client and done.sha256.keys() == set(done.files.values())
-    except (StoreError, OSError, KeyError, TypeError, ValueError, AttributeError):
-        return None
-    if not whole:
-        return None
-    return done
-
-
 def finished_work(run: RunFolder, round: int, client: int) -> FinishedWork | None:
     """Return a client's finished work in an interrupted round; None if one of its files is missing or damaged."""
-    done = read_done_file(run, round, client)
-    if done is None:
-        return None
-    folder = RoundPaths(run.path, round).work
+    paths = RoundPaths(run.path, round)
     try:
-        whole = all(file_digest(folder / name) == sha256 for name, sha256 in done.sha256.items())
-    except (OSError, TypeError, ValueError):
+        done = FinishedWork.from_json(read_sealed(paths.done(client)))
+        named = done.client == client and done.sha256.keys() == set(done.files.values())
+        whole = named and all(file_digest(paths.work / name) == sha256 for name, sha256 in done.sha256.items())
+    except (StoreError, OSError, KeyError, TypeError, ValueError, AttributeError):
         return None
-    if not whole:
-        return None
-    return done
+    return done if whole else None
 
 
 def forget_work(run: RunFolder, round: int, done: FinishedWork) -> None:

@@ -60,7 +60,7 @@ LOCK_SECONDS = 3.0
 process that another thread is just starting."""
 
 
-_status_lock = threading.Lock()
+_status_lock = threading.RLock()
 """The loop and the log to MLflow write the status from threads of their own."""
 
 
@@ -218,17 +218,13 @@ class RunFolder:
             return []
         return sorted(int(path.name) for path in self.rounds.iterdir() if path.name.isdecimal())
 
-    def set_status(
-        self,
-        state: str,
-        round: int,
-        message: str = "",
-        *,
-        rounds: int | None = None,
-        quarantined: Sequence[int] = (),
-    ) -> None:
-        """Write the status of a run that is not finished; arguments as of `Status`."""
-        self._write_status(Status(state, round, message, rounds=rounds, quarantined=tuple(quarantined) or None))
+    def set_status(self, state: str, round: int, message: str = "", **entries: Any) -> None:
+        """Replace the status; where the run is shown stays as it is. Arguments as of `Status`."""
+        status = Status(state, round, masked(message), pid=os.getpid(), updated=now(), **entries)
+        with _status_lock:
+            with contextlib.suppress(ShoalError):  # a damaged status is replaced
+                status = replace(status, tracking=self.status().tracking)
+            write_sealed(self.path / STATUS, record_to_json(status))
 
     def set_finished(self, round: int, weights_sha256: str, quarantined: Sequence[int] = ()) -> None:
         """Write the status of a finished run, with the digests of its tables, so that later damage is noticed.
@@ -239,7 +235,7 @@ class RunFolder:
             quarantined: as of `Status`.
         """
         paths = [self._table_path(name) for name in TABLES]
-        status = Status(
+        self.set_status(
             FINISHED,
             round,
             quarantined=tuple(quarantined) or None,
@@ -247,15 +243,6 @@ class RunFolder:
             files={path.name: file_digest(path) for path in paths if path.exists()},
             events_bytes=size_of(self.path / EVENTS),
         )
-        self._write_status(status)
-
-    def _write_status(self, status: Status) -> None:
-        """Replace the status; where the run is shown stays as it is."""
-        stamped = replace(status, message=masked(status.message), pid=os.getpid(), updated=now())
-        with _status_lock:
-            with contextlib.suppress(ShoalError):  # a damaged status is replaced
-                stamped = replace(stamped, tracking=self.status().tracking)
-            write_sealed(self.path / STATUS, record_to_json(stamped))
 
     def add_to_status(self, **entries: Any) -> None:
         """Replace attributes of the status, but not the time of its last update."""
@@ -265,9 +252,7 @@ class RunFolder:
     def set_tracking(self, **entries: Any) -> None:
         """Replace attributes of `Status.tracking`."""
         with _status_lock:
-            status = self.status()
-            changed = replace(status, tracking=replace(status.tracking, **entries))
-            write_sealed(self.path / STATUS, record_to_json(changed))
+            self.add_to_status(tracking=replace(self.status().tracking, **entries))
 
     def event(self, kind: str, *, level: str | None = None, **facts: Any) -> Event:
         """Append an event to the log, and call the observers of the run (`shoal.engine.store.run_events.observing`).

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from shoal.core.durable import private_folder
 from shoal.core.errors import FailureCause, ShoalError
-from shoal.engine.messages.client_numbers import check_metric_names
 from shoal.engine.messages.evaluation_shards import judged_tensors, read_shards, save_shard
 from shoal.engine.messages.inspection import check_answer
 from shoal.engine.messages.wire import (
@@ -38,13 +37,13 @@ from shoal.engine.store.codec import StoreError, load_message, load_server, save
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun
-from shoal.engine.store.round_paths import RoundPaths, memory_file, peer_file, update_file, version
+from shoal.engine.store.round_paths import RoundPaths, memory_file, peer_file, update_file
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.arithmetic import arithmetic
 from shoal.engine.workers.null_baselines import null_comparison
 from shoal.methods.averaging.noise import secret_normal
 from shoal.methods.averaging.private import private_message
-from shoal.methods.contract.base import Client, Server, Update
+from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message
 from shoal.methods.scores.assignment import assignment_of
 from shoal.methods.scores.evaluation import predict_shard
@@ -67,7 +66,6 @@ class Worker:
         self.device = device
         self._progress = progress
         self._opened: OpenedRun | None = None
-        self._server: tuple[tuple[Path, object], Server] | None = None
         self._messages: dict[tuple[Path, str], Message] = {}
 
     def handle(self, request: Request) -> Answer:
@@ -94,15 +92,6 @@ class Worker:
         if self._opened is None or self._opened.run.path != path:
             self._opened = OpenedRun(RunFolder(path), self.device, working=True)
         return self._opened
-
-    def server(self, path: Path) -> Server:
-        """Return a server state, read once a round; after an interruption another state may have the same path."""
-        key = (path, version(path))
-        read = self._server
-        if read is None or read[0] != key:
-            # Returned below as this thread read it: another thread may set another state meanwhile.
-            read = self._server = key, load_server(path, self.device)
-        return read[1]
 
     def message(self, opened: OpenedRun, files: ClientFiles) -> Message:
         """Return the server's message to a client, whose files clients share; those read last stay in memory.
@@ -206,7 +195,6 @@ class Worker:
             began: when it would have begun, had it been trained alone (`time.perf_counter`).
         """
         number = client.id
-        check_metric_names(update.metrics)
         sample_bytes = opened.prepared.spec.sample_bytes
         paths = RoundPaths(opened.run.path, round)
         private_folder(opened.run.work)
@@ -237,7 +225,7 @@ class Worker:
         if request.final:
             release_freed_memory()
         opened = self.opened(request.run)
-        server = self.server(request.server)
+        server = load_server(request.server, self.device)
         clients = OpenedClients(opened, request.round, request.clients)
         evaluation = opened.evaluation(request.round, final=request.final)
         if request.parts:
@@ -257,14 +245,14 @@ class Worker:
         opened = self.opened(request.run)
         clients = OpenedClients(opened, request.round, request.clients)
         evaluation = opened.evaluation(request.round, final=request.final)
-        found = opened.method.recalibrate(self.server(request.server), clients, evaluation)
+        found = opened.method.recalibrate(load_server(request.server, self.device), clients, evaluation)
         judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
         return Evaluated(judged=judged)
 
     def evaluate_shard(self, request: EvaluateShard) -> Evaluated:
         """Write a part of the predictions that `evaluate` uses to a file of the round's work."""
         opened = self.opened(request.run)
-        server = self.server(request.server).with_model(judged_tensors(request.server, self.device))
+        server = load_server(request.server, self.device).with_model(judged_tensors(request.server, self.device))
         evaluation = opened.evaluation(request.round, final=request.final)
         predict = opened.method.predictor(server)
         shared = opened.method.shared_in_evaluation
@@ -278,7 +266,7 @@ class Worker:
         """
         release_freed_memory()
         opened = self.opened(request.run)
-        server = self.server(request.server)
+        server = load_server(request.server, self.device)
         clients = OpenedClients(opened, request.round, request.clients)
         evaluation = opened.evaluation(request.round, final=True)
         # Computed again and not read: the draws are those of `evaluate`, and not every state was evaluated.

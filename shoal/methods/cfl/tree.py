@@ -112,11 +112,11 @@ def branch_similarities(tree: Tree, tensors: Tensors, node: int, update: Tensor,
         update: the new client's update from the node's weights, (p,).
         size: how many of the p numbers are parameters: the rest are statistics of layers.
     """
-    own = update[:size].double()
+    vector = update[:size].double()
     similarities = {}
     for child in tree.nodes[node].children:
         cached = tensors[f"edge/{child}"][:, :size].double()
-        cosines = (cached @ own) / (cached.norm(dim=1) * own.norm()).clamp(min=1e-300)
+        cosines = (cached @ vector) / (cached.norm(dim=1) * vector.norm()).clamp(min=1e-300)
         similarities[child] = float(cosines.max())
     return similarities
 

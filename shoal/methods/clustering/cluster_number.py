@@ -33,21 +33,18 @@ POWER = 3
 
 
 @dataclass(frozen=True)
-class Tried:
-    """The criteria of one number of clusters: means over pairs of halves, and their standard deviations.
+class Candidate:
+    """The criteria of one number of clusters: means over pairs of halves.
 
     Attributes:
         clusters: k.
         stability: adjusted Rand index of the clusterings found in two halves, over all samples.
         silhouette: simplified silhouette over all samples.
-        stability_std, silhouette_std: over the pairs.
     """
 
     clusters: int
     stability: float
     silhouette: float
-    stability_std: float
-    silhouette_std: float
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class ClusterNumber:
 
     clusters: int
     rule: str
-    tried: tuple[Tried, ...]
+    tried: tuple[Candidate, ...]
 
 
 def draw_half(samples: ClientSamples, seed: int, repeat: int) -> Tensor:
@@ -179,16 +176,7 @@ def find_cluster_number(
             done += 1
             if watch is not None:
                 watch(done, total)
-    tried = tuple(
-        Tried(
-            k,
-            float(np.mean(stabilities[k])),
-            float(np.mean(silhouettes[k])),
-            float(np.std(stabilities[k])),
-            float(np.std(silhouettes[k])),
-        )
-        for k in stabilities
-    )
+    tried = tuple(Candidate(k, float(np.mean(stabilities[k])), float(np.mean(silhouettes[k]))) for k in stabilities)
     clusters, rule = choose_number(tried)
     return ClusterNumber(clusters, rule, tried)
 
@@ -220,12 +208,12 @@ def kmeans_half(samples: ClientSamples, rows: Tensor, search: Search, seed: int,
     return clustering
 
 
-def detail(tried: Tried) -> float:
+def detail(tried: Candidate) -> float:
     """Return what so many clusters tell of a sample, as far as halves agree: stability^3 log k."""
     return max(tried.stability, 0) ** POWER * math.log(tried.clusters)
 
 
-def choose_number(tried: Sequence[Tried]) -> tuple[int, str]:
+def choose_number(tried: Sequence[Candidate]) -> tuple[int, str]:
     """Return the number of the most `detail`, and the reason in a sentence.
 
     Membership in one of k even clusters tells log k of a sample. Stability alone wants few clusters where groups touch
@@ -234,8 +222,7 @@ def choose_number(tried: Sequence[Tried]) -> tuple[int, str]:
     Args:
         tried: every number with its criteria.
 
-    >>> flat = dict(silhouette=0.5, stability_std=0.0, silhouette_std=0.0)
-    >>> choose_number([Tried(2, 1.0, **flat), Tried(3, 0.95, **flat), Tried(4, 0.8, **flat)])[0]
+    >>> choose_number([Candidate(2, 1.0, 0.5), Candidate(3, 0.95, 0.5), Candidate(4, 0.8, 0.5)])[0]
     3
     """
     best = max(tried, key=detail)

@@ -176,5 +176,5 @@ def starting_centres(local: Tensor, weights: Tensor, clusters: int, starts: int,
         )
     x = local.double().cpu().numpy()
     weight = weights.double().cpu().numpy()
-    found = [kmeans(x, clusters, rng, starts=1, weights=weight).centres for _ in range(starts)]
-    return torch.stack([torch.from_numpy(centres) for centres in found])
+    drawn = [kmeans(x, clusters, rng, starts=1, weights=weight).centres for _ in range(starts)]
+    return torch.stack([torch.from_numpy(centres) for centres in drawn])

@@ -87,26 +87,26 @@ def check_samples(count: int, clusters: int, *, finite: bool) -> None:
         raise MethodError("K-means was given values that are not finite")
 
 
-def join_small(x: np.ndarray, found: Clustering, min_points: int) -> Clustering:
+def join_small(x: np.ndarray, clustering: Clustering, min_points: int) -> Clustering:
     """Join the smallest cluster to the nearest one until every cluster has at least `min_points` points.
 
     Centres stay the means of their points. At least one cluster remains, whatever its size.
 
     Args:
         x: (n, d), the points.
-        found: their clustering.
+        clustering: their clustering.
         min_points: number of points.
 
     >>> x = np.array([[0.0], [1.0], [5.0]])
     >>> join_small(x, Clustering(np.array([[0.5], [5.0]]), np.array([0, 0, 1]), 0.5), 2).centres
     array([[2.]])
     """
-    clusters = len(found.centres)
-    sizes = np.bincount(found.cluster, minlength=clusters)
+    clusters = len(clustering.centres)
+    sizes = np.bincount(clustering.cluster, minlength=clusters)
     if sizes.min() >= min_points or clusters == 1:
-        return found
-    centres = found.centres.copy()
-    cluster = found.cluster.copy()
+        return clustering
+    centres = clustering.centres.copy()
+    cluster = clustering.cluster.copy()
     remaining = list(range(clusters))
     while len(remaining) > 1 and sizes[remaining].min() < min_points:
         smallest = min(remaining, key=lambda k: sizes[k])

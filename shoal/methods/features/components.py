@@ -54,8 +54,8 @@ def orthonormal(columns: Tensor) -> Tensor:
 
     They come from Householder reflections, which find further directions where the columns have not so many.
     """
-    found: Tensor = torch.linalg.qr(columns).Q
-    return found
+    basis: Tensor = torch.linalg.qr(columns).Q
+    return basis
 
 
 def block_products(parts: Iterable[Tensor], block: Tensor) -> Tensors:

@@ -41,19 +41,19 @@ def check_mixture(
     if fault is not None:
         return fault
     if mixture is None:
-        energy = squares_of(products, shape).sum()[None]
+        energy = squares_of(products).sum()[None]
         return check_nearest(sums[None], weights[None], centres.cpu()[None], energy)
     return check_components(weights, sums, products, mixture, limits)
 
 
-def squares_of(products: Tensor, shape: Shape) -> Tensor:
+def squares_of(products: Tensor) -> Tensor:
     """Return the sums of squares among the products of columns: (c, k), or (k,) where covariances are tied."""
-    return products if shape == "diagonal" else products.diagonal(dim1=-2, dim2=-1)
+    return products.diagonal(dim1=-2, dim2=-1)
 
 
 def check_products(weights: Tensor, sums: Tensor, products: Tensor, shape: Shape, limits: ClientLimits) -> str | None:
     """Return the fault of products that no samples of these sums and moments have, else None (Cauchy-Schwarz)."""
-    squares = squares_of(products, shape)
+    squares = squares_of(products)
     least = sums.square() / weights.where(weights > 0, 1)[:, None]
     if shape == "tied":
         least = least.sum(0)
@@ -61,11 +61,10 @@ def check_products(weights: Tensor, sums: Tensor, products: Tensor, shape: Shape
         return "tensor 'products' holds a sum of squares that is smaller than the 'sums' allow"
     if float(squares.sum()) > limits.energy * (1 + ROUNDING):
         return f"tensor 'products' holds squares that sum to {squares.sum():g}, expected at most {limits.energy:g}"
-    if shape != "diagonal":
-        roots = squares.clamp_min(0).sqrt()
-        largest = roots[..., :, None] * roots[..., None, :]
-        if bool((products.abs() > largest * (1 + ROUNDING) + SQUARES_ROUNDING * squares.max()).any()):
-            return "tensor 'products' holds a product that is larger than the squares allow"
+    roots = squares.clamp_min(0).sqrt()
+    largest = roots[..., :, None] * roots[..., None, :]
+    if bool((products.abs() > largest * (1 + ROUNDING) + SQUARES_ROUNDING * squares.max()).any()):
+        return "tensor 'products' holds a product that is larger than the squares allow"
     return None
 
 
@@ -78,10 +77,10 @@ def check_components(
     at most -log r. Over n samples, of which w belong to the component, r times that is at most w log(n / w).
     """
     fit, rounding = component_fits(weights, sums, products, mixture)
-    own = fit.diagonal()[:, None]
+    expected = fit.diagonal()[:, None]
     entropy = weights * (limits.samples / weights.where(weights > 0, limits.samples)).log()
     slack = rounding + rounding.diagonal()[:, None] + ROUNDING * limits.samples
-    wrong = ((fit - own > entropy[:, None] + slack) & (weights > 0)[:, None]).nonzero()
+    wrong = ((fit - expected > entropy[:, None] + slack) & (weights > 0)[:, None]).nonzero()
     if not len(wrong):
         return None
     component, other = wrong[0].tolist()
@@ -95,21 +94,14 @@ def component_fits(weights: Tensor, sums: Tensor, products: Tensor, mixture: Mix
     """
     means = mixture.means.cpu()
     covariances = mixture.covariances.cpu()
-    if mixture.shape == "diagonal":
-        precision = 1 / covariances
-        scaled = means * precision
-        squares = products @ precision.T
-        log_volume = covariances.log().sum(1)
-        stretch = precision.amax(1)
-    else:
-        lower = torch.linalg.cholesky(covariances)
-        precision = torch.cholesky_inverse(lower)
-        scaled = (precision @ means[..., None])[..., 0]
-        tied = mixture.shape == "tied"
-        squares = torch.zeros(()) if tied else torch.einsum("aij,bij->ab", products, precision)
-        log_volume = 2 * lower.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        stretch = precision.diagonal(dim1=-2, dim2=-1).sum(-1)
+    lower = torch.linalg.cholesky(covariances)
+    precision = torch.cholesky_inverse(lower)
+    scaled = (precision @ means[..., None])[..., 0]
+    tied = mixture.shape == "tied"
+    squares = torch.zeros(()) if tied else torch.einsum("aij,bij->ab", products, precision)
+    log_volume = 2 * lower.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    stretch = precision.diagonal(dim1=-2, dim2=-1).sum(-1)
     distances = squares - 2 * sums @ scaled.T + weights[:, None] * (scaled * means).sum(1)
     fit = weights[:, None] * (mixture.weights.cpu().log() - log_volume / 2) - distances / 2
-    norms = squares_of(products, mixture.shape).sum(-1)[..., None] + weights[:, None] * means.square().sum(1)
+    norms = squares_of(products).sum(-1)[..., None] + weights[:, None] * means.square().sum(1)
     return fit, SQUARES_ROUNDING * (stretch * norms + fit.abs())

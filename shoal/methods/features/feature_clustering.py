@@ -139,9 +139,9 @@ class FeatureClustering(Method):
 
     def __init__(self, settings: FeatureSettings, context: Context) -> None:
         super().__init__(settings.settled(context.spec), context)
-        own = self.settings
+        space = self.settings
         self.source = VectorSource(
-            context, self.network_cache, directions=own.directions, centre_sites=own.centre_sites
+            context, self.network_cache, directions=space.directions, centre_sites=space.centre_sites
         )
 
     def init_server(self, federation: Federation) -> Server:
@@ -151,10 +151,10 @@ class FeatureClustering(Method):
     @property
     def first_round_with_clusters(self) -> int:
         """The round of the first centres: after those that find the space, components and landmarks."""
-        own = self.settings
-        space = int(own.measured or bool(self.source.layer_widths))
-        components = block_count(self.source.width, own.components) if own.components else 0
-        landmarks = 2 + SETTLING_ROUNDS if own.landmarks else 0
+        settings = self.settings
+        space = int(settings.measured or bool(self.source.layer_widths))
+        components = block_count(self.source.width, settings.components) if settings.components else 0
+        landmarks = 2 + SETTLING_ROUNDS if settings.landmarks else 0
         return space + components + landmarks + 1
 
     def next_step(self, server: Server) -> str:
@@ -337,9 +337,11 @@ class FeatureClustering(Method):
             none = torch.zeros(sets, 0, drawn.shape[1], dtype=torch.float64)
             return {"centres": none, "counts": none[:, :, 0]}
         rng = client.streams.numpy("kmeans")
-        found = [kmeans(drawn, count, rng, starts=starts) for _ in range(sets)]
-        centres = torch.stack([torch.from_numpy(each.centres).double() for each in found])
-        sizes = torch.stack([torch.from_numpy(np.bincount(each.cluster, minlength=count)).double() for each in found])
+        clusterings = [kmeans(drawn, count, rng, starts=starts) for _ in range(sets)]
+        centres = torch.stack([torch.from_numpy(one.centres).double() for one in clusterings])
+        sizes = torch.stack(
+            [torch.from_numpy(np.bincount(one.cluster, minlength=count)).double() for one in clusterings]
+        )
         few = sizes < self.settings.min_points
         counts = sizes.masked_fill(few, 0) * (len(z) / len(drawn))
         return {"centres": centres.masked_fill(few[:, :, None], 0), "counts": counts}
@@ -374,7 +376,7 @@ class FeatureClustering(Method):
             return server.next({**server.model, LANDMARKS: moved}, facts=facts)
         if step == "tie":
             products = summed(answers)["products"]
-            projections = [spectral_projection(each, self.context.clusters) for each in products]
+            projections = [spectral_projection(of_set, self.context.clusters) for of_set in products]
             return server.next({**server.model, SPECTRAL: torch.stack(projections)})
         if step in ("place", "start"):
             found = [(each["centres"], each["counts"]) for each in answers]  # a few vectors each
@@ -440,7 +442,7 @@ class FeatureClustering(Method):
         count = min(fewest, self.landmark_count)
         rng = Streams(self.context.seed).numpy("landmarks")
         pairs = zip(local, counts, strict=True)
-        return torch.stack([landmarks_among(own[sent > 0], sent[sent > 0], count, rng) for own, sent in pairs])
+        return torch.stack([landmarks_among(centres[sent > 0], sent[sent > 0], count, rng) for centres, sent in pairs])
 
     def moved(self, server: Server, sums: Tensors) -> Server:
         """Return the state after one iteration of K-means."""
@@ -499,9 +501,9 @@ class FeatureClustering(Method):
         """Yield the clusters of all samples, and of those that judge features also their vectors."""
         judged = Judged.from_evaluation(evaluation) if evaluation.final else None
         for start, z in self.judged_vectors(server, clients, evaluation).batches(evaluation.batch):
-            found = self.assign(server, z)
-            kept = found.embedding[:0, :0] if judged is None else judged.rows_of(found.embedding, start)
-            yield ShardPredictions(found.cluster.cpu(), self.context.clusters, kept)
+            predicted = self.assign(server, z)
+            kept = predicted.embedding[:0, :0] if judged is None else judged.rows_of(predicted.embedding, start)
+            yield ShardPredictions(predicted.cluster.cpu(), self.context.clusters, kept)
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Return the scores of the clusters, and in the last evaluation those of the vectors as features."""
@@ -532,9 +534,9 @@ class FeatureClustering(Method):
         count = len(vectors)
         near = Nearest(torch.empty(count, dtype=torch.int64), torch.empty(count), torch.empty(count))
         for first, z in vectors.batches(ROWS):
-            found = self.assign(server, z)
+            predicted = self.assign(server, z)
             # Copied to its place: small tensors between large ones that are freed would hold the memory of these.
-            here = nearest_centres(found.embedding.cpu(), centres, found.cluster.cpu())
+            here = nearest_centres(predicted.embedding.cpu(), centres, predicted.cluster.cpu())
             for whole, part in zip(near, here, strict=True):
                 whole[first : first + len(part)] = part
         return Assignment(near.cluster, near.confidence, len(centres), vectors, centres.float(), near.distance)

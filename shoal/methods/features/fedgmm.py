@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -36,15 +35,15 @@ KMEANS_ITERATIONS = 15
 TOLERANCE = 1e-3
 """EM is done when the mean log-likelihood rises by less, as in scikit-learn."""
 MAX_COLUMNS = 512
-"""Columns of which full or tied covariances are estimated at most."""
+"""Columns of which covariances are estimated at most."""
 
 
 @dataclass(frozen=True)
 class FedGMMSettings(FeatureSettings):
     """Hyper-parameters of a federated mixture of Gaussians."""
 
-    covariance: Literal["full", "diagonal", "tied"] = setting(
-        "full", "covariances: full (one matrix a component), diagonal, or tied (one matrix for all components)"
+    covariance: Shape = setting(
+        "full", "covariances: full (one matrix a component), or tied (one matrix for all components)"
     )
 
 
@@ -65,20 +64,15 @@ class FedGMM(FeatureClustering):
         """Return what the round after a state does: measure, start, move, or mix (a step of EM)."""
         return "mix" if server.facts.get("mix") else super().next_step(server)
 
-    @property
-    def shape(self) -> Shape:
-        """Of the covariances."""
-        return self.settings.covariance
-
     def after_iteration(self, server: Server) -> Server:
         """Return the state, gone over to EM once the centres stand still or have moved often enough."""
         enough = server.facts["still"] or server.facts["iterations"] >= KMEANS_ITERATIONS
         if not enough:
             return server
-        if self.shape != "diagonal" and self.space_width(server) > MAX_COLUMNS:
+        if self.space_width(server) > MAX_COLUMNS:
             raise MethodError(
-                f"method.covariance {self.shape} of {self.space_width(server)} columns cannot be estimated: set "
-                f"method.components to {MAX_COLUMNS} or fewer, or method.covariance to diagonal"
+                f"covariances of {self.space_width(server)} columns cannot be estimated: set method.components to "
+                f"{MAX_COLUMNS} or fewer"
             )
         best = int(server.facts["best"])
         model = {**server.model, CENTRES: server.model[CENTRES][best : best + 1]}
@@ -90,18 +84,15 @@ class FedGMM(FeatureClustering):
             return super().declared(server, client, samples)
         _, clusters, width = server.model[CENTRES].shape
         form = partial(TensorForm, dtype=torch.float64, minimum=-LARGEST, maximum=LARGEST)
-        products = form(product_shape(self.shape, clusters, width))
-        if self.shape == "diagonal":
-            products = replace(products, minimum=0)
         forms = {
             "weights": form((clusters,), minimum=0, maximum=samples, measured=False),
             "sums": form((clusters, width)),
-            "products": products,
+            "products": form(product_shape(self.settings.covariance, clusters, width)),
             "likelihood": form((), measured=False),
         }
         rule = partial(check_mixture, mixture=self.mixture(server.model), centres=server.model[CENTRES][0])
         limits = self.limits(server, client, samples)
-        return MessageForm(forms, rule=partial(rule, shape=self.shape, limits=limits))
+        return MessageForm(forms, rule=partial(rule, shape=self.settings.covariance, limits=limits))
 
     def work(self, message: Message, client: Client, z: ClientVectors) -> Tensors:
         """Return what a client sends of its vectors z (n, k) in the space."""
@@ -109,14 +100,16 @@ class FedGMM(FeatureClustering):
             return super().work(message, client, z)
         centres = message.tensors[CENTRES][0].to(self.context.device)
         mixture = self.mixture(message.tensors)
-        return expected_sums(z.blocks(), mixture, centres, self.shape, min_points=self.settings.min_points)
+        return expected_sums(
+            z.blocks(), mixture, centres, self.settings.covariance, min_points=self.settings.min_points
+        )
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Return the state after a step of EM, or after one of the steps before."""
         if self.next_step(server) != "mix":
             return super().aggregate(server, updates)
         total = summed(update.message.tensors for update in updates)
-        mixture = maximised(total, server.model[CENTRES][0], self.shape)
+        mixture = maximised(total, server.model[CENTRES][0], self.settings.covariance)
         model = {**server.model, CENTRES: mixture.means[None], WEIGHTS: mixture.weights}
         model[COVARIANCES] = mixture.covariances
         likelihood = float(total["likelihood"] / total["weights"].sum())
@@ -132,7 +125,7 @@ class FedGMM(FeatureClustering):
             return None
         device = self.context.device
         weights, means, covariances = (tensors[name].to(device) for name in (WEIGHTS, CENTRES, COVARIANCES))
-        return Mixture(weights, means[0], covariances, self.shape)
+        return Mixture(weights, means[0], covariances, self.settings.covariance)
 
     def assign(self, server: Server, z: Tensor) -> Prediction:
         """Return the most likely component of each vector z (n, k), and the probability of each."""

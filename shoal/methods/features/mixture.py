@@ -17,8 +17,8 @@ from torch import Tensor
 from shoal.methods.clustering.federated_k_means import nearest, row_blocks
 from shoal.methods.contract.message import Tensors
 
-Shape = Literal["full", "diagonal", "tied"]
-"""Of the covariances: one matrix a component, one variance a column and component, or one matrix for all."""
+Shape = Literal["full", "tied"]
+"""Of the covariances: one matrix a component, or one matrix for all."""
 REGULARISATION = 1e-6
 """Added to every variance, as in scikit-learn; no variance is below it."""
 
@@ -30,7 +30,7 @@ class Mixture:
     Attributes:
         weights: (c,), which sum to 1.
         means: (c, k).
-        covariances: (c, k, k), (c, k) or (k, k), by shape.
+        covariances: (c, k, k) or (k, k), by shape.
         shape: of the covariances.
     """
 
@@ -41,23 +41,16 @@ class Mixture:
 
     def log_density(self, z: Tensor) -> Tensor:
         """Return the log of weight times density (n, c) of vectors z (n, k), float64."""
-        if self.shape == "diagonal":
-            precision = 1 / self.covariances
-            squares = z.square() @ precision.T - 2 * z @ (self.means * precision).T
-            squares = squares + (self.means.square() * precision).sum(1)
-            log_volume = self.covariances.log().sum(1)
-        else:
-            lower = torch.linalg.cholesky(self.covariances)
-            if self.shape == "tied":
-                lower = lower.expand(len(self.means), *lower.shape)
-            columns = [
-                torch.linalg.solve_triangular(factor, (z - mean).T, upper=False).square().sum(0)
-                for factor, mean in zip(lower, self.means, strict=True)
-            ]
-            squares = torch.stack(columns, 1)
-            log_volume = 2 * lower.diagonal(dim1=1, dim2=2).log().sum(1)
+        lower = torch.linalg.cholesky(self.covariances).expand(len(self.means), *self.covariances.shape[-2:])
+        columns = [
+            torch.linalg.solve_triangular(factor, (z - mean).T, upper=False).square().sum(0)
+            for factor, mean in zip(lower, self.means, strict=True)
+        ]
+        squares = torch.stack(columns, 1)
+        log_volume = 2 * lower.diagonal(dim1=1, dim2=2).log().sum(1)
         constant = z.shape[1] * math.log(2 * math.pi)
-        return self.weights.log() - (squares + log_volume + constant) / 2
+        density: Tensor = self.weights.log() - (squares + log_volume + constant) / 2
+        return density
 
     def responsibilities(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return the probability of each component (n, c) and the log-likelihood (n,) of vectors z (n, k)."""
@@ -88,8 +81,8 @@ def expected_sums(
         if mixture is None:
             share = F.one_hot(nearest(part, centres[None])[0][0], clusters).double()
         else:
-            share, each = mixture.responsibilities(part)
-            likelihood += each.sum()
+            share, of_rows = mixture.responsibilities(part)
+            likelihood += of_rows.sum()
         weights += share.sum(0)
         sums += share.T @ part
         products += _products(share, part, shape)
@@ -117,11 +110,7 @@ def maximised(total: Tensors, before: Tensor, shape: Shape) -> Mixture:
     counts = weights.where(present, torch.ones_like(weights))
     means = torch.where(present[:, None], total["sums"] / counts[:, None], before)
     shares = (counts * present + 10 * torch.finfo(torch.float64).eps) / weights.sum()
-    if shape == "diagonal":
-        variances = total["products"] / counts[:, None] - means.square()
-        variances = torch.where(present[:, None], variances, variances[present].mean(0))
-        covariances = variances.clamp_min(0) + REGULARISATION
-    elif shape == "tied":
+    if shape == "tied":
         outer = (weights[:, None] * means).T @ means
         covariances = _positive((total["products"] - outer) / weights.sum())
     else:
@@ -134,13 +123,11 @@ def maximised(total: Tensors, before: Tensor, shape: Shape) -> Mixture:
 
 def product_shape(shape: Shape, clusters: int, width: int) -> tuple[int, ...]:
     """Return the shape of the sums of products of columns."""
-    return {"full": (clusters, width, width), "diagonal": (clusters, width), "tied": (width, width)}[shape]
+    return (width, width) if shape == "tied" else (clusters, width, width)
 
 
 def _products(share: Tensor, z: Tensor, shape: Shape) -> Tensor:
     """Return the weighted sums of products of columns, by shape."""
-    if shape == "diagonal":
-        return share.T @ z.square()
     if shape == "tied":
         return z.T @ z
     return torch.stack([(z * column[:, None]).T @ z for column in share.T])

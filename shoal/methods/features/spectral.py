@@ -80,8 +80,8 @@ def landmarks_among(local: Tensor, counts: Tensor, count: int, rng: np.random.Ge
     if len(local) <= count:
         return local.double()
     weights = counts.double().cpu().numpy()
-    found = kmeans(local.double().cpu().numpy(), count, rng, starts=1, weights=weights)
-    return torch.from_numpy(found.centres).double()
+    clustering = kmeans(local.double().cpu().numpy(), count, rng, starts=1, weights=weights)
+    return torch.from_numpy(clustering.centres).double()
 
 
 def affinities(z: Tensor, landmarks: Tensor) -> Tensor:
@@ -113,10 +113,10 @@ def affinity_sums(z: Tensor | Iterable[Tensor], landmarks: Tensor, *, min_points
     products = torch.zeros(sets, count, count, dtype=torch.float64)
     behind = torch.zeros(sets, count, dtype=torch.float64)
     for part in row_blocks(z):
-        for own, own_products, own_behind in zip(landmarks, products, behind, strict=True):
-            each = affinities(part, own)
-            own_products += (each.mT @ each).cpu()
-            own_behind += (each > 0).double().sum(0).cpu()
+        for of_set, set_products, set_behind in zip(landmarks, products, behind, strict=True):
+            weights = affinities(part, of_set)
+            set_products += (weights.mT @ weights).cpu()
+            set_behind += (weights > 0).double().sum(0).cpu()
     few = behind < min_points
     return products.masked_fill(few[:, :, None] | few[:, None], 0)
 
@@ -166,5 +166,5 @@ def in_spectral_space(z: Tensor, landmarks: Tensor, projections: Tensor) -> Tens
         landmarks = landmarks[None]
         projections = projections[None]
     pairs = zip(landmarks, projections, strict=True)
-    places = [F.normalize(affinities(z, own) @ projection.to(z.device), dim=1) for own, projection in pairs]
+    places = [F.normalize(affinities(z, of_set) @ projection.to(z.device), dim=1) for of_set, projection in pairs]
     return torch.cat(places, 1) / math.sqrt(len(places))

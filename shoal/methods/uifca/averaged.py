@@ -13,7 +13,7 @@ from shoal.methods.contract.base import Update
 from shoal.methods.contract.context import AggregationSettings
 
 
-class Averaged(NamedTuple):
+class FlowMeans(NamedTuple):
     """The reports of a round, summed or averaged over all clients.
 
     Attributes:
@@ -57,7 +57,7 @@ class Averaged(NamedTuple):
         return torch.stack(rows)
 
 
-def average(updates: Iterable[Update], starts: Tensor, settings: AggregationSettings) -> Averaged:
+def average(updates: Iterable[Update], starts: Tensor, settings: AggregationSettings) -> FlowMeans:
     """Average each of K flows over the clients by their points of its cluster, and sum their reports.
 
     Args:
@@ -83,4 +83,4 @@ def average(updates: Iterable[Update], starts: Tensor, settings: AggregationSett
             if count:
                 means[k].add({"flow": update.message.tensors[f"flow/{k}"]}, count)
     flows = [mean.mean()["flow"] if mean.weight else None for mean in means]
-    return Averaged(flows, counts, points, changed, clients, sent)
+    return FlowMeans(flows, counts, points, changed, clients, sent)

@@ -65,18 +65,18 @@ def local_centres(client: Client, clusters: int, min_points: int) -> tuple[Tenso
         )
     if not np.isfinite(x).all():
         raise ClientError(f"client {client.id} holds values that are not finite")
-    found = local_clustering(x, clusters, client.streams.numpy("kfed"), min_points)
-    return torch.from_numpy(found.centres).float(), torch.from_numpy(found.cluster)
+    clustering = local_clustering(x, clusters, client.streams.numpy("kfed"), min_points)
+    return torch.from_numpy(clustering.centres).float(), torch.from_numpy(clustering.cluster)
 
 
 def gather_centres(updates: Iterable[Update], clusters: int, rng: np.random.Generator) -> tuple[Tensor, Tensors]:
     """Return the server's K-means over all local centres: centres (clusters, d), and `labels/I` for each client I."""
     rows = [(update.client, update.message.tensors["centres"]) for update in updates]
     every = torch.cat([centres for _, centres in rows]).cpu()
-    found = kmeans(every.numpy(), clusters, rng, starts=STARTS)
-    labels = torch.from_numpy(found.cluster).split([len(centres) for _, centres in rows])
+    clustering = kmeans(every.numpy(), clusters, rng, starts=STARTS)
+    labels = torch.from_numpy(clustering.cluster).split([len(centres) for _, centres in rows])
     by_client = {f"labels/{client}": part.clone() for (client, _), part in zip(rows, labels, strict=True)}
-    return torch.from_numpy(found.centres).float(), by_client
+    return torch.from_numpy(clustering.centres).float(), by_client
 
 
 class KFed(Method):

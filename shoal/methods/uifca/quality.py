@@ -31,11 +31,11 @@ def majority(truth: Tensor, cluster: Tensor) -> Tensor:
     return right
 
 
-def point_scores(found: CurrentAssignment, loss: Tensor) -> dict[str, float]:
+def point_scores(assignment: CurrentAssignment, loss: Tensor) -> dict[str, float]:
     """Return mean losses of the clients' points; with known true classes those of right and wrong points, too.
 
     Args:
-        found: the assignment of the clients' points.
+        assignment: the assignment of the clients' points.
         loss: its losses in the reported unit, (n,).
 
     Returns:
@@ -43,9 +43,9 @@ def point_scores(found: CurrentAssignment, loss: Tensor) -> dict[str, float]:
         of their cluster. A mean that is not finite is left out.
     """
     metrics = _mean("loss_all", loss)
-    if found.truth is None:
+    if assignment.truth is None:
         return metrics
-    right = majority(found.truth, found.cluster)
+    right = majority(assignment.truth, assignment.cluster)
     return metrics | _mean("loss_right", loss[right]) | _mean("loss_wrong", loss[~right])
 
 

@@ -27,11 +27,11 @@ from shoal.methods.contract.prediction import Assignment
 from shoal.methods.contract.questions import Question
 from shoal.methods.scores.assignment import assign_samples, assignment_metrics
 from shoal.methods.uifca import kfed_start
-from shoal.methods.uifca.averaged import Averaged, average
+from shoal.methods.uifca.averaged import FlowMeans, average
 from shoal.methods.uifca.declared import beyond_centres, centres_form, learn_form, memory_form
 from shoal.methods.uifca.flow_method import FlowMethod, FlowSettings
 from shoal.methods.uifca.quality import CurrentAssignment, point_scores
-from shoal.methods.uifca.state import Instruction, UIFCAState
+from shoal.methods.uifca.state import UIFCAState
 from shoal.models.normalising_flows import bits_per_dimension
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ class UIFCASettings(FlowSettings):
     )
 
 
-class Assigned(NamedTuple):
+class PointClusters(NamedTuple):
     """The cluster of each of a client's points, int64 (n,), and how many points changed theirs."""
 
     cluster: Tensor
     changed: int
 
 
-class Learned(NamedTuple):
+class RoundResult(NamedTuple):
     """The server after a communication round.
 
     Attributes:
@@ -109,7 +109,7 @@ class UIFCA(FlowMethod):
         A client that was not present when this cluster round began also gets the flows of its beginning: `assigning`.
         """
         state = UIFCAState.from_server(server)
-        facts = Instruction.from_state(state).facts()
+        facts = state.told()
         if not state.assigned:
             return Message(facts=facts)
         tensors = {"flows": server.model["flows"]}
@@ -142,33 +142,33 @@ class UIFCA(FlowMethod):
             raise ClientError(f"client {client.id} has no training samples to cluster")
         if not bool(torch.isfinite(client.train.x().float()).all()):
             raise ClientError(f"client {client.id} holds values that are not finite")
-        instruction = Instruction.from_message(message)
-        if instruction.phase == "centres":
+        told = UIFCAState.from_facts(message.facts)
+        if told.phase == "centres":
             return kfed_start.send_centres(client, self.context.clusters, kfed_start.MIN_POINTS)
         return self.learn(message, client, self.assign(message, client))
 
-    def assign(self, message: Message, client: Client) -> Assigned:
+    def assign(self, message: Message, client: Client) -> PointClusters:
         """Assign each point to its likeliest flow, once a cluster round (algorithm 2).
 
         A client does so where the cluster round begins, or, if it was not present then, when it next takes part.
         """
-        instruction = Instruction.from_message(message)
+        told = UIFCAState.from_facts(message.facts)
         count = len(client.train)
         flows = message.tensors.get("assigning", message.tensors["flows"])
-        due = instruction.begins_cluster_round or "assigning" in message.tensors
+        due = told.begins_cluster_round or "assigning" in message.tensors
         before = client.memory.get("assignment")
-        of_round = assignment_round(client.memory, instruction)
+        of_round = assignment_round(client.memory, told)
         if before is None:
             # Before the first flows are learned, points begin at random.
-            learned = due and (instruction.decided or not instruction.first_of_try)
+            learned = due and told.cluster_round > 0
             first = self.likeliest(flows, client) if learned else self.first_assignment(message, client)
-            return Assigned(first, count)
-        if not due or (of_round == instruction.cluster_round and not instruction.begins_cluster_round):
-            return Assigned(before, 0)
+            return PointClusters(first, count)
+        if not due or (of_round == told.cluster_round and not told.begins_cluster_round):
+            return PointClusters(before, 0)
         after = before.clone()
-        free = self.reassigned(client, instruction.cluster_round - 1)
+        free = self.reassigned(client, told.cluster_round - 1)
         after[free] = self.likeliest(flows, client, free)
-        return Assigned(after, int((after != before).sum()))
+        return PointClusters(after, int((after != before).sum()))
 
     def first_assignment(self, message: Message, client: Client) -> Tensor:
         """Return the start of algorithm 2: k-FED's assignment where there is one, else a random one; int64 (n,)."""
@@ -183,16 +183,16 @@ class UIFCA(FlowMethod):
         samples = client.train if positions is None else client.train.take(positions)
         return lowest(self.losses(flows, samples, client.streams))
 
-    def learn(self, message: Message, client: Client, assigned: Assigned) -> Update:
+    def learn(self, message: Message, client: Client, assigned: PointClusters) -> Update:
         """Train each flow on the client's points of its cluster (algorithm 4)."""
-        instruction = Instruction.from_message(message)
+        told = UIFCAState.from_facts(message.facts)
         # Clients know the seed of the starts: these need not travel.
-        restart = instruction.begins_cluster_round and not self.settings.warm_start
+        restart = told.begins_cluster_round and not self.settings.warm_start
         flows = self.starts() if restart else message.tensors["flows"]
-        held_out = self.held_out(client, instruction.cluster_round)
+        held_out = self.held_out(client, told.cluster_round)
         positions = cluster_positions(assigned.cluster, held_out, len(flows))
         with_points = {k: rows for k, rows in enumerate(positions) if len(rows)}
-        fits = self.fit_all(flows, with_points, client, self.rounds_learned(instruction) + 1)
+        fits = self.fit_all(flows, with_points, client, self.rounds_learned(told) + 1)
         trained = {k: fit for k, fit in fits.items() if fit is not None}
         if not trained:
             raise ClientError(
@@ -204,7 +204,7 @@ class UIFCA(FlowMethod):
         loss = sum(loss for _, loss in trained.values()) / len(trained)
         metrics = {"loss": loss, "changed": float(assigned.changed), "trained": float(len(trained))}
         tensors = {f"flow/{k}": flow for k, (flow, _) in trained.items()}
-        memory = {"assignment": assigned.cluster, "cluster_round": torch.tensor([instruction.cluster_round])}
+        memory = {"assignment": assigned.cluster, "cluster_round": torch.tensor([told.cluster_round])}
         return Update(Message(tensors, facts), memory=memory, metrics=metrics)
 
     def held_out(self, client: Client, cluster_round: int) -> Tensor:
@@ -215,10 +215,10 @@ class UIFCA(FlowMethod):
         """Return the positions of a client's points that are assigned again after a cluster round: all of them."""
         return torch.arange(len(client.train), device=client.train.index.device)
 
-    def rounds_learned(self, instruction: Instruction) -> int:
+    def rounds_learned(self, told: UIFCAState) -> int:
         """Return how many communication rounds the present flows have learned for: the learning rate decays by them."""
-        earlier = instruction.cluster_round * self.settings.comm_rounds if self.settings.warm_start else 0
-        return earlier + instruction.comm_round
+        earlier = told.cluster_round * self.settings.comm_rounds if self.settings.warm_start else 0
+        return earlier + told.comm_round
 
     # --- server ---------------------------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class UIFCA(FlowMethod):
         finished = learned.settled or state.cluster_round == s.cluster_rounds
         return server.next(model, state=learned.kept, facts=state.facts(), finished=finished)
 
-    def all_learned(self, server: Server, state: UIFCAState, averaged: Averaged, starts: Tensor) -> Learned:
+    def all_learned(self, server: Server, state: UIFCAState, averaged: FlowMeans, starts: Tensor) -> RoundResult:
         """Return the state after a communication round of all clients.
 
         Args:
@@ -254,14 +254,14 @@ class UIFCA(FlowMethod):
         state = state.after_averaging(averaged.changed, averaged.empty, averaged.diverged)
         if begins and state.still >= self.settled_after:
             # The flows that this round began from made the assignment that did not change.
-            return Learned(server.model["flows"], kept, replace(state, comm_round=0), settled=True)
+            return RoundResult(server.model["flows"], kept, replace(state, comm_round=0), settled=True)
         flows = averaged.filled(starts, starts)
         if state.comm_round == self.settings.comm_rounds:
             flows = kept.get("best", flows)
             state = state.next_cluster_round()
-        return Learned(flows, kept, state)
+        return RoundResult(flows, kept, state)
 
-    def part_learned(self, server: Server, state: UIFCAState, averaged: Averaged, starts: Tensor) -> Learned:
+    def part_learned(self, server: Server, state: UIFCAState, averaged: FlowMeans, starts: Tensor) -> RoundResult:
         """Return the state after a communication round of some of the clients; arguments as of `all_learned`."""
         # A flow that nobody could train restarts; a flow without points waits for the clients that have some.
         waiting = starts if state.begins_cluster_round else server.model["flows"]
@@ -269,15 +269,15 @@ class UIFCA(FlowMethod):
         kept = self.kept_tensors(server, state, averaged, starts) | of_cluster_round(server.state)
         state = state.after_part(averaged.clients, averaged.changed, averaged.empty, averaged.diverged)
         if state.comm_round < self.settings.comm_rounds:
-            return Learned(flows, kept, state)
+            return RoundResult(flows, kept, state)
         state = state.after_parts()
         flows = kept.get("best", flows)
         kept = {name: tensor for name, tensor in kept.items() if not name.startswith("labels/")}
         kept["assigning"] = flows
         settled = state.still >= self.settled_after
-        return Learned(flows, kept, state.next_cluster_round(), settled)
+        return RoundResult(flows, kept, state.next_cluster_round(), settled)
 
-    def kept_tensors(self, server: Server, state: UIFCAState, averaged: Averaged, starts: Tensor) -> Tensors:
+    def kept_tensors(self, server: Server, state: UIFCAState, averaged: FlowMeans, starts: Tensor) -> Tensors:
         """Return the server's tensors that outlast a round; `best`, where there is one, begins a new cluster round."""
         return {}
 
@@ -356,10 +356,10 @@ def lowest(losses: Tensor) -> Tensor:
     return losses.nan_to_num(nan=float("inf")).argmin(1)
 
 
-def assignment_round(memory: Tensors, instruction: Instruction) -> int:
+def assignment_round(memory: Tensors, told: UIFCAState) -> int:
     """Return the cluster round in which a client's points were last assigned; without a note the present one."""
     noted = memory.get("cluster_round")
-    return instruction.cluster_round if noted is None else int(noted)
+    return told.cluster_round if noted is None else int(noted)
 
 
 def of_cluster_round(tensors: Tensors) -> Tensors:

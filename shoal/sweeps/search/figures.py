@@ -18,8 +18,10 @@ from shoal.sweeps.search.proposals import import_optuna
 if TYPE_CHECKING:
     import optuna
 
-MAX_PANELS = 12
-"""Settings that have a panel."""
+SLICES = "slices"
+"""What the names of the files begin with that show scores over settings."""
+PANELS = 4
+"""Settings of such a file."""
 PANEL_WIDTH = 3.6
 """Of a setting, in inches."""
 
@@ -40,7 +42,7 @@ def draw_search(
     """
     plots = import_optuna().visualization.matplotlib
     folder.mkdir(parents=True, exist_ok=True)
-    settings = list(definition.vary)[:MAX_PANELS]
+    settings = list(definition.vary)
     drawn = {}
     # Optuna sets a style for the process, some backends open windows, and a single value is warned about.
     with rc_context(), plt.ioff(), warnings.catch_warnings():
@@ -53,11 +55,13 @@ def draw_search(
                 plots.plot_param_importances(study, evaluator=evaluator_of(definition), target_name=definition.score),
                 folder / "importance.png",
             )
-        drawn["The score of finished trials over each setting"] = save(
-            plots.plot_slice(study, settings, target_name=definition.score),
-            folder / "slices.png",
-            width=PANEL_WIDTH * len(settings),
-        )
+        for first in range(0, len(settings), PANELS):
+            shown = settings[first : first + PANELS]
+            drawn[f"The score of finished trials over {', '.join(shown)}"] = save(
+                plots.plot_slice(study, shown, target_name=definition.score),
+                folder / f"{SLICES}-{first // PANELS + 1}.png",
+                width=PANEL_WIDTH * len(shown),
+            )
     return drawn
 
 

@@ -22,7 +22,7 @@ from shoal.review.pages.comparison_page import report_of
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.sweeps.search.caveats import caveats, value_in_words
 from shoal.sweeps.search.definition import NEIGHBOURS, SearchDefinition
-from shoal.sweeps.search.figures import draw_search
+from shoal.sweeps.search.figures import SLICES, draw_search
 from shoal.sweeps.search.importance import importances
 from shoal.sweeps.search.result import SearchResult, best_settings, ranked
 from shoal.sweeps.set_options import set_options
@@ -69,7 +69,9 @@ def write_search(
         words=NEIGHBOURS_WORDS if result.score == NEIGHBOURS else DESCRIBED[result.score].words,
         caveats=caveats(definition, result),
         command=f"shoal run{set_options(settings)}",
-        images=[(caption, in_base64(path.read_bytes())) for caption, path in images.items()],
+        images=[
+            (caption, in_base64(path.read_bytes()), path.stem.startswith(SLICES)) for caption, path in images.items()
+        ],
         importance=importance,
         level={trial.number for trial in result.level_with_best()},
         rows=[(trial, trial.last_score, report_links(trial.runs)) for trial in ranked(result)],

@@ -107,7 +107,7 @@ def test_the_worker_that_computes_the_metrics_reads_no_batch(
 
     monkeypatch.setattr(evaluation, "all_batches", watched)
     carried_out(settings_of("fedcc", small), 2)
-    assert Counter(looked) == {(0, 2): 2, (1, 2): 2}, "two rounds"
+    assert Counter(looked) == {(0, 2): 2, (1, 2): 2}, "once a round"
 
 
 def test_workers_without_the_runs_folder_evaluate_alone(

@@ -10,8 +10,8 @@ from sklearn.metrics import adjusted_rand_score
 from shoal.data.sets.synthetic import gaussian
 from shoal.methods.clustering.client_samples import ClientSamples, Search, project, sums_over_clients
 from shoal.methods.clustering.cluster_number import (
+    Candidate,
     Clustering,
-    Tried,
     choose_number,
     compare_clusterings,
     draw_half,
@@ -107,8 +107,8 @@ def test_projection_by_moments_is_that_of_pooled_samples() -> None:
     torch.testing.assert_close(found.x.abs(), (centred @ directions[:4].T).abs(), rtol=1e-6, atol=1e-6)
 
 
-def tried(*stability: float) -> list[Tried]:
-    return [Tried(k, value, 0.1 * k, 0.0, 0.0) for k, value in enumerate(stability, 2)]
+def tried(*stability: float) -> list[Candidate]:
+    return [Candidate(k, value, 0.1 * k) for k, value in enumerate(stability, 2)]
 
 
 def test_the_number_that_tells_most_and_is_found_again() -> None:

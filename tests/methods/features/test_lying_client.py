@@ -62,7 +62,7 @@ def test_an_honest_client_is_never_refused(
     for seed, kind in enumerate(SPREAD):
         if seed % 3 == first % 3 or kind == "far from 0":
             rows = Rows(tmp_path / kind, *table(kind, seed, 140), seed)
-            more: dict[str, Any] = {"covariance": ["full", "diagonal", "tied"][seed % 3]} if method == "fedgmm" else {}
+            more: dict[str, Any] = {"covariance": ["full", "tied"][seed % 2]} if method == "fedgmm" else {}
             with contextlib.suppress(MethodError):
                 rows.run(rows.method(method, **SETTINGS[settings], **more), 14)
 
@@ -102,7 +102,6 @@ LIES: dict[str, Callable[[Tensors, str, int], Tensors]] = {
         ("fedgmm", {"standardise": True}, 7, "mix"),
         ("fedgmm", {"standardise": True}, 8, "mix"),
         ("fedgmm", {"covariance": "tied", "landmarks": 20}, 11, "mix"),
-        ("fedgmm", {"covariance": "diagonal"}, 7, "mix"),
     ],
 )
 def test_sums_that_no_samples_have_are_refused(
