@@ -17,7 +17,6 @@ from shoal.data.intake.columns import category_values, feature_columns
 from shoal.data.intake.names import in_order, names_of
 from shoal.data.intake.options import AddOptions, WindowOptions
 from shoal.data.intake.own_store import Batch, NothingNew, known_files
-from shoal.data.intake.possible_labels import possible_labels
 from shoal.data.intake.table_coding import COLUMNS, MEASUREMENTS, missing_rows
 from shoal.data.intake.table_origin import table_origin
 from shoal.data.intake.tables import find_column, numbers_of, read_table, same_name
@@ -39,17 +38,6 @@ from shoal.data.sets.prepared import Prepared
 from shoal.data.sets.wording import first_of
 
 
-def rule_of(prepared: Prepared) -> WindowRule:
-    """Return how the windows of a set were cut.
-
-    Raises:
-        DataError: the set does not hold windows.
-    """
-    if WINDOWS not in prepared.manifest.extra:
-        raise DataError(f"{prepared.manifest.name!r} holds {prepared.manifest.kind}s and no windows")
-    return window_rule(prepared.manifest)
-
-
 def read_windows(path: Path, onto: Prepared | None, options: AddOptions, intake: Intake) -> Batch:
     """Return the windows of a table as they would be stored; nothing is written.
 
@@ -62,13 +50,13 @@ def read_windows(path: Path, onto: Prepared | None, options: AddOptions, intake:
     Raises:
         DataError: see `shoal.data.intake.own.add` and `shoal.data.intake.windows`.
     """
-    rule = None if onto is None else rule_of(onto)
+    rule = None if onto is None else window_rule(onto.manifest)
     asked = _windows_asked(options, rule)
     if rule is not None:
         options = replace(options, client_column=rule.client)
     time_column = asked.time_column
     series_column = asked.series_column or ""
-    rows = read_client_table(path, onto, options, intake, (time_column, series_column))
+    rows = read_client_table(path, onto, options, intake, (series_column,))
     table = rows.columns
     time_column = find_column(table, time_column, path, "--time-column")
     keys = list(rows.client)
@@ -94,9 +82,9 @@ def read_windows(path: Path, onto: Prepared | None, options: AddOptions, intake:
         intake.leave_out("client without a new complete window", name)
     intake.take("windows", len(owner))
     extra = table_origin(path, onto, rows.client_column, rows.label_column)
-    extra[WINDOWS] = record_to_json(windows.rule)
+    extra[WINDOWS] = record_to_json(rule)
     if onto is None:
-        extra |= _new_extra(windows.rule, table, options, intake)
+        extra |= _new_extra(rule)
     return Batch(
         "series",
         windows.x[kept],
@@ -122,12 +110,12 @@ def _windows_asked(options: AddOptions, rule: WindowRule | None) -> WindowOption
     return WindowOptions(time_column=rule.time, series_column=rule.series)
 
 
-def _new_extra(rule: WindowRule, table: pd.DataFrame, options: AddOptions, intake: Intake) -> dict[str, Any]:
+def _new_extra(rule: WindowRule) -> dict[str, Any]:
     """Return the entries of the manifest of a new set about its columns."""
     extra: dict[str, Any] = {"features": list(rule.channels)}
     if len(rule.channels) > 1:
         extra[COLUMNS] = MEASUREMENTS
-    return extra | possible_labels(table, rule.channels, options, intake)
+    return extra
 
 
 def new_windows(path: Path, rule: WindowRule, intake: Intake) -> tuple[np.ndarray, list[str]]:
@@ -141,7 +129,7 @@ def new_windows(path: Path, rule: WindowRule, intake: Intake) -> tuple[np.ndarra
     Raises:
         DataError: a column is missing, times of another kind, irregular series, or no complete window.
     """
-    table = read_table(path, [column for column in (rule.client, rule.time, rule.series) if column], intake)
+    table = read_table(path, [column for column in (rule.client, rule.series) if column], intake)
     needed = (rule.time, rule.series or rule.client, *rule.channels)
     lacking = [name for name in needed if name not in table.columns]
     if lacking:
@@ -160,7 +148,7 @@ def new_windows(path: Path, rule: WindowRule, intake: Intake) -> tuple[np.ndarra
 
 def _times(table: pd.DataFrame, column: str, rule: WindowRule | None, path: Path, intake: Intake) -> Times:
     """Return the times of a table's rows, which are of the same kind as those of the set."""
-    times = times_of(table[column], column)
+    times = times_of(table[column], column, None if rule is None else rule.scale)
     if times.remark:
         intake.note(times.remark, column)
     if rule is None:
@@ -178,10 +166,10 @@ def _times(table: pd.DataFrame, column: str, rule: WindowRule | None, path: Path
 
 def refuse_overlap(rule: WindowRule, test: float) -> None:
     """Refuse a test part of windows that share samples with windows of the training part."""
-    if test and rule.stride < rule.length:
+    if test and rule.step < rule.window:
         raise DataError(
-            f"windows of {rule.length} samples begin every {rule.stride}, so that those of the test part would share "
-            "samples with those to train on: give --step as long as --window, or leave --test out"
+            "windows overlap, so that those of the test part would share samples with those to train on: give --step "
+            "as long as --window, or leave --test out"
         )
 
 
