@@ -36,6 +36,8 @@ NOTED_LOSS = 1e-4
 """A column is noted if float32 changes it by more than this share of its standard deviation."""
 
 
+MISSING = ["", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "null", "NULL", "None"]
+"""Texts in a CSV file that are missing values, but for those of names."""
 SUFFIXES = (".parquet", ".pq", ".csv", ".csv.gz")
 """Ends of the names of tables."""
 
@@ -125,19 +127,15 @@ def _read_csv(path: Path, text: Sequence[str]) -> pd.DataFrame:
     _check_columns(names, path)
     if not isinstance(raw, Path):
         raw.seek(0)
+    # Else pandas takes 01 for a number and NA for a missing value.
+    texts = {name: str for name in names if any(same_name(name, column) for column in text)}
+    missing = {name: [""] if name in texts else MISSING for name in names}
     with warnings.catch_warnings():
         # Else a row with more fields than the header would lose one, or make the first column an index.
         warnings.simplefilter("error", pd.errors.ParserWarning)
-        table = pd.read_csv(raw, index_col=False, low_memory=False)
-    wanted = [name for name in names if any(same_name(name, column) for column in text)]
-    if wanted:
-        if not isinstance(raw, Path):
-            raw.seek(0)
-        # Read these columns again as text: else pandas takes 01 for a number and NA for a missing value.
-        strings = pd.read_csv(raw, index_col=False, usecols=wanted, dtype=str, keep_default_na=False)
-        for column in wanted:
-            table[column] = strings[column].where(strings[column] != "", None)
-    return table
+        return pd.read_csv(
+            raw, index_col=False, low_memory=False, dtype=texts, keep_default_na=False, na_values=missing
+        )
 
 
 def same_name(name: str, other: str) -> bool:
@@ -189,7 +187,7 @@ def _check_columns(names: list[str], path: Path) -> None:
         raise DataError(
             f"{path}: column {names.index('') + 1} has no name: give it one, or leave it out if it only counts the rows"
         )
-    refuse_alike(names, "columns", path, "rename or leave out one of each")
+    refuse_alike(names, "columns", path)
 
 
 def numbers_of(values: pd.Series, name: str, intake: Intake, missing: np.ndarray | None = None) -> np.ndarray:
