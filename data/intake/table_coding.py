@@ -16,7 +16,7 @@ import pandas as pd
 from shoal.core.errors import DataError, shown
 from shoal.core.records import record_from_json
 from shoal.data.intake.columns import category_values
-from shoal.data.intake.spelling import tidy
+from shoal.data.intake.spelling import note_spellings, tidy
 from shoal.data.intake.tables import MAX_PROBLEMS, numbers_of, some_rows
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Manifest
@@ -175,7 +175,7 @@ def _coded(table: pd.DataFrame, coding: TableCoding, path: Path, intake: Intake)
             lacking.append(f"{shown(column)} ({_values(len(rows))}, {some_rows(rows)})")
         try:
             if column in coding.categories:
-                parts[column] = _indicators(table[column], coding.categories[column], missing)
+                parts[column] = _indicators(table[column], coding.categories[column], missing, column, intake)
             else:
                 parts[column] = numbers_of(table[column], column, intake, missing)[:, None]
         except DataError as error:
@@ -192,13 +192,17 @@ def _coded(table: pd.DataFrame, coding: TableCoding, path: Path, intake: Intake)
     return parts
 
 
-def _indicators(values: pd.Series, known: Sequence[str], missing: np.ndarray) -> np.ndarray:
+def _indicators(
+    values: pd.Series, known: Sequence[str], missing: np.ndarray, column: str, intake: Intake
+) -> np.ndarray:
     """Return a column of 0 and 1 for each known value, float32 (rows, values).
 
     Raises:
         DataError: another value.
     """
-    texts = values.astype(object).where(~missing, "").astype(str).map(tidy)
+    given = values.astype(object).where(~missing, "").astype(str)
+    texts = given.map(tidy)
+    note_spellings(dict(zip(given, texts, strict=True)), f"values of {column}", intake)
     places = pd.Categorical(texts, categories=list(known)).codes
     unknown = np.flatnonzero((places < 0) & ~missing)
     if len(unknown):

@@ -48,7 +48,6 @@ def read_table(path: Path, text: Sequence[str] = (), intake: Intake | None = Non
     Args:
         path: the file.
         text: columns of a CSV file whose values are kept as text, so that 01 stays 01; only empty values are missing.
-            Capitals do not count.
         intake: notes of columns with names in another spelling.
 
     Returns:
@@ -127,8 +126,9 @@ def _read_csv(path: Path, text: Sequence[str]) -> pd.DataFrame:
     _check_columns(names, path)
     if not isinstance(raw, Path):
         raw.seek(0)
+    wanted = set(map(tidy, text))
     # Else pandas takes 01 for a number and NA for a missing value.
-    texts = {name: str for name in names if any(same_name(name, column) for column in text)}
+    texts = {name: str for name in names if tidy(name) in wanted}
     missing = {name: [""] if name in texts else MISSING for name in names}
     with warnings.catch_warnings():
         # Else a row with more fields than the header would lose one, or make the first column an index.
@@ -138,13 +138,8 @@ def _read_csv(path: Path, text: Sequence[str]) -> pd.DataFrame:
         )
 
 
-def same_name(name: str, other: str) -> bool:
-    """Return whether two columns have the same name except for spelling and capitals."""
-    return tidy(name).casefold() == tidy(other).casefold()
-
-
 def find_column(table: pd.DataFrame, wanted: str, path: Path, option: str) -> str:
-    """Return the column of a name; if there is none, the column of that name with other capitals.
+    """Return the column of a name.
 
     Args:
         table: from `read_table`.
@@ -153,15 +148,10 @@ def find_column(table: pd.DataFrame, wanted: str, path: Path, option: str) -> st
         option: the option that gave the name, for errors.
 
     Raises:
-        DataError: there is no such column, or several differ only in capitals.
+        DataError: there is no such column; names those that there are.
     """
     if tidy(wanted) in table.columns:
         return tidy(wanted)
-    alike = [str(column) for column in table.columns if same_name(str(column), wanted)]
-    if len(alike) == 1:
-        return alike[0]
-    if alike:
-        raise DataError(f"{path} has the columns {', '.join(map(shown, alike))}: say which with {option}")
     have = first_of([shown(column) for column in table.columns], MAX_PROBLEMS)
     hint = separator_hint(table)
     if not hint and option.startswith("--"):

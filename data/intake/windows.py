@@ -148,15 +148,13 @@ def split_series(keys: Sequence[str], times: Times) -> Series:
     return Series([str(name) for name in names], parts, [times.rows(part) for part in parts])
 
 
-def make_rule(
-    options: WindowOptions, series: Series, columns: tuple[str, str, str], channels: tuple[str, ...]
-) -> WindowRule:
+def make_rule(options: WindowOptions, series: Series, client: str, channels: tuple[str, ...]) -> WindowRule:
     """Return the rule of a new set.
 
     Args:
         options: of the user.
         series: all samples.
-        columns: of clients, of times and of series; the last is empty where each client has one series.
+        client: the column of clients.
         channels: the measured columns.
 
     Raises:
@@ -187,9 +185,18 @@ def make_rule(
         first = min(int(part.ticks[0]) for part in series.times)
         zone = times.zone or "UTC"
         origin = pd.Timestamp(first, unit="ns", tz=zone).tz_localize(None).normalize().as_unit("ns").value
-    client, time, name = columns
     return WindowRule(
-        client, time, name, channels, times.dated, times.zone, times.scale, window, step, length, int(origin)
+        client=client,
+        time=options.time_column,
+        series=options.series_column or "",
+        channels=channels,
+        dated=times.dated,
+        zone=times.zone,
+        scale=times.scale,
+        window=window,
+        step=step,
+        length=length,
+        origin=int(origin),
     )
 
 

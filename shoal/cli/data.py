@@ -236,7 +236,7 @@ Source = Annotated[
     Path,
     typer.Argument(
         help="a folder with one sub-folder of images or arrays per client, a Parquet or CSV table, or an array of "
-        "vectors: .npy, .npz, .parquet with lists, .h5, .h5ad"
+        "vectors: .npy, .npz, .parquet with lists, .h5ad"
     ),
 ]
 Encoder = Annotated[

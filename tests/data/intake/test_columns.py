@@ -58,7 +58,7 @@ def test_embeddings_with_a_label_have_as_many_columns_as_embeddings(add: Add) ->
     columns = {f"e{k}": RNG.normal(size=N) for k in range(383)}
     prepared, _ = add({**columns, "label": RNG.integers(0, 3, N)})
     assert prepared.train_x.shape == (N, 384)
-    prepared, intake = add({**columns, "label": RNG.integers(0, 3, N)}, label_column="LABEL")
+    prepared, intake = add({**columns, "label": RNG.integers(0, 3, N)}, label_column="label")
     assert prepared.train_x.shape == (N, 384)
     assert prepared.manifest.classes == 3
     assert not intake.left_out

@@ -57,7 +57,7 @@ def test_a_value_without_a_name_is_refused(values: Any, said: str) -> None:
 
 def test_other_spellings_of_names_of_a_set_are_refused() -> None:
     for text, there in (("1.0", "1"), ("2", "2.0"), ("TRUE", "true"), ("ca\u200bf\u00e9", "caf\u00e9")):
-        with pytest.raises(DataError, match="may be one value: .*write each in one way, in this file and in the set"):
+        with pytest.raises(DataError, match=r"may be one value: .*write each in one way, in this file and in the set"):
             names_of(pd.Series([text]), WHERE, "label", [there])
     with pytest.raises(DataError, match="'0' and 'False'"):
         names_of(pd.Series([False]), WHERE, "label", ["0"])

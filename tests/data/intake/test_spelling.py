@@ -77,7 +77,7 @@ def test_files_of_labels_are_found_in_any_spelling(tmp_path: Path) -> None:
     for name in (f"{CAFE}/1.png", "b/2.png", "b/3.png"):
         picture(folder / name, len(name) + int(name[-5]))
     (tmp_path / "l.csv").write_text(
-        f"File,LABEL\n{DECOMPOSED}\\1.png,cat\n b\\2.png ,dog\n./b/3.png,dog \n", encoding="utf-8"
+        f"file,label\n{DECOMPOSED}\\1.png,cat\n b\\2.png ,dog\n./b/3.png,dog \n", encoding="utf-8"
     )
     intake = Intake()
     found = add_folder(folder, "mine", tmp_path / "s", labels=tmp_path / "l.csv", intake=intake)
@@ -101,7 +101,11 @@ def test_files_of_labels_are_found_in_any_spelling(tmp_path: Path) -> None:
         ("t.csv", "client,v\né,1\n".encode("cp1252"), r"not text in UTF-8 \(.*0xe9.*\): save it as CSV UTF-8"),
         ("t.csv", "client,v\né,1\n".encode("utf-16"), "not text in UTF-8"),
         ("t.csv", b"client;v\na;1\n", "separate values with ';': save it with commas"),
-        ("t.csv", b"Client,CLIENT,v\na,a,1\n", "has the columns Client, CLIENT: say which with --client-column"),
+        (
+            "t.csv",
+            b"Client,v\na,1\n",
+            "has no column 'client'; its columns: Client, v: name the right one with --client-column",
+        ),
         ("t.csv", b"client,v\n  ,1\na,2\n", "1 rows have no client in 'client': row 0"),
     ],
 )
@@ -112,11 +116,10 @@ def test_files_that_are_no_table(tmp_path: Path, name: str, raw: bytes, said: st
     assert "\n" not in str(refused.value)
 
 
-def test_names_of_rows_and_capitals(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"Client": ["a", "b"], "v": [1.5, 2.5]})
-    frame.set_index("Client").to_parquet(tmp_path / "t.parquet")
+def test_names_of_rows_are_a_column(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"client": ["a", "b"], "v": [1.5, 2.5]})
+    frame.set_index("client").to_parquet(tmp_path / "t.parquet")
     intake = Intake()
     found = add_table(tmp_path / "t.parquet", "mine", tmp_path / "s", intake=intake)
     assert found.manifest.extra["clients"] == ["a", "b"]
     assert found.manifest.extra["features"] == ["v"]
-    assert intake.noted["column taken as client, but for capitals"] == {"Client": ""}

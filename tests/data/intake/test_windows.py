@@ -61,7 +61,7 @@ def test_windows_begin_at_midnight_and_incomplete_ones_are_told(tmp_path: Path) 
 
 def test_overlapping_windows_of_several_channels_with_labels(tmp_path: Path) -> None:
     table = meters(heat=lambda t: -t["load"], day=lambda t: [text[:10] for text in t["t"]], note="x")
-    options = {"window": "6h", "step": "3h", "time_column": "T", "series_column": "meter"}
+    options = {"window": "6h", "step": "3h", "time_column": "t", "series_column": "meter"}
     prepared, intake = add(tmp_path, table, **options, label_column="day")
     assert prepared.manifest.shape == (2, 6)
     assert prepared.spec.measurements
@@ -209,25 +209,24 @@ def test_later_samples_are_cut_as_before_and_known_windows_stay(tmp_path: Path) 
         add(tmp_path, meters(t=[*range(HOURS)] * 3), append=True)
 
 
-def test_a_model_takes_new_windows_without_their_clients(tmp_path: Path) -> None:
+def test_a_model_takes_new_windows_that_are_cut_as_those_of_the_set(tmp_path: Path) -> None:
     prepared, _ = add(tmp_path, meters())
-    new = meters().drop(columns="site")[:HOURS]
 
     def windows(table: pd.DataFrame) -> tuple[np.ndarray, list[str]]:
         table.to_csv(tmp_path / "new.csv", index=False)
         return new_windows(tmp_path / "new.csv", window_rule(prepared.manifest), Intake())
 
-    x, names = windows(new)
+    x, names = windows(meters()[:HOURS])
     assert np.array_equal(x, prepared.train_x[:2])
-    assert names == ["m1@2024-03-02T00:00:00", "m1@2024-03-03T00:00:00"]
     files = sample_files(prepared)
     assert files is not None
-    assert windows(meters())[1] == list(files["file"])
+    assert names == list(files["file"])[:2] == ["a/m1@2024-03-02T00:00:00", "a/m1@2024-03-03T00:00:00"]
     assert windows(meters()[20:HOURS])[1] == ["a/m1@2024-03-03T00:00:00"]
-    with pytest.raises(DataError, match=r"new\.csv lacks columns of the set's windows: load"):
-        windows(new.drop(columns="load"))
+    for column in ("site", "t", "meter", "load"):
+        with pytest.raises(DataError, match=rf"new\.csv has no column '?{column}"):
+            windows(meters().drop(columns=column))
     with pytest.raises(DataError, match=r"no window of 24 samples is complete in any of 1 series: give longer series"):
-        windows(new[:5])
+        windows(meters()[:5])
 
 
 def test_tables_of_one_night_go_on_from_each_other(tmp_path: Path) -> None:
