@@ -234,7 +234,7 @@ REFUSED = [
     ),
     (("method=fedpnp", "model.clusters=auto", "privacy.clip=1.0"), "not covered by privacy.clip"),
     (("choose.min_clusters=8", "choose.max_clusters=5"), "set max_clusters above min_clusters"),
-    (("model.clusters=some",), "expected a whole number or auto"),
+    (("model.clusters=some",), "or input should be 'auto'"),
     (("model.clusters=-1",), "greater than or equal to 0"),
 ]
 

@@ -37,6 +37,7 @@ def made(tmp_path_factory):
                 "method": {"name": "cfl", "criterion": "schedule", "schedule": [14]},
                 "data": {"name": "digits"},
                 "partition": {
+                    "kind": "iid",
                     "clients": 2 * CLIENTS,
                     "transform": "label_swap",
                     "groups": 2,
