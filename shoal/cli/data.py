@@ -236,7 +236,7 @@ Source = Annotated[
     Path,
     typer.Argument(
         help="a folder with one sub-folder of images or arrays per client, a Parquet or CSV table, or an array of "
-        "vectors: .npy, .npz, .parquet with lists, .h5, .h5ad"
+        "vectors: .npy, .npz, .parquet with lists, .h5ad"
     ),
 ]
 Encoder = Annotated[
@@ -316,14 +316,11 @@ def _show_added(added: Added) -> None:
     from shoal.cli.console import out, say
     from shoal.cli.data_tables import print_manifest
     from shoal.cli.intake_table import print_intake
-    from shoal.data.intake.possible_labels import possible_label_words
     from shoal.data.sets.intake_notes import names_file
     from shoal.lifecycle.size_advice import size_advice
 
     print_manifest(added.prepared)
     print_intake(out, added.intake, names_file(added.prepared.folder))
-    if words := possible_label_words(added.prepared.manifest.extra):
-        say(words)
     if added.prepared.manifest.kind == "image" and (advice := size_advice(added.prepared.manifest.shape)):
         say(advice)
     if added.warning:

@@ -13,7 +13,6 @@ from rich.table import Table
 from shoal.cli.console import out, say, shown_number
 from shoal.core.errors import short_text
 from shoal.data.intake.own_store import LISTS
-from shoal.data.intake.possible_labels import POSSIBLE
 from shoal.data.intake.table_coding import CODING
 from shoal.data.intake.table_origin import ROLES, TABLES, known_tables
 from shoal.data.intake.windows import WINDOWS, window_rule
@@ -113,7 +112,7 @@ def _extra_rows(prepared: Prepared) -> dict[str, str]:
             rows[key] = _first_names(tuple(map(str, value)))
         elif key == EMBEDDED:
             rows |= _embedded_rows(prepared)
-        elif key in (CODING, ROLES, POSSIBLE):
+        elif key in (CODING, ROLES):
             rows |= _table_rows(key, value)
         elif key == WINDOWS:
             rows[key] = window_rule(manifest).words()
@@ -135,11 +134,9 @@ def _embedded_rows(prepared: Prepared) -> dict[str, str]:
 
 
 def _table_rows(key: str, entry: Any) -> dict[str, str]:
-    """Return rows about the columns of a table with a role, or that may have one; or about texts and missing values."""
+    """Return rows about the columns of a table with a role, or about texts and missing values."""
     if key == ROLES:
         return {f"{role} column": column for role, column in entry.items() if column}
-    if key == POSSIBLE:
-        return {"possible labels": "; ".join(f"{column}: {', '.join(values)}" for column, values in entry)}
     rows = {"missing values": entry["missing"]}
     if entry["categories"]:
         rows["columns of text"] = "; ".join(
