@@ -16,7 +16,7 @@ from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, write_pr
 from shoal.engine.settings import places
 from shoal.methods.scores.verdict import Verdict
 from shoal.review.pages.cluster_sheets import draw_cluster_sheets
-from shoal.review.pages.contact_sheet import contact_sheet
+from shoal.review.pages.data_sheet import draw_data_sheet
 from shoal.review.pages.report import drawn_samples, write_report
 from shoal.review.pages.window_pictures import HEIGHT, WIDTH, painter_of
 from shoal.review.results.next_step import next_step
@@ -64,6 +64,6 @@ def test_the_report_of_windows_names_its_lines(home: Path, small: Callable[..., 
 
 
 def test_windows_have_a_contact_sheet(tmp_path: Path) -> None:
-    sheet = Image.open(contact_sheet(rising(tmp_path), tmp_path / "sheet.png"))
+    sheet = Image.open(draw_data_sheet(rising(tmp_path), tmp_path / "sheet.png"))
     assert sheet.height > 2 * HEIGHT
     assert np.asarray(sheet).min() < 128
