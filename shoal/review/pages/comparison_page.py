@@ -11,13 +11,12 @@ from pathlib import Path
 import pandas as pd
 
 from shoal.core.errors import ShoalError
-from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import flatten
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import DESCRIBED, METRICS, shown_in
 from shoal.review.pages.figures import compare_curves
 from shoal.review.pages.pages import in_base64, write_page
-from shoal.review.pages.provenance import value_in_table
+from shoal.review.pages.provenance import lineage_rows, value_in_table
 from shoal.review.results.comparison import check_different, why_not_comparable
 from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, RunResult, run_result, shown_metrics
@@ -26,6 +25,8 @@ from shoal.review.results.views import REPORT
 
 MAX_RUNS = len(string.ascii_uppercase)
 """Runs of a page: each has a letter."""
+OF_THE_RUN = ("MLflow run", "Prefect flow run", "settings")
+"""Rows of lineage that differ between any two runs."""
 TOLERANCE = 5e-5
 """Numbers that differ by less count as equal, and none of them is called the best."""
 
@@ -181,16 +182,7 @@ def differences(columns: Sequence[dict[str, str]]) -> list[tuple[str, list[str]]
 
 def origin_of(folder: RunFolder) -> dict[str, str]:
     """Return what a run comes from, by name: equal words mean equal bytes."""
-    lineage = folder.lineage()
-    origins = {
-        "data": lineage.data.digest,
-        "partition": lineage.partition.digest,
-        "commit": lineage.git.in_words(),
-        "Shoal": f"{lineage.shoal.in_words()}, sha256 {lineage.shoal.sha256}",
-        "device": f"{lineage.resolved.device} {lineage.resolved.precision}",
-        "versions": ", ".join(f"{name} {version}" for name, version in lineage.versions.items()),
-    }
-    return {name: masked(value) for name, value in origins.items() if value}
+    return {row.what: f"{row.name} {row.digest}".strip() for row in lineage_rows(folder) if row.what not in OF_THE_RUN}
 
 
 def report_of(folder: RunFolder) -> str:

@@ -83,7 +83,7 @@ def test_it_says_what_differs_and_what_does_not(pair: list[RunFolder], tmp_path:
     assert "data.name" not in page
     said = re.search(r"All runs share the same (.*?)\.", page)
     assert said
-    assert {"data", "device"} <= set(said[1].split(", "))
+    assert {"data", "machine"} <= set(said[1].split(", "))
     assert "partition" not in said[1], "another seed deals samples otherwise"
     digests = [run.lineage().partition.digest for run in pair]
     assert all(digest in row(page, "partition") for digest in digests)
