@@ -162,7 +162,6 @@ def results_rows(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     with_labels = {metric.name for metric in measured if metric.labels}
     labelled = all(not with_labels.isdisjoint(values) for values in numbers)
     metrics = [metric.name for metric in measured if metric.labels or not labelled]
-    delayed = any(run.delay is not None for run in runs)
     rows = []
     for run, values in zip(runs, numbers, strict=True):
         result = run.result
@@ -171,7 +170,5 @@ def results_rows(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
         row |= {name_of(name): shown_number(values.get(name), ".3f") for name in metrics}
         row |= {f"MB {words}": f"{result.bytes[way] / 1e6:.1f}" for way, words in WAYS.items()}
         row["seconds"] = f"{result.seconds:.0f}"
-        if delayed:
-            row["delay, s"] = shown_number(run.delay, ".0f")
         rows.append(row)
     return rows

@@ -173,8 +173,8 @@ def show(
 ) -> None:
     """Show what a prepared data set or a partition holds, and which method fits a set.
 
-    The contact sheet has a row for each client, or for each label if the data name no clients. Its images are drawn at
-    random with the seed.
+    The contact sheet has a block for each client, or for each label if the data name no clients. Its images are drawn
+    at random with the seed.
     """
     from shoal.cli.console import say
     from shoal.cli.data_tables import print_manifest, print_partition
@@ -182,7 +182,7 @@ def show(
     from shoal.data.sets.prepare import is_built_in, lost_set, prepared_sets, resolve, store_folder
     from shoal.data.sets.prepared import open_prepared
     from shoal.engine.settings import places
-    from shoal.review.pages.contact_sheet import contact_sheet
+    from shoal.review.pages.data_sheet import draw_data_sheet
     from shoal.review.results.fonts import missing_letters
 
     store = places.store()
@@ -211,7 +211,7 @@ def show(
         print_manifest(prepared)
         _show_advice(full_name)
     if images is not None:
-        say(f"images: {contact_sheet(prepared, images, partition=partition, seed=seed)}")
+        say(f"images: {draw_data_sheet(prepared, images, partition=partition, seed=seed)}")
         shown = prepared.manifest.extra.get("clients", prepared.manifest.class_names)
         if sentence := missing_letters(str(name) for name in shown):
             say(sentence)
