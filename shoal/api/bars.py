@@ -1,4 +1,4 @@
-"""Bars of a run's progress: in a notebook below the cell, else on standard error."""
+"""Progress of a run on standard error: bars, or in a notebook lines below the cell."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from shoal.engine.store.run_events import Observer
 
 @contextlib.contextmanager
 def bars() -> Iterator[Observer]:
-    """Yield an observer of runs that draws bars."""
+    """Yield an observer of runs that shows how they fare."""
     from rich.console import Console
 
     from shoal.lifecycle.progress import progress
 
-    with progress(Console(stderr=True)) as observe:
+    with progress(Console(stderr=True, force_jupyter=False)) as observe:
         yield observe

@@ -318,14 +318,11 @@ def _show_added(added: Added) -> None:
     from shoal.cli.intake_table import print_intake
     from shoal.data.intake.possible_labels import possible_label_words
     from shoal.data.sets.intake_notes import names_file
-    from shoal.lifecycle.size_advice import size_advice
 
     print_manifest(added.prepared)
     print_intake(out, added.intake, names_file(added.prepared.folder))
     if words := possible_label_words(added.prepared.manifest.extra):
         say(words)
-    if added.prepared.manifest.kind == "image" and (advice := size_advice(added.prepared.manifest.shape)):
-        say(advice)
     if added.warning:
         say(f"warning: {added.warning}")
         raise typer.Exit(1)
