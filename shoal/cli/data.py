@@ -317,12 +317,9 @@ def _show_added(added: Added) -> None:
     from shoal.cli.data_tables import print_manifest
     from shoal.cli.intake_table import print_intake
     from shoal.data.sets.intake_notes import names_file
-    from shoal.lifecycle.size_advice import size_advice
 
     print_manifest(added.prepared)
     print_intake(out, added.intake, names_file(added.prepared.folder))
-    if added.prepared.manifest.kind == "image" and (advice := size_advice(added.prepared.manifest.shape)):
-        say(advice)
     if added.warning:
         say(f"warning: {added.warning}")
         raise typer.Exit(1)
