@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.methods.training.shared_launches import SharedLaunches
+from shoal.models.network_copies import copy_network
 from shoal_research.benchmarks.device import Case, world
 from tests.pretend_gpu.device import DEVICE, pretending
 
@@ -38,7 +38,7 @@ def numbers(network: nn.Module, together: contextlib.AbstractContextManager[None
 def test_numbers_are_those_of_each_layer_alone(passes: int) -> None:
     method, _ = world(CASE, DEVICE, "bf16")
     network = method.network().train()
-    own = copy.deepcopy(network)
+    own = copy_network(network)
     launches = SharedLaunches([own], method.context)
     expected = numbers(network, contextlib.nullcontext(), passes)
     found = numbers(own, launches.together(), passes)

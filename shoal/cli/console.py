@@ -172,7 +172,6 @@ def results_rows(runs: Sequence[ComparedRun]) -> list[dict[str, object]]:
     with_labels = {metric.name for metric in measured if metric.labels}
     labelled = all(not with_labels.isdisjoint(values) for values in numbers)
     metrics = [metric.name for metric in measured if metric.labels or not labelled]
-    delayed = any(run.delay is not None for run in runs)
     rows = []
     for run, values in zip(runs, numbers, strict=True):
         result = run.result
@@ -183,7 +182,5 @@ def results_rows(runs: Sequence[ComparedRun]) -> list[dict[str, object]]:
         row |= {name_of(name): values.get(name) for name in metrics}
         row |= {f"MB {words}": f"{result.bytes[way] / 1e6:.1f}" for way, words in WAYS.items()}
         row["seconds"] = f"{result.seconds:.0f}"
-        if delayed:
-            row["delay, s"] = run.delay
         rows.append(row)
     return rows

@@ -136,8 +136,8 @@ def show(
 ) -> None:
     """Show what a prepared data set or a partition holds, and which method fits a set.
 
-    The contact sheet has a row for each client, or for each label if the data name no clients. Its images are drawn at
-    random with the seed.
+    The contact sheet has a block for each client, or for each label if the data name no clients. Its images are drawn
+    at random with the seed.
     """
     from shoal.cli.console import say
     from shoal.cli.data_tables import print_manifest, print_partition
@@ -145,7 +145,7 @@ def show(
     from shoal.data.sets.prepare import is_built_in, lost_set, prepared_sets, resolve, store_folder
     from shoal.data.sets.prepared import open_prepared
     from shoal.engine.settings import places
-    from shoal.review.pages.contact_sheet import contact_sheet
+    from shoal.review.pages.data_sheet import draw_data_sheet
     from shoal.review.results.fonts import missing_letters
 
     store = places.store()
@@ -174,7 +174,7 @@ def show(
         print_manifest(prepared)
         _show_advice(full_name)
     if images is not None:
-        say(f"images: {contact_sheet(prepared, images, partition=partition, seed=seed)}")
+        say(f"images: {draw_data_sheet(prepared, images, partition=partition, seed=seed)}")
         shown = prepared.manifest.extra.get("clients", prepared.manifest.class_names)
         if sentence := missing_letters(str(name) for name in shown):
             say(sentence)
@@ -199,7 +199,7 @@ Source = Annotated[
     Path,
     typer.Argument(
         help="a folder with one sub-folder of images or arrays per client, a Parquet or CSV table, or an array of "
-        "vectors: .npy, .npz, .parquet with lists, .h5, .h5ad"
+        "vectors: .npy, .npz, .parquet with lists, .h5ad"
     ),
 ]
 Encoder = Annotated[
@@ -279,16 +279,10 @@ def _show_added(added: Added) -> None:
     from shoal.cli.console import out, say
     from shoal.cli.data_tables import print_manifest
     from shoal.cli.intake_table import print_intake
-    from shoal.data.intake.possible_labels import possible_label_words
     from shoal.data.sets.intake_notes import names_file
-    from shoal.lifecycle.size_advice import size_advice
 
     print_manifest(added.prepared)
     print_intake(out, added.intake, names_file(added.prepared.folder))
-    if words := possible_label_words(added.prepared.manifest.extra):
-        say(words)
-    if added.prepared.manifest.kind == "image" and (advice := size_advice(added.prepared.manifest.shape)):
-        say(advice)
     if added.warning:
         say(f"warning: {added.warning}")
         raise typer.Exit(1)

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from shoal.cli.console import out, say, table_of
 from shoal.data.intake.own_store import LISTS
-from shoal.data.intake.possible_labels import POSSIBLE
 from shoal.data.intake.table_origin import TABLES, known_tables
 from shoal.data.intake.windows import WINDOWS, window_rule
 from shoal.data.partition.summary import summary
@@ -89,7 +88,7 @@ def print_manifest(prepared: Prepared) -> None:
 def _extra_rows(prepared: Prepared) -> dict[str, str]:
     """Return the further entries of a manifest in words."""
     manifest = prepared.manifest
-    entries = {key: value for key, value in manifest.extra.items() if key not in ("files", POSSIBLE, *LISTS)}
+    entries = {key: value for key, value in manifest.extra.items() if key not in ("files", *LISTS)}
     if WINDOWS in entries:
         entries[WINDOWS] = window_rule(manifest).words()
     if TABLES in entries:

@@ -5,9 +5,9 @@ Shapes: n samples, p projection dimensions.
 
 from __future__ import annotations
 
-import copy
 from collections import OrderedDict
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from shoal.methods.losses.unit_rows import unit_rows
 from shoal.models.heads import ByolClusterNet, ByolNet
+from shoal.models.network_copies import copy_network
 
 
 def byol_loss(predictions: Tensor, targets: Tensor) -> Tensor:
@@ -38,7 +39,7 @@ def byol_loss(predictions: Tensor, targets: Tensor) -> Tensor:
 def make_target(network: ByolNet | ByolClusterNet) -> nn.Sequential:
     """Return a copy of encoder and instance head without gradient: images in, projections (n, p) out."""
     parts = OrderedDict(encoder=network.encoder, instance=network.instance)
-    return copy.deepcopy(nn.Sequential(parts)).requires_grad_(False).train()
+    return cast("nn.Sequential", copy_network(nn.Sequential(parts))).requires_grad_(False).train()
 
 
 def update_target(target: Mapping[str, Tensor], online: Mapping[str, Tensor], momentum: float) -> None:

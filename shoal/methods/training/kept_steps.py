@@ -8,7 +8,6 @@ the device points at the next one, so that the host only launches one graph a st
 
 from __future__ import annotations
 
-import copy
 import threading
 import warnings
 from collections import OrderedDict
@@ -28,7 +27,7 @@ from shoal.methods.training.local_steps import LocalSteps, Preparation, TakenSte
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.methods.training.optimiser_state import reset_optimiser
 from shoal.methods.training.shared_launches import SharedLaunches
-from shoal.models.tensor_copies import copy_all
+from shoal.models.network_copies import copy_all, copy_network, tensors_of
 
 WARM_UP_STEPS = 3
 """Steps of a shape taken without capturing before one is captured: the optimiser and libraries set themselves up."""
@@ -138,8 +137,8 @@ class KeptSteps:
         self.own = own = replace(
             first,
             client=replace(first.client, memory={}, inbox=()),
-            network=copy.deepcopy(first.network),
-            companions={name: copy.deepcopy(network) for name, network in first.companions.items()},
+            network=copy_network(first.network),
+            companions={name: copy_network(network) for name, network in first.companions.items()},
             extra={name: tensor.clone() for name, tensor in first.extra.items()},
             batches=(),
             optimiser=None,
@@ -340,7 +339,7 @@ def _set_states(generators: Sequence[torch.Generator], source: Sequence[torch.Ge
 def _tensors(steps: LocalSteps) -> list[Tensor]:
     """Return all tensors that steps read and write, without the optimiser's and the samples."""
     networks = [steps.network, *(steps.companions[name] for name in sorted(steps.companions))]
-    tensors = [tensor for network in networks for tensor in (*network.parameters(), *network.buffers())]
+    tensors = [tensor for network in networks for tensor in tensors_of(network)]
     return [*tensors, *(steps.extra[name] for name in sorted(steps.extra))]
 
 

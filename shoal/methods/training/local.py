@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
 import math
@@ -18,7 +17,7 @@ from shoal.data.views.view import Samples
 from shoal.methods.contract.base import Client, ClientError
 from shoal.methods.contract.context import Context, LocalSettings, MethodError
 from shoal.methods.contract.message import Tensors
-from shoal.models.tensor_copies import copy_all
+from shoal.models.network_copies import copy_all, copy_network, state_of
 
 _GLOBAL_GENERATOR = threading.Lock()
 """Layers draw their initial weights from torch's one global generator: two threads must not do so at once."""
@@ -46,13 +45,13 @@ def seeded(
         cache: networks built before, by purpose; a copy of one of them costs less than building it again.
     """
     if cache is not None and purpose in cache:
-        network = copy.deepcopy(cache[purpose])
+        network = copy_network(cache[purpose])
     else:
         network = seeded_build(build, stream_seed(context.seed, purpose))
         # Channels-last is faster for convolutions on CPUs and GPUs alike.
         network = network.to(context.device).to(memory_format=torch.channels_last)
         if cache is not None:
-            cache[purpose] = copy.deepcopy(network)
+            cache[purpose] = copy_network(network)
     return network
 
 
@@ -72,14 +71,6 @@ def build_optimiser(
     if local.optimiser == "sgd":
         return torch.optim.SGD(parameters, lr, momentum=local.momentum, weight_decay=local.weight_decay, fused=True)
     raise MethodError(f"local.optimiser {local.optimiser!r}: expected adam or sgd")
-
-
-def descend(loss: Tensor, parameters: Iterable[Tensor], optimiser: torch.optim.Optimizer) -> None:
-    """Take one step of an optimiser down the gradient of a loss by its parameters."""
-    for parameter in parameters:  # as `optimiser.zero_grad` does, in a tenth of the time
-        parameter.grad = None
-    loss.backward()
-    optimiser.step()
 
 
 def batches(
@@ -164,7 +155,7 @@ def _minus_two(device: torch.device) -> Tensor:
 
 def weights(network: nn.Module, prefix: str = "") -> Tensors:
     """Return a contiguous copy of the network's parameters and buffers, with `prefix` before their names."""
-    state = network.state_dict(keep_vars=True)
+    state = state_of(network)
     copies = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in state.values()]
     copy_all(copies, list(state.values()))
     return {prefix + name: copy for name, copy in zip(state, copies, strict=True)}
@@ -173,7 +164,7 @@ def weights(network: nn.Module, prefix: str = "") -> Tensors:
 def load(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
     """Load the tensors named `prefix...` into the network (all of its state, nothing else)."""
     values = {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    state = network.state_dict(keep_vars=True)
+    state = state_of(network)
     if state.keys() == values.keys() and all(state[name].shape == tensor.shape for name, tensor in values.items()):
         copy_all(list(state.values()), [values[name] for name in state])
     else:

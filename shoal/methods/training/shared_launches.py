@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from shoal.methods.contract.context import Context
-from shoal.models.tensor_copies import copy_all
+from shoal.models.network_copies import copy_all
 
 TRACKED = "num_batches_tracked"
 """The name of BatchNorm's count of batches."""
