@@ -38,7 +38,6 @@ REASONS: dict[str, tuple[str, ...]] = {
         "sweeps.search.definition.SearchDefinition.settings",
         "sweeps.search.definition.make_search",
         "sweeps.search.result.best_settings",
-        "sweeps.set_options.set_options",
     ),
     "JSON that is compared with other JSON and not read by its keys": (
         "sweeps.search.definition.SearchDefinition.identity",
