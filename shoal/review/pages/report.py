@@ -11,7 +11,6 @@ import pandas as pd
 import yaml
 from PIL import Image
 
-from shoal.core.records import record_to_json
 from shoal.data.intake.possible_labels import possible_label_words
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings
@@ -127,25 +126,21 @@ def words_for(run: RunFolder, settings: Settings) -> dict[str, Any]:
     data = run_data(run)
     possible = "" if data is None else possible_label_words(data[0].manifest.extra)
     method = METHODS[settings.method.name]
-    note = method.loss_note(settings.method, settings.rounds)
-    all_settings = masked(yaml.safe_dump(settings.to_json(), sort_keys=False))
-    heading = f"{title_of_method(settings.method.name)}: {settings.data.name}"
     return {
-        "heading": heading,
+        "heading": f"{title_of_method(settings.method.name)}: {settings.data.name}",
         "name_of": name_of,
         "value_of": value_of,
-        "loss_note": note,
-        "settings": all_settings,
+        "loss_note": method.loss_note(settings.method, settings.rounds),
+        "settings": masked(yaml.safe_dump(settings.to_json(), sort_keys=False)),
         "possible_labels": possible,
     }
 
 
 def about_files(run: RunFolder, in_run_folder: bool) -> dict[str, Any]:
-    """Return the links to the run's other files, the command that repeats the run, and the lineage as YAML."""
-    lineage = masked(yaml.safe_dump(record_to_json(run.lineage())))
+    """Return the links to the run's other files, and the command that repeats the run."""
     if not in_run_folder:
-        return {"files": [], "repeat": "dvc repro", "lineage": lineage}
-    return {"files": run_files(run), "repeat": repeat_command(run), "lineage": lineage}
+        return {"files": [], "repeat": "dvc repro"}
+    return {"files": run_files(run), "repeat": repeat_command(run)}
 
 
 def about_baselines(run: RunFolder, table: pd.DataFrame) -> dict[str, Any]:
