@@ -18,7 +18,7 @@ NIGHT_FAILED = "a night failed"
 
 @flow(name="tell", flow_run_name="tell: {what}", retries=2, retry_delay_seconds=5)
 def tell(message: str, what: str = "told") -> str:
-    """Append a line to a file and run a program with it, for instance one that sends mail; `tell.yaml` names both.
+    """Append a line to `runs/told.log`, unless it is there.
 
     Args:
         message: what happened.
@@ -28,8 +28,7 @@ def tell(message: str, what: str = "told") -> str:
         The line.
 
     Raises:
-        TellError: the file cannot be written, or the command failed. PrivateFileError: other users can write
-            `tell.yaml`.
+        TellError: the file cannot be written.
     """
     return notify(message, what)
 

@@ -50,11 +50,6 @@ def login() -> Path:
     return prefect_home() / "login"
 
 
-def tell_file() -> Path:
-    """Return the file that names the file to which the flow `tell` writes, and the program that it runs."""
-    return home() / "tell.yaml"
-
-
 def mirror() -> Path | None:
     """Return the folder of raw data sets that SHOAL_DATA_MIRROR names; None if it is not set.
 

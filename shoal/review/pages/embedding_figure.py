@@ -87,7 +87,8 @@ def plane(features: np.ndarray) -> np.ndarray | None:
 def spread_equals(points: np.ndarray) -> np.ndarray:
     """Return points (m, 2), each moved a little at random, so that hundreds of equal samples do not look like one."""
     shift = np.random.default_rng(0).normal(size=points.shape)
-    return points + shift * JITTER * np.ptp(points, axis=0).max()
+    moved: np.ndarray = points + shift * JITTER * np.ptp(points, axis=0).max()
+    return moved
 
 
 def draw_groups(axes: Axes, points: np.ndarray, groups: pd.Series, name: str) -> None:

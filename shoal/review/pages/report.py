@@ -11,7 +11,6 @@ import pandas as pd
 import yaml
 from PIL import Image
 
-from shoal.data.intake.possible_labels import possible_label_words
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.client_names import client_names, named
@@ -119,12 +118,7 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
 
 
 def words_for(run: RunFolder, settings: Settings) -> dict[str, Any]:
-    """Return the heading, functions that name numbers, why the loss jumps by design, and all settings as YAML.
-
-    Also what to do about features of the data that may be the label, where there are some.
-    """
-    data = run_data(run)
-    possible = "" if data is None else possible_label_words(data[0].manifest.extra)
+    """Return the heading, functions that name numbers, why the loss jumps by design, and all settings as YAML."""
     method = METHODS[settings.method.name]
     return {
         "heading": f"{title_of_method(settings.method.name)}: {settings.data.name}",
@@ -132,7 +126,6 @@ def words_for(run: RunFolder, settings: Settings) -> dict[str, Any]:
         "value_of": value_of,
         "loss_note": method.loss_note(settings.method, settings.rounds),
         "settings": masked(yaml.safe_dump(settings.to_json(), sort_keys=False)),
-        "possible_labels": possible,
     }
 
 
