@@ -42,11 +42,9 @@ HIDDEN_EVENTS = ("started", "round_started", "round_finished", "client_finished"
 MISSED_EVENTS = ("clients_dropped", "client_left_out", "client_refused")
 """Events that name clients that a round went on without."""
 SHEETS_BYTES = 1_500_000
-"""Bytes of embedded contact sheets: with base64 and figures the page stays below 3 MB."""
+"""Bytes of embedded contact sheets: with base64 and a few figures the page stays below 3 MB."""
 MAX_HALF_WIDTH = 600
 """Pixels: sheets up to this width are shown in pairs."""
-FIGURES_BYTES = 500_000
-"""Bytes of embedded figures."""
 MAX_ROUNDS_LISTED = 30
 """Missed rounds that are named for each client."""
 MAX_CLIENTS = 200
@@ -82,7 +80,6 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         about_clusters |= part("null baselines", lambda: about_baselines(run, table)) or {}
     clients = part("clients", lambda: last_clients(run)) or []
     sheets, left = part("images of clusters", lambda: embedded_sheets(run)) or ([], 0)
-    figures, figures_left = part("figures", lambda: embedded_figures(run)) or ([], [])
     page = write_page(
         run.path / REPORT,
         "report.html.j2",
@@ -102,8 +99,7 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         missing_letters=part("letters", lambda: missing_letters(names_in_pictures(run, table))),
         chosen=part("settings that differ from the defaults", lambda: changed_rows(settings)),
         origins=part("origins", lambda: lineage_rows(run)),
-        figures=figures,
-        figures_left=figures_left,
+        figures=part("figures", lambda: embedded_figures(run)),
         embedding=part(
             "the figure of features", lambda: [in_base64(path.read_bytes()) for path in run.figures.glob(EMBEDDING)]
         ),
@@ -264,21 +260,9 @@ def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
     return sheets, len(paths) - len(sheets)
 
 
-def embedded_figures(run: RunFolder) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the figures that `FIGURES_BYTES` hold, by name, each a PNG in base64, and the names of the others.
-
-    The figures of all runs come first, then those of the method.
-    """
-    figures: list[tuple[str, str]] = []
-    left = []
-    total = 0
+def embedded_figures(run: RunFolder) -> list[tuple[str, str]]:
+    """Return the figures by name, each a PNG in base64: first those of all runs, then those of the method."""
     order = {name: number for number, name in enumerate(("scores", "losses", "bytes"))}
     drawn = [path for path in run.figures.glob("*.png") if path.name != EMBEDDING]
-    for path in sorted(drawn, key=lambda path: (order.get(path.stem, len(order)), path.stem)):
-        content = path.read_bytes()
-        if total + len(content) > FIGURES_BYTES:
-            left.append(path.name)
-            continue
-        total += len(content)
-        figures.append((path.stem, in_base64(content)))
-    return figures, left
+    drawn.sort(key=lambda path: (order.get(path.stem, len(order)), path.stem))
+    return [(path.stem, in_base64(path.read_bytes())) for path in drawn]

@@ -367,13 +367,6 @@ def test_large_tables_show_the_largest() -> None:
     assert cross_table(counts.iloc[:0], "label", "client") is None
 
 
-def test_figures_that_do_not_fit_are_named(digits_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "FIGURES_BYTES", (digits_run.figures / "scores.png").stat().st_size)
-    page = write_report(digits_run).read_text()
-    assert page.count("<figure>") == 1
-    assert "losses.png, bytes.png" in page
-
-
 def test_units() -> None:
     assert [duration(seconds) for seconds in (9.4, 90, 9000)] == ["9.4 s", "1.5 min", "2.5 h"]
     assert bytes_sent({"up": 999, "down": 0, "d2d": 1}).value == "1.0 kB"
