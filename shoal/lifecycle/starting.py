@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -22,7 +22,7 @@ from shoal.engine.settings.hardware import expected_slots, resolve_machine
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, resolve
 from shoal.engine.store.choice import Choice
-from shoal.engine.store.lineage import make_lineage
+from shoal.engine.store.lineage import Resolved, make_lineage
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_facts import RunFacts
@@ -36,23 +36,36 @@ from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_enco
 from shoal.lifecycle.progress import progress
 
 
-def new_run(
-    settings: Settings, partition: Path | None = None, runs: Path | None = None, origin: WarmStart | None = None
-) -> RunFolder:
-    """Prepare data and partition and make the run's folder; everything wrong with the settings shows here.
+@dataclass(frozen=True)
+class Basis:
+    """What a run is made of, before it has a folder.
 
-    The run's settings hold the scheme that `partition.kind: auto` stands for, the method that was chosen for
-    `method.name: auto`, and the number of clusters that was chosen for `model.clusters: auto`; its lineage and its
-    first events say how these were chosen.
+    Attributes:
+        settings: with the scheme, the method and the number of clusters that they left open.
+        prepared: the data set.
+        folder, table: folder of the partition, and the partition.
+        resolved: device and precision.
+        method, clusters: how these were chosen; None where the settings name them.
+    """
+
+    settings: Settings
+    prepared: Prepared
+    folder: Path
+    table: Partition
+    resolved: Resolved
+    method: MethodChoice | None
+    clusters: Choice | None
+
+
+def basis_of(settings: Settings, partition: Path | None = None) -> Basis:
+    """Prepare data and partition, and choose what the settings leave open.
 
     Args:
         settings: of the run.
         partition: a stored partition to use instead of making one from the settings.
-        runs: where the run's folder is to lie; by default beside the others.
-        origin: the state to start from; by default the method's own.
 
     Raises:
-        ShoalError: the data, the partition or the method refuse the settings; WarmStartError: the origin does not fit.
+        ShoalError: the data, the partition or the method refuse the settings.
     """
     settings = with_encoder(with_scheme(settings))
     resolved = resolve_machine(settings)
@@ -77,15 +90,34 @@ def new_run(
     if settings.chooses_clusters:
         choice = choose_clusters(settings, prepared, folder, table, finished_run)
         settings = resolve(settings, clusters=choice.clusters)
-    lineage = make_lineage(settings, prepared, folder, table, resolved)
-    lineage = replace(lineage, clusters_chosen=choice, method_chosen=method)
-    run = RunFolder.create(runs or places.runs(), settings, lineage)
+    return Basis(settings, prepared, folder, table, resolved, method, choice)
+
+
+def new_run(settings: Settings, partition: Path | None = None, origin: WarmStart | None = None) -> RunFolder:
+    """Prepare data and partition and make the run's folder; everything wrong with the settings shows here.
+
+    The run's settings hold the scheme that `partition.kind: auto` stands for, the method that was chosen for
+    `method.name: auto`, and the number of clusters that was chosen for `model.clusters: auto`; its lineage and its
+    first events say how these were chosen.
+
+    Args:
+        settings: of the run.
+        partition: a stored partition to use instead of making one from the settings.
+        origin: the state to start from; by default the method's own.
+
+    Raises:
+        ShoalError: the data, the partition or the method refuse the settings; WarmStartError: the origin does not fit.
+    """
+    basis = basis_of(settings, partition)
+    lineage = make_lineage(basis.settings, basis.prepared, basis.folder, basis.table, basis.resolved)
+    lineage = replace(lineage, clusters_chosen=basis.clusters, method_chosen=basis.method)
+    run = RunFolder.create(places.runs(), basis.settings, lineage)
     try:
-        record_method(run, method)
-        if choice is not None:
-            record_choice(run, choice)
-        record_left_out(run, table)
-        record_scale(run, settings, prepared)
+        record_method(run, basis.method)
+        if basis.clusters is not None:
+            record_choice(run, basis.clusters)
+        record_left_out(run, basis.table)
+        record_scale(run, basis.settings, basis.prepared)
         if origin is not None:
             origin.keep(run)
         facts = RunFacts(run)
