@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
-
 from shoal.core.errors import PartitionError, ShoalError
 from shoal.core.records import record_to_json
 from shoal.data.partition.table import Partition, load_partition
@@ -33,7 +31,6 @@ from shoal.lifecycle.choosing import choose_clusters
 from shoal.lifecycle.choosing_method import choose_method
 from shoal.lifecycle.preflight import check_clusters, check_method, check_validation
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_encoder, with_known_choices, with_scheme
-from shoal.lifecycle.progress import progress
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ def basis_of(settings: Settings, partition: Path | None = None) -> Basis:
     settings = with_encoder(settings)
     choice = None
     if settings.chooses_clusters:
-        choice = choose_clusters(settings, prepared, folder, table, finished_run)
+        choice = choose_clusters(settings, prepared, table)
         settings = resolve(settings, clusters=choice.clusters)
     return Basis(settings, prepared, folder, table, resolved, method, choice)
 
@@ -180,20 +177,6 @@ def record_scale(run: RunFolder, settings: Settings, prepared: Prepared) -> None
         done = "columns are standardised over the federation: they are measurements"
     message = f"{done} (method.standardise=true or false decides otherwise)"
     run.event("scale_of_columns", message=message, standardise=prepared.spec.measurements)
-
-
-def finished_run(settings: Settings, partition: Path) -> RunFolder:
-    """Return the finished run of these settings on a stored partition: one that is there, resumed or new."""
-    digest = load_partition(partition).digest
-    run = find_like(settings)
-    if run is None or run.lineage().partition.digest != digest:
-        run = new_run(settings, partition)
-    if not run.is_finished():
-        from shoal.lifecycle.driving import drive  # here: a run whose number is known is planned without MLflow
-
-        with progress(Console(stderr=True), "encoder, rounds") as observe:
-            drive(run, observers=[observe])
-    return run
 
 
 def discard(run: RunFolder) -> None:
