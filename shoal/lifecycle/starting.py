@@ -17,10 +17,11 @@ from shoal.data.partition.table import Partition, load_partition
 from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import expected_slots, resolve_machine
+from shoal.engine.settings.machine import Resolved
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, resolve
 from shoal.engine.store.choice import Choice
-from shoal.engine.store.lineage import Resolved, make_lineage
+from shoal.engine.store.lineage import make_lineage
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_facts import RunFacts
