@@ -232,7 +232,7 @@ def test_a_full_disk_loses_nothing(place: Path, monkeypatch: pytest.MonkeyPatch,
             patch.setattr(codec, "write_file", full)
         else:
             patch.setattr(Path, "rename", full)
-        with pytest.raises((OSError, ShoalError), match="No space left on device|the disk is full"):
+        with pytest.raises((OSError, ShoalError), match=r"No space left on device|the disk is full"):
             assign_new(SETTINGS)
         assert not list(place.glob(f"results/assigned/{MODEL}/*.part")), "what was half written takes no space"
     done = assign_new(SETTINGS)
