@@ -58,7 +58,6 @@ REASONS: dict[str, tuple[str, ...]] = {
         "data.intake.own_store.Batch.extra",
         "data.sets.built_in.Loaded.extra",
         "data.sets.prepared.Manifest.extra",
-        "data.intake.possible_labels.possible_label_words",
         "data.intake.table_origin.known_tables",
         "data.partition.table.Partition.settings",
     ),

@@ -1,7 +1,7 @@
-"""Files that hold vectors as one array: .npy, .npz, .parquet with a column of lists, .h5, .h5ad.
+"""Files that hold vectors as one array: .npy, .npz, .parquet with a column of lists, .h5ad.
 
 Values are read block by block, so that a file may be larger than memory; the arrays of a .npz, and of a sparse .h5ad,
-are read whole. HDF5 needs h5py, an extra of the package.
+are read whole. An .h5ad needs h5py, an extra of the package.
 """
 
 from __future__ import annotations
@@ -134,24 +134,19 @@ def open_array_file(
 
 
 def read_clients(path: Path, client_column: str, label_column: str | None) -> tuple[pd.Series, pd.Series | None]:
-    """Read the client of each vector, and its label, from a file of its own.
+    """Read the client of each vector, and its label, from a table of its own.
 
     Args:
-        path: a table, or a .npy with one name or number a vector.
-        client_column, label_column: columns of the table.
+        path: the table.
+        client_column, label_column: its columns.
 
     Raises:
-        DataError: the file is unreadable, or lacks a column.
+        DataError: the table is unreadable, or lacks a column.
     """
-    if not path.name.lower().endswith(".npy"):
-        table = read_table(path, [client_column, *([label_column] if label_column else [])])
-        clients = table[find_column(table, client_column, path, "--client-column")]
-        labels = table[find_column(table, label_column, path, "--label-column")] if label_column else None
-        return clients, labels
-    if label_column:
-        raise DataError(f"{path} names the clients alone: give a table with --clients for labels too")
-    with _one_sentence(path):
-        return _column(np.load(path, allow_pickle=False), path, path.name), None
+    table = read_table(path, [client_column, *([label_column] if label_column else [])])
+    clients = table[find_column(table, client_column, path, "--client-column")]
+    labels = table[find_column(table, label_column, path, "--label-column")] if label_column else None
+    return clients, labels
 
 
 @contextlib.contextmanager
@@ -286,20 +281,8 @@ def _parquet_blocks(path: Path, name: str, rows: int = ROWS) -> Iterator[np.ndar
         start += len(lengths)
 
 
-def _open_hdf5(path: Path) -> _Contents:
-    import h5py
-
-    file = h5py.File(path, "r")
-    sets: dict[str, Any] = {}
-    file.visititems(lambda name, item: sets.update({name: item}) if isinstance(item, h5py.Dataset) else None)
-    forms = {name: (item.shape, item.dtype) for name, item in sets.items()}
-    return _Contents(
-        forms, lambda name: _blocks_of(file[name]), sets, lambda name: _hdf5_values(file[name]), labels="label"
-    )
-
-
 def _hdf5_values(item: Any) -> np.ndarray:
-    """Return a column of names, or of codes for names: categories of AnnData, also of 0.7, or an enumeration."""
+    """Return a column of names, or of codes for names: categories of AnnData, also of 0.7."""
     import h5py
 
     if isinstance(item, h5py.Group):
@@ -309,8 +292,6 @@ def _hdf5_values(item: Any) -> np.ndarray:
         values = item.asstr()[:]
         return values
     values = item[:]
-    if (codes := h5py.check_enum_dtype(item.dtype)) is not None:
-        return np.array([{code: name for name, code in codes.items()}.get(value) for value in values], dtype=object)
     if "categories" in item.attrs:
         return _of_codes(values, _hdf5_values(item.file[item.attrs["categories"]]))
     return values
@@ -365,8 +346,6 @@ OPENERS: dict[str, Callable[[Path], _Contents]] = {
     ".npz": _open_npz,
     ".parquet": _open_parquet,
     ".pq": _open_parquet,
-    ".h5": _open_hdf5,
-    ".hdf5": _open_hdf5,
     ".h5ad": _open_h5ad,
 }
 """What opens a file of vectors, by its suffix."""

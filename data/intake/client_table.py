@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from shoal.core.errors import shown
 from shoal.data.intake.names import names_of
 from shoal.data.intake.options import AddOptions
-from shoal.data.intake.spelling import tidy
 from shoal.data.intake.tables import find_column, read_table
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
@@ -54,8 +52,6 @@ def read_client_table(
     named = [column for column in (wanted, options.label_column, *text) if column]
     table = read_table(path, named, intake)
     client_column = find_column(table, wanted, path, "--client-column")
-    if client_column != tidy(wanted):
-        intake.note(f"column taken as {shown(wanted)}, but for capitals", client_column)
     client = client_names(table[client_column], path, onto, intake)
     if not options.label_column:
         return ClientTable(table.drop(columns=client_column), client, None, client_column)

@@ -1,7 +1,7 @@
-"""Which columns of a table are measurements: labels, identifiers, dates and the like are left out, and that is noted.
+"""Which columns of a table are measurements: labels, identifiers, splits, dates and the like are left out and listed.
 
-A label among the features would give the answer away, and a row number puts the order of the file into the clusters.
-Names decide where they say it; else values do. Columns of real numbers are never left out for their values.
+A label among the features would give the answer away, and an identifier puts the order of the file into the clusters.
+The name of a column decides, then its type; numbers are only left out where they are all equal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from shoal.core.errors import DataError, shown
@@ -19,36 +18,34 @@ from shoal.data.intake.spelling import tidy
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.wording import first_of
 
-ANSWERS = {"label", "labels", "class", "classes", "target", "targets", "y", "cluster", "clusters", "groundtruth"} | {
-    "ground truth",
-    "true label",
-    "class label",
-    "species",
-    "diagnosis",
-    "outcome",
+NAMED_LIKE = {
+    "a label": {
+        *("label", "labels", "class", "classes", "target", "targets", "y", "cluster", "clusters", "groundtruth"),
+        *("ground truth", "true label", "class label", "species", "diagnosis", "outcome"),
+    },
+    "an identifier": {"id", "ids", "uuid", "guid", "index", "idx", "row number", "rownum"},
+    "a fold or a split": {"fold", "folds", "split", "splits", "subset", "partition"},
+    "a date or a time": {"date", "dates", "datetime", "timestamp", "timestamps", "time"},
 }
-IDENTIFIERS = {"index", "idx", "row number", "rownum", "level 0"}
-IDENTIFIER_WORDS = {"id", "ids", "uuid", "guid"}
-SPLITS = {"fold", "folds", "split", "splits", "subset", "partition"}
-DATES = {"date", "dates", "datetime", "timestamp", "timestamps"}
+"""Names of columns, as words in small letters, by what they are named like."""
+LAST_WORDS = {
+    "id": "an identifier",
+    "ids": "an identifier",
+    "date": "a date or a time",
+    "timestamp": "a date or a time",
+}
+"""What a column is named like by its last word, as in `patient_id`."""
 CONSTANT = "with the same value in every row"
-COUNTER = "that counts the rows"
-"""Reasons by values alone: such columns are taken where there are no others."""
 MIN_ROWS = 10
-"""Smallest number of rows to judge values by: in fewer rows they may be equal or in order by chance."""
-COUNTER_GAP = 20
-"""Whole numbers in order count the rows if their range is at most so many times their number."""
+"""Smallest number of rows in which equal values say something."""
 ALL = "*"
 """A name of features that stands for all columns that are measurements."""
 MAX_NAMES = 10
 """Largest number of columns that an error names."""
 _WORDS = re.compile(r"[\W_]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_DATE = re.compile(
-    r"\s*(\d{1,4}([-/.])\d{1,2}\2\d{1,4}([T ]+\d{1,2}:\d{2}.*)?|\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[AaPp][Mm])?)\s*"
-)
-_NUMBER = re.compile(r"\s*[-+(]?[$€£¥]?\s*\d[\d.,'\s]*([eE][-+]?\d+)?\s*([^\W\d_]{1,4}|[$€£¥°%])?\)?\s*")
-"""A number with separators, a currency, or a unit of up to four letters."""
+_NUMBER = re.compile(r"(?!\d+([-/.:])\d+\1\d)[-+]?\d[\d.,'\s]*([eE][-+]?\d+)?\s*\w{0,3}")
+"""A number, perhaps with separators or a unit, and no date."""
 
 
 def feature_columns(
@@ -56,7 +53,7 @@ def feature_columns(
     path: Path,
     *,
     named: Sequence[str] | None = None,
-    known: Sequence[str] | None = None,
+    known: Sequence[str] = (),
     max_categories: int = MAX_CATEGORIES,
     intake: Intake | None = None,
 ) -> list[str]:
@@ -78,14 +75,11 @@ def feature_columns(
     columns = [str(column) for column in table.columns]
     notes.see("columns", len(columns))
     reasons = {
-        column: "" if column in (known or ()) else why_no_measurement(table, column, max_categories)
-        for column in columns
+        column: "" if column in known else why_no_measurement(table, column, max_categories) for column in columns
     }
     if named is not None:
         wanted = _named(named, reasons, path)
         reasons = {column: "" if column in wanted else "not named by --features" for column in columns}
-    else:
-        _take_the_last(reasons, notes)
     taken = [column for column in columns if not reasons[column]]
     if not taken:
         said = "; ".join(f"{shown(column)}: {reason}" for column, reason in list(reasons.items())[:MAX_NAMES])
@@ -96,7 +90,7 @@ def feature_columns(
     for column, reason in reasons.items():
         if reason:
             notes.leave_out(f"column {reason}", column)
-        elif named is None and not known and len(table) >= MIN_ROWS and _is_whole(table[column]):
+        elif named is None and not known and pd.api.types.is_integer_dtype(table[column]) and table[column].is_unique:
             notes.note("column with another whole number in every row, taken as a measurement", column)
     notes.take("columns", len(taken))
     return taken
@@ -107,22 +101,33 @@ def why_no_measurement(table: pd.DataFrame, column: str, max_categories: int = M
     values = table[column]
     if values.isna().all():
         return "without any value"
-    return _by_name(column, values, table) or _by_text(values, max_categories) or _by_number(values)
+    if reason := _by_name(column, values, table):
+        return reason
+    if pd.api.types.is_datetime64_any_dtype(values) or pd.api.types.is_timedelta64_dtype(values):
+        return "of dates or times"
+    texts = category_values(values)
+    if texts is None:
+        numeric = pd.api.types.is_numeric_dtype(values)
+        constant = numeric and values.nunique(dropna=False) == 1
+        return CONSTANT if constant and len(values) >= MIN_ROWS else ""
+    if 1 < len(values) == len(texts):
+        return "with another text in every row"
+    if len(texts) > max_categories:
+        return f"of text with more than {max_categories} different values (--max-categories)"
+    return CONSTANT if len(texts) == 1 and len(values) >= MIN_ROWS else ""
 
 
 def category_values(values: pd.Series) -> list[str] | None:
-    """Return the different texts of a column of text, in order; None for numbers, dates and numbers as text."""
+    """Return the different texts of a column of text, in order; None for anything else, and for numbers as text."""
+    present = values.dropna()
     if isinstance(values.dtype, pd.CategoricalDtype):
-        return sorted({tidy(str(value)) for value in values.dropna()})
-    texts = _texts(values)
-    if not texts or all(_DATE.fullmatch(text) for text in texts) or _are_numbers(texts):
+        return sorted({tidy(str(value)) for value in present})
+    if not all(isinstance(value, str) for value in present):
+        return None
+    texts = [text for value in present if (text := tidy(value))]
+    if sum(_NUMBER.fullmatch(text) is not None for text in texts) * 2 >= len(texts):
         return None
     return sorted(set(texts))
-
-
-def _is_whole(values: pd.Series) -> bool:
-    """Return whether a column holds whole numbers that all differ, which may be identifiers."""
-    return bool(pd.api.types.is_integer_dtype(values) and values.is_unique)
 
 
 def words(name: str) -> list[str]:
@@ -134,76 +139,15 @@ def words(name: str) -> list[str]:
     return _WORDS.sub(" ", _HUMP.sub(" ", name)).casefold().split()
 
 
-def _take_the_last(reasons: dict[str, str], notes: Intake) -> None:
-    """Take columns that were left out for their values alone, if there are no other columns."""
-    if not all(reasons.values()):
-        return
-    for column, reason in reasons.items():
-        if reason in (CONSTANT, COUNTER):
-            notes.note(f"column {reason}, taken since there is no other", column)
-            reasons[column] = ""
-
-
 def _by_name(column: str, values: pd.Series, table: pd.DataFrame) -> str:
     parts = words(column)
     text = " ".join(parts)
-    coordinate = "x" in table.columns and pd.api.types.is_float_dtype(values)
-    if text in ANSWERS and not (text == "y" and coordinate):
-        return "named like a label"
-    if not parts:
-        return ""
-    if text in IDENTIFIERS or parts[-1] in IDENTIFIER_WORDS or parts[0] == "unnamed" or parts[:2] == ["index", "level"]:
-        return "named like an identifier"
-    if text in SPLITS:
-        return "named like a fold or a split"
-    return "named like a date or a time" if parts[-1] in DATES or text == "time" else ""
-
-
-def _by_text(values: pd.Series, max_categories: int) -> str:
-    texts = _texts(values)
-    dated = pd.api.types.is_datetime64_any_dtype(values) or pd.api.types.is_timedelta64_dtype(values)
-    if dated or (texts and all(_DATE.fullmatch(text) for text in texts)):
-        return "of dates or times"
-    different = category_values(values)
-    if different is None:
-        return ""  # numbers, also as text, perhaps with some to be mended
-    if 1 < len(texts) == len(set(texts)):
-        return "with another text in every row"
-    if len(different) > max_categories:
-        return f"of text with more than {max_categories} different values (--max-categories)"
-    return CONSTANT if len(different) == 1 and len(values) >= MIN_ROWS else ""
-
-
-def _texts(values: pd.Series) -> list[str]:
-    """Return the texts of a column of text, without missing ones; none where it holds anything else."""
-    if pd.api.types.is_numeric_dtype(values) or pd.api.types.is_datetime64_any_dtype(values):
-        return []
-    present = list(values.dropna())
-    others = (int, float, complex, bytes, list, dict, np.ndarray)
-    if any(isinstance(value, others) for value in present):
-        return []
-    texts = [tidy(str(value)) for value in present]
-    return [text for text in texts if text]
-
-
-def _are_numbers(texts: list[str]) -> bool:
-    """Return whether at least half of the texts are numbers."""
-    return sum(_NUMBER.fullmatch(text) is not None for text in texts) * 2 >= len(texts)
-
-
-def _by_number(values: pd.Series) -> str:
-    """Return the reason by the numbers; for real numbers only that they are all equal."""
-    if len(values) < MIN_ROWS or not pd.api.types.is_numeric_dtype(values) or values.isna().any():
-        return ""
-    if (values == values.iloc[0]).all():
-        return CONSTANT
-    if not _is_whole(values):
-        return ""
-    span = int(values.max()) - int(values.min()) + 1
-    ordered = values.is_monotonic_increasing or values.is_monotonic_decreasing
-    if span == len(values) or (ordered and span <= COUNTER_GAP * len(values)):
-        return COUNTER
-    return ""
+    if text == "y" and "x" in table.columns and pd.api.types.is_float_dtype(values):
+        return ""  # a coordinate
+    kind = next((kind for kind, names in NAMED_LIKE.items() if text in names), "")
+    if parts and not kind:
+        kind = "an identifier" if parts[0] == "unnamed" else LAST_WORDS.get(parts[-1], "")
+    return f"named like {kind}" if kind else ""
 
 
 def _named(named: Sequence[str], reasons: Mapping[str, str], path: Path) -> set[str]:

@@ -19,11 +19,11 @@ from shoal.data.intake.images import Rejected, note_left_out
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_rows import read_rows
 from shoal.data.intake.own_store import SKIPPED, Arrivals, Batch, NothingNew
-from shoal.data.intake.own_windows import read_windows, refuse_overlap, rule_of
+from shoal.data.intake.own_windows import read_windows, refuse_overlap
 from shoal.data.intake.table_coding import CODING
 from shoal.data.intake.table_origin import ROLES, TableRoles, known_tables
 from shoal.data.intake.tables import SUFFIXES
-from shoal.data.intake.windows import WINDOWS
+from shoal.data.intake.windows import WINDOWS, window_rule
 from shoal.data.sets.by_client import file_sha256
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
@@ -63,7 +63,7 @@ def dropped_tables(folder: Path, onto: Prepared, test: float) -> Arrivals:
     read = read_rows
     if WINDOWS in onto.manifest.extra:
         read = read_windows
-        refuse_overlap(rule_of(onto), test)
+        refuse_overlap(window_rule(onto.manifest), test)
     rejected: list[Rejected] = []
     batches: list[Batch] = []
     grown = onto
@@ -125,7 +125,7 @@ def _refuse_shared(path: Path, batch: Batch, others: Sequence[Batch]) -> None:
 
 
 def _with_names(onto: Prepared, batch: Batch) -> Prepared:
-    """Return a set whose manifest knows the names, tables and clocks of a batch, which the next table goes on from."""
+    """Return a set whose manifest knows the names and tables of a batch, which the next table goes on from."""
     about = onto.manifest
     clients = list(dict.fromkeys([*about.extra["clients"], *batch.clients]))
     labels = tuple(dict.fromkeys([*about.class_names, *(batch.label or ())]))
@@ -134,7 +134,7 @@ def _with_names(onto: Prepared, batch: Batch) -> Prepared:
 
 
 def _joined(batches: Sequence[Batch], folder: Path, notes: Intake, rejected: Sequence[Rejected]) -> Batch:
-    """Return several tables as one batch; the last one knows the tables and clocks of all."""
+    """Return several tables as one batch; the last one knows the tables of all."""
     last = batches[-1]
     x = np.concatenate([batch.x for batch in batches])
     client = [name for batch in batches for name in batch.client]

@@ -1,15 +1,15 @@
-"""The names of clients and labels: one name for one value, whatever type or spelling a file gives it.
+"""The names of clients and labels: one name for one value, whatever type a file gives it.
 
 Readers of tables, arrays and label files take names from `names_of`, so that the value 1 is called "1" in a column of
-whole numbers, of floats and of decimals. A text keeps its spelling, unless the set has the same name in another one.
+whole numbers, of floats and of decimals. A text stays as it is, but for spaces around it.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Iterable, Sequence
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from shoal.core.errors import DataError, shown
-from shoal.data.intake.spelling import choose_spellings, note_spellings, refuse_one_value
+from shoal.data.intake.spelling import note_spellings, refuse_alike, tidy
 from shoal.data.intake.tables import some_rows
 from shoal.data.sets.intake_notes import Intake
 
@@ -36,26 +36,26 @@ def in_order(names: Iterable[str]) -> list[str]:
 def names_of(
     column: pd.Series, path: Path, what: str, known: Sequence[str] = (), intake: Intake | None = None
 ) -> np.ndarray:
-    """Return the names in a column, str (rows,), each in one spelling.
+    """Return the names in a column, str (rows,).
 
     Args:
         column: of clients or labels.
         path: the file, for errors.
         what: client or label.
-        known: existing names; new names may be other spellings of them.
+        known: names of the set that is appended to.
         intake: notes of names in another spelling.
 
     Raises:
-        DataError: a row has no name, a value cannot be a name, or two names may be one value (`refuse_one_value`).
+        DataError: a row has no name, a value cannot be a name, or two names look alike (`refuse_alike`).
     """
     try:
-        codes, names = _named_codes(column)
+        if column.dtype == object:  # equal values of several types, such as 1 and True, are not one name
+            column = pd.Series([name_of(value) for value in column], dtype=object, name=column.name)
+        codes, distinct = pd.factorize(column)
+        names = [name_of(value) or "" for value in np.asarray(distinct)]
     except DataError as error:
         raise DataError(f"{path}: {what} column {shown(column.name)} {error}") from None
-    counts: dict[str, int] = {}
-    for name, count in zip(names, np.bincount(codes[codes >= 0], minlength=len(names)), strict=True):
-        counts[name] = counts.get(name, 0) + int(count)
-    chosen = one_spelling_each(counts, f"{what}s", path, known, intake)
+    chosen = one_spelling_each(names, f"{what}s", path, known, intake)
     spelled = np.array([*(chosen[name] for name in names), ""])
     result: np.ndarray = spelled[codes]  # -1, a missing value, is the empty text at the end
     rows = np.flatnonzero(result == "")
@@ -65,22 +65,22 @@ def names_of(
 
 
 def one_spelling_each(
-    counts: Mapping[str, int], what: str, where: object, known: Sequence[str] = (), intake: Intake | None = None
+    names: Iterable[str], what: str, where: object, known: Sequence[str] = (), intake: Intake | None = None
 ) -> dict[str, str]:
-    """Return the name that each spelling stands for, and note those that stand for another name.
+    """Return each name without spaces around it, and note those that had some.
 
     Args:
-        counts: how often each spelling occurs.
+        names: as they are spelled.
         what: what they name, a plural such as "clients".
         where: the file or folder, for errors.
         known: names of the set that is appended to.
         intake: notes of names in another spelling.
 
     Raises:
-        DataError: two names may be one value.
+        DataError: two names look alike.
     """
-    chosen = choose_spellings(counts, known)
-    refuse_one_value(chosen.values(), what, where, known)
+    chosen = {name: tidy(name) for name in names}
+    refuse_alike(chosen.values(), what, where, known)
     if intake is not None:
         note_spellings(chosen, what, intake)
     return chosen
@@ -92,57 +92,30 @@ def name_of(value: Any) -> str | None:
     Raises:
         DataError: a value that cannot be a name, as the end of a sentence.
 
-    >>> [name_of(value) for value in (7, 7.0, np.float32(7), Decimal("7.00"), True, b"Mia", 1.5, float("nan"))]
-    ['7', '7', '7', '7', 'True', 'Mia', '1.5', None]
+    >>> [name_of(value) for value in (7, 7.0, np.float32(7), Decimal("7.00"), True, 1.5, float("nan"))]
+    ['7', '7', '7', '7', 'True', '1.5', None]
     """
     if isinstance(value, str):
         return value
-    if isinstance(value, bytes):
-        return _decoded(value)
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return None
-    if isinstance(value, bool | np.bool_ | int | np.integer):
+    if isinstance(value, np.datetime64):
+        value = pd.Timestamp(value)
+    if isinstance(value, bool | np.bool_ | int | np.integer | date):
         return str(value)
     if isinstance(value, float | np.floating | Decimal):
         return _number_name(value)
-    if isinstance(value, np.datetime64):
-        value = pd.Timestamp(value)
-    if isinstance(value, date):
-        return _date_name(value)
     raise DataError(f"holds {type(value).__name__}: expected text or whole numbers")
-
-
-def _named_codes(column: pd.Series) -> tuple[np.ndarray, list[str]]:
-    """Return the values of a column as numbers into a list of names, int64 (rows,); -1 is a missing value."""
-    if column.dtype == object:  # equal values of several types, such as 1 and True, are not one name
-        column = pd.Series([name_of(value) for value in column], dtype=object)
-    codes, distinct = pd.factorize(column)
-    names = [name_of(value) for value in np.asarray(distinct)]
-    return codes, [name or "" for name in names]
-
-
-def _decoded(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise DataError(f"holds bytes that are not text in UTF-8 ({ascii(value)[:60]}): store text") from None
 
 
 def _number_name(value: Any) -> str:
     if not math.isfinite(value):
         raise DataError(f"holds {value}, which is no name")
     if value != int(value):
-        return f"{value.normalize():f}" if isinstance(value, Decimal) else str(value)
+        return str(value)
     if not isinstance(value, Decimal) and abs(value) >= 2.0 ** (np.finfo(type(value)).nmant + 1):
         raise DataError(
             f"holds {value:.0f} as a float, which does not hold every whole number of this size: store whole numbers "
             "or text"
         )
     return str(int(value))
-
-
-def _date_name(value: date) -> str:
-    """Return a date, with its time where it has one other than midnight."""
-    if isinstance(value, datetime) and value.tzinfo is None and value == datetime.combine(value, datetime.min.time()):
-        return value.date().isoformat()
-    return str(value)

@@ -28,7 +28,7 @@ from shoal.data.intake.label_file import read_labels
 from shoal.data.intake.names import one_spelling_each
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_store import SKIPPED, Arrivals, Batch, known_files
-from shoal.data.intake.spelling import value_key
+from shoal.data.intake.spelling import tidy
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
 
@@ -152,12 +152,12 @@ def _without_waiting(pictures: list[Picture], onto: Prepared | None, notes: Inta
     """Return the pictures without those of new clients that have too few to be trained on, which are noted."""
     known: set[str] = set()
     if onto is not None:
-        known = set(map(value_key, onto.manifest.extra["clients"]))
+        known = set(onto.manifest.extra["clients"])
     count = Counter(map(_client, pictures))
     taken = []
     for picture in pictures:
         client = _client(picture)
-        if count[client] < MIN_TRAIN and value_key(client) not in known:
+        if count[client] < MIN_TRAIN and tidy(client) not in known:
             notes.leave_out(WAITING, picture.path)
         else:
             taken.append(picture)
@@ -222,7 +222,7 @@ def _batch(
             notes.adapt(GREY_IN_COLOUR, picture.path)
     notes.take("files", len(pictures))
     known = onto.manifest.extra["clients"] if onto else ()
-    client_of = one_spelling_each(Counter(map(_client, pictures)), "clients", folder, known, notes)
+    client_of = one_spelling_each(map(_client, pictures), "clients", folder, known, notes)
     owner = [client_of[_client(picture)] for picture in pictures]
     x = np.empty((len(pictures), channels, *size), dtype=np.uint8)
     for place, picture in zip(x, pictures, strict=True):

@@ -16,7 +16,6 @@ from shoal.data.intake.columns import feature_columns
 from shoal.data.intake.names import in_order
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_store import Batch, known_files
-from shoal.data.intake.possible_labels import possible_labels
 from shoal.data.intake.table_coding import (
     CODING,
     COLUMNS,
@@ -61,7 +60,6 @@ def read_rows(path: Path, onto: Prepared | None, options: AddOptions, intake: In
         kind = kind_of_columns(coding, x)
         note_kind(kind, coding, intake)
         extra |= _extra(table.columns, coding, kind)
-        extra |= possible_labels(table.columns, coding.columns, options, intake)
     files = [f"{path.name}:{row}" for row in np.flatnonzero(kept)]
     refuse_known_rows(files, path, onto)
     intake.see("rows", len(kept))

@@ -18,6 +18,7 @@ from shoal.core.streams import Streams
 from shoal.data.intake.copies import Copies, find_copies, note_copies, on_one_side
 from shoal.data.intake.held_out import MIN_TRAIN, held_out
 from shoal.data.intake.images import Rejected
+from shoal.data.intake.names import in_order
 from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.intake_notes import Intake, record
 from shoal.data.sets.lazy_array import Joined, SampleArray, Selected
@@ -288,12 +289,8 @@ def known_files(onto: Prepared) -> dict[str, tuple[str, int]]:
 def number_labels(labels: list[str], known: tuple[str, ...] = ()) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return each label's number, int64, and the names of all labels.
 
-    Known names keep their numbers; new ones follow in the order of their names, whole numbers in numerical order.
+    Known names keep their numbers; new ones follow in order, whole numbers in numerical order.
     """
-    new = sorted(
-        set(labels) - set(known),
-        key=lambda text: (0, int(text), text) if re.fullmatch(r"-?[0-9]{1,18}", text) else (1, 0, text),
-    )
-    names = (*known, *new)
+    names = (*known, *in_order(set(labels) - set(known)))
     number = {label: k for k, label in enumerate(names)}
     return np.array([number[label] for label in labels], dtype=np.int64), names

@@ -1,6 +1,6 @@
 """The user's own vectors as a batch: a file of arrays whose rows name their client, or a folder with files a client.
 
-x.npy --clients clients.csv     x.npz, x.parquet, x.h5, x.h5ad with a client for each row
+x.npy --clients clients.csv     x.npz, x.parquet, x.h5ad with a client for each row
 embeddings/oslo.npy             embeddings/oslo/2024.npy, embeddings/oslo/2025.npz
 """
 
@@ -116,7 +116,7 @@ def _clients(file: VectorFile) -> pd.Series:
     if file.clients is None:
         raise DataError(
             f"{file.path} does not say whose each vector is: name the clients with --clients FILE (a table with a row "
-            "a vector and the column client, or a .npy), or with --client-column where the file holds them; or "
+            "a vector and the column client), or with --client-column where the file holds them; or "
             "give a folder with one file, or one sub-folder, a client"
         )
     return file.clients

@@ -12,21 +12,22 @@ import pandas as pd
 
 from shoal.core.errors import DataError, shown
 from shoal.core.records import record_to_json
-from shoal.data.intake.client_table import read_client_table
+from shoal.data.intake.client_table import ClientTable, read_client_table
 from shoal.data.intake.columns import category_values, feature_columns
 from shoal.data.intake.names import in_order, names_of
 from shoal.data.intake.options import AddOptions, WindowOptions
 from shoal.data.intake.own_store import Batch, NothingNew, known_files
-from shoal.data.intake.possible_labels import possible_labels
+from shoal.data.intake.spelling import tidy
 from shoal.data.intake.table_coding import COLUMNS, MEASUREMENTS, missing_rows
 from shoal.data.intake.table_origin import table_origin
-from shoal.data.intake.tables import find_column, numbers_of, read_table, same_name
+from shoal.data.intake.tables import find_column, numbers_of
 from shoal.data.intake.times import Times, times_of
 from shoal.data.intake.windows import (
     LONGER,
     MIXED,
     SHORTER,
     WINDOWS,
+    Series,
     WindowRule,
     Windows,
     cut,
@@ -36,18 +37,6 @@ from shoal.data.intake.windows import (
 )
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
-from shoal.data.sets.wording import first_of
-
-
-def rule_of(prepared: Prepared) -> WindowRule:
-    """Return how the windows of a set were cut.
-
-    Raises:
-        DataError: the set does not hold windows.
-    """
-    if WINDOWS not in prepared.manifest.extra:
-        raise DataError(f"{prepared.manifest.name!r} holds {prepared.manifest.kind}s and no windows")
-    return window_rule(prepared.manifest)
 
 
 def read_windows(path: Path, onto: Prepared | None, options: AddOptions, intake: Intake) -> Batch:
@@ -62,28 +51,18 @@ def read_windows(path: Path, onto: Prepared | None, options: AddOptions, intake:
     Raises:
         DataError: see `shoal.data.intake.own.add` and `shoal.data.intake.windows`.
     """
-    rule = None if onto is None else rule_of(onto)
+    rule = None if onto is None else window_rule(onto.manifest)
     asked = _windows_asked(options, rule)
     if rule is not None:
         options = replace(options, client_column=rule.client)
-    time_column = asked.time_column
-    series_column = asked.series_column or ""
-    rows = read_client_table(path, onto, options, intake, (time_column, series_column))
-    table = rows.columns
-    time_column = find_column(table, time_column, path, "--time-column")
-    keys = list(rows.client)
-    if series_column and same_name(series_column, rows.client_column):
-        series_column = rows.client_column
-    elif series_column:
-        series_column = find_column(table, series_column, path, "--series-column")
-        keys = _keys(table, series_column, rows.client, path, intake)
-    series = split_series(keys, _times(table, time_column, rule, path, intake))
-    table = table.drop(columns=[name for name in (time_column, series_column) if name in table.columns])
+    rows = read_client_table(path, onto, options, intake, (asked.series_column or "",))
+    series = _series(rows, asked, rule, path, intake)
+    table = rows.columns.drop(columns=[tidy(asked.time_column), tidy(asked.series_column or "")], errors="ignore")
     advice = LONGER
     if rule is None:
         advice = SHORTER
         channels = _channels(table, path, options.features, intake)
-        rule = make_rule(asked, series, (rows.client_column, time_column, series_column), channels)
+        rule = make_rule(asked, series, rows.client_column, channels)
     refuse_overlap(rule, options.test)
     windows = cut(*_values(table, rule, path, intake), series, rule, intake, advice)
     kept = _kept(windows, rows.label, onto, intake)
@@ -94,9 +73,9 @@ def read_windows(path: Path, onto: Prepared | None, options: AddOptions, intake:
         intake.leave_out("client without a new complete window", name)
     intake.take("windows", len(owner))
     extra = table_origin(path, onto, rows.client_column, rows.label_column)
-    extra[WINDOWS] = record_to_json(windows.rule)
+    extra[WINDOWS] = record_to_json(rule)
     if onto is None:
-        extra |= _new_extra(windows.rule, table, options, intake)
+        extra |= _new_extra(rule)
     return Batch(
         "series",
         windows.x[kept],
@@ -122,45 +101,48 @@ def _windows_asked(options: AddOptions, rule: WindowRule | None) -> WindowOption
     return WindowOptions(time_column=rule.time, series_column=rule.series)
 
 
-def _new_extra(rule: WindowRule, table: pd.DataFrame, options: AddOptions, intake: Intake) -> dict[str, Any]:
+def _new_extra(rule: WindowRule) -> dict[str, Any]:
     """Return the entries of the manifest of a new set about its columns."""
     extra: dict[str, Any] = {"features": list(rule.channels)}
     if len(rule.channels) > 1:
         extra[COLUMNS] = MEASUREMENTS
-    return extra | possible_labels(table, rule.channels, options, intake)
+    return extra
 
 
 def new_windows(path: Path, rule: WindowRule, intake: Intake) -> tuple[np.ndarray, list[str]]:
     """Return the windows of a table for a model of a set of windows, (n, channels, length), and their names.
 
     Args:
-        path: a table of new samples; the column of clients may be missing where there is one of series.
+        path: a table of new samples, with the columns of the set.
         rule: of the set.
         intake: notes of what is left out.
 
     Raises:
         DataError: a column is missing, times of another kind, irregular series, or no complete window.
     """
-    table = read_table(path, [column for column in (rule.client, rule.time, rule.series) if column], intake)
-    needed = (rule.time, rule.series or rule.client, *rule.channels)
-    lacking = [name for name in needed if name not in table.columns]
-    if lacking:
-        raise DataError(f"{path} lacks columns of the set's windows: {first_of([shown(name) for name in lacking])}")
-    owner = rule.client if rule.client in table.columns else rule.series
-    what = "client" if owner == rule.client else "series"
-    client = names_of(table[owner], path, what, (), intake)
-    keys = list(client)
-    if rule.series not in ("", owner):
-        keys = _keys(table, rule.series, client, path, intake)
-    series = split_series(keys, _times(table, rule.time, rule, path, intake))
-    windows = cut(*_values(table, rule, path, intake), series, rule, intake)
+    rows = read_client_table(path, None, AddOptions(client_column=rule.client), intake, (rule.series,))
+    series = _series(rows, WindowOptions(time_column=rule.time, series_column=rule.series), rule, path, intake)
+    windows = cut(*_values(rows.columns, rule, path, intake), series, rule, intake)
     intake.take("windows", len(windows.x))
     return windows.x, windows.names
 
 
+def _series(rows: ClientTable, asked: WindowOptions, rule: WindowRule | None, path: Path, intake: Intake) -> Series:
+    """Return the series of a table; each is called CLIENT, or CLIENT/SERIES where a column names the series."""
+    times = _times(
+        rows.columns, find_column(rows.columns, asked.time_column, path, "--time-column"), rule, path, intake
+    )
+    keys = list(rows.client)
+    if asked.series_column and asked.series_column != rows.client_column:
+        column = find_column(rows.columns, asked.series_column, path, "--series-column")
+        names = names_of(rows.columns[column], path, "series", (), intake)
+        keys = [f"{client}/{name}" for client, name in zip(rows.client, names, strict=True)]
+    return split_series(keys, times)
+
+
 def _times(table: pd.DataFrame, column: str, rule: WindowRule | None, path: Path, intake: Intake) -> Times:
     """Return the times of a table's rows, which are of the same kind as those of the set."""
-    times = times_of(table[column], column)
+    times = times_of(table[column], column, None if rule is None else rule.scale)
     if times.remark:
         intake.note(times.remark, column)
     if rule is None:
@@ -178,17 +160,11 @@ def _times(table: pd.DataFrame, column: str, rule: WindowRule | None, path: Path
 
 def refuse_overlap(rule: WindowRule, test: float) -> None:
     """Refuse a test part of windows that share samples with windows of the training part."""
-    if test and rule.stride < rule.length:
+    if test and rule.step < rule.window:
         raise DataError(
-            f"windows of {rule.length} samples begin every {rule.stride}, so that those of the test part would share "
-            "samples with those to train on: give --step as long as --window, or leave --test out"
+            "windows overlap, so that those of the test part would share samples with those to train on: give --step "
+            "as long as --window, or leave --test out"
         )
-
-
-def _keys(table: pd.DataFrame, column: str, client: np.ndarray, path: Path, intake: Intake) -> list[str]:
-    """Return the series of each row as CLIENT/SERIES."""
-    series = names_of(table[column], path, "series", (), intake)
-    return [f"{owner}/{name}" for owner, name in zip(client, series, strict=True)]
 
 
 def _channels(table: pd.DataFrame, path: Path, named: Sequence[str] | None, intake: Intake) -> tuple[str, ...]:

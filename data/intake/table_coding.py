@@ -16,7 +16,7 @@ import pandas as pd
 from shoal.core.errors import DataError, shown
 from shoal.core.records import record_from_json
 from shoal.data.intake.columns import category_values
-from shoal.data.intake.spelling import choose_spellings, note_spellings, tidy
+from shoal.data.intake.spelling import note_spellings, tidy
 from shoal.data.intake.tables import MAX_PROBLEMS, numbers_of, some_rows
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Manifest
@@ -200,10 +200,10 @@ def _indicators(
     Raises:
         DataError: another value.
     """
-    texts = values.astype(str).where(~missing)
-    stands_for = choose_spellings(texts.value_counts().to_dict(), known)
-    note_spellings(stands_for, f"values of {column}", intake)
-    places = pd.Categorical(texts.map(stands_for), categories=list(known)).codes
+    given = values.astype(object).where(~missing, "").astype(str)
+    texts = given.map(tidy)
+    note_spellings(dict(zip(given, texts, strict=True)), f"values of {column}", intake)
+    places = pd.Categorical(texts, categories=list(known)).codes
     unknown = np.flatnonzero((places < 0) & ~missing)
     if len(unknown):
         raise DataError(

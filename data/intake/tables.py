@@ -36,6 +36,8 @@ NOTED_LOSS = 1e-4
 """A column is noted if float32 changes it by more than this share of its standard deviation."""
 
 
+MISSING = ["", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "null", "NULL", "None"]
+"""Texts in a CSV file that are missing values, but for those of names."""
 SUFFIXES = (".parquet", ".pq", ".csv", ".csv.gz")
 """Ends of the names of tables."""
 
@@ -46,7 +48,6 @@ def read_table(path: Path, text: Sequence[str] = (), intake: Intake | None = Non
     Args:
         path: the file.
         text: columns of a CSV file whose values are kept as text, so that 01 stays 01; only empty values are missing.
-            Capitals do not count.
         intake: notes of columns with names in another spelling.
 
     Returns:
@@ -125,28 +126,20 @@ def _read_csv(path: Path, text: Sequence[str]) -> pd.DataFrame:
     _check_columns(names, path)
     if not isinstance(raw, Path):
         raw.seek(0)
+    wanted = set(map(tidy, text))
+    # Else pandas takes 01 for a number and NA for a missing value.
+    texts = {name: str for name in names if tidy(name) in wanted}
+    missing = {name: [""] if name in texts else MISSING for name in names}
     with warnings.catch_warnings():
         # Else a row with more fields than the header would lose one, or make the first column an index.
         warnings.simplefilter("error", pd.errors.ParserWarning)
-        table = pd.read_csv(raw, index_col=False, low_memory=False)
-    wanted = [name for name in names if any(same_name(name, column) for column in text)]
-    if wanted:
-        if not isinstance(raw, Path):
-            raw.seek(0)
-        # Read these columns again as text: else pandas takes 01 for a number and NA for a missing value.
-        strings = pd.read_csv(raw, index_col=False, usecols=wanted, dtype=str, keep_default_na=False)
-        for column in wanted:
-            table[column] = strings[column].where(strings[column] != "", None)
-    return table
-
-
-def same_name(name: str, other: str) -> bool:
-    """Return whether two columns have the same name except for spelling and capitals."""
-    return tidy(name).casefold() == tidy(other).casefold()
+        return pd.read_csv(
+            raw, index_col=False, low_memory=False, dtype=texts, keep_default_na=False, na_values=missing
+        )
 
 
 def find_column(table: pd.DataFrame, wanted: str, path: Path, option: str) -> str:
-    """Return the column of a name; if there is none, the column of that name with other capitals.
+    """Return the column of a name.
 
     Args:
         table: from `read_table`.
@@ -155,15 +148,10 @@ def find_column(table: pd.DataFrame, wanted: str, path: Path, option: str) -> st
         option: the option that gave the name, for errors.
 
     Raises:
-        DataError: there is no such column, or several differ only in capitals.
+        DataError: there is no such column; names those that there are.
     """
     if tidy(wanted) in table.columns:
         return tidy(wanted)
-    alike = [str(column) for column in table.columns if same_name(str(column), wanted)]
-    if len(alike) == 1:
-        return alike[0]
-    if alike:
-        raise DataError(f"{path} has the columns {', '.join(map(shown, alike))}: say which with {option}")
     have = first_of([shown(column) for column in table.columns], MAX_PROBLEMS)
     hint = separator_hint(table)
     if not hint and option.startswith("--"):
@@ -189,7 +177,7 @@ def _check_columns(names: list[str], path: Path) -> None:
         raise DataError(
             f"{path}: column {names.index('') + 1} has no name: give it one, or leave it out if it only counts the rows"
         )
-    refuse_alike(names, "columns", path, "rename or leave out one of each")
+    refuse_alike(names, "columns", path)
 
 
 def numbers_of(values: pd.Series, name: str, intake: Intake, missing: np.ndarray | None = None) -> np.ndarray:

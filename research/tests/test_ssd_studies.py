@@ -67,7 +67,7 @@ def test_the_table_has_both_directions_of_distillation() -> None:
         for cell in cells(load_study("ssd-table"), "paper", 1, columns=["silo"])
         if (method := full(cell)["method"])
     }
-    assert found["distillation"] == found["ssd"] == ("ssd", None)
+    assert found["distillation"] == found["ssd"] == ("ssd_forms", "poster")
     assert found["distillation_code"] == found["ssd_code"] == ("ssd_forms", "code")
 
 

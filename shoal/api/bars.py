@@ -1,4 +1,4 @@
-"""Progress of a run on standard error: bars, or in a notebook lines below the cell."""
+"""Bars of a run's progress: in a notebook below the cell, else on standard error."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from shoal.engine.store.run_events import Observer
 
 @contextlib.contextmanager
 def bars() -> Iterator[Observer]:
-    """Yield an observer of runs that shows how they fare."""
+    """Yield an observer of runs that draws bars."""
     from rich.console import Console
 
     from shoal.lifecycle.progress import progress
 
-    with progress(Console(stderr=True, force_jupyter=False)) as observe:
+    with progress(Console(stderr=True)) as observe:
         yield observe

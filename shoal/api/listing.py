@@ -41,12 +41,11 @@ def runs(
     return pd.DataFrame(rows, columns=columns).set_index("name")
 
 
-def compare(*names: str | Path | Run, rate: float | None = None) -> pd.DataFrame:
+def compare(*names: str | Path | Run) -> pd.DataFrame:
     """Return runs side by side: a row each, with method, data, state, rounds, metrics, megabytes and seconds.
 
     Args:
         names: runs, or their names or folders; two at least.
-        rate: bits per second of every link: adds `delay`, the seconds that messages would take.
 
     Raises:
         ShoalError: fewer than two, one of them twice, or no such run.
@@ -58,7 +57,7 @@ def compare(*names: str | Path | Run, rate: float | None = None) -> pd.DataFrame
     check_different(found)
     rows = []
     for run in found:
-        each = compared_run(run, rate)
+        each = compared_run(run)
         result = each.result
         row = {
             "name": run.name,
@@ -72,7 +71,5 @@ def compare(*names: str | Path | Run, rate: float | None = None) -> pd.DataFrame
             **{f"MB_{way}": count / 1e6 for way, count in result.bytes.items()},
             "seconds": result.seconds,
         }
-        if each.delay is not None:
-            row["delay"] = each.delay
         rows.append(row)
     return pd.DataFrame(rows).set_index("name")

@@ -33,7 +33,7 @@ def run(
     Args:
         settings: a settings file, a mapping, or settings; every one has a default (see `shoal run --help` and
             docs/running.md).
-        progress: show bars on standard error, or in a notebook lines below the cell.
+        progress: show bars: in a notebook below the cell, else on standard error.
         observers: called with every event (`shoal.engine.store.run_events.Event`).
         stored_partition: the folder of a partition to use instead of making one.
         changes: sections merged over `settings`: `rounds=3`, `method="fedcc"`, `data={"name": "digits", "limit": 500}`.

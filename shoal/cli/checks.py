@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import requests
 import torch
+from packaging.requirements import Requirement
 
-from shoal.cli.data_tables import repaired_sets
 from shoal.core.errors import ShoalError
 from shoal.data.sets.prepare import prepared_sets
-from shoal.data.sets.repair import damaged_sets
+from shoal.data.sets.repair import damaged_sets, repair_sets
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.hardware import describe
@@ -26,15 +26,6 @@ from shoal.methods.registry import ADDED
 from shoal.review.mlflow_log.embedded_store import FILE, TrackingStoreError, ready_store, store_uri
 from shoal.review.mlflow_log.tracking import artifact_folder
 from shoal.tasks.prefect.environment import server_answers
-
-UNSUPPORTED = {
-    "fastapi": ((0, 151), "Prefect's command line fails with newer ones, and from 0.155 every flow"),
-    "sqlalchemy": ((2, 1), "Prefect's schedules silently never fire with newer ones"),
-    "prefect": ((3, 9), "newer ones were not tried"),
-    "mlflow": ((3, 18), "newer ones were not tried"),
-}
-"""The first version of a package that is not supported, and why."""
-REQUIRED_PACKAGES = ("torch", "torchvision", "kornia", "scikit-learn", "pandas", "pyarrow", "safetensors", "dvc")
 
 
 @dataclass(frozen=True)
@@ -62,22 +53,24 @@ def checks() -> list[Check]:
 
 
 def packages() -> Iterator[Check]:
-    """Check Python, the packages, and versions that are not supported."""
-    version = sys.version_info
-    yield Check(
-        "python", version >= (3, 11), f"{version.major}.{version.minor}.{version.micro}", "install 3.11 or newer"
-    )
+    """Check Shoal, and that the packages it drives and trains with are there in versions that it supports."""
     shoal = shoal_version()
-    yield Check("shoal", True, f"{shoal.in_words()}; sha256 {shoal.sha256}")
-    for name in REQUIRED_PACKAGES:
-        yield _installed(name)
-    for name, (cap, why) in UNSUPPORTED.items():
-        found = _installed(name)
-        if found.ok and tuple(int(p) for p in found.detail.split(".")[:2]) >= cap:
-            wanted = ".".join(map(str, cap))
-            found = Check(name, False, f"{found.detail}: {why}", f"pip install '{name}<{wanted}'")
-        yield found
+    yield Check("shoal", True, f"{shoal.in_words()}; sha256 {shoal.sha256}; Python {platform.python_version()}")
+    wanted = [Requirement(text) for text in metadata.requires("shoal") or ()]
+    wanted = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": "lead"})]
+    wrong = [check for check in map(_required, wanted) if not check.ok]
+    yield Check("packages", not wrong, f"{len(wanted) - len(wrong)} of {len(wanted)} as needed", "see the next lines")
+    yield from wrong
     yield from _methods()
+
+
+def _required(wanted: Requirement) -> Check:
+    repair = f"pip install '{wanted.name}{wanted.specifier}'"
+    try:
+        version = metadata.version(wanted.name)
+    except metadata.PackageNotFoundError:
+        return Check(wanted.name, False, "not installed", repair)
+    return Check(wanted.name, wanted.specifier.contains(version, prereleases=True), version, repair)
 
 
 def _methods() -> Iterator[Check]:
@@ -86,13 +79,6 @@ def _methods() -> Iterator[Check]:
         yield Check(f"method {name}", True, f"{package} {number}")
     for name, reason in ADDED.broken.items():
         yield Check(f"method {name}", False, reason, "repair or remove its package; everything else works")
-
-
-def _installed(name: str) -> Check:
-    try:
-        return Check(name, True, metadata.version(name))
-    except metadata.PackageNotFoundError:
-        return Check(name, False, "not installed", "make setup")
 
 
 def machine() -> Iterator[Check]:
@@ -137,7 +123,7 @@ def stores() -> Iterator[Check]:
 
 def _data_sets(store: Path) -> Iterator[Check]:
     """Read every byte of the stored sets, after a replacement that was cut short has been repaired."""
-    repaired = repaired_sets(store)
+    repaired = repair_sets(store)
     sets = ", ".join(m.name for m in prepared_sets(store)) or "none yet"
     yield Check("data sets", True, "; ".join([f"prepared: {sets}", *repaired]))
     for name, wrong in damaged_sets(store, verify=True):
@@ -150,10 +136,10 @@ def _embedded_store() -> Check:
     if not path.exists():
         return Check("mlflow store", True, f"{path}: the first run makes it")
     try:
-        moved = ready_store(path.parent)
+        ready_store(path.parent)
     except TrackingStoreError as error:
         return Check("mlflow store", False, str(error), f"mv {path} {path}.broken")
-    return Check("mlflow store", True, "; ".join(filter(None, [str(path), moved])))
+    return Check("mlflow store", True, str(path))
 
 
 def _mlflow_server(uri: str) -> Check:

@@ -21,12 +21,6 @@ def compare(
         list[str] | None,
         typer.Argument(metavar="RUN...", help="runs: their folders, their names, or latest, the last finished one"),
     ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            help="bits per second of every link: adds the delay of messages at that rate and of choosing samples"
-        ),
-    ] = None,
     page: Annotated[
         Path | None,
         typer.Option("--html", metavar="FILE", help="also write a page: numbers, curves, differing settings"),
@@ -47,7 +41,7 @@ def compare(
         raise ShoalError("nothing to compare: name runs")
     found = [RunFolder.find(name, places.runs(), unfinished=any_run) for name in names]
     check_different(found)
-    results = [compared_run(run, rate) for run in found]
+    results = [compared_run(run) for run in found]
     if page is not None:
         from shoal.review.pages.comparison_page import write_comparison
 

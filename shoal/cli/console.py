@@ -6,12 +6,13 @@ import io
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from numbers import Integral, Number, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from shoal.core.errors import escaped
@@ -49,14 +50,9 @@ escape_unencodable()
 out = NameSafeConsole(width=None if sys.stdout.isatty() else 140)
 err = NameSafeConsole(stderr=True)
 WORDS = ("run", "data", "state", "method")
-"""Headings of words; the others are of numbers."""
+"""The first headings of a comparison."""
 MAX_COLUMNS = 5
 """Up to so many runs are compared in columns."""
-
-
-def shown_number(value: float | None, form: str) -> str:
-    """Return a number in a format; empty for None."""
-    return "" if value is None else f"{value:{form}}"
 
 
 def say(text: str) -> None:
@@ -66,9 +62,33 @@ def say(text: str) -> None:
 
 def cell(value: object) -> Text:
     """Return a value as a cell of a table: numbers with three digits, names on one line, nothing read as markup."""
-    if isinstance(value, float):
-        return Text(f"{value:.3f}")
+    if value is None:
+        return Text()
+    if isinstance(value, Text):
+        return value
+    if isinstance(value, Integral):
+        return Text(f"{int(value):,}")
+    if isinstance(value, Real):
+        return Text(f"{float(value):.3f}")
     return Text(escaped(value))
+
+
+def table_of(headings: Iterable[object], rows: Iterable[Iterable[object]], title: str | Text | None = None) -> Table:
+    """Return rows as a table that folds what does not fit; columns of numbers stand at the right.
+
+    Args:
+        headings: of the columns.
+        rows: a value for each heading, as `cell` takes it.
+        title: above the table; as `Text` where it holds a name from outside.
+    """
+    table = Table(title=title, title_justify="left")
+    values = [list(row) for row in rows]
+    for place, heading in enumerate(headings):
+        numbers = any(isinstance(row[place], Number) for row in values)
+        table.add_column(cell(heading), justify="right" if numbers else "left", overflow="fold")
+    for row in values:
+        table.add_row(*map(cell, row))
+    return table
 
 
 def shoal_command(name: str = "shoal", folder: Path | None = None) -> str:
@@ -114,14 +134,12 @@ def show_result(result: RunResult, title: str) -> None:
     from shoal.review.results.number_names import name_of, value_of
     from shoal.review.results.result import shown_metrics
 
-    table = Table("number", "value", title=title)
-    for key, value in shown_metrics(result).items():
-        table.add_row(name_of(key), value_of(key, value))
+    numbers = [(name_of(key), value_of(key, value)) for key, value in shown_metrics(result).items()]
     for way, count in result.bytes.items():
         if count or way != "d2d":
-            table.add_row(name_of(f"bytes_{way}"), value_of(f"bytes_{way}", count))
-    table.add_row(name_of("seconds"), value_of("seconds", result.seconds))
-    out.print(table)
+            numbers.append((name_of(f"bytes_{way}"), value_of(f"bytes_{way}", count)))
+    numbers.append((name_of("seconds"), value_of("seconds", result.seconds)))
+    out.print(table_of(("number", "value"), numbers, title))
     if result.verdict is not None:
         say(f"verdict: {result.verdict.word}. {result.verdict.reason}")
     say(f"run: {result.run}")
@@ -136,21 +154,13 @@ def results_table(runs: Sequence[ComparedRun]) -> Table:
     A few runs have a column each, since their names fit no row of a terminal; more of them have a row each.
     """
     rows = results_rows(runs)
-    headings = list(rows[0])
     if len(runs) > MAX_COLUMNS:
-        table = Table()
-        for heading in headings:
-            table.add_column(heading, justify="left" if heading in WORDS else "right", overflow="fold")
-        for row in rows:
-            table.add_row(*row.values())
-        return table
-    table = Table("run", *(Column(row["run"], justify="right", overflow="fold") for row in rows))
-    for heading in headings[1:]:
-        table.add_row(heading, *(row[heading] for row in rows))
-    return table
+        return table_of(rows[0], [row.values() for row in rows])
+    headings, *others = [(heading, *(row[heading] for row in rows)) for heading in rows[0]]
+    return table_of(headings, others)
 
 
-def results_rows(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
+def results_rows(runs: Sequence[ComparedRun]) -> list[dict[str, object]]:
     """Return what `results_table` shows of each run, by heading."""
     from shoal.methods.scores.metrics import shown_in
     from shoal.review.results.number_names import name_of
@@ -162,16 +172,15 @@ def results_rows(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     with_labels = {metric.name for metric in measured if metric.labels}
     labelled = all(not with_labels.isdisjoint(values) for values in numbers)
     metrics = [metric.name for metric in measured if metric.labels or not labelled]
-    delayed = any(run.delay is not None for run in runs)
     rows = []
     for run, values in zip(runs, numbers, strict=True):
         result = run.result
-        row = dict(zip(WORDS, (Path(result.run).name, run.data, result.status, run.method), strict=True))
-        row["rounds"] = str(result.rounds)
-        row |= {name_of(name): shown_number(values.get(name), ".3f") for name in metrics}
+        row: dict[str, object] = dict(
+            zip(WORDS, (Path(result.run).name, run.data, result.status, run.method), strict=True)
+        )
+        row["rounds"] = result.rounds
+        row |= {name_of(name): values.get(name) for name in metrics}
         row |= {f"MB {words}": f"{result.bytes[way] / 1e6:.1f}" for way, words in WAYS.items()}
         row["seconds"] = f"{result.seconds:.0f}"
-        if delayed:
-            row["delay, s"] = shown_number(run.delay, ".0f")
         rows.append(row)
     return rows

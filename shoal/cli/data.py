@@ -5,17 +5,16 @@ Functions import what they need: `shoal data --help` must not wait for torch.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.cli.embed import embed
-from shoal.cli.options import with_options
+from shoal.cli.options import with_options, with_options_of_any
 from shoal.core.errors import DataError, PartitionError
 from shoal.data.intake.options import AddOptions
-from shoal.data.partition.schemes import SCHEMES, PartitionSettings, TransformName
+from shoal.data.partition.schemes import SCHEMES, PartitionSettings
 
 if TYPE_CHECKING:
     from shoal.data.partition.table import Partition
@@ -73,42 +72,18 @@ Kind = Annotated[
     str | None,
     typer.Option(help=f"scheme: {', '.join(SCHEMES)} (default: by_column if the data name clients, else iid)"),
 ]
-Clients = Annotated[int | None, typer.Option(help="number of clients (default: 5; by_column: all in the column)")]
-Beta = Annotated[float | None, typer.Option(help="dirichlet: concentration, above 0 (default: 0.5)")]
-Minimum = Annotated[int | None, typer.Option(help="dirichlet: smallest number of samples of a client (default: 10)")]
-Labels = Annotated[int | None, typer.Option(help="labels_per_client: number of labels of each client (default: 2)")]
-Majority = Annotated[
-    float | None, typer.Option(help="majority: share of samples from the client's own cluster, 0 to 1 (default: 0.5)")
-]
-Column = Annotated[
-    str | None, typer.Option(help="by_column: column that names the client of a sample (default: client)")
-]
 Limit = Annotated[int | None, typer.Option(help="use a random subset of at most so many training samples")]
-Validation = Annotated[
-    float | None, typer.Option(help="share of each client's samples that is held out, below 1 (default: 0)")
-]
-Transform = Annotated[
-    TransformName | None, typer.Option(help="iid: transformation that is planted on groups of clients (default: none)")
-]
-Groups = Annotated[int | None, typer.Option(help="iid: number of planted groups (default: 2)")]
 
 
 @app.command("partition", epilog="Example: shoal data partition mnist --kind dirichlet --beta 0.1 --clients 10")
+@with_options_of_any(SCHEMES.values())
 def partition_set(
     name: Annotated[str, typer.Argument(help="a data set, built in or your own; it is prepared if necessary")],
     kind: Kind = None,
-    clients: Clients = None,
-    beta: Beta = None,
-    minimum: Minimum = None,
-    labels: Labels = None,
-    p: Majority = None,
-    column: Column = None,
     limit: Limit = None,
     seed: Annotated[int, typer.Option(help="seed of every draw")] = 0,
-    validation: Validation = None,
-    transform: Transform = None,
-    groups: Groups = None,
     out: Annotated[Path | None, typer.Option(help="folder to write (default: a folder in the store)")] = None,
+    **options: Any,
 ) -> None:
     """Divide the training samples of a data set among clients.
 
@@ -123,20 +98,7 @@ def partition_set(
     from shoal.review.pages.partition_figure import partition_figure
 
     store = places.store()
-    settings = _settings(
-        kind or ("by_column" if has_clients(name, store) else "iid"),
-        {
-            "clients": clients,
-            "beta": beta,
-            "minimum": minimum,
-            "labels": labels,
-            "p": p,
-            "column": column,
-            "validation": validation,
-            "transform": transform,
-            "groups": groups,
-        },
-    )
+    settings = _settings(kind or ("by_column" if has_clients(name, store) else "iid"), options)
     prepared = prepare(name, store, mirror=places.mirror())
     partition = ensure_partition(store, prepared, settings, limit=limit, seed=seed)
     folder = partition_folder(store, prepared, settings, limit, seed)
@@ -156,12 +118,13 @@ def _settings(kind: str, options: dict[str, Any]) -> PartitionSettings:
     scheme = SCHEMES.get(kind)
     if scheme is None:
         raise PartitionError(f"--kind {kind!r} is unknown; expected one of {', '.join(SCHEMES)}")
-    own = {each.name for each in fields(scheme)}
     chosen = {option: value for option, value in options.items() if value is not None}
     for option in chosen:
-        if option not in own:
-            others = ", ".join(other.kind for other in SCHEMES.values() if option in {f.name for f in fields(other)})
-            raise PartitionError(f"--{option} belongs to {others}, not to {kind}: drop it, or choose another --kind")
+        schemes = [name for name, other in SCHEMES.items() if option in other.__dataclass_fields__]
+        if kind not in schemes:
+            raise PartitionError(
+                f"--{option} belongs to {', '.join(schemes)}, not to {kind}: drop it, or choose another --kind"
+            )
     return scheme(**chosen)
 
 
@@ -173,8 +136,8 @@ def show(
 ) -> None:
     """Show what a prepared data set or a partition holds, and which method fits a set.
 
-    The contact sheet has a row for each client, or for each label if the data name no clients. Its images are drawn at
-    random with the seed.
+    The contact sheet has a block for each client, or for each label if the data name no clients. Its images are drawn
+    at random with the seed.
     """
     from shoal.cli.console import say
     from shoal.cli.data_tables import print_manifest, print_partition
@@ -182,7 +145,7 @@ def show(
     from shoal.data.sets.prepare import is_built_in, lost_set, prepared_sets, resolve, store_folder
     from shoal.data.sets.prepared import open_prepared
     from shoal.engine.settings import places
-    from shoal.review.pages.contact_sheet import contact_sheet
+    from shoal.review.pages.data_sheet import draw_data_sheet
     from shoal.review.results.fonts import missing_letters
 
     store = places.store()
@@ -211,7 +174,7 @@ def show(
         print_manifest(prepared)
         _show_advice(full_name)
     if images is not None:
-        say(f"images: {contact_sheet(prepared, images, partition=partition, seed=seed)}")
+        say(f"images: {draw_data_sheet(prepared, images, partition=partition, seed=seed)}")
         shown = prepared.manifest.extra.get("clients", prepared.manifest.class_names)
         if sentence := missing_letters(str(name) for name in shown):
             say(sentence)
@@ -234,7 +197,7 @@ Source = Annotated[
     Path,
     typer.Argument(
         help="a folder with one sub-folder of images or arrays per client, a Parquet or CSV table, or an array of "
-        "vectors: .npy, .npz, .parquet with lists, .h5, .h5ad"
+        "vectors: .npy, .npz, .parquet with lists, .h5ad"
     ),
 ]
 Encoder = Annotated[
@@ -314,13 +277,10 @@ def _show_added(added: Added) -> None:
     from shoal.cli.console import out, say
     from shoal.cli.data_tables import print_manifest
     from shoal.cli.intake_table import print_intake
-    from shoal.data.intake.possible_labels import possible_label_words
     from shoal.data.sets.intake_notes import names_file
 
     print_manifest(added.prepared)
     print_intake(out, added.intake, names_file(added.prepared.folder))
-    if words := possible_label_words(added.prepared.manifest.extra):
-        say(words)
     if added.warning:
         say(f"warning: {added.warning}")
         raise typer.Exit(1)

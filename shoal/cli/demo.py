@@ -12,20 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
 from shoal.cli.console import err, out, shoal_command
+from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.progress import progress
 from shoal.lifecycle.starting import find_like, new_run
+from shoal.review.pages.cluster_sheets import images_of
 from shoal.review.pages.comparison_page import write_comparison
-from shoal.review.results.certain_images import certain_images, draw_rows
+from shoal.review.results.clusters import read_clusters
 from shoal.review.results.result import RunResult, run_result
 from shoal.sweeps.set_options import set_options
 from shoal.sweeps.sweep import open_sweep
@@ -268,7 +272,27 @@ def draw(found: list[DemoRun], path: Path) -> Path:
     left.set_xlabel("ACC, all 1,797 digits (line: worst to best client)", fontsize=9)
     left.spines[["top", "right"]].set_visible(False)
     shown = next(each for each in found if each.clients == "alike" and each.way == "together")
-    draw_rows(right, certain_images(RunFolder(Path(shown.result.run)), IMAGES_PER_CLUSTER), IMAGES_PER_CLUSTER)
+    draw_clusters(right, RunFolder(Path(shown.result.run)))
     right.set_title(f"clusters of {LABELS[shown.method].removeprefix('together: ')}, their most certain images")
     figure.savefig(path, dpi=120)
     return path
+
+
+def draw_clusters(axes: Axes, run: RunFolder) -> None:
+    """Draw a row of the most certain images for each cluster of a run on digits, with its size beside it."""
+    table = read_clusters(run)
+    assert table is not None, "the run is finished"
+    image_of = images_of(open_prepared(run.folder_of("data")), None)
+    clusters = list(table.groupby("cluster"))
+    side = 9  # an image and a pixel between two of them
+    sheet = np.full((len(clusters) * side - 1, IMAGES_PER_CLUSTER * side - 1), 255, dtype=np.uint8)
+    for row, (_, samples) in enumerate(clusters):
+        first = samples.sort_values("confidence", ascending=False, kind="stable")[:IMAGES_PER_CLUSTER]
+        for column, where in enumerate(zip(first["part"], first["sample"], strict=True)):
+            sheet[row * side : (row + 1) * side - 1, column * side : (column + 1) * side - 1] = image_of(*where)[0]
+    axes.imshow(sheet, cmap="gray", interpolation="nearest")
+    axes.set_xticks([])
+    labels = [f"cluster {cluster}\n{len(samples)} images" for cluster, samples in clusters]
+    axes.set_yticks([row * side + 3.5 for row in range(len(clusters))], labels, fontsize=7)
+    axes.tick_params(left=False)
+    axes.spines[:].set_visible(False)

@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict
 
 import typer
-from rich.table import Column, Table
+from rich.text import Text
 
-from shoal.cli.console import out
+from shoal.cli.console import out, table_of
 from shoal.cli.options import Json
 
 app = typer.Typer(add_completion=False)
@@ -19,16 +19,14 @@ def doctor(as_json: Json = False) -> None:
     """Check packages, devices, data and servers, and say how to repair what is wrong."""
     from shoal.cli.checks import checks
 
-    found = checks()
+    results = checks()
     if as_json:
-        print(json.dumps([asdict(check) for check in found]))
+        print(json.dumps([asdict(check) for check in results]))
     else:
-        table = Table("check", "", Column("detail", overflow="fold"), "how to repair")
-        for check in found:
-            failure = "[red]wrong[/]"
-            if check.optional:
-                failure = "[yellow]absent[/]"
-            table.add_row(check.name, "[green]ok[/]" if check.ok else failure, check.detail, check.repair)
-        out.print(table)
-    if not all(check.ok or check.optional for check in found):
+        rows = []
+        for check in results:
+            word = "[green]ok[/]" if check.ok else "[yellow]absent[/]" if check.optional else "[red]wrong[/]"
+            rows.append((check.name, Text.from_markup(word), check.detail, check.repair))
+        out.print(table_of(("check", "", "detail", "how to repair"), rows))
+    if not all(check.ok or check.optional for check in results):
         raise typer.Exit(1)

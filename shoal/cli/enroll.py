@@ -6,9 +6,8 @@ import json
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from shoal.cli.console import out, say, shown_number
+from shoal.cli.console import out, say, table_of
 from shoal.cli.options import AnyRun, Json, OutFile, Round
 
 
@@ -40,16 +39,16 @@ def enroll(
 
     run = RunFolder.find(name, places.runs(), unfinished=any_run)
     data = new_client(run, client, places.store(), places.mirror(), validation=validation, limit=limit)
-    found = find_place(run, data, give, out_file, round)
+    place = find_place(run, data, give, out_file, round)
     if as_json:
-        print(json.dumps(record_to_json(found)))
+        print(json.dumps(record_to_json(place)))
         return
-    table = Table("node", "nearest update of each branch", "validation accuracy")
-    for step in found.path:
+    rows = []
+    for step in place.path:
         similarities = ", ".join(f"{node}: {value:+.3f}" for node, value in step.similarities.items())
-        table.add_row(str(step.node), similarities, shown_number(step.accuracy, ".3f"))
-    out.print(table)
+        rows.append((step.node, similarities, step.accuracy))
+    out.print(table_of(("node", "nearest update of each branch", "validation accuracy"), rows))
     if round is not None:
-        say(f"with the state after round {found.round}")
-    say(f"cluster {found.cluster} with clients {', '.join(map(str, found.clients))}")
-    say(f"model of node {found.given}: {found.model}")
+        say(f"with the state after round {place.round}")
+    say(f"cluster {place.cluster} with clients {', '.join(map(str, place.clients))}")
+    say(f"model of node {place.given}: {place.model}")

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from shoal.cli.console import cell, out, say
+from shoal.cli.console import cell, out, say, table_of
 from shoal.cli.options import FinishedRun, Json
 from shoal.core.errors import DataError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from shoal.review.served.explain import Explained
 
 
@@ -58,35 +59,29 @@ def explain(
         say("--out sheet.png draws them, with a row for each client")
 
 
-def clients_table(found: Explained) -> Table:
+def clients_table(explained: Explained) -> Table:
     """Return the clients that have samples in the cluster."""
-    labels = "mostly_label" in found.clients
-    table = Table("client", title=found.title, title_justify="left")
-    for heading in ("samples", "of the client's data", "of the cluster", "mean confidence"):
-        table.add_column(heading, justify="right")
-    if labels:
-        table.add_column("mostly label")
-    for row in found.clients.to_dict("records"):
-        numbers = [f"{row['samples']:,}", f"{row['share_of_client']:.1%}", f"{row['share_of_cluster']:.1%}"]
-        numbers.append(f"{row['mean_confidence']:.3f}")
-        cells = [cell(row["client"]), *map(cell, numbers)]
-        if labels:
-            label = row["mostly_label"]
-            cells.append(cell(f"{label} ({row['label_share']:.0%})" if isinstance(label, str) else ""))
-        table.add_row(*cells)
-    return table
+    headings = ["client", "samples", "of the client's data", "of the cluster", "mean confidence"]
+    rows = []
+    for row in explained.clients.to_dict("records"):
+        shares = [f"{row[share]:.1%}" for share in ("share_of_client", "share_of_cluster")]
+        rows.append([row["client"], row["samples"], *shares, row["mean_confidence"]])
+    if "mostly_label" in explained.clients:
+        headings.append("mostly label")
+        labels = explained.clients[["mostly_label", "label_share"]].itertuples(index=False)
+        for row, (label, share) in zip(rows, labels, strict=True):
+            row.append(f"{label} ({share:.0%})" if isinstance(label, str) else "")
+    return table_of(headings, rows, explained.title)
 
 
-def samples_table(found: Explained) -> Table:
+def samples_table(explained: Explained) -> Table:
     """Return the samples that are nearest to the cluster's centre, or most certain."""
-    near = "distance" in found.shown
-    rows = found.shown[found.shown["shown"] == "certain"]
-    rows = rows.sort_values("distance" if near else "confidence", ascending=near, kind="stable")[:MAX_SAMPLES]
-    columns = [name for name in rows.columns if name != "shown"]
+    rows = explained.shown[explained.shown["shown"] == "certain"].drop(columns="shown")
     title = "most certain"
-    if near:
+    if "distance" in rows:
         title = "nearest to its centre"
-    table = Table(*(name.replace("_", " ") for name in columns), title=title, title_justify="left")
-    for row in rows[columns].to_dict("records"):
-        table.add_row(*map(cell, row.values()))
-    return table
+        rows = rows.sort_values("distance", kind="stable")
+    else:
+        rows = rows.sort_values("confidence", ascending=False, kind="stable")
+    headings = [name.replace("_", " ") for name in rows.columns]
+    return table_of(headings, rows[:MAX_SAMPLES].itertuples(index=False), title)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from shoal.cli.console import table_of
 from shoal.data.sets.intake_notes import Intake
 
 
@@ -19,13 +18,12 @@ def print_intake(console: Console, intake: Intake, names: Path | None = None) ->
         intake: the notes of one addition or prediction.
         names: the file that holds all names; None where there is none.
     """
-    table = Table("", "number", "such as", title="Intake")
-    table.columns[1].justify = "right"
+    rows = []
     for row in intake.rows():
         such_as = ", ".join(row.names)
         if len(row.names) < row.count and row.names:
             such_as += ", ..."
-        table.add_row(Text(row.what), f"{row.count:,}", Text(such_as))
-    console.print(table)
+        rows.append((row.what, row.count, such_as))
+    console.print(table_of(("", "number", "such as"), rows, "Intake"))
     if names is not None and (intake.adapted or intake.left_out):
         console.print(f"all names: {names}", soft_wrap=True, highlight=False, markup=False)

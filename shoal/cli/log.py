@@ -58,10 +58,10 @@ def log_one(run: RunFolder) -> str:
         StoreError, RunError: a file of the run is damaged. NotLogged: MLflow lacks something of the run.
     """
     from shoal.engine.store.status import FINISHED
-    from shoal.review.mlflow_log.tracking import shown_uri
-    from shoal.review.mlflow_log.trouble import last_trouble
+    from shoal.review.mlflow_log.tracking import shown_uri, sync
+    from shoal.review.mlflow_log.trouble import reason_of
     from shoal.review.mlflow_log.whole_run import check_whole
-    from shoal.review.served.record import log_run, register_model
+    from shoal.review.served.record import register_model
 
     settings = run.settings()
     if run.status().state != FINISHED:
@@ -70,8 +70,10 @@ def log_one(run: RunFolder) -> str:
         return "not logged: its setting tracking.mlflow is false"
     check_whole(run)
     with run.locked():
-        if not log_run(run):
-            raise NotLogged(str(last_trouble(run)))
+        try:
+            sync(run, settings)
+        except Exception as error:  # whatever MLflow raises
+            raise NotLogged(f"MLflow at {shown_uri(settings)}: {reason_of(error, settings)}") from error
         version = register_model(run)
     named = ""
     if version:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.console import cell, err, out, say
+from shoal.cli.console import err, out, say, table_of
 from shoal.cli.options import FinishedRun, Json, Round
 from shoal.core.errors import DataError, escaped
 
@@ -116,10 +115,9 @@ def show_clusters(table: pd.DataFrame, out_file: Path | None, sheet: Path | None
 
     if out_file is None:
         show_rows(table)
-    summary = Table("cluster", "samples", "mean confidence", title=counted(len(table), "sample"))
-    for cluster, row in with_stable_numbers(table).groupby("cluster")["confidence"].agg(["size", "mean"]).iterrows():
-        summary.add_row(str(cluster), f"{int(row['size']):,}", f"{row['mean']:.3f}")
-    out.print(summary)
+    clusters = with_stable_numbers(table).groupby("cluster")["confidence"].agg(["size", "mean"])
+    headings = ("cluster", "samples", "mean confidence")
+    out.print(table_of(headings, clusters.itertuples(), counted(len(table), "sample")))
     for what, path in (("table", out_file), ("contact sheet", sheet)):
         if path is not None:
             say(f"{what}: {path}")
@@ -128,9 +126,6 @@ def show_clusters(table: pd.DataFrame, out_file: Path | None, sheet: Path | None
 def show_rows(table: pd.DataFrame) -> None:
     """Print the first rows, without embeddings, for which a terminal is too narrow."""
     columns = [column for column in table.columns if not str(column).startswith("embedding")]
-    rows = Table(*map(str, columns))
-    for row in table[columns].head(MAX_ROWS).itertuples(index=False):
-        rows.add_row(*map(cell, row))
-    out.print(rows)
+    out.print(table_of(columns, table[columns].head(MAX_ROWS).itertuples(index=False)))
     if len(table) > MAX_ROWS:
         say(f"and {len(table) - MAX_ROWS:,} more; --out FILE writes all of them")

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
-from shoal.cli.console import err, execute, out, say, show_result
+from shoal.cli.console import err, execute, out, say, show_result, table_of
 from shoal.cli.options import Json, Set
 from shoal.core.errors import ShoalError
 
@@ -123,19 +122,20 @@ def plan_table(plan: Plan) -> Table:
     from shoal.review.results.summary import duration, size
 
     smallest, median, largest = plan.samples
-    table = Table("what", "value", title="what the run would do")
-    table.add_row("method", plan.method)
-    table.add_row("data", plan.data)
-    table.add_row("clients", f"{plan.clients:,}, of {smallest:,} to {largest:,} training samples (median {median:,})")
+    rows = [
+        ("method", plan.method),
+        ("data", plan.data),
+        ("clients", f"{plan.clients:,}, of {smallest:,} to {largest:,} training samples (median {median:,})"),
+        ("rounds", f"{plan.rounds:,}, of {plan.a_round:,} clients each"),
+        ("workers", f"{plan.slots} on {plan.device}"),
+    ]
     if plan.left_out:
-        table.add_row("left out", Text(plan.left_out))
-    table.add_row("rounds", f"{plan.rounds:,}, of {plan.a_round:,} clients each")
+        rows.append(("left out", plan.left_out))
     if plan.choice is not None:
         low, high = plan.choice
-        table.add_row("clusters", f"chosen among {low} to {high} before the run, which takes extra time; here {high}")
-    table.add_row("workers", f"{plan.slots} on {plan.device}")
+        rows.append(("clusters", f"chosen among {low} to {high} first, which takes extra time; here {high}"))
     if plan.bytes is not None and plan.seconds is not None:
         for way, name in (("up", "to the server"), ("down", "from the server"), ("d2d", "between clients")):
-            table.add_row(f"bytes {name}", f"about {size(plan.bytes[way])}")
-        table.add_row("time", f"about {duration(plan.seconds)}")
-    return table
+            rows.append((f"bytes {name}", f"about {size(plan.bytes[way])}"))
+        rows.append(("time", f"about {duration(plan.seconds)}"))
+    return table_of(("what", "value"), rows, "what the run would do")

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from shoal.cli.console import err, out, say
+from shoal.cli.console import err, out, say, table_of
 from shoal.cli.options import Json
 from shoal.core.errors import ShoalError
 
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 WIDE = 120
 """From so many columns on, a terminal shows runs with all that is known of them."""
-NARROW_SCORE = 12
-"""Columns of a score on a narrower terminal."""
-NUMBERS = ("rounds", "score", "seconds", "MB on disk", "epsilon, of set")
 STATES = ("running", "finished", "interrupted", "stopped", "failed", "unreadable")
 
 
@@ -65,38 +61,25 @@ def runs(
         say(f"no {'such ' if filtered else ''}run in {places.runs()}")
 
 
-def show_runs(found: Sequence[ListedRun]) -> None:
+def show_runs(listed: Sequence[ListedRun]) -> None:
     """Print runs as a table, and below it why runs failed or cannot be read."""
     from shoal.engine.store.status import FAILED
     from shoal.review.results.listed_run import UNREADABLE
 
-    rows = [row_of(run) for run in found]
-    wide = out.width >= WIDE
-    left_out = set()
-    if not wide:  # a run's name has its method and its data
+    rows = [row_of(run) for run in listed]
+    left_out: set[str] = set()
+    if out.width < WIDE:  # a run's name has its method and its data
         left_out = {"method", "data", "seconds", "MB on disk"}
-    if not any(run.epsilon for run in found):
+    if not any(run.epsilon for run in listed):
         left_out.add("epsilon, of set")
-    table = Table()
-    for heading in rows[0]:
-        if heading in left_out:
-            continue
-        table.add_column(
-            heading,
-            justify="right" if heading in NUMBERS else "left",
-            overflow="fold",
-            no_wrap=wide and heading == "run",
-            max_width=None if wide or heading != "score" else NARROW_SCORE,
-        )
-    for row in rows:
-        table.add_row(*(value for heading, value in row.items() if heading not in left_out))
-    out.print(table)
-    for run in found:
+    headings = [heading for heading in rows[0] if heading not in left_out]
+    out.print(table_of(headings, [[row[heading] for heading in headings] for row in rows]))
+    for run in listed:
         if run.state in (FAILED, UNREADABLE) and run.why:
             say(f"{run.name}: {run.why}")
 
 
-def row_of(run: ListedRun) -> dict[str, str]:
+def row_of(run: ListedRun) -> dict[str, object]:
     """Return a run as a row of the table, by heading."""
     score = ""
     if run.score is not None:
@@ -107,7 +90,7 @@ def row_of(run: ListedRun) -> dict[str, str]:
         "data": run.data,
         "state": run.state,
         "verdict": run.verdict,
-        "rounds": str(run.rounds),
+        "rounds": run.rounds,
         "score": score,
         "seconds": f"{run.seconds:.0f}",
         "MB on disk": f"{run.bytes / 1e6:.1f}",

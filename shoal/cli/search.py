@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from shoal.cli.console import err, out, say, shoal_command, shown_number
+from shoal.cli.console import err, out, say, shoal_command, table_of
 from shoal.cli.options import Json
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from shoal.engine.store.run_events import Observer
     from shoal.engine.store.run_folder import RunFolder
     from shoal.sweeps.search.result import SearchResult
@@ -76,11 +77,7 @@ def trials_table(result: SearchResult) -> Table:
     from shoal.sweeps.search.caveats import value_in_words
     from shoal.sweeps.search.result import ranked
 
-    rows = ranked(result)[:MAX_TRIALS]
-    table = Table(
-        "trial", "state", result.score, *rows[0].values, title=f"{len(result.trials)} trials: {result.summary()}"
-    )
-    for trial in rows:
-        score = shown_number(trial.score, ".4f")
-        table.add_row(str(trial.number), trial.state, score, *map(value_in_words, trial.values.values()))
-    return table
+    trials = ranked(result)[:MAX_TRIALS]
+    rows = [(trial.number, trial.state, trial.score, *map(value_in_words, trial.values.values())) for trial in trials]
+    headings = ("trial", "state", result.score, *trials[0].values)
+    return table_of(headings, rows, f"{len(result.trials)} trials: {result.summary()}")

@@ -16,7 +16,6 @@ from shoal.engine.store.run_events import Observer, observing
 from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
 from shoal.lifecycle.run_views import make_report, make_views
 from shoal.review.mlflow_log.tracking import Tracker
-from shoal.review.mlflow_log.trouble import has_reported_trouble
 from shoal.review.results.clusters import has_clusters, keep_clusters
 from shoal.review.results.result import RunResult, run_result
 from shoal.review.results.views import source_of_report
@@ -99,8 +98,8 @@ def show(run: RunFolder, runner: Runner) -> None:
 def record(run: RunFolder, runner: Runner, tracker: Tracker) -> None:
     """Log the whole run to MLflow, and register its model under a name."""
     before = source_of_report(run)
-    reported = tracker.close() if tracker.live else has_reported_trouble(run)
-    logged = runner.submit("log", "log to MLflow", lambda: log_run(run, reported=reported)).result()
+    tracker.close()
+    logged = runner.submit("log", "log to MLflow", lambda: log_run(run)).result()
     if logged:
         runner.submit("register", "register the model", lambda: register_model(run)).result()
     if source_of_report(run) != before:  # the report names the MLflow run, or says that MLflow does not answer

@@ -1,10 +1,13 @@
-"""Progress on standard error: rounds, clients, time left; in a file, a pipe or a notebook a line now and then."""
+"""Progress: rounds, clients of the round, time left. On standard error, or below the cell of a notebook."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -35,6 +38,15 @@ def step_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     Yields:
         A function to call with the steps done and the steps in all.
     """
+    if in_kernel():
+        with notebook_bar(label) as bar:
+
+            def step(done: int, total: int) -> None:
+                bar.total = total
+                bar.update(done - bar.n)
+
+            yield step
+        return
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda done, total: None
@@ -53,7 +65,9 @@ def progress(console: Console, label: str = "") -> Iterator[Observer]:
     """
     warned: list[Event] = []
     show = bars_of_a_run
-    if not console.is_terminal:
+    if in_kernel():
+        show = notebook_bar_of_a_run
+    elif not console.is_terminal:
         show = lines_of_a_run
     try:
         with show(console, label, warned) as observe:
@@ -95,6 +109,40 @@ def bars_of_a_run(console: Console, label: str, warned: list[Event]) -> Iterator
                 bars.advance(clients)
             elif kind == "round_finished":
                 bars.update(rounds, completed=event.round, note=in_words(metrics_shown(event)))
+            show_if_warning(console, event, warned)
+
+        yield observe
+
+
+def in_kernel() -> bool:
+    """Return whether this process is a notebook's kernel (IPython that shows more than text)."""
+    shell = sys.modules.get("IPython")
+    if shell is None or not hasattr(shell, "get_ipython"):
+        return False
+    return getattr(shell.get_ipython(), "kernel", None) is not None
+
+
+def notebook_bar(label: str) -> Any:
+    """Return a bar below a notebook's cell: a widget where the notebook has them, else text."""
+    with warnings.catch_warnings():  # that there are no widgets
+        warnings.simplefilter("ignore")
+        from tqdm.auto import tqdm
+
+        return tqdm(desc=label)
+
+
+@contextlib.contextmanager
+def notebook_bar_of_a_run(console: Console, label: str, warned: list[Event]) -> Iterator[Observer]:
+    """Show a bar for rounds below a notebook's cell; arguments are those of `bars_of_a_run`."""
+    with notebook_bar(label or "rounds") as bar:
+
+        def observe(event: Event) -> None:
+            if event.kind in ("started", "resumed"):
+                bar.reset(event.rounds)
+                bar.update(event.round)
+            elif event.kind == "round_finished":
+                bar.set_postfix_str(in_words(metrics_shown(event)), refresh=False)
+                bar.update(event.round - bar.n)
             show_if_warning(console, event, warned)
 
         yield observe

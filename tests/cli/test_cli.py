@@ -39,10 +39,8 @@ def test_run_compare_and_resume(home: Path, settings_file: Path) -> None:
     assert set(result["bytes"]) == {"up", "down", "d2d"}
     again = json.loads(shoal(home, "run", "--resume", "latest", "--json").stdout)
     assert again["weights_sha256"] == result["weights_sha256"]
-    compared = [shoal(home, "compare", "latest", "--json", "--rate", rate) for rate in ("1000", "1000000")]
-    slow, fast = (json.loads(done.stdout)[0] for done in compared)
-    assert slow["delay"] / fast["delay"] == pytest.approx(1000)
-    assert fast["metrics"] == result["metrics"]
+    (compared,) = json.loads(shoal(home, "compare", "latest", "--json").stdout)
+    assert compared["metrics"] == result["metrics"]
 
 
 @pytest.mark.long

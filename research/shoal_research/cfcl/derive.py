@@ -16,8 +16,8 @@ from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.pages.method_views import method_tables
-from shoal.review.results.delay import delays
 from shoal.review.results.result import run_result
+from shoal_research.cfcl.delay import delays
 from shoal_research.definition import Study
 from shoal_research.figures import draw_band
 from shoal_research.table import Group, Table, each_run, metric_of, with_role

@@ -10,7 +10,7 @@ import typer
 import yaml
 from rich.table import Table
 
-from shoal.cli.console import err, out, say, shown_number
+from shoal.cli.console import err, out, say
 from shoal.cli.options import Json, Set
 from shoal_research.commands.options import Scale, claim_json, claim_line
 
@@ -117,7 +117,8 @@ def show_study(result: StudyResult) -> None:
         ours = f"{statistics.fmean(values):.{digits}f}"
         if len(values) > 1:
             ours += f" ± {statistics.stdev(values):.{digits}f}"
-        paper = shown_number(study.published(row, column, metric), f".{digits}f")
+        published = study.published(row, column, metric)
+        paper = "" if published is None else f"{published:.{digits}f}"
         captions = (study.rows[row].caption, columns[column].caption)
         table.add_row(*captions, metric, ours, str(len(values)), paper)
     out.print(table)

@@ -73,14 +73,6 @@ def build_optimiser(
     raise MethodError(f"local.optimiser {local.optimiser!r}: expected adam or sgd")
 
 
-def descend(loss: Tensor, parameters: Iterable[Tensor], optimiser: torch.optim.Optimizer) -> None:
-    """Take one step of an optimiser down the gradient of a loss by its parameters."""
-    for parameter in parameters:  # as `optimiser.zero_grad` does, in a tenth of the time
-        parameter.grad = None
-    loss.backward()
-    optimiser.step()
-
-
 def batches(
     client: Client, local: LocalSettings, epochs: int | None = None, *, keep_last: bool = False
 ) -> Iterable[Tensor]:

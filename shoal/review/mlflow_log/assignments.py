@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import quote
 
 import pandas as pd
 
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.parent import ParentRun
-from shoal.review.results.stable_names import NAME
 from shoal.review.results.summary import counted
 
-MAX_LEFT_OUT = 20
-"""Files that the description names."""
 TAG = "shoal.assignment"
 """Tag of a run: the model and the number of the batch, by which a repeated log finds it."""
 
@@ -48,30 +44,10 @@ def log_assignment(
     metrics = {"assigned/samples": float(len(table)), "assigned/skipped": float(len(left_out))}
     if len(table):
         metrics["assigned/mean_confidence"] = float(table["confidence"].mean())
-    run.finish(metrics, folder, description(table, model, version, left_out))
+    run.finish(
+        metrics,
+        folder,
+        f"{name}; {counted(len(left_out), 'file')} left out. The artifacts hold the table, the files that were left "
+        "out with their reasons (batch.json), and of images a contact sheet.",
+    )
     return run.reached
-
-
-def description(table: pd.DataFrame, model: str, version: str, left_out: Sequence[str]) -> str:
-    """Return what a batch holds, in Markdown: the model, the clusters, and the files that were left out."""
-    samples = counted(len(table), "sample")
-    address = f"#/models/{quote(model)}/versions/{version}"
-    parts = [
-        f"{samples} assigned by [version {version} of {model}]({address}). The artifacts hold the table, and of images "
-        "a contact sheet.",
-        clusters_in_markdown(table),
-    ]
-    if left_out:
-        named = [f"- {each}" for each in left_out[:MAX_LEFT_OUT]]
-        if len(left_out) > MAX_LEFT_OUT:
-            named.append(f"- and {len(left_out) - MAX_LEFT_OUT} more, in batch.json")
-        parts.append("\n".join(["Left out:", "", *named]))
-    return "\n\n".join(parts)
-
-
-def clusters_in_markdown(table: pd.DataFrame) -> str:
-    """Return samples and mean confidence of each cluster as a table."""
-    rows = ["| cluster | samples | mean confidence |", "| --- | --- | --- |"]
-    for cluster, row in table.groupby(NAME)["confidence"].agg(["size", "mean"]).iterrows():
-        rows.append(f"| {int(cluster)} | {int(row['size']):,} | {row['mean']:.3f} |")
-    return "\n".join(rows)

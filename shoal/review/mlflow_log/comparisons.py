@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.parent import ParentRun
 from shoal.review.mlflow_log.rounds import allowed_name, metric_name
-from shoal.review.mlflow_log.run_names import title
 from shoal.review.results.result import run_result, shown_metrics
 
 TAG = "shoal.comparison"
@@ -25,18 +24,10 @@ def log_comparison(name: str, runs: Sequence[RunFolder]) -> None:
         runs: the runs to compare, in the order of the table.
     """
     parent = ParentRun(runs[0].settings(), (TAG, allowed_name(name)), f"comparison {name}")
-    found = [(run, shown_metrics(run_result(run))) for run in runs]
+    metrics: dict[str, float] = {}
     for run in runs:
         parent.adopt(run)
-    metrics = {f"{metric_name(key)}/{run.name}": value for run, values in found for key, value in values.items()}
-    parent.finish(metrics, None, table_of(found))
-
-
-def table_of(found: Sequence[tuple[RunFolder, dict[str, float]]]) -> str:
-    """Return the numbers as a Markdown table with a row a run."""
-    keys = list(dict.fromkeys(key for _, values in found for key in values))
-    rows = [["run", "folder", *keys], ["---"] * (len(keys) + 2)]
-    for run, values in found:
-        texts = {key: f"{value:.4f}" for key, value in values.items()}
-        rows.append([title(run.settings()), run.name, *(texts.get(key, "") for key in keys)])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        values = shown_metrics(run_result(run))
+        metrics |= {f"{metric_name(key)}/{run.name}": value for key, value in values.items()}
+    names = "\n".join(f"- {run.name}" for run in runs)
+    parent.finish(metrics, None, f"Select the nested runs and *Compare* to see them side by side:\n\n{names}")

@@ -1,27 +1,34 @@
-"""The embedded MLflow store: one SQLite file, created under a lock.
+"""The embedded MLflow store: one SQLite file in the home, with its artifacts beside it.
 
-Without the lock, processes that create it at the same moment leave it without its version, or with half of its tables.
 A store that cannot be read is refused: runs lose nothing with it, since their folders have everything, and
 `shoal model log` logs them again.
+
+MLflow keeps absolute addresses of artifacts. The file `place.txt` says where the store lay when it was used last; in a
+home that was moved, addresses that begin with that place get the present one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 from shoal.core.errors import ShoalError, short_text
 from shoal.engine.settings import places
-from shoal.review.mlflow_log.moved_store import follow_move
 
 FILE = "mlflow.db"
-LOCK = ".creating"
+PLACE = "place.txt"
 EMBEDDED = f"sqlite:///mlflow/{FILE}"
 """The name of the embedded store in a run's record, relative to the home."""
+ADDRESSES = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+    ("model_versions", "source"),
+    ("model_versions", "storage_location"),
+)
+"""The columns of MLflow's tables that hold addresses of artifacts."""
 
 
 class TrackingStoreError(ShoalError):
@@ -31,34 +38,6 @@ class TrackingStoreError(ShoalError):
 def store_uri(store: Path) -> str:
     """Return the address of the embedded store in a folder."""
     return f"sqlite:///{store / FILE}"
-
-
-def ready_store(store: Path) -> str | None:
-    """Create the embedded store unless it is there.
-
-    In a store that was moved with its home, the addresses of files are updated
-    (`shoal.review.mlflow_log.moved_store`).
-
-    Args:
-        store: its folder.
-
-    Returns:
-        A sentence on what was changed; None where nothing was.
-
-    Raises:
-        TrackingStoreError: the folder cannot be written, or the store cannot be read.
-    """
-    with _locked(store):
-        if not (store / FILE).exists():
-            _make(store)
-        try:
-            moves = follow_move(store, FILE)
-        except sqlite3.Error as error:
-            raise TrackingStoreError(
-                f"the MLflow store {store / FILE} cannot be read ({error}): unless another process holds it, move it "
-                "away, and `shoal model log RUN` logs a run again"
-            ) from error
-    return "; ".join(moves) or None
 
 
 def recorded_uri(shown: str) -> str:
@@ -72,31 +51,50 @@ def recorded_uri(shown: str) -> str:
     return shown
 
 
-@contextlib.contextmanager
-def _locked(store: Path) -> Iterator[None]:
+def ready_store(store: Path) -> None:
+    """Create the embedded store unless it is there, and update its addresses if it was moved.
+
+    Args:
+        store: its folder.
+
+    Raises:
+        TrackingStoreError: the folder cannot be written, or the store cannot be read.
+    """
+    file = store / FILE
     try:
         store.mkdir(parents=True, exist_ok=True)
-        file = (store / LOCK).open("a")
-    except OSError as error:
-        raise TrackingStoreError(f"the MLflow store in {store} cannot be created: {short_text(error)}") from error
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        # Processes that create it at the same moment would each add half of its tables.
+        with (store / ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not file.exists():
+                _make(store)
+            with contextlib.closing(sqlite3.connect(file, timeout=60)) as database, database:
+                _follow_move(store, database)
+    except (OSError, sqlite3.Error) as error:
+        raise TrackingStoreError(
+            f"the MLflow store {file} cannot be used ({short_text(error)}): unless another process holds it, move it "
+            "away, and `shoal model log RUN` logs a run again"
+        ) from error
 
 
 def _make(store: Path) -> None:
-    """Make a store under another name and rename it when it is whole: nobody sees half of it."""
+    """Have MLflow make its tables."""
     from mlflow import MlflowClient
 
-    scratch = store / f".{FILE}.{os.getpid()}.tmp"
-    scratch.unlink(missing_ok=True)
-    try:
-        MlflowClient(tracking_uri=f"sqlite:///{scratch}").search_experiments(max_results=1)
-        with contextlib.closing(sqlite3.connect(scratch)) as opened:
-            opened.execute("pragma wal_checkpoint(truncate)")
-        scratch.rename(store / FILE)
-    except OSError as error:
-        raise TrackingStoreError(f"the MLflow store in {store} cannot be created: {short_text(error)}") from error
-    finally:
-        for end in ("", "-wal", "-shm", "-journal"):
-            (store / f"{scratch.name}{end}").unlink(missing_ok=True)
+    MlflowClient(tracking_uri=store_uri(store)).search_experiments(max_results=1)
+
+
+def _follow_move(store: Path, database: sqlite3.Connection) -> None:
+    """Replace the place where the store lay before by the present one, at the beginning of each address."""
+    database.execute("select count(*) from sqlite_master")  # refuses a file that is no database
+    record = store / PLACE
+    here = store.as_uri()
+    before = record.read_text() if record.exists() else here
+    if before != here:
+        for table, column in ADDRESSES:
+            database.execute(
+                f"update {table} set {column} = ? || substr({column}, ?) where instr({column}, ?) = 1",
+                (here, len(before) + 1, f"{before}/"),
+            )
+        database.commit()
+    record.write_text(here)

@@ -1,6 +1,6 @@
 """A parent run in MLflow: the runs of a comparison, nested under one row.
 
-The parent is found by a tag and created where it is missing, so that the same comparison again adds to it.
+The parent is looked up by a tag and created where it is missing, so that the same comparison again adds to it.
 Where MLflow is out of reach, a warning says so, and the next time brings it up to date.
 """
 
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.experiments import NOTE, experiment_of
-from shoal.review.mlflow_log.rounds import BATCH
-from shoal.review.mlflow_log.run import PARENT, known_run, lookup
+from shoal.review.mlflow_log.run import PARENT, RUN_ID, run_with_tag
 from shoal.review.mlflow_log.tracking import artifact_folder, open_client, shown_uri, tracking_uri
 from shoal.review.mlflow_log.trouble import reason_of
 
@@ -29,7 +29,7 @@ class ParentRun:
 
     Args:
         settings: of one of the runs; they say where to log. With `tracking.mlflow` false nothing is logged.
-        key: tag and value by which the parent is found, such as ("shoal.comparison", a digest).
+        key: tag and value by which the parent is looked up, such as ("shoal.comparison", a digest).
         name: its name on MLflow's page.
         tags: further tags.
     """
@@ -38,18 +38,14 @@ class ParentRun:
         self, settings: Settings, key: tuple[str, str], name: str, tags: Mapping[str, str] | None = None
     ) -> None:
         self._settings = settings
-        self._key = key
+        self._tag, self._value = key
         self._name = name
         self._tags = dict(tags or {})
-        self._shown = shown_uri(settings)
         self._client: Any = None
+        self._experiment = ""
         self._id: str | None = None
-        self._away = not settings.tracking.mlflow
-
-    @property
-    def reached(self) -> bool:
+        self.reached = settings.tracking.mlflow
         """Whether MLflow has all that was logged so far."""
-        return self._id is not None and not self._away
 
     def adopt(self, run: RunFolder) -> None:
         """Nest a run under this one, whether MLflow has the run already or not; a run with a parent keeps it.
@@ -57,8 +53,15 @@ class ParentRun:
         Args:
             run: the run's folder; no process works on it.
         """
-        if not self._away:
-            self._safely(lambda: self._adopt(run))
+
+        def nest() -> None:
+            child = run_with_tag(self._client, self._experiment, RUN_ID, run.lineage().id)
+            if child is None:
+                run.set_tracking(mlflow_parent=self._id)
+            elif PARENT not in child.data.tags:
+                self._client.set_tag(child.info.run_id, PARENT, self._id)
+
+        self._safely(nest)
 
     def finish(self, metrics: Mapping[str, float], files: Path | None, note: str, step: int = 0) -> None:
         """Log the results, and end the parent.
@@ -69,24 +72,39 @@ class ParentRun:
             note: the description, in Markdown.
             step: of the metrics.
         """
-        if not self._away:
-            self._safely(lambda: self._finish(metrics, files, note, step))
+
+        def log() -> None:
+            from mlflow.entities import Metric
+
+            now = int(time.time() * 1000)
+            logged = self._client.get_run(self._id).data.metrics
+            new = {name: value for name, value in metrics.items() if logged.get(name) != value}
+            finite = [Metric(name, value, now, step) for name, value in new.items() if math.isfinite(value)]
+            self._client.log_batch(self._id, metrics=finite)
+            if files is not None:
+                self._client.log_artifacts(self._id, str(files))
+            self._client.set_tag(self._id, NOTE, note[:MAX_TAG_CHARACTERS])
+            self._client.set_terminated(self._id, "FINISHED")
+
+        self._safely(log)
 
     def stop(self) -> None:
         """Mark the parent as cut short, if it was begun."""
-        if not self._away and self._id is not None:
+        if self._id is not None:
             self._safely(lambda: self._client.set_terminated(self._id, "KILLED"))
 
-    def _safely(self, work: Any) -> None:
+    def _safely(self, work: Callable[[], None]) -> None:
+        if not self.reached:  # each further attempt would wait for it
+            return
         try:
             if self._id is None:
                 self._begin()
             work()
         except Exception as error:  # whatever MLflow raises: the runs matter more than their parent
-            self._away = True  # each further attempt would wait for it
+            self.reached = False
             logging.getLogger(__name__).warning(
                 "MLflow at %s does not have %s (%s); the same command again logs it",
-                self._shown,
+                shown_uri(self._settings),
                 self._name,
                 reason_of(error, self._settings),
             )
@@ -94,39 +112,10 @@ class ParentRun:
     def _begin(self) -> None:
         self._client = open_client(self._settings)
         artifacts = artifact_folder(tracking_uri(self._settings))
-        experiment = experiment_of(self._client, self._settings.tracking.experiment, artifacts)
-        tag, value = self._key
-        found = self._client.search_runs([experiment], f"tags.`{tag}` = '{value}'", max_results=1)
-        if found:
-            self._id = str(found[0].info.run_id)
-            self._client.update_run(self._id, status="RUNNING", name=self._name)
-        else:
-            about = {tag: value, "mlflow.source.name": value, "mlflow.source.type": "LOCAL", **self._tags}
-            self._id = str(self._client.create_run(experiment, tags=about, run_name=self._name).info.run_id)
-
-    def _adopt(self, run: RunFolder) -> None:
-        child = known_run(self._client, run, self._shown)
-        if child is None:
-            run.set_tracking(mlflow_parent=self._id)
-            return
-        parent = child.data.tags.get(PARENT)
-        if parent is None or lookup(self._client, parent) is None:
-            self._client.set_tag(child.info.run_id, PARENT, self._id)
-
-    def _finish(self, metrics: Mapping[str, float], files: Path | None, note: str, step: int) -> None:
-        from mlflow.entities import Metric, RunTag
-        from mlflow.utils.time import get_current_time_millis
-
-        now = get_current_time_millis()
-        logged = self._client.get_run(self._id).data.metrics
-        new = [
-            Metric(name, value, now, step)
-            for name, value in metrics.items()
-            if math.isfinite(value) and logged.get(name) != value
-        ]
-        for start in range(0, len(new), BATCH):
-            self._client.log_batch(self._id, metrics=new[start : start + BATCH])
-        if files is not None:
-            self._client.log_artifacts(self._id, str(files))
-        self._client.log_batch(self._id, tags=[RunTag(NOTE, note[:MAX_TAG_CHARACTERS])])
-        self._client.set_terminated(self._id, "FINISHED")
+        self._experiment = experiment_of(self._client, self._settings.tracking.experiment, artifacts)
+        parent = run_with_tag(self._client, self._experiment, self._tag, self._value)
+        if parent is None:
+            tags = {self._tag: self._value, "mlflow.source.name": self._value, **self._tags}
+            parent = self._client.create_run(self._experiment, tags=tags, run_name=self._name)
+        self._id = str(parent.info.run_id)
+        self._client.update_run(self._id, status="RUNNING", name=self._name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +20,7 @@ import torch
 from mlflow.pyfunc.model import PythonModel
 
 from shoal.core.errors import short_text
-from shoal.core.records import record_to_json
+from shoal.core.records import record_from_json, record_to_json
 from shoal.core.seal import BrokenSeal, sealed, unsealed
 from shoal.data.sets.prepared import DataSpec, open_prepared
 from shoal.engine.settings.run_settings import make_settings
@@ -34,7 +34,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.prediction import Prediction
-from shoal.models.frozen import EncoderVersion, is_installed, packages_of
+from shoal.models.frozen import is_installed, packages_of
 from shoal.review.mlflow_log.pyfunc_images import EncodedInput
 from shoal.review.mlflow_log.pyfunc_input import samples, takes
 from shoal.review.results.clusters import cluster_facts
@@ -78,15 +78,14 @@ class FederatedModel(PythonModel):
 
     def load_context(self, context: Any) -> None:
         """Read settings, data manifest and server state from the logged files."""
-        about = read_about(Path(context.artifacts["model"]))
-        settings = make_settings(about["settings"])
-        self.cluster_ids: list[int] | None = about.get("cluster_ids")
+        about, server = read_model(context.artifacts)
+        self.cluster_ids: list[int] | None = about["cluster_ids"]
         self.spec = DataSpec(**{**about["spec"], "shape": tuple(about["spec"]["shape"])})
-        method = served_method(settings, self.spec, about.get("encoder_sha256", ""))
-        self.predictor = method.predictor(read_server(Path(context.artifacts["server"]), about))
+        method = served_method(make_settings(about["settings"]), self.spec, about["encoder_sha256"])
+        self.predictor = method.predictor(server)
         self.encoded: EncodedInput | None = None
-        if about.get("embedded"):
-            self.encoded = EncodedInput.from_json(self.spec, about["embedded"])
+        if about["embedded"]:
+            self.encoded = EncodedInput(self.spec, record_from_json(EmbeddedFrom, about["embedded"]))
 
     def samples_of(self, request: Any) -> np.ndarray:
         """Return the samples of a request in their stored form; images become vectors where an encoder made those."""
@@ -105,13 +104,13 @@ class FederatedModel(PythonModel):
         if self.spec.kind == "image":
             x = x / 255
         parts = [self.predictor(part) for part in x.split(512)]
-        found = Prediction(*(torch.cat(p).cpu() for p in zip(*parts, strict=True)))
-        cluster = found.cluster.tolist()
+        answer = Prediction(*(torch.cat(p).cpu() for p in zip(*parts, strict=True)))
+        cluster = answer.cluster.tolist()
         columns = {
             "cluster": cluster,
             NAME: stable_numbers(cluster, self.cluster_ids),
-            "soft": found.soft.float().tolist(),
-            "embedding": found.embedding.float().tolist(),
+            "soft": answer.soft.float().tolist(),
+            "embedding": answer.embedding.float().tolist(),
         }
         return pd.DataFrame(columns)
 
@@ -131,38 +130,23 @@ def stable_numbers(clusters: Sequence[int], cluster_ids: Sequence[int] | None) -
     return [cluster_ids[cluster] if cluster >= 0 else cluster for cluster in clusters]
 
 
-def read_about(path: Path) -> dict[str, Any]:
-    """Read the description of a served model: settings, data, and the digest of its state.
-
-    Raises:
-        StoreError: the file was changed or damaged since the model was logged.
-    """
-    try:
-        about = unsealed(json.loads(path.read_text()))
-    except (BrokenSeal, ValueError, OSError) as error:
-        raise StoreError(f"{path} cannot be trusted: {short_text(error)}; {REMEDY}") from None
-    if not {"settings", "spec"} <= about.keys():
-        raise StoreError(f"{path} does not describe a model: {REMEDY}")
-    return about
-
-
-def read_server(path: Path, about: dict[str, Any]) -> Server:
-    """Read the state of a served model.
+def read_model(artifacts: Mapping[str, str]) -> tuple[dict[str, Any], Server]:
+    """Read the description of a served model (settings, data, and the digest of its state) and the state.
 
     Args:
-        path: its file.
-        about: from `read_about`.
+        artifacts: the paths of both files, as MLflow gives them.
 
     Raises:
-        StoreError: the file was changed or damaged since the model was logged.
+        StoreError: a file was changed or damaged since the model was logged.
     """
     try:
-        server = load_server(path)
-    except (StoreError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} is damaged ({error}): {REMEDY}") from error
-    if about.get("server_sha256") != server_digest(server):
-        raise StoreError(f"{path} has been changed or damaged since the model was logged: {REMEDY}")
-    return server
+        about = unsealed(json.loads(Path(artifacts["model"]).read_text()))
+        server = load_server(Path(artifacts["server"]))
+    except (BrokenSeal, StoreError, ValueError, KeyError, TypeError, OSError) as error:
+        raise StoreError(f"the logged model is damaged ({short_text(error)}): {REMEDY}") from error
+    if about["server_sha256"] != server_digest(server):
+        raise StoreError(f"the logged model has been changed or damaged since it was logged: {REMEDY}")
+    return about, server
 
 
 def servable(run: RunFolder) -> Checkpoint | None:
@@ -199,16 +183,22 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
     from mlflow.pyfunc import save_model
 
     prepared = open_prepared(run.folder_of("data"))
-    spec = prepared.spec
     embedded = embedded_from(prepared.manifest)
+    facts = cluster_facts(run)
+    lineage = run.lineage()
     about = {
         "embedded": None if embedded is None else record_to_json(embedded),
         "settings": run.settings().to_json(),
-        "spec": asdict(spec),
+        "spec": asdict(prepared.spec),
         "server_sha256": server_digest(checkpoint.judged),
-        "encoder_sha256": run.lineage().encoder_sha256,
-        "cluster_ids": stable_names(run),
+        "encoder_sha256": lineage.encoder_sha256,
+        "cluster_ids": None if facts is None or facts.names is None else list(facts.names.names),
     }
+    encoder = lineage.encoder
+    if embedded is not None and is_installed(embedded.encoder.name):
+        encoder = embedded.encoder
+    packages = requirements() if encoder is None else requirements(encoder.name)
+    packages += [f"{name}=={number}" for name, number in method_version(run.settings().method.name).items()]
     (scratch / "model.json").write_text(json.dumps(sealed(json.loads(json.dumps(about)))))
     # The evaluated state: the served model is the one that the metrics describe.
     save_server(scratch / "server.safetensors", checkpoint.judged, sync=False)
@@ -218,10 +208,10 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
             scratch / "model",
             python_model=str(Path(__file__).with_name("pyfunc_code.py")),  # from code: nothing is pickled
             artifacts={"model": str(scratch / "model.json"), "server": str(scratch / "server.safetensors")},
-            code_paths=[str(path) for path in copy_code(scratch / "code")],
-            pip_requirements=[*requirements(needed_encoder(run, embedded)), *pins_of(run.settings().method.name)],
+            code_paths=[str(copy_code(scratch / "code"))],
+            pip_requirements=packages,
             signature=answers(),
-            metadata={"input": takes(spec), "output": COLUMNS, "shoal_run": run.name},
+            metadata={"input": takes(prepared.spec), "output": COLUMNS, "shoal_run": run.name},
             mlflow_model=Model(
                 artifact_path=logged.artifact_location,
                 model_uuid=logged.model_id,
@@ -230,14 +220,6 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
             ),
         )
     return scratch / "model"
-
-
-def stable_names(run: RunFolder) -> list[int] | None:
-    """Return the stable number of each cluster of a run's model; None where no night gave them."""
-    facts = cluster_facts(run)
-    if facts is None or facts.names is None:
-        return None
-    return list(facts.names.names)
 
 
 def answers() -> Any:
@@ -255,40 +237,24 @@ def answers() -> Any:
     return ModelSignature(outputs=Schema([ColSpec(types[column], column) for column in COLUMNS]))
 
 
-def needed_encoder(run: RunFolder, embedded: EmbeddedFrom | None) -> EncoderVersion | None:
-    """Return the encoder whose packages a model needs; that of embedded images only where it is installed here."""
-    if embedded is not None and is_installed(embedded.encoder.name):
-        return embedded.encoder
-    return run.lineage().encoder
-
-
-def pins_of(method: str) -> list[str]:
-    """Return the package of a method that is not built in, with its version."""
-    return [f"{name}=={number}" for name, number in method_version(method).items()]
-
-
-def requirements(encoder: EncoderVersion | None = None) -> list[str]:
+def requirements(*encoders: str) -> list[str]:
     """Return the installed versions, pinned, without a build's local part (+cu130), which no index has.
 
     Args:
-        encoder: the pretrained encoder of the model, whose packages are needed too.
+        encoders: the pretrained encoders that the model needs, whose packages are needed too.
     """
-    names = list(REQUIREMENTS)
-    if encoder is not None:
-        names += [name for name in packages_of(encoder.name) if name not in names]
+    names = dict.fromkeys([*REQUIREMENTS, *(package for encoder in encoders for package in packages_of(encoder))])
     return [f"{name}=={version(name).split('+')[0]}" for name in names]
 
 
-def copy_code(target: Path) -> list[Path]:
+def copy_code(target: Path) -> Path:
     """Copy the package's Python files and templates alone, without data/store; return the folder of the copy."""
     package = Path(__file__).resolve().parents[2]
     copy = target / package.name
     copy.mkdir(parents=True)
     shutil.copy(package / "__init__.py", copy)
     for room in ROOMS:
-        patterns = ["__pycache__", "*.pyc"]
-        if room == "data":  # `engine/store` is code, `data/store` holds data
-            patterns.append("store")
-        skip = shutil.ignore_patterns(*patterns)
-        shutil.copytree(package / room, copy / room, ignore=skip)
-    return [copy]
+        # `engine/store` is code, `data/store` holds data.
+        patterns = ["__pycache__", "store"] if room == "data" else ["__pycache__"]
+        shutil.copytree(package / room, copy / room, ignore=shutil.ignore_patterns(*patterns))
+    return copy

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.records import record_from_json
 from shoal.data.sets.prepared import DataSpec
 from shoal.engine.store.embedded import EmbeddedFrom
 from shoal.models.encoder_sources import EncoderError
@@ -31,11 +30,6 @@ class EncodedInput:
 
     spec: DataSpec
     origin: EmbeddedFrom
-
-    @classmethod
-    def from_json(cls, spec: DataSpec, embedded: dict[str, Any]) -> EncodedInput:
-        """Return the input of a model from its logged description."""
-        return cls(spec, record_from_json(EmbeddedFrom, embedded))
 
     def takes(self) -> str:
         """Return what the model takes, in words."""

@@ -20,10 +20,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from pathlib import Path
-from statistics import median
+from collections.abc import Sequence
 from typing import Any
 
 from shoal.engine.settings.run_settings import Settings
@@ -37,14 +34,10 @@ from shoal.engine.store.tables import round_rows
 from shoal.methods.registry import METHODS
 from shoal.review.results.clusters import cluster_facts
 
-BATCH = 900
-"""Metrics in one call; MLflow takes 1,000 with tags."""
 MAX_CLIENT_CURVES = 50
 """Number of clients up to which each has a loss curve of its own in MLflow."""
 ROUNDS_LOGGED = "mlflow.shoal.rounds_logged"
 """Tag: the last round whose metrics MLflow has."""
-QUALITY_LOGGED = "mlflow.shoal.quality_logged"
-"""Tag: digest of the state whose quality without labels MLflow has."""
 VERDICT = "verdict"
 VERDICT_REASON = "verdict.reason"
 """Tags: what a run's clusters or features are worth, and why."""
@@ -90,38 +83,37 @@ def client_metric_names(names: Sequence[str]) -> list[str]:
     return found
 
 
-def log_rounds(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder, settings: Settings) -> None:
-    """Log the rounds that MLflow does not have yet, as many as fit into each call.
+def log_rounds(client: Any, logged: Any, run: RunFolder, settings: Settings) -> None:
+    """Log the rounds that MLflow does not have yet.
 
     Args:
         client: an MlflowClient.
-        run_id: the MLflow run.
-        tags: of the MLflow run.
+        logged: the MLflow run.
         run: the run's folder.
         settings: of the run.
     """
     from mlflow.entities import Metric
 
-    first = int(tags.get(ROUNDS_LOGGED, 0)) + 1
+    first = int(logged.data.tags.get(ROUNDS_LOGGED, 0)) + 1
     last = last_round(run)
     if first > last:
         return
     names = names_of_clients(run, settings)
-    waiting: list[Any] = []
+    lost = lost_rounds(run)
+    metrics = []
     for round in range(first, last + 1):
         try:
             manifest = load_manifest(run, round)
         except StoreError:
-            if round in lost_rounds(run):
+            if round in lost:
                 continue  # the run's tables do not have it either
             raise
         stamp = int(manifest.finished_at * 1000)
-        found = {**round_metrics(manifest), **client_losses(manifest, names)}
-        if waiting and len(waiting) + len(found) > BATCH:
-            send(client, run_id, waiting, round - 1)
-            waiting = []
-        waiting += [Metric(name, value, stamp, round) for name, value in found.items()]
-    send(client, run_id, waiting, last)
+        values = {**round_metrics(manifest), **client_losses(manifest, names)}
+        metrics += [Metric(name, value, stamp, round) for name, value in values.items()]
+    client.log_batch(logged.info.run_id, metrics=metrics)
+    # Last: after a kill before it the same metrics are logged again, and MLflow keeps equal ones once.
+    client.set_tag(logged.info.run_id, ROUNDS_LOGGED, str(last))
 
 
 def lost_rounds(run: RunFolder) -> set[int]:
@@ -137,16 +129,6 @@ def last_round(run: RunFolder) -> int:
     return last
 
 
-def send(client: Any, run_id: str, metrics: Sequence[Any], round: int) -> None:
-    """Log metrics, and with the last of them the round up to which MLflow has all metrics."""
-    from mlflow.entities import RunTag
-
-    *calls, last = [metrics[start : start + BATCH] for start in range(0, len(metrics), BATCH)] or [[]]
-    for part in calls:  # a round of very many metrics
-        client.log_batch(run_id, metrics=part)
-    client.log_batch(run_id, metrics=last, tags=[RunTag(ROUNDS_LOGGED, str(round))])
-
-
 def round_metrics(manifest: Manifest) -> dict[str, float]:
     """Return the numbers of a round by their names in MLflow, without those of single clients."""
     record = manifest.record
@@ -158,45 +140,31 @@ def round_metrics(manifest: Manifest) -> dict[str, float]:
     return {name: value for name, value in sorted(found.items()) if not math.isnan(value)}
 
 
-def names_of_clients(run: RunFolder, settings: Settings) -> list[str] | None:
-    """Return the clients' names in MLflow; None where nothing may be logged about single clients."""
+def names_of_clients(run: RunFolder, settings: Settings) -> list[str]:
+    """Return the clients' names in MLflow; none where nothing may be logged about single clients, or of too many."""
     if not settings.tracking.clients:
-        return None
+        return []
     if METHODS[settings.method.name].pooled:
         return ["all"]
-    return _metric_names(run.path, run.lineage().partition.digest)
+    names = client_names(run)
+    return client_metric_names(names) if len(names) <= MAX_CLIENT_CURVES else []
 
 
-@lru_cache(4)
-def _metric_names(run: Path, _: str) -> list[str]:
-    """Return the names of a run's clients, cached for all of its rounds: there may be a million.
-
-    Args:
-        run: the run's folder.
-        _: digest of its partition, which tells it from an earlier run in the same folder.
-    """
-    return client_metric_names(client_names(RunFolder(run)))
-
-
-def client_losses(manifest: Manifest, names: Sequence[str] | None) -> dict[str, float]:
-    """Return the mean local loss of each client; of more than `MAX_CLIENT_CURVES` clients their spread.
+def client_losses(manifest: Manifest, names: Sequence[str]) -> dict[str, float]:
+    """Return the mean local loss of each client.
 
     Args:
         manifest: of the round.
-        names: of all clients, in MLflow; None: nothing may be logged about single clients.
+        names: of all clients, in MLflow; empty: nothing is logged about single clients.
     """
-    if names is None or manifest.record is None:
+    if not names or manifest.record is None:
         return {}
-    rows = manifest.record.clients
-    losses = {row.client: float(row.metrics["loss"]) for row in rows if row.metrics.get("loss") is not None}
-    losses = {k: loss for k, loss in losses.items() if not math.isnan(loss)}
-    if not losses:
-        return {}
-    if len(names) <= MAX_CLIENT_CURVES:
-        return {f"training/client_loss/{named(names, k)}": loss for k, loss in losses.items()}
-    values = list(losses.values())
-    spread = {"min": min(values), "median": median(values), "max": max(values)}
-    return {f"training/client_losses/{name}": value for name, value in spread.items()}
+    losses = {row.client: row.metrics.get("loss") for row in manifest.record.clients}
+    return {
+        f"training/client_loss/{named(names, client)}": float(loss)
+        for client, loss in losses.items()
+        if loss is not None and not math.isnan(loss)
+    }
 
 
 def quality_metrics(run: RunFolder) -> tuple[int, dict[str, float]]:
@@ -207,20 +175,26 @@ def quality_metrics(run: RunFolder) -> tuple[int, dict[str, float]]:
     return facts.round, {metric_name(name): float(value) for name, value in facts.quality.items()}
 
 
-def log_quality(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder) -> None:
-    """Log verdict and numbers of the clusters at their round, unless MLflow has them; arguments as in `log_rounds`."""
+def log_quality(client: Any, run_id: str, run: RunFolder) -> None:
+    """Log verdict and numbers of the clusters at their round.
+
+    Args:
+        client: an MlflowClient.
+        run_id: the MLflow run.
+        run: the run's folder.
+    """
     from mlflow.entities import Metric, RunTag
 
     facts = cluster_facts(run)
-    if facts is None or tags.get(QUALITY_LOGGED) == facts.weights_sha256:
+    if facts is None:
         return
-    round, found = quality_metrics(run)
+    round, values = quality_metrics(run)
     stamp = round_stamp(run, round)
-    metrics = [Metric(name, value, stamp, round) for name, value in found.items()]
-    tags_to_set = [RunTag(QUALITY_LOGGED, facts.weights_sha256)]
+    metrics = [Metric(name, value, stamp, round) for name, value in values.items()]
+    verdict = []
     if facts.verdict is not None:
-        tags_to_set += [RunTag(VERDICT, facts.verdict.word), RunTag(VERDICT_REASON, facts.verdict.reason)]
-    client.log_batch(run_id, metrics=metrics, tags=tags_to_set)
+        verdict = [RunTag(VERDICT, facts.verdict.word), RunTag(VERDICT_REASON, facts.verdict.reason)]
+    client.log_batch(run_id, metrics=metrics, tags=verdict)
 
 
 def round_stamp(run: RunFolder, round: int) -> int:

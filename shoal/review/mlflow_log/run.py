@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +21,6 @@ MAX_PARAMETER_CHARACTERS = 6000
 """Characters of a parameter's value that MLflow keeps."""
 
 
-@dataclass(frozen=True)
-class DataSet:
-    """A data set in MLflow.
-
-    Attributes:
-        name, digest: identify it in metrics.
-        source: its folder.
-        context: data or partition.
-    """
-
-    name: str
-    digest: str
-    source: str
-    context: str
-
-
-def data_sets(run: RunFolder, settings: Settings) -> tuple[DataSet, DataSet]:
-    """Return the prepared data of a run, and their partition."""
-    lineage = run.lineage()
-    name = settings.data.name
-    data = DataSet(f"{name} data", lineage.data.digest[:36], lineage.data.folder, "data")
-    partition = DataSet(f"{name} partition", lineage.partition.digest[:36], lineage.partition.folder, "partition")
-    return data, partition
-
-
 def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, artifacts: Path | None) -> Any:
     """Return the MLflow run of a run folder: the one that it has, or a new one with parameters, tags and data sets.
 
@@ -60,93 +34,59 @@ def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, arti
     Returns:
         An mlflow.entities.Run.
     """
-    found = known_run(client, run, shown)
-    if found is None:
-        found = begin(client, run, settings, artifacts)
-        run.set_tracking(mlflow_run=found.info.run_id, mlflow_uri=recorded_uri(shown))
-    return found
-
-
-def known_run(client: Any, run: RunFolder, shown: str) -> Any | None:
-    """Return the MLflow run that a run's status names in a store; None where it names none, or the store lost it.
-
-    Args:
-        client: an MlflowClient.
-        run: the run's folder.
-        shown: the tracking server's address without secrets.
-    """
-    tracking = run.status().tracking
-    run_id = tracking.mlflow_run
-    if not run_id or tracking.mlflow_uri != recorded_uri(shown):
-        return None
-    return lookup(client, run_id)
-
-
-def lookup(client: Any, run_id: str) -> Any | None:
-    """Return a run of MLflow; None where its store does not have it, since it is a new one."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        return client.get_run(run_id)
-    except MlflowException as error:
-        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-            return None
-        raise
-
-
-def begin(client: Any, run: RunFolder, settings: Settings, artifacts: Path | None) -> Any:
-    """Begin an MLflow run with parameters, tags and data sets, or resume one that a kill cut short."""
-    from mlflow.entities import Dataset as Entity
-    from mlflow.entities import DatasetInput, InputTag, Param
-    from mlflow.exceptions import MlflowException
+    from mlflow.entities import Param
 
     experiment_id = experiment_of(client, settings.tracking.experiment, artifacts)
-    run_id = begun_run(client, experiment_id, run)
-    values = parameters(settings)
-    if run_id is None:
+    logged = run_with_tag(client, experiment_id, RUN_ID, run.lineage().id)
+    if logged is None:
         start = round_stamp(run, 0) or None
-        run_id = client.create_run(experiment_id, start, tags(run), run_name(settings)).info.run_id
-    if any(value == reference_to_file(settings, key) for key, value in values.items()):
-        client.log_artifact(run_id, str(run.path / "settings.yaml"))
-    client.log_batch(run_id, params=[Param(allowed_name(key), value) for key, value in values.items()])
-    inputs = [
-        DatasetInput(Entity(one.name, one.digest, "local", one.source), [InputTag("mlflow.data.context", one.context)])
-        for one in data_sets(run, settings)
+        logged = client.create_run(experiment_id, start, tags(run), run_name(settings))
+    run_id = logged.info.run_id
+    if not logged.inputs.dataset_inputs:  # they are logged last
+        client.log_batch(run_id, params=[Param(key, value) for key, value in parameters(settings).items()])
+        client.log_inputs(run_id, data_sets(run, settings))
+        logged = client.get_run(run_id)
+    if run.status().tracking.mlflow_run != run_id:
+        run.set_tracking(mlflow_run=run_id, mlflow_uri=recorded_uri(shown))
+    return logged
+
+
+def run_with_tag(client: Any, experiment_id: str, tag: str, value: str) -> Any | None:
+    """Return the MLflow run of an experiment with a tag; None where there is none."""
+    runs = client.search_runs([experiment_id], f"tags.`{tag}` = '{value}'", max_results=1)
+    return runs[0] if runs else None
+
+
+def data_sets(run: RunFolder, settings: Settings) -> list[Any]:
+    """Return the prepared data of a run, and their partition, as inputs of an MLflow run."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    lineage = run.lineage()
+    return [
+        DatasetInput(
+            Dataset(f"{settings.data.name} {context}", stored.digest[:36], "local", stored.folder),
+            [InputTag("mlflow.data.context", context)],
+        )
+        for context, stored in (("data", lineage.data), ("partition", lineage.partition))
     ]
-    try:
-        client.log_inputs(run_id, inputs)
-    except MlflowException:  # another run logged the same data set at the same moment; now it is there
-        client.log_inputs(run_id, inputs)
-    return client.get_run(run_id)
-
-
-def begun_run(client: Any, experiment_id: str, run: RunFolder) -> str | None:
-    """Return the MLflow run of a run folder whose lineage does not name it, after a kill or in another store."""
-    found = client.search_runs([experiment_id], f"tags.`{RUN_ID}` = '{run.lineage().id}'", max_results=1)
-    if not found:
-        return None
-    return str(found[0].info.run_id)
 
 
 def parameters(settings: Settings) -> dict[str, str]:
     """Return every setting by its path; for a value that is longer than MLflow keeps, say where it is."""
-    found = {key: str(value) for key, value in flatten(settings).items()}
-    for key, value in found.items():
-        if len(value) > MAX_PARAMETER_CHARACTERS:
-            found[key] = reference_to_file(settings, key)
-    return found
-
-
-def reference_to_file(settings: Settings, key: str) -> str:
-    """Return the words that replace a setting that is too long."""
-    return f"{len(str(flatten(settings)[key]))} characters: see {key} in settings.yaml"
+    values = {}
+    for key, value in flatten(settings).items():
+        text = str(value)
+        if len(text) > MAX_PARAMETER_CHARACTERS:
+            text = f"{len(text)} characters: see {key} in settings.yaml"
+        values[allowed_name(key)] = text
+    return values
 
 
 def tags(run: RunFolder) -> dict[str, str]:
     """Return the lineage as tags: from a number in MLflow back to code, data and settings."""
     lineage = run.lineage()
     tracking = run.status().tracking
-    found = {
+    values = {
         "shoal.run": run.name,
         RUN_ID: lineage.id,
         "shoal.run_folder": stored_path(run.path),
@@ -170,4 +110,4 @@ def tags(run: RunFolder) -> dict[str, str]:
         "mlflow.source.git.commit": lineage.git.commit,
         PARENT: tracking.mlflow_parent,
     }
-    return {key: str(value) for key, value in found.items() if value is not None}
+    return {key: str(value) for key, value in values.items() if value is not None}

@@ -11,22 +11,22 @@ from pathlib import Path
 import pandas as pd
 
 from shoal.core.errors import ShoalError
-from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import flatten
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import DESCRIBED, METRICS, shown_in
-from shoal.review.mlflow_log.run_names import partition_title
 from shoal.review.pages.figures import compare_curves
 from shoal.review.pages.pages import in_base64, write_page
-from shoal.review.pages.provenance import value_in_table
-from shoal.review.results.comparison import is_pooled, partition_of
-from shoal.review.results.number_names import name_of
+from shoal.review.pages.provenance import lineage_rows, value_in_table
+from shoal.review.results.comparison import check_different, why_not_comparable
+from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, RunResult, run_result, shown_metrics
 from shoal.review.results.summary import duration, size
 from shoal.review.results.views import REPORT
 
 MAX_RUNS = len(string.ascii_uppercase)
 """Runs of a page: each has a letter."""
+OF_THE_RUN = ("MLflow run", "Prefect flow run", "settings")
+"""Rows of lineage that differ between any two runs."""
 TOLERANCE = 5e-5
 """Numbers that differ by less count as equal, and none of them is called the best."""
 
@@ -71,25 +71,6 @@ class Line:
     best: tuple[bool, ...]
 
 
-@dataclass(frozen=True)
-class Group:
-    """Runs on one partition, whose numbers may be compared.
-
-    Attributes:
-        title: data and partition in words; empty where all runs of the page are one group.
-        runs: at least one.
-        lines: their numbers.
-        curves: name and PNG in base64 of each figure over rounds.
-        same_data: whether all runs are on one data set; otherwise no value is marked as the best.
-    """
-
-    title: str
-    runs: tuple[RunColumn, ...]
-    lines: tuple[Line, ...]
-    curves: tuple[tuple[str, str], ...]
-    same_data: bool = True
-
-
 def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
     """Write the page.
 
@@ -102,55 +83,28 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
     """
     if not 2 <= len(folders) <= MAX_RUNS:
         raise ShoalError(f"a page compares 2 to {MAX_RUNS} runs, not {len(folders)}: name 2 to {MAX_RUNS}")
-    if len({folder.path.resolve() for folder in folders}) < len(folders):
-        raise ShoalError("a run is named twice: name different runs")
-    runs = [RunColumn(*each) for each in zip(string.ascii_uppercase, folders, map(run_result, folders), strict=False)]
+    check_different(folders)
+    runs = [
+        RunColumn(letter, run, run_result(run)) for letter, run in zip(string.ascii_uppercase, folders, strict=False)
+    ]
     origins = [origin_of(run.folder) for run in runs]
+    reason = why_not_comparable(folders)
+    lines = lines_of(runs)
+    if reason is not None:
+        lines = [replace(line, best=(False,) * len(runs)) for line in lines]
     return write_page(
         path,
         "comparison.html.j2",
         runs=runs,
         links={run.letter: report_of(run.folder) for run in runs},
-        groups=groups_of(runs),
+        not_comparable=reason,
+        lines=lines,
+        curves=curves_of(runs),
         name_of=name_of,
         settings=differences([flat_settings(run.folder) for run in runs]),
-        same=[name for name in origins[0] if len({each.get(name) for each in origins}) == 1],
+        same=[name for name in origins[0] if len({origin.get(name) for origin in origins}) == 1],
         origins=differences(origins),
     )
-
-
-def groups_of(runs: Sequence[RunColumn]) -> list[Group]:
-    """Return the runs by partition, in the order of the runs: numbers of different partitions are not compared.
-
-    A method that pools all data belongs to every partition of its data. Where no partition has two runs, all runs are
-    one group.
-    """
-    members: dict[tuple[str, str], list[RunColumn]] = {}
-    for run in runs:
-        if not is_pooled(run.folder):
-            members.setdefault(partition_of(run.folder), []).append(run)
-    for run in (run for run in runs if is_pooled(run.folder)):
-        own = [key for key in members if key[0] == partition_of(run.folder)[0]]
-        for key in own or [partition_of(run.folder)]:
-            members.setdefault(key, []).append(run)
-    if len(members) < 2 or all(len(group) < 2 for group in members.values()):
-        return [group_of("", runs, same_data=len({data for data, _ in members}) < 2)]
-    ordered = [sorted(group, key=lambda run: run.letter) for group in members.values()]
-    return [group_of(title_of(group), group) for group in ordered]
-
-
-def group_of(title: str, runs: Sequence[RunColumn], same_data: bool = True) -> Group:
-    """Return a group of runs with its numbers and curves."""
-    lines = lines_of(runs)
-    if not same_data:
-        lines = [replace(line, best=(False,) * len(runs)) for line in lines]
-    return Group(title, tuple(runs), tuple(lines), tuple(curves_of(runs)), same_data)
-
-
-def title_of(runs: Sequence[RunColumn]) -> str:
-    """Return the data and the partition of a group in words."""
-    settings = next((run for run in runs if not is_pooled(run.folder)), runs[0]).folder.settings()
-    return f"{settings.data.name}, {partition_title(settings)}"
 
 
 def lines_of(runs: Sequence[RunColumn]) -> list[Line]:
@@ -158,44 +112,23 @@ def lines_of(runs: Sequence[RunColumn]) -> list[Line]:
     numbers = [shown_metrics(run.result) for run in runs]
     described = [metric.name for metric in METRICS if any(metric.name in scores for scores in numbers)]
     others = sorted({name for scores in numbers for name in scores} - set(described))
-    found = []
+    lines = []
     for name in (*described, *others):
         words = ""
         better = "neither"
-        count = True
         if name in DESCRIBED:
             words = DESCRIBED[name].words
             better = DESCRIBED[name].better
-            count = DESCRIBED[name].unit not in ("share", "index")
         values = [scores.get(name) for scores in numbers]
-        written = tuple(number(value, count=count) for value in values)
-        found.append(Line(name, words, better, written, best_of(values, better)))
+        written = tuple("" if value is None else value_of(name, value) for value in values)
+        lines.append(Line(name, words, better, written, best_of(values, better)))
     for way, words in WAYS.items():
         sent = [float(run.result.bytes[way]) for run in runs]
         if any(sent):
-            found.append(Line(f"bytes_{way}", f"sent {words}", "lower", tuple(map(size, sent)), best_of(sent, "lower")))
+            lines.append(Line(f"bytes_{way}", f"sent {words}", "lower", tuple(map(size, sent)), best_of(sent, "lower")))
     seconds = [run.result.seconds for run in runs]
-    found.append(Line("time", "of all rounds", "neither", tuple(map(duration, seconds)), (False,) * len(runs)))
-    return found
-
-
-def number(value: float | None, *, count: bool = True) -> str:
-    """Return a number as the page shows it; empty where there is none.
-
-    Args:
-        value: the number.
-        count: whether it may be a count, which has no digits after the point where it is whole.
-
-    >>> number(0.41739), number(10.0), number(82.1859), number(1.0, count=False)
-    ('0.4174', '10', '82.19', '1.0000')
-    """
-    if value is None:
-        return ""
-    if count and value == int(value):
-        return f"{value:,.0f}"
-    if abs(value) < 10:
-        return f"{value:.4f}"
-    return f"{value:,.2f}"
+    lines.append(Line("time", "of all rounds", "neither", tuple(map(duration, seconds)), (False,) * len(runs)))
+    return lines
 
 
 def best_of(values: Sequence[float | None], better: str) -> tuple[bool, ...]:
@@ -216,14 +149,14 @@ def best_of(values: Sequence[float | None], better: str) -> tuple[bool, ...]:
 def curves_of(runs: Sequence[RunColumn]) -> list[tuple[str, str]]:
     """Return the curves over rounds, one a metric that figures show: its name, and a PNG in base64."""
     tables = {run.letter: run.folder.table("rounds") for run in runs}
-    found = []
+    drawn = []
     with tempfile.TemporaryDirectory() as scratch:
         for name in (*(metric.name for metric in shown_in("figure")), "loss"):
             curves = {letter: table for letter, table in tables.items() if has_values(table, name)}
             if any(len(table[name].dropna()) > 1 for table in curves.values()):
                 path = compare_curves(curves, name, Path(scratch) / f"{name}.png")
-                found.append((name, in_base64(path.read_bytes())))
-    return found
+                drawn.append((name, in_base64(path.read_bytes())))
+    return drawn
 
 
 def has_values(table: pd.DataFrame, name: str) -> bool:
@@ -249,16 +182,7 @@ def differences(columns: Sequence[dict[str, str]]) -> list[tuple[str, list[str]]
 
 def origin_of(folder: RunFolder) -> dict[str, str]:
     """Return what a run comes from, by name: equal words mean equal bytes."""
-    lineage = folder.lineage()
-    found = {
-        "data": lineage.data.digest,
-        "partition": lineage.partition.digest,
-        "commit": lineage.git.in_words(),
-        "Shoal": f"{lineage.shoal.in_words()}, sha256 {lineage.shoal.sha256}",
-        "device": f"{lineage.resolved.device} {lineage.resolved.precision}",
-        "versions": ", ".join(f"{name} {version}" for name, version in lineage.versions.items()),
-    }
-    return {name: masked(value) for name, value in found.items() if value}
+    return {row.what: f"{row.name} {row.digest}".strip() for row in lineage_rows(folder) if row.what not in OF_THE_RUN}
 
 
 def report_of(folder: RunFolder) -> str:

@@ -1,4 +1,4 @@
-"""A contact sheet: some samples of each client or each label of an image set, in one PNG."""
+"""A contact sheet: blocks of images under headings, each image with its caption below it."""
 
 from __future__ import annotations
 
@@ -7,165 +7,144 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw
+from matplotlib.figure import Figure
+from PIL import Image
+from rich.cells import cell_len
 
-from shoal.core.errors import DataError
-from shoal.core.streams import Streams
-from shoal.data.partition.table import Partition
-from shoal.data.sets.prepared import Prepared
-from shoal.engine.store.client_names import named
-from shoal.engine.store.embedded import images_behind, why_no_images
-from shoal.review.mlflow_log.run_names import shorten
-from shoal.review.pages.window_pictures import HEIGHT, WIDTH, painter_of
-from shoal.review.results.clusters import partition_client_names
-from shoal.review.results.fonts import drawable, text_length, write
+from shoal.review.results.fonts import drawable, families
 
-_GAP = 2
-_MIN_SIDE = 32
-"""Pixels of the shorter side of a small image on the sheet."""
-_MAX_SIDE = 128
-"""Pixels of the longer side of a large image on the sheet."""
-_MAX_ROWS = 200
-"""Rows of a sheet; its last line says how many are left out."""
-_FONT = 13
-_MAX_CHARACTERS = 32
-"""Characters of a name that are drawn."""
+COLUMNS = 10
+MIN_SIDE = 48
+"""Pixels: smaller images are enlarged to at least this side."""
+MAX_SIDE = 96
+"""Pixels: larger images are reduced to this side."""
+_NAMED_WIDTH = 104
+"""Pixels: minimum width of an image with a name below it."""
+_GAP = 6
+_HEADING = 26
+"""Pixels from the top of a block to its images."""
+_LINE = 17
+_CAPTION_LINE = 14
+"""Pixels from a line of text to the next."""
+_DPI = 72
+"""So that a point is a pixel."""
+_LETTER_WIDTH = 0.62
+"""Of a letter, as a share of its size, on average."""
+_INK = "0.12"
+_GREY = "0.43"
 
 
 @dataclass(frozen=True)
-class Line:
-    """A row of the sheet: a name and images uint8 (channels, height, width)."""
+class Block:
+    """Some images under one heading.
 
-    name: str
-    images: list[np.ndarray]
+    Attributes:
+        heading: a few words.
+        images: uint8 (channels, height, width) each.
+        captions: lines of words below each image, as many for every image of a sheet.
+    """
+
+    heading: str
+    images: Sequence[np.ndarray]
+    captions: Sequence[tuple[str, ...]]
 
 
-def contact_sheet(
-    prepared: Prepared,
-    path: Path,
-    *,
-    partition: Partition | None = None,
-    columns: int = 12,
-    seed: int = 0,
-) -> Path:
-    """Draw training images, or windows of series as line plots, on a grid with named rows.
-
-    A row is of a client, or of a label where the data name no clients: a random draw of its images, in their order in
-    the set.
-
-    Planted rotations are applied. Small images are enlarged by a whole factor; large ones show every n-th pixel.
+def contact_sheet(title: str, lines: Sequence[str], blocks: Sequence[Block], columns: int = COLUMNS) -> Figure:
+    """Return a sheet as a figure of 72 dots per inch.
 
     Args:
-        prepared: a set of images or windows.
-        path: the PNG; its folder is made.
-        partition: its clients are shown instead of those that the data name.
-        columns: images in a row.
-        seed: of the draws.
-
-    Raises:
-        DataError: the set holds neither images nor windows.
+        title: in large letters.
+        lines: of text, below it.
+        blocks: at least one, each with an image at least.
+        columns: images side by side.
     """
-    shown = images_behind(prepared)
-    if shown is None:
-        kind = prepared.manifest.kind
-        reason = f"data set {prepared.manifest.name!r} holds {kind}s: expected a set of images or of windows"
-        raise DataError(why_no_images(prepared) or reason)
-    prepared = shown
-    lines = _sheet_lines(prepared, partition, columns, seed)
-    last = ""
-    if len(lines) > _MAX_ROWS:
-        last = f"and {len(lines) - _MAX_ROWS} more"
-    lines = lines[:_MAX_ROWS]
-    shape = prepared.manifest.shape
-    if prepared.manifest.kind == "series":
-        paint = painter_of(prepared)
-        lines = [Line(line.name, [paint(window) for window in line.images]) for line in lines]
-        shape = (3, HEIGHT, WIDTH)
-    return draw_lines(lines, path, shape, last)
+    thumbs = [[thumbnail(image) for image in block.images] for block in blocks]
+    caption_lines = len(blocks[0].captions[0])
+    width = max(_NAMED_WIDTH if caption_lines > 1 else MIN_SIDE, *(t.shape[1] for row in thumbs for t in row))
+    height = max(thumb.shape[0] for row in thumbs for thumb in row)
+    cell = (height + _CAPTION_LINE * caption_lines + _GAP, width + _GAP)
+    rows = sum(-(-len(row) // columns) for row in thumbs)
+    top = _LINE * (len(lines) + 2)
+    size = (top + _HEADING * len(blocks) + rows * cell[0] + _GAP, columns * cell[1] + _GAP)
+    canvas = np.full((*size, 3), 255, dtype=np.uint8)
+    figure = Figure(figsize=(size[1] / _DPI, size[0] / _DPI), dpi=_DPI)
+    _write(figure, _GAP, _LINE + _GAP, title, 17, size[1] - _GAP, _INK)
+    for number, line in enumerate(lines):
+        _write(figure, _GAP, _LINE * (number + 2) + _GAP, line, 12, size[1] - _GAP, _GREY)
+    for block, row in zip(blocks, thumbs, strict=True):
+        _write(figure, _GAP, top + _LINE, block.heading, 13, size[1] - _GAP, _INK)
+        top += _HEADING
+        for place, (thumb, caption) in enumerate(zip(row, block.captions, strict=True)):
+            left = _GAP + place % columns * cell[1]
+            up = top + place // columns * cell[0]
+            y = up + (height - thumb.shape[0]) // 2
+            x = left + (width - thumb.shape[1]) // 2
+            canvas[y : y + thumb.shape[0], x : x + thumb.shape[1]] = thumb
+            for number, line in enumerate(caption, start=1):
+                _write(figure, left, up + height + _CAPTION_LINE * number - 3, line, 10, left + width, _GREY)
+        top += -(-len(row) // columns) * cell[0]
+    figure.figimage(canvas, origin="upper")
+    return figure
 
 
-def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str) -> Path:
-    """Draw named rows of images as a PNG.
-
-    Args:
-        lines: the rows.
-        path: the PNG; its folder is made.
-        shape: channels, height and width of every image.
-        last: a line of text below the rows; may be empty.
-    """
-    _, height, width = shape
-    step = -(-max(height, width) // _MAX_SIDE)
-    height = -(-height // step)
-    width = -(-width // step)
-    zoom = max(1, min(-(-_MIN_SIDE // min(height, width)), _MAX_SIDE // max(height, width)))
-    cell = (height * zoom + _GAP, width * zoom + _GAP)
-    names = [shorten(drawable(line.name), _MAX_CHARACTERS) for line in lines]
-    margin = max((int(text_length(name, _FONT)) for name in (*names, last)), default=0) + 8
-    columns = max((len(line.images) for line in lines), default=0)
-    below = 2 * _FONT * bool(last)
-    sheet = np.full((len(lines) * cell[0] + _GAP + below, margin + columns * cell[1] + _GAP, 3), 255, dtype=np.uint8)
-    for r, line in enumerate(lines):
-        for c, image in enumerate(line.images):
-            shown = np.broadcast_to(image.transpose(1, 2, 0)[::step, ::step], (height, width, 3))
-            top = r * cell[0] + _GAP
-            left = margin + c * cell[1] + _GAP
-            large = shown.repeat(zoom, axis=0).repeat(zoom, axis=1)
-            sheet[top : top + height * zoom, left : left + width * zoom] = large
-    drawn = Image.fromarray(sheet)
-    pen = ImageDraw.Draw(drawn)
-    for r, name in enumerate(names):
-        write(pen, (4, _GAP + r * cell[0] + height * zoom // 2), name, _FONT, "black", middle=True)
-    if last:
-        write(pen, (4, len(lines) * cell[0] + below // 2), last, _FONT, "black", middle=True)
+def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Block], columns: int = COLUMNS) -> Path:
+    """Draw a sheet (`contact_sheet`) as a PNG, whose folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    drawn.save(path, format="PNG")
+    contact_sheet(title, lines, blocks, columns).savefig(path, format="png")
     return path
 
 
-def drawn_positions(positions: np.ndarray, count: int, seed: int, row: int) -> np.ndarray:
-    """Return at most `count` positions of a row, a random draw in ascending order.
+def thumbnail(image: np.ndarray) -> np.ndarray:
+    """Return an image uint8 (channels, height, width) in the size of a sheet, uint8 (height, width, 3).
 
-    Args:
-        positions: int (n,), ascending.
-        count: how many to draw.
-        seed: of the draw.
-        row: number of the client or label, for a draw of its own.
+    Small images are enlarged by a whole factor.
     """
-    rng = Streams(seed, client=row).numpy("contact sheet")
-    return np.sort(rng.choice(positions, min(count, len(positions)), replace=False))
+    pixels = np.broadcast_to(image[:3].transpose(1, 2, 0), (*image.shape[1:], 3))
+    side = max(image.shape[1:])
+    if side < MIN_SIDE:
+        factor = -(-MIN_SIDE // side)
+        return pixels.repeat(factor, axis=0).repeat(factor, axis=1)
+    small = Image.fromarray(np.ascontiguousarray(pixels))
+    small.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
+    return np.asarray(small)
 
 
-def _sheet_lines(prepared: Prepared, partition: Partition | None, columns: int, seed: int) -> list[Line]:
-    """Return a line a client, or a label where there are no clients; without labels some lines without a name."""
-    if partition is not None:
-        return _partition_lines(prepared, partition, columns, seed)
-    if "client" in prepared.columns():
-        clients = [str(name) for name in prepared.manifest.extra.get("clients", [])]
-        return _group_lines(prepared, prepared.column("client"), clients, columns, seed)
-    if prepared.train_y is not None:
-        return _group_lines(prepared, np.asarray(prepared.train_y), prepared.manifest.class_names, columns, seed)
-    shown = drawn_positions(np.arange(len(prepared.train_x)), columns * 8, seed, 0)
-    images = [prepared.train_x[i] for i in shown]
-    return [Line("", images[start : start + columns]) for start in range(0, len(images), columns)]
+def shown_confidence(value: float) -> str:
+    """Return a confidence as it stands below an image: only a full one reads 1.00.
+
+    >>> shown_confidence(0.994), shown_confidence(0.9951), shown_confidence(1.0)
+    ('0.99', '>0.99', '1.00')
+    """
+    text = f"{value:.2f}"
+    return ">0.99" if text == "1.00" and value < 1 else text
 
 
-def _group_lines(prepared: Prepared, groups: np.ndarray, names: Sequence[str], columns: int, seed: int) -> list[Line]:
-    """Return a line a group; `groups` holds the number of each sample's group, int (n,)."""
-    lines = []
-    for group in np.unique(groups).tolist():
-        shown = drawn_positions(np.flatnonzero(groups == group), columns, seed, group)
-        lines.append(Line(named(names, group), [prepared.train_x[i] for i in shown]))
-    return lines
+def fit_text(text: str, letters: int) -> str:
+    """Return a text of at most some letters (a wide one counts twice); a longer one loses its middle.
+
+    >>> fit_text("north/scan-0001.png", 11)
+    'north…1.png'
+    """
+    if cell_len(text) <= letters:
+        return text
+    first = text[: letters // 2]
+    last = text[-(letters // 2) :]
+    while cell_len(first) + cell_len(last) >= letters and last:
+        first = first[: len(last)]
+        last = last[1:]
+    return f"{first}…{last}"
 
 
-def _partition_lines(prepared: Prepared, partition: Partition, columns: int, seed: int) -> list[Line]:
-    names = partition_client_names(partition)
-    lines = []
-    for client in range(partition.clients):
-        images = []
-        rows = np.arange(len(partition.client))[partition.rows(client)]
-        for row in drawn_positions(rows, columns, seed, client):
-            turns = partition.transformations[partition.transformation[row]].degrees // 90
-            images.append(np.rot90(np.asarray(prepared.train_x[partition.sample[row]]), turns, axes=(-2, -1)))
-        lines.append(Line(names[client], images))
-    return lines
+def _write(figure: Figure, left: int, base: int, text: str, size: int, right: int, colour: str) -> None:
+    """Write a text on a line between two pixels, cut to what fits there."""
+    width, height = figure.get_size_inches() * _DPI
+    short = fit_text(drawable(text), int((right - left) / (size * _LETTER_WIDTH)))
+    figure.text(
+        left / width,
+        1 - base / height,
+        short,
+        fontsize=size,
+        fontfamily=families(),
+        color=colour,
+        parse_math=False,
+    )

@@ -29,10 +29,8 @@ STEPS = 500
 MAX_GROUPS = 14
 """Groups that have a colour, a marker and a name, the largest first; the others are grey."""
 GREY = "0.8"
-DOT_SHARE = 0.006
-"""The distance from a dot of a disc to the next one, as a share of the figure's width."""
-GOLDEN_RATIO = (1 + np.sqrt(5)) / 2
-GOLDEN_ANGLE = 2 * np.pi * (2 - GOLDEN_RATIO)
+JITTER = 0.006
+"""By which points are moved, as a share of the figure's width."""
 
 
 def draw_embedding(run: RunFolder) -> list[Path]:
@@ -73,7 +71,6 @@ def plane(features: np.ndarray) -> np.ndarray | None:
 
     Returns:
         None where there are fewer than four samples, or all of them are equal.
-        Samples with equal features lie in a disc: its area shows their number.
     """
     from sklearn.manifold import TSNE  # here: it takes seconds to import
 
@@ -84,29 +81,14 @@ def plane(features: np.ndarray) -> np.ndarray | None:
         points = np.asarray(
             TSNE(perplexity=near, init="pca", random_state=0, n_jobs=1, max_iter=STEPS).fit_transform(features)
         )
-    return spread_equals(points, features)
+    return spread_equals(points)
 
 
-def spread_equals(points: np.ndarray, features: np.ndarray) -> np.ndarray:
-    """Return points (m, 2) with those of equal features (m, p) spread over a disc around their mean.
-
-    Without this, hundreds of samples can look like one dot.
-    """
-    scale = np.ptp(features, axis=0).max()
-    digits = np.round(features / scale, 4)
-    _, kind_of = np.unique(digits, axis=0, return_inverse=True)
-    step = DOT_SHARE * np.ptp(points, axis=0).max()
-    spread = points.copy()
-    for kind in np.unique(kind_of):
-        members = np.flatnonzero(kind_of == kind)
-        # By multiples of the golden ratio: clients, whose samples follow each other, mix in the disc.
-        order = np.argsort(np.arange(len(members)) * GOLDEN_RATIO % 1)
-        radius = step * np.sqrt(order)
-        angle = GOLDEN_ANGLE * order
-        offsets = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
-        if len(members) > 1:
-            spread[members] = points[members].mean(axis=0) + offsets
-    return spread
+def spread_equals(points: np.ndarray) -> np.ndarray:
+    """Return points (m, 2), each moved a little at random, so that hundreds of equal samples do not look like one."""
+    shift = np.random.default_rng(0).normal(size=points.shape)
+    moved: np.ndarray = points + shift * JITTER * np.ptp(points, axis=0).max()
+    return moved
 
 
 def draw_groups(axes: Axes, points: np.ndarray, groups: pd.Series, name: str) -> None:

@@ -14,7 +14,7 @@ from shoal.data.partition.table import Partition
 from shoal.data.sets.prepared import Prepared
 from shoal.review.mlflow_log.run_names import PARAMETER_OF
 from shoal.review.results.clusters import partition_client_names
-from shoal.review.results.fonts import make_drawable
+from shoal.review.results.fonts import drawable, make_drawable
 
 _ANNOTATED_CELLS = 300
 _TICKS = 40
@@ -70,7 +70,7 @@ def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Pa
 def _ticks(names: list[str]) -> tuple[list[int], list[str]]:
     """Return positions and names of at most `_TICKS` ticks."""
     positions = list(range(0, len(names), -(-len(names) // _TICKS)))
-    return positions, [names[position] for position in positions]
+    return positions, [drawable(names[position]) for position in positions]
 
 
 def _title(partition: Partition) -> str:

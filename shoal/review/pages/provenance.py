@@ -13,7 +13,7 @@ from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.defaults import DECIDE_DEFAULTS, changed_settings, default_settings
 from shoal.engine.settings.run_settings import Settings, flatten, make_settings
 from shoal.engine.store.embedded import embedded_from
-from shoal.engine.store.lineage import DataVersion, Lineage, PartitionVersion
+from shoal.engine.store.lineage import DataVersion, PartitionVersion
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
 from shoal.review.mlflow_log.page import mlflow_page
 from shoal.review.mlflow_log.run_names import shorten
@@ -71,8 +71,27 @@ def value_in_table(value: Any) -> str:
 def lineage_rows(run: RunFolder) -> list[LineageRow]:
     """Return what the run's numbers come from: MLflow run, code, data, partition, machine."""
     lineage = run.lineage()
-    rows = []
+    machine = ", ".join(lineage.hardware.gpus) or f"{lineage.hardware.cores} cores"
+    versions = ", ".join(f"{name} {version}" for name, version in lineage.versions.items())
+    rows = tracking_rows(run)
+    if commit := lineage.git.in_words():
+        rows.append(LineageRow("commit", commit))
+    rows.append(LineageRow("Shoal", lineage.shoal.in_words(), "", f"sha256 {lineage.shoal.sha256}"))
+    rows.append(data_row("data", run, lineage.data, lineage.data.name))
+    rows += embedded_rows(run)
+    rows.append(data_row("partition", run, lineage.partition, run.folder_of("partition").name))
+    if encoder := lineage.encoder:
+        rows.append(LineageRow("encoder", encoder.in_words(), "", f"sha256 {encoder.sha256}"))
+    rows.append(LineageRow("settings", SETTINGS, "", f"sha256 {lineage.settings_sha256}"))
+    rows.append(LineageRow("machine", f"{lineage.resolved.device}, {lineage.resolved.precision}, {machine}"))
+    rows.append(LineageRow("versions", versions))
+    return rows
+
+
+def tracking_rows(run: RunFolder) -> list[LineageRow]:
+    """Return the run's pages in MLflow and Prefect, where it has some."""
     tracking = run.status().tracking
+    rows = []
     if run_id := tracking.mlflow_run:
         page = None
         with contextlib.suppress(ShoalError):  # the store's address names a variable that is not set here
@@ -83,27 +102,6 @@ def lineage_rows(run: RunFolder) -> list[LineageRow]:
             rows.append(LineageRow("MLflow run", run_id, masked(page)))
     if prefect := tracking.prefect:
         rows.append(LineageRow("Prefect flow run", prefect.flow_run, masked(prefect.page or "")))
-    rows += code_rows(lineage)
-    rows.append(data_row("data", run, lineage.data, lineage.data.name))
-    rows += embedded_rows(run)
-    rows.append(data_row("partition", run, lineage.partition, run.folder_of("partition").name))
-    if encoder := lineage.encoder:
-        rows.append(LineageRow("encoder", encoder.in_words(), "", f"sha256 {encoder.sha256}"))
-    rows.append(LineageRow("settings", SETTINGS, "", f"sha256 {lineage.settings_sha256}"))
-    machine = ", ".join(lineage.hardware.gpus) or f"{lineage.hardware.cores} cores"
-    rows.append(LineageRow("machine", f"{lineage.resolved.device}, {lineage.resolved.precision}, {machine}"))
-    versions = ", ".join(f"{name} {version}" for name, version in lineage.versions.items())
-    rows.append(LineageRow("versions", versions))
-    return rows
-
-
-def code_rows(lineage: Lineage) -> list[LineageRow]:
-    """Return the rows of the project's commit and of Shoal."""
-    rows = []
-    if commit := lineage.git.in_words():
-        rows.append(LineageRow("commit", commit))
-    shoal = lineage.shoal
-    rows.append(LineageRow("Shoal", shoal.in_words(), "", f"sha256 {shoal.sha256}"))
     return rows
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,15 @@ import yaml
 from PIL import Image
 
 from shoal.core.records import record_to_json
-from shoal.data.intake.possible_labels import possible_label_words
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings
-from shoal.engine.store.checkpoint import manifests
 from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.codec import StoreError
-from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.index import title_of_method
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.methods.scores.verdict import in_words, site_sentence
-from shoal.review.mlflow_log.rounds import lost_rounds
 from shoal.review.pages.cluster_sheets import FOLDER
 from shoal.review.pages.embedding_figure import FILE as EMBEDDING
 from shoal.review.pages.pages import in_base64, write_page
@@ -45,6 +40,8 @@ from shoal.review.results.summary import summary_of
 from shoal.review.results.views import REPORT, check_figures, keep_report
 
 HIDDEN_EVENTS = ("started", "round_started", "round_finished", "client_finished", "clients_dropped")
+MISSED_EVENTS = ("clients_dropped", "client_left_out", "client_refused")
+"""Events that name clients that a round went on without."""
 SHEETS_BYTES = 1_500_000
 """Bytes of embedded contact sheets: with base64 and figures the page stays below 3 MB."""
 MAX_HALF_WIDTH = 600
@@ -78,7 +75,7 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         return attempt(run, what, make, raised=(StoreError,))
 
     table = part("clusters", lambda: cluster_table(run))
-    about_clusters: dict[str, Any] = {"drawn": part("what the images show", lambda: drawn_samples(run)) or IMAGES}
+    about_clusters: dict[str, Any] = {"channels": part("what the images show", lambda: drawn_channels(run))}
     if table is not None:
         about_clusters["facts"] = part("quality of clusters", lambda: cluster_facts(run))
         about_clusters["confused"] = part("clusters by labels", lambda: confusion(table))
@@ -108,7 +105,9 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         origins=part("origins", lambda: lineage_rows(run)),
         figures=figures,
         figures_left=figures_left,
-        embedding=part("the figure of features", lambda: embedded_if_there(run.figures / EMBEDDING)),
+        embedding=part(
+            "the figure of features", lambda: [in_base64(path.read_bytes()) for path in run.figures.glob(EMBEDDING)]
+        ),
         events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
         **about_clusters,
         **words_for(run, settings),
@@ -120,12 +119,7 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
 
 
 def words_for(run: RunFolder, settings: Settings) -> dict[str, Any]:
-    """Return the heading, functions that name numbers, why the loss jumps by design, and all settings as YAML.
-
-    Also what to do about features of the data that may be the label, where there are some.
-    """
-    data = run_data(run)
-    possible = "" if data is None else possible_label_words(data[0].manifest.extra)
+    """Return the heading, functions that name numbers, why the loss jumps by design, and all settings as YAML."""
     method = METHODS[settings.method.name]
     note = method.loss_note(settings.method, settings.rounds)
     all_settings = masked(yaml.safe_dump(settings.to_json(), sort_keys=False))
@@ -136,7 +130,6 @@ def words_for(run: RunFolder, settings: Settings) -> dict[str, Any]:
         "value_of": value_of,
         "loss_note": note,
         "settings": all_settings,
-        "possible_labels": possible,
     }
 
 
@@ -156,17 +149,17 @@ def about_baselines(run: RunFolder, table: pd.DataFrame) -> dict[str, Any]:
         table: its cluster table.
     """
     facts = cluster_facts(run)
-    found: dict[str, Any] = {}
+    about: dict[str, Any] = {}
     if facts is not None and facts.comparison is not None:
-        found["compared_samples"] = facts.comparison.samples
-        found["space"] = in_words(facts.comparison.space)
-        found["baselines"] = baseline_rows(facts.comparison)
+        about["compared_samples"] = facts.comparison.samples
+        about["space"] = in_words(facts.comparison.space)
+        about["baselines"] = baseline_rows(facts.comparison)
     if facts is not None and facts.sites is not None:
         owned = table.dropna(subset=["client"]).drop_duplicates("client")
         names = dict(zip(owned["client"].astype(int), owned["client_name"], strict=True))
-        found["site_words"] = site_sentence(facts.sites, names, facts.numbers)
-        found["sites"] = site_rows(facts.sites, names, facts.numbers)
-    return found
+        about["site_words"] = site_sentence(facts.sites, names, facts.numbers)
+        about["sites"] = site_rows(facts.sites, names, facts.numbers)
+    return about
 
 
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:
@@ -188,46 +181,27 @@ def last_clients(run: RunFolder) -> list[dict[str, Any]]:
 
 def names_in_pictures(run: RunFolder, table: pd.DataFrame | None) -> list[str]:
     """Return the names that a run's pictures may show: of clients, labels and files."""
-    found = list(client_names(run))
+    names = list(client_names(run))
     for column in ("label", "file"):
         if table is not None and column in table:
-            found += table[column].dropna().astype(str).unique().tolist()
-    return found
+            names += table[column].dropna().astype(str).unique().tolist()
+    return names
 
 
 def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
     """Return the clients that missed rounds for which they were chosen, by failure or dropout, most often first."""
-    rounds = run.table("rounds")
-    if not len(rounds) or not rounds["left_out"].sum():
-        return []
-    missed: dict[int, list[int]] = {}
-    lost = lost_rounds(run)
-
-    def refuse(round: int, why: str) -> None:
-        # A copy that a DVC stage keeps only has the last manifest.
-        if round not in lost and RoundPaths(run.path, round).checkpoint.exists():
-            raise StoreError(f"run {run.name}: {why}; `shoal run --resume {run.name}` continues without round {round}")
-
-    for manifest in manifests(run, int(rounds["round"].max()), refuse):
-        if manifest.record is not None:
-            for client in manifest.record.left_out:
-                missed.setdefault(client, []).append(manifest.round)
-    return missed_rows(missed, client_names(run))
-
-
-def missed_rows(missed: dict[int, list[int]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a row for each client that missed rounds, most often first.
-
-    Args:
-        missed: rounds by client.
-        names: of the clients, by number.
-    """
+    missed: dict[int, set[int]] = {}
+    for event in run.whole_events():
+        if event.kind in MISSED_EVENTS:
+            for client in event.facts.get("clients", [event.facts.get("client")]):
+                missed.setdefault(client, set()).add(event.round)
+    names = client_names(run)
     rows = []
-    for client, numbers in sorted(missed.items(), key=lambda item: (-len(item[1]), item[0])):
-        listed = ", ".join(map(str, numbers[:MAX_ROUNDS_LISTED]))
-        if len(numbers) > MAX_ROUNDS_LISTED:
+    for client, rounds in sorted(missed.items(), key=lambda item: (-len(item[1]), item[0])):
+        listed = ", ".join(map(str, sorted(rounds)[:MAX_ROUNDS_LISTED]))
+        if len(rounds) > MAX_ROUNDS_LISTED:
             listed += ", ..."
-        rows.append({"client": named(names, client), "rounds missed": len(numbers), "which": listed})
+        rows.append({"client": named(names, client), "rounds missed": len(rounds), "which": listed})
     return rows
 
 
@@ -266,30 +240,13 @@ def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
     return rows
 
 
-@dataclass(frozen=True)
-class DrawnSamples:
-    """What contact sheets show.
-
-    Attributes:
-        things: images or windows.
-        channels: name and colour of each line of a window; empty for images.
-    """
-
-    things: str
-    channels: tuple[tuple[str, str], ...] = ()
-
-
-IMAGES = DrawnSamples("images")
-
-
-def drawn_samples(run: RunFolder) -> DrawnSamples:
-    """Return what the contact sheets of a run show."""
+def drawn_channels(run: RunFolder) -> list[tuple[str, str]]:
+    """Return name and colour of each line of the windows that contact sheets show; none where they show images."""
     data = run_data(run)
     if data is None or data[0].manifest.kind != "series":
-        return IMAGES
+        return []
     names = data[0].manifest.extra.get("features", ())
-    colours = (f"rgb{INKS[number % len(INKS)]}" for number in range(len(names)))
-    return DrawnSamples("windows", tuple(zip(map(str, names), colours, strict=True)))
+    return [(str(name), f"rgb{INKS[number % len(INKS)]}") for number, name in enumerate(names)]
 
 
 def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
@@ -297,7 +254,7 @@ def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
 
     Each sheet has its name, a JPEG in base64, and whether two fit beside each other.
     """
-    found: list[tuple[str, str, bool]] = []
+    sheets: list[tuple[str, str, bool]] = []
     total = 0
     paths = sorted((run.figures / FOLDER).glob("cluster-*.png"), key=lambda path: int(path.stem.split("-")[1]))
     for path in paths:
@@ -308,15 +265,8 @@ def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
         if total + len(content) > SHEETS_BYTES:
             break
         total += len(content)
-        found.append((path.stem, in_base64(content), half))
-    return found, len(paths) - len(found)
-
-
-def embedded_if_there(path: Path) -> str | None:
-    """Return a file in base64; None where there is none."""
-    if not path.exists():
-        return None
-    return in_base64(path.read_bytes())
+        sheets.append((path.stem, in_base64(content), half))
+    return sheets, len(paths) - len(sheets)
 
 
 def embedded_figures(run: RunFolder) -> tuple[list[tuple[str, str]], list[str]]:
@@ -324,7 +274,7 @@ def embedded_figures(run: RunFolder) -> tuple[list[tuple[str, str]], list[str]]:
 
     The figures of all runs come first, then those of the method.
     """
-    found: list[tuple[str, str]] = []
+    figures: list[tuple[str, str]] = []
     left = []
     total = 0
     order = {name: number for number, name in enumerate(("scores", "losses", "bytes"))}
@@ -335,5 +285,5 @@ def embedded_figures(run: RunFolder) -> tuple[list[tuple[str, str]], list[str]]:
             left.append(path.name)
             continue
         total += len(content)
-        found.append((path.stem, in_base64(content)))
-    return found, left
+        figures.append((path.stem, in_base64(content)))
+    return figures, left

@@ -20,34 +20,21 @@ class ComparedRun:
     Args:
         method, data: names.
         result: of the run.
-        delay: seconds that its messages take on links of a given rate, and that choosing samples takes; None where no
-            rate is given.
     """
 
     method: str
     data: str
     result: RunResult
-    delay: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the run as one flat JSON object."""
-        values = {"method": self.method, "data": self.data, **self.result.to_json()}
-        if self.delay is not None:
-            values["delay"] = self.delay
-        return values
+        return {"method": self.method, "data": self.data, **self.result.to_json()}
 
 
-def compared_run(run: RunFolder, rate: float | None) -> ComparedRun:
-    """Return a run as it is compared with others.
-
-    Args:
-        run: the run's folder.
-        rate: bits per second of every link: adds the delay.
-    """
+def compared_run(run: RunFolder) -> ComparedRun:
+    """Return a run as it is compared with others."""
     settings = run.settings()
-    result = run_result(run)
-    delay = None if rate is None else delay_of(run, result, rate)
-    return ComparedRun(settings.method.name, settings.data.name, result, delay)
+    return ComparedRun(settings.method.name, settings.data.name, run_result(run))
 
 
 def is_pooled(run: RunFolder) -> bool:
@@ -83,13 +70,3 @@ def why_not_comparable(runs: Sequence[RunFolder]) -> str | None:
     if len({origins[run.path] for run in runs if not is_pooled(run)}) > 1:
         return "the runs divide the data in different ways: their numbers do not tell which method is better"
     return None
-
-
-def delay_of(run: RunFolder, result: RunResult, rate: float) -> float:
-    """Return the delay of all rounds of a run, in seconds, on links of a rate in bits per second."""
-    from shoal.review.results.delay import LinkRates, delays
-
-    if not result.rounds:
-        return 0.0
-    links = LinkRates(up=rate, down=rate, d2d=rate)
-    return float(delays(run, links)["delay"].iloc[-1])

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import SETTINGS, RunFolder
 from shoal.engine.store.status import FINISHED
@@ -17,7 +16,6 @@ from shoal.methods.scores.baselines import CENTRED, Comparison
 from shoal.methods.scores.verdict import MARGIN, in_words
 from shoal.review.results.clusters import ClusterFacts, cluster_facts
 from shoal.review.results.result import RunResult
-from shoal.review.results.run_data import run_data
 from shoal.review.results.stable_names import DECIDED
 from shoal.review.results.summary import counted
 
@@ -93,19 +91,8 @@ def after_good(run: RunFolder, settings: Settings) -> NextStep:
     return NextStep(
         "Look at the samples of each cluster below: only you can say whether these are the groups that you want. If "
         "they are, assign new samples to them.",
-        f"shoal predict {run.name} {source_word(run)} --out found.csv",
+        f"shoal predict {run.name} NEW_SAMPLES --out found.csv",
     )
-
-
-def source_word(run: RunFolder) -> str:
-    """Return what `shoal predict` reads for a run: FOLDER of images, or FILE with rows, windows or arrays."""
-    data = run_data(run)
-    if data is None:
-        return "FOLDER"
-    manifest = data[0].manifest
-    if manifest.kind in ("vector", "series") and EMBEDDED not in manifest.extra:
-        return "FILE"
-    return "FOLDER"
 
 
 def after_doubt(run: RunFolder, settings: Settings, facts: ClusterFacts | None) -> NextStep:
@@ -113,10 +100,9 @@ def after_doubt(run: RunFolder, settings: Settings, facts: ClusterFacts | None) 
     comparison = None if facts is None else facts.comparison
     lead = None if comparison is None else leading_baseline(comparison)
     if comparison is not None and lead is not None:
-        if comparison.acc is None and comparison.probe is None:
-            return after_neighbours(settings, lead)
-        return after_baseline(run, settings, lead)
-    if facts is not None and facts.sites is not None and facts.sites.closed_sites and has_sites_to_centre(settings):
+        return after_baseline(run, settings, lead, by_neighbours=comparison.acc is None and comparison.probe is None)
+    centres = getattr(settings.method, "centre_sites", None)
+    if facts is not None and facts.sites is not None and facts.sites.closed_sites and centres is False:
         return NextStep(
             "Subtract the mean of each site, and see whether the clusters stay.",
             same_but(run, "method.centre_sites=true"),
@@ -128,63 +114,47 @@ def after_doubt(run: RunFolder, settings: Settings, facts: ClusterFacts | None) 
     )
 
 
-def after_neighbours(settings: Settings, lead: str) -> NextStep:
-    """Return what may help where, without labels, neighbours speak for K-means on some space.
-
-    They are no proof: groups of one colour or one place are near each other, whatever else is in the images.
-    """
-    simpler = simple_settings(lead)
-    words = f"By neighbours K-means on {in_words(lead)} may do better than this run: only the samples can tell."
-    if simpler is None:
-        return NextStep(f"{words} Another method may suit the data.", f"shoal data show {settings.data.name}")
-    return NextStep(
-        f"{words} Run it over the clients, and look at the samples of its clusters beside these.",
-        simple_command(settings, simpler),
-    )
-
-
-def after_baseline(run: RunFolder, settings: Settings, lead: str) -> NextStep:
+def after_baseline(run: RunFolder, settings: Settings, lead: str, *, by_neighbours: bool) -> NextStep:
     """Return what may help where K-means on some space does better than the run.
 
     Args:
         run: its folder.
         settings: of the run.
         lead: the space.
+        by_neighbours: whether only neighbours say so. They are no proof: groups of one colour or one place are near
+            each other, whatever else is in the images.
     """
-    method = METHODS[settings.method.name]
-    trains = method.trains
+    better = f"K-means on {in_words(lead)} does better than this run."
+    if by_neighbours:
+        better = f"By neighbours K-means on {in_words(lead)} may do better than this run: only the samples can tell."
     simpler = simple_settings(lead)
-    better = f"K-means on {in_words(lead)} does better than this run"
-    longer = f"rounds={MORE_ROUNDS * settings.rounds}"
-    if simpler is None:
-        if trains:
-            return NextStep(f"{better}, so training has not helped yet. Train longer.", same_but(run, longer))
-        return NextStep(f"{better}. Another method may suit the data.", f"shoal data show {settings.data.name}")
-    words = f"{better}, and is quick. Use it over the clients."
-    if trains:
-        words += f" Or train longer: this run had {counted(settings.rounds, 'round')}; try {longer}."
-    return NextStep(words, simple_command(settings, simpler))
-
-
-def has_sites_to_centre(settings: Settings) -> bool:
-    """Return whether the method can subtract the mean of each site, and has not done so."""
-    return getattr(settings.method, "centre_sites", None) is False
+    longer = ""
+    if METHODS[settings.method.name].trains and not by_neighbours:
+        longer = f"rounds={MORE_ROUNDS * settings.rounds}"
+    if simpler is not None:
+        words = f"{better} It is quick: run it over the clients, and look at the samples of its clusters beside these."
+        if longer:
+            words += f" Or train longer: this run had {counted(settings.rounds, 'round')}; try {longer}."
+        return NextStep(words, simple_command(settings, simpler))
+    if longer:
+        return NextStep(f"{better} Training has not helped yet: train longer.", same_but(run, longer))
+    return NextStep(f"{better} Another method may suit the data.", f"shoal data show {settings.data.name}")
 
 
 def leading_baseline(comparison: Comparison) -> str | None:
     """Return the space in which K-means is above the run by more than the verdict's margin; None where it is not."""
     scores: Mapping[str, float] = comparison.baseline_neighbours
-    own: float | None = comparison.neighbours
+    score: float | None = comparison.neighbours
     if comparison.probe is not None and comparison.baseline_probes:
         scores = comparison.baseline_probes
-        own = comparison.probe
+        score = comparison.probe
     elif comparison.acc is not None:
         scores = comparison.baseline_acc
-        own = comparison.acc
-    if not scores or own is None:
+        score = comparison.acc
+    if not scores or score is None:
         return None
     best = max(scores, key=lambda space: scores[space])
-    if scores[best] <= own + MARGIN:
+    if scores[best] <= score + MARGIN:
         return None
     return best
 

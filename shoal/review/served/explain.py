@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import html
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from PIL import Image, ImageDraw
+from matplotlib.figure import Figure
 
 from shoal.core.errors import DataError
 from shoal.data.partition.table import load_partition
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.store.embedded import DRAWABLE_KINDS, images_behind, why_no_images
 from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.review.pages.cluster_sheets import about, draw_heading, fit_text, images_of, shown_confidence, thumbnail
+from shoal.review.pages.cluster_sheets import about, caption, images_of
+from shoal.review.pages.contact_sheet import Block, contact_sheet
 from shoal.review.pages.pages import in_base64
 from shoal.review.results.clusters import cluster_facts, read_clusters
-from shoal.review.results.fonts import write
 from shoal.review.results.stable_names import with_stable_numbers
 from shoal.review.results.summary import counted
 
@@ -36,12 +35,6 @@ MAX_CLIENTS = 40
 TEST_PART = "(test part)"
 """Stands for the client of samples of a common test part, which no client holds."""
 SHOWN_COLUMNS = ("client_name", "part", "sample", "file", "label", "confidence", "distance")
-_GAP = 6
-_LEFT = 210
-_SPLIT = 22
-_INK = (30, 30, 30)
-_GREY = (110, 110, 110)
-_LINE = (205, 205, 205)
 
 
 @dataclass(frozen=True)
@@ -88,7 +81,7 @@ class Explained:
         }
 
     def draw(self, path: str | Path) -> Path:
-        """Draw the contact sheet as a PNG: a row of images a client, each image as its client holds it.
+        """Draw the contact sheet as a PNG: a block of images a client, each image as its client holds it.
 
         Raises:
             DataError: the samples cannot be drawn, the path does not end in .png, or the file cannot be written.
@@ -99,13 +92,13 @@ class Explained:
         sheet = self.sheet()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            sheet.save(path, format="PNG", optimize=True)
+            sheet.savefig(path, format="png")
         except OSError as error:
             raise DataError(f"{path} could not be written: {error.strerror or error}") from None
         return path
 
-    def sheet(self) -> Image.Image:
-        """Return the contact sheet.
+    def sheet(self) -> Figure:
+        """Return the contact sheet: a block of images a client.
 
         Raises:
             DataError: the samples are neither images nor windows.
@@ -120,21 +113,18 @@ class Explained:
         if image_set is None:
             raise DataError(str(why_no_images(prepared)))
         image_of = images_of(image_set, load_partition(self.run.folder_of("partition")))
-        rows = []
+        named = "file" in self.shown
+        blocks = []
         for row in self.clients.head(MAX_CLIENTS).to_dict("records"):
-            own = self.shown[self.shown["client_name"] == row["client"]]
-            parts = [own[own["shown"] == kind] for kind in ("certain", "unsure")]
-            images = [[image_of(*where) for where in zip(p["part"], p["sample"], strict=True)] for p in parts]
-            captions = [[caption(sample) for sample in p.to_dict("records")] for p in parts]
-            name = str(row["client"])
-            if name.isdigit():
-                name = f"client {name}"
-            rows.append(_Row(name, words_on(row), images, captions))
-        left = len(self.clients) - len(rows)
-        last = ""
+            samples = self.shown[self.shown["client_name"] == row["client"]]
+            images = [image_of(*where) for where in zip(samples["part"], samples["sample"], strict=True)]
+            captions = [caption(sample, named) for sample in samples.assign(client_name="").to_dict("records")]
+            blocks.append(Block(heading_of(row), images, captions))
+        left = len(self.clients) - len(blocks)
+        order = f"of each client the {MAX_CERTAIN} most certain samples, then the {MAX_UNSURE} least certain ones"
         if left > 0:
-            last = f"and {left:,} more clients, with fewer samples in this cluster"
-        return _Sheet(rows).draw(self.title, self.lines, last)
+            order += f"; {left:,} more clients have fewer samples"
+        return contact_sheet(self.title, [*self.lines, order], blocks, MAX_CERTAIN + MAX_UNSURE)
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook: the clients' table, and the sheet if there are images."""
@@ -142,7 +132,7 @@ class Explained:
         if images_behind(open_prepared(self.run.folder_of("data"))) is None:
             return shown
         with io.BytesIO() as file:
-            self.sheet().save(file, format="PNG", optimize=True)
+            self.sheet().savefig(file, format="png")
             return f"{shown}<img src='data:image/png;base64,{in_base64(file.getvalue())}'>"
 
 
@@ -225,94 +215,15 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def caption(sample: dict[Any, Any]) -> tuple[str, str]:
-    """Return the words below an image: its file's name, where it has one, and its confidence."""
-    name = ""
-    if isinstance(sample.get("file"), str):
-        name = Path(sample["file"]).name
-    return name, shown_confidence(sample["confidence"])
-
-
-def words_on(row: dict[Any, Any]) -> list[str]:
-    """Return the words beside a client's images."""
+def heading_of(row: dict[Any, Any]) -> str:
+    """Return the words above a client's images."""
+    name = str(row["client"])
+    if name.isdigit():
+        name = f"client {name}"
     words = [
         f"{counted(row['samples'], 'sample')}, {row['share_of_client']:.0%} of its data",
         f"mean confidence {row['mean_confidence']:.2f}",
     ]
     if isinstance(row.get("mostly_label"), str):
         words.append(f"mostly {row['mostly_label']} ({row['label_share']:.0%})")
-    return words
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A client's row: its name, the words below it, images and captions of certain and of unsure samples."""
-
-    name: str
-    words: list[str]
-    images: list[list[np.ndarray]]
-    captions: list[list[tuple[str, str]]]
-
-
-class _Sheet:
-    """A contact sheet with a row a client, certain images on the left and unsure ones on the right.
-
-    Args:
-        rows: of the clients, at least one.
-    """
-
-    def __init__(self, rows: list[_Row]) -> None:
-        self._rows = rows
-        self._thumbs = [[[thumbnail(image) for image in part] for part in row.images] for row in rows]
-        thumbs = [thumb for row in self._thumbs for part in row for thumb in part]
-        self._named = any(name for row in rows for part in row.captions for name, _ in part)
-        min_width, self._caption_height = (72, 28) if self._named else (48, 15)
-        self._width = max([min_width, *(thumb.width for thumb in thumbs)])
-        self._height = max(thumb.height for thumb in thumbs)
-        words_height = 19 + 16 * max(len(row.words) for row in rows)
-        self._step = max(self._height + self._caption_height, words_height) + _GAP
-        self._columns = [max(len(row.images[part]) for row in rows) for part in (0, 1)]
-        self._starts = [_LEFT, _LEFT + self._columns[0] * (self._width + _GAP) + _SPLIT]
-
-    def draw(self, title: str, lines: Sequence[str], last: str) -> Image.Image:
-        """Draw the title, a description of the cluster, the clients' rows, and a last line."""
-        right = self._starts[1] + self._columns[1] * (self._width + _GAP) - _SPLIT * (not self._columns[1])
-        top = 34 + 17 * len(lines) + 24
-        bottom = top + self._step * len(self._rows)
-        width = max(right + _GAP, 560)
-        sheet = Image.new("RGB", (width, bottom + (22 if last else 4)), "white")
-        draw = ImageDraw.Draw(sheet)
-        draw_heading(draw, title, lines, width)
-        self._draw_headings(draw, top, bottom)
-        for number in range(len(self._rows)):
-            up = top + number * self._step
-            draw.line((_GAP, up - 3, width - _GAP, up - 3), _LINE)
-            self._draw_words(draw, self._rows[number], up)
-            self._draw_images(sheet, draw, number, up)
-        if last:
-            write(draw, (_GAP, bottom), last, 12, _GREY)
-        return sheet
-
-    def _draw_headings(self, draw: ImageDraw.ImageDraw, top: int, bottom: int) -> None:
-        for words, start, count in zip(("most certain", "least certain"), self._starts, self._columns, strict=True):
-            if count:
-                write(draw, (start, top - 19), words, 12, _INK)
-        if self._columns[1]:
-            middle = self._starts[1] - _SPLIT // 2 - _GAP // 2
-            draw.line((middle, top - 17, middle, bottom - _GAP), _LINE)
-
-    def _draw_words(self, draw: ImageDraw.ImageDraw, row: _Row, up: int) -> None:
-        width = _LEFT - 2 * _GAP
-        write(draw, (_GAP, up + 1), fit_text(row.name, 13, width, end=True), 13, _INK)
-        for place, words in enumerate(row.words):
-            write(draw, (_GAP, up + 19 + 16 * place), fit_text(words, 11, width, end=True), 11, _GREY)
-
-    def _draw_images(self, sheet: Image.Image, draw: ImageDraw.ImageDraw, number: int, up: int) -> None:
-        row = self._rows[number]
-        for start, thumbs, captions in zip(self._starts, self._thumbs[number], row.captions, strict=True):
-            for place, (thumb, (name, confidence)) in enumerate(zip(thumbs, captions, strict=True)):
-                left = start + place * (self._width + _GAP)
-                sheet.paste(thumb, (left + (self._width - thumb.width) // 2, up + (self._height - thumb.height) // 2))
-                if self._named:
-                    write(draw, (left, up + self._height + 1), fit_text(name, 10, self._width), 10, _INK)
-                write(draw, (left, up + self._height + self._caption_height - 14), confidence, 10, _GREY)
+    return f"{name}: {'; '.join(words)}"

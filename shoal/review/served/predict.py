@@ -38,7 +38,8 @@ from shoal.methods.contract.prediction import Prediction
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.models.encoding import encode_images
 from shoal.models.frozen import FrozenEncoder, frozen_encoder
-from shoal.review.pages.cluster_sheets import MAX_SIDE, Block, by_certainty, draw_sheet, thumbnail
+from shoal.review.pages.cluster_sheets import by_certainty, caption
+from shoal.review.pages.contact_sheet import Block, draw_sheet, thumbnail
 from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_tensors
 from shoal.review.results.served_method import served_method
 from shoal.review.results.stable_names import NAME, with_stable_numbers
@@ -474,18 +475,14 @@ def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
     for cluster, rows in with_stable_numbers(found.table).groupby("cluster"):
         certain, unsure = by_certainty(rows)
         drawn = pd.concat([certain, unsure[::-1]])
-        images = [_small(decode(root / file)) for file in drawn["file"]]
+        # Small at once, so that photos at full size do not fill the memory.
+        images = [
+            thumbnail(np.atleast_3d(decode(root / file)).transpose(2, 0, 1)).transpose(2, 0, 1)
+            for file in drawn["file"]
+        ]
         heading = f"cluster {cluster}: {counted(len(rows), 'image')}"
         if len(drawn) < len(rows):
             heading += f", the {len(certain)} most certain and the {len(unsure)} least certain"
-        blocks.append(Block(heading, images, drawn["file"].tolist(), [""] * len(drawn), drawn["confidence"].tolist()))
+        blocks.append(Block(heading, images, [caption(sample, True) for sample in drawn.to_dict("records")]))
     title = f"{counted(len(found.table), 'new image')} in {counted(len(blocks), 'cluster')}"
     return draw_sheet(path, title, [f"from {source.name}"], blocks)
-
-
-def _small(pixels: np.ndarray) -> np.ndarray:
-    """Return an image as planes, no larger than on the sheet, so that photos at full size do not fill the memory."""
-    planes = np.atleast_3d(pixels).transpose(2, 0, 1)
-    if max(planes.shape[1:]) <= MAX_SIDE:
-        return planes
-    return np.ascontiguousarray(np.asarray(thumbnail(planes)).transpose(2, 0, 1))

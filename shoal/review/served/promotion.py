@@ -33,7 +33,7 @@ from shoal.review.mlflow_log.champions import (
 from shoal.review.mlflow_log.experiments import NIGHT_DECISION
 from shoal.review.mlflow_log.model_registry import CHALLENGER, CHAMPION, registered_name
 from shoal.review.mlflow_log.tracking import open_client, shown_uri
-from shoal.review.mlflow_log.trouble import is_no_answer, reason_of
+from shoal.review.mlflow_log.trouble import reason_of
 from shoal.review.results.stable_names import DECIDED
 from shoal.review.served.drift import Drift
 from shoal.review.served.judging import WAITS, Decision
@@ -111,7 +111,7 @@ def name_of_model(settings: Settings) -> str:
 
 @contextlib.contextmanager
 def registry_client(settings: Settings) -> Iterator[Any]:
-    """Yield a client of the MLflow that these settings name; say what failed if it does not answer.
+    """Yield a client of the MLflow that these settings name.
 
     Raises:
         PromotionError: MLflow does not answer, or refuses the request.
@@ -121,15 +121,8 @@ def registry_client(settings: Settings) -> Iterator[Any]:
     except ShoalError:
         raise
     except Exception as error:  # whatever MLflow raises
-        raise _unreachable(settings, error) from error
-
-
-def _unreachable(settings: Settings, error: Exception) -> PromotionError:
-    address = shown_uri(settings)
-    reason = reason_of(error, settings)
-    if is_no_answer(error):
-        return PromotionError(f"MLflow at {address} did not answer ({reason}): start it")
-    return PromotionError(f"MLflow at {address} refused a request about the champion ({reason}): see its log")
+        reason = reason_of(error, settings)
+        raise PromotionError(f"MLflow at {shown_uri(settings)} did not say or set the champion ({reason})") from error
 
 
 def user() -> str:

@@ -11,12 +11,8 @@ from shoal.review.mlflow_log.model_registry import register
 from shoal.review.mlflow_log.tracking import open_client, report_trouble, sync
 
 
-def log_run(run: RunFolder, *, reported: bool = False) -> bool:
+def log_run(run: RunFolder) -> bool:
     """Bring MLflow up to date with a run whose rounds are done: tables, figures, report, checkpoints, final model.
-
-    Args:
-        run: the run's folder.
-        reported: whether the run's events already say that MLflow does not answer.
 
     Returns:
         Whether MLflow has all of it now.
@@ -24,8 +20,7 @@ def log_run(run: RunFolder, *, reported: bool = False) -> bool:
     try:
         sync(run, run.settings())
     except Exception as error:  # whatever MLflow raises, the run is done
-        if not reported:
-            report_trouble(run, error)
+        report_trouble(run, error)
         return False
     return True
 

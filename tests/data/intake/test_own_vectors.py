@@ -30,7 +30,7 @@ def npz(path, x=X):
 
 
 def npz_compressed(path, x=X):
-    np.savez_compressed(path, x=np.asfortranarray(x), client=CLIENTS.astype("S"), label=LABELS, other=np.ones(3))
+    np.savez_compressed(path, x=np.asfortranarray(x), client=CLIENTS, label=LABELS, other=np.ones(3))
 
 
 def parquet(path, x=X):
@@ -40,13 +40,6 @@ def parquet(path, x=X):
 
 def parquet_lists(path, x=X):
     pq.write_table(pa.table({"emb": pa.array(x.tolist()), "client": CLIENTS, "label": LABELS}), path)
-
-
-def hdf5(path, x=X):
-    with h5py.File(path, "w") as file:
-        file["x"] = x
-        file["client"] = CLIENTS.tolist()
-        file["label"] = LABELS.tolist()
 
 
 def h5ad(path, x=X):
@@ -86,7 +79,6 @@ FORMATS = {
     "b.npz": npz_compressed,
     "a.parquet": parquet,
     "b.parquet": parquet_lists,
-    "a.h5": hdf5,
     "a.h5ad": h5ad,
     "b.h5ad": h5ad_rows,
     "c.h5ad": h5ad_columns,
@@ -112,7 +104,7 @@ def test_every_format_gives_the_same_set(name, tmp_path, store):
 def test_npy_takes_its_clients_from_a_table_or_an_array(tmp_path, store):
     np.save(tmp_path / "x.npy", X)
     pd.DataFrame({"site": CLIENTS, "kind": LABELS}).to_csv(tmp_path / "who.csv", index=False)
-    np.save(tmp_path / "who.npy", np.array([7.0, 10, 7, 10, 7, 10]))
+    pd.DataFrame({"client": [7.0, 10, 7, 10, 7, 10]}).to_parquet(tmp_path / "who.parquet")
     one = add_vectors(
         tmp_path / "x.npy",
         "one",
@@ -124,7 +116,7 @@ def test_npy_takes_its_clients_from_a_table_or_an_array(tmp_path, store):
     )
     assert one.manifest.extra["clients"] == ["a", "b"]
     assert one.manifest.test == 2
-    other = add_vectors(tmp_path / "x.npy", "other", store, clients=tmp_path / "who.npy")
+    other = add_vectors(tmp_path / "x.npy", "other", store, clients=tmp_path / "who.parquet")
     assert other.manifest.extra["clients"] == ["7", "10"]
     assert other.column("client").tolist() == [0, 1, 0, 1, 0, 1]
     assert other.manifest.classes is None

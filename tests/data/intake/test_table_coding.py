@@ -36,7 +36,6 @@ def test_a_column_of_text_is_a_column_of_0_and_1_for_each_value(tmp_path: Path, 
     assert prepared.train_x.tolist()[:2] == [[1, 1, 0, 0], [2, 0, 0, 1]]
     said = intake.adapted["column of text as a column of 0 and 1 for each value"]
     assert said == {"city": "3 values: Oslo, Paris, Rome"}
-    assert intake.noted["feature that may be the label (--label-column)"] == {"city": "Oslo, Paris, Rome"}
     assert prepared.spec.measurements
     assert prepared.spec.column_widths == (1, 3)
 

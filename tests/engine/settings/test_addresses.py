@@ -100,7 +100,7 @@ def test_a_password_reaches_no_file_of_a_run(home: Path, small: Make, monkeypatc
     tracking = {"mlflow": True, "model": False, "uri": "http://me:${HIDDEN}@127.0.0.1:9"}
     run = new_run(small(rounds=1, tracking=tracking))
     assert drive(run).status == "finished"
-    assert any(event.kind == "mlflow_unreachable" and "127.0.0.1:9" in event.message for event in run.events())
+    assert any(event.kind == "mlflow_incomplete" and "127.0.0.1:9" in event.message for event in run.events())
     run.set_tracking(mlflow_uri="http://me:0lderW0rd@127.0.0.1:9")
     run.event("x", message="no answer from http://me:Tr0ub4dor@127.0.0.1:9/api")
     run.set_status("finished", 1, "http://me:Tr0ub4dor@h")

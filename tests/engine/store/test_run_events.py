@@ -52,13 +52,13 @@ def test_listeners_hear_the_events_of_every_thread(home: Path, small: Make) -> N
     run.event("before")
     with observing(run.path, first), observing(run.path, []):
         with observing(run.path, second):
-            thread = threading.Thread(target=run.event, args=("mlflow_unreachable",))
+            thread = threading.Thread(target=run.event, args=("mlflow_incomplete",))
             thread.start()
             thread.join()
         run.event("later")
     run.event("after")
-    assert heard == ["mlflow_unreachable", "again", "later"]
-    assert [event.kind for event in run.events() if is_warning(event)] == ["mlflow_unreachable"]
+    assert heard == ["mlflow_incomplete", "again", "later"]
+    assert [event.kind for event in run.events() if is_warning(event)] == ["mlflow_incomplete"]
 
 
 def test_closing_lines_say_every_warning_once() -> None:

@@ -25,7 +25,6 @@ from shoal.lifecycle.driving import drive
 from shoal.lifecycle.embedding import embed
 from shoal.lifecycle.starting import new_run
 from shoal.models.frozen import frozen_encoder
-from shoal.review.mlflow_log.model_card import model_card
 from shoal.review.mlflow_log.pyfunc import FederatedModel, save_final_model, servable
 from shoal.review.mlflow_log.pyfunc_input import InputError
 from tests.conftest import SMALL
@@ -132,10 +131,3 @@ def test_without_the_encoder_it_takes_vectors_alone(run: RunFolder, load: Load, 
         write_scripted(tmp_path / "encoders" / "parts.pt", factor=2.0, kind=Patches)
         with pytest.raises(InputError, match="are not those that were used before"):
             load().predict(None, images())
-
-
-def test_the_card_says_what_it_takes(run: RunFolder) -> None:
-    found = SimpleNamespace(info=SimpleNamespace(experiment_id="1", run_id="2"))
-    card = model_card(run, run.settings(), found)
-    assert "It takes samples of kind vector, of shape 48, like those of made." in card
-    assert "It also takes images like those of mine, where the encoder file:parts.pt is installed" in card

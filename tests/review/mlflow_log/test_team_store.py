@@ -101,7 +101,7 @@ def predicted(run: RunFolder, images: np.ndarray) -> Any:
 def test_what_a_run_leaves_is_in_the_database_and_the_object_store(at_team: Team, capfd: Any) -> None:
     run = new_run(settings_at(at_team, checkpoint={"keep": 3}, tracking={"checkpoints": "all"}))
     drive(run)
-    assert "mlflow_unreachable" not in told(run)
+    assert "mlflow_incomplete" not in told(run)
     said = capfd.readouterr()
     assert not said.out, "standard output may be for JSON alone"
     assert WORD not in said.err
@@ -160,8 +160,8 @@ def test_a_server_that_is_killed_in_the_middle_costs_nothing(at_team: Team) -> N
             at_team.mlflow_server = at_team.start_mlflow()
     assert result.status == FINISHED
     assert numbers(run)[0] == numbers(straight)[0]
-    assert "mlflow_unreachable" in told(run)
-    (said,) = {event.message.split(" (")[0] for event in run.events() if event.kind == "mlflow_unreachable"}
+    assert "mlflow_incomplete" in told(run)
+    (said,) = {event.message.split(" (")[0] for event in run.events() if event.kind == "mlflow_incomplete"}
     assert said == f"MLflow at {address(at_team)} did not answer"
 
     done = shoal(run.path.parents[1], "model", "log", run.name)
@@ -214,7 +214,7 @@ def test_a_database_without_a_server_has_its_files_beside_the_embedded_store(
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     drive(run)
-    assert "mlflow_unreachable" not in told(run)
+    assert "mlflow_incomplete" not in told(run)
     found = mlflow.MlflowClient(uri.replace("${TEAM_WORD}", SECRETS["MLFLOW_DATABASE_PASSWORD"])).get_run(
         run.status().tracking.mlflow_run
     )

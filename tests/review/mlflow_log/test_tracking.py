@@ -142,8 +142,7 @@ def test_nothing_of_single_clients_is_told_where_that_is_off(home: Path, small: 
     assert checkpoint.path == "server.safetensors", "the manifest names clients"
     assert "the report" not in client.get_run(run_id).data.tags[NOTE]
     (version,) = client.search_model_versions(f"run_id = '{run_id}'")
-    assert "Normalised mutual information of cluster and site is " in version.description
-    assert "report]" not in version.description
+    assert "### Limits" in version.description
 
 
 def test_of_single_clients_updates_mlflow_gets_those_that_enrol(home: Path, small: Make) -> None:
@@ -192,7 +191,7 @@ def test_out_of_reach_mlflow_never_stops_a_run(home: Path, small: Make, monkeypa
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     run = new_run(small(rounds=2, tracking={**ON, "model": False}))
     assert drive(run).status == "finished"
-    told = [e for e in run.events() if e.kind == "mlflow_unreachable"]
+    told = [e for e in run.events() if e.kind == "mlflow_incomplete"]
     assert len(told) == 1
     assert "127.0.0.1:9" in told[0].message
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
@@ -201,16 +200,14 @@ def test_out_of_reach_mlflow_never_stops_a_run(home: Path, small: Make, monkeypa
     assert [m.step for m in history] == [1, 2]
 
 
-def test_losses_of_many_clients_are_told_by_their_spread(
-    home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_losses_are_told_of_few_clients(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     run = straight(small(rounds=2))
     losses = run.table("clients").query("round == 2")["loss"]
     manifest, names = load_manifest(run, 2), names_of_clients(run, run.settings())
     assert client_losses(manifest, names) == {f"training/client_loss/{k}": loss for k, loss in enumerate(losses)}
     monkeypatch.setattr(mlflow_rounds, "MAX_CLIENT_CURVES", 2)
-    spread = {"min": losses.min(), "median": losses.median(), "max": losses.max()}
-    assert client_losses(manifest, names) == {f"training/client_losses/{what}": value for what, value in spread.items()}
+    assert names_of_clients(run, run.settings()) == []
+    assert client_losses(manifest, []) == {}
     pooled = straight(small(method={"name": "kmeans"}))
     assert client_losses(load_manifest(pooled, 1), names_of_clients(pooled, pooled.settings())).keys() == {
         "training/client_loss/all"
@@ -225,17 +222,6 @@ def test_any_client_name_can_name_a_metric() -> None:
 
     for name in names:
         _validate_metric_name(f"training/client_loss/{name}")
-
-
-def test_names_of_very_many_clients_are_made_once(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    many = [f"site {number}" for number in range(300_000)]
-    assert client_metric_names([*many, "a/b", "a_b"])[-3:] == ["site 299999", "a_b-300000", "a_b-300001"]
-    asked: list[Path] = []
-    inner = mlflow_rounds.client_names
-    monkeypatch.setattr(mlflow_rounds, "client_names", lambda run: asked.append(run.path) or inner(run))
-    run = straight(small(rounds=1))
-    assert names_of_clients(run, run.settings()) == names_of_clients(run, run.settings()) == ["0", "1", "2"]
-    assert asked == [run.path]
 
 
 def test_metrics_come_in_sections() -> None:
@@ -260,7 +246,7 @@ def test_a_comparison_is_a_parent_run(tracked: RunFolder) -> None:
     assert parent.info.run_name == "comparison a pair"
     acc = tracked.table("rounds")["acc"].iloc[-1]
     assert [m.value for m in client.get_metric_history(parent.info.run_id, f"score/acc/{tracked.name}")] == [acc]
-    assert f"| fedpnp digits iid x3 seed 0 | {tracked.name} | {acc:.4f} |" in parent.data.tags[NOTE]
+    assert f"- {tracked.name}" in parent.data.tags[NOTE]
     assert client.get_run(tracked.status().tracking.mlflow_run).data.tags["mlflow.parentRunId"] == parent.info.run_id
 
 

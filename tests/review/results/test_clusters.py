@@ -29,7 +29,8 @@ from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.lifecycle.starting import new_run
 from shoal.methods.scores.clustering import ari, cluster_balance, cluster_scores
 from shoal.review.pages import report
-from shoal.review.pages.cluster_sheets import MAX_CERTAIN, MAX_UNSURE, by_certainty, draw_cluster_sheets, thumbnail
+from shoal.review.pages.cluster_sheets import MAX_CERTAIN, MAX_UNSURE, by_certainty, draw_cluster_sheets
+from shoal.review.pages.contact_sheet import thumbnail
 from shoal.review.pages.report import write_report
 from shoal.review.results.clusters import (
     CENTRES,
@@ -287,9 +288,9 @@ def test_a_sheet_per_cluster_shows_its_files(own: Path, planted: RunFolder) -> N
     for cluster, path in enumerate(drawn):
         rows = table[table["cluster"] == cluster]
         first = rows.loc[rows["confidence"].idxmax(), "file"]
-        shown = np.asarray(thumbnail(np.asarray(Image.open(own / first))[None]))
-        others = [np.asarray(thumbnail(np.asarray(Image.open(own / f))[None])) for f in table["file"]]
-        sheet = np.asarray(Image.open(path))
+        shown = thumbnail(np.asarray(Image.open(own / first))[None])
+        others = [thumbnail(np.asarray(Image.open(own / f))[None]) for f in table["file"]]
+        sheet = np.asarray(Image.open(path).convert("RGB"))
         left = find(sheet, shown)
         assert left is not None, "the most certain image is not on its sheet"
         places = [find(sheet, other) for other in others]
@@ -358,8 +359,8 @@ def test_new_files_of_the_same_kinds_get_the_same_clusters(home: Path, planted: 
     assert resized.intake.adapted["resized to 12x12 (height x width)"] == {"right-large.png": "from 20x20"}
     assert len(resized.table) == 11
     assert resized.table["cluster"].tolist() == [cluster_of[kind_of(file)] for file in resized.table["file"]]
-    sheet = np.asarray(Image.open(predicted_sheet(found, home / "new", home / "sheet.png")))
-    image = np.asarray(thumbnail(np.asarray(Image.open(home / "new" / "below" / "dark-new1.png"))[None]))
+    sheet = np.asarray(Image.open(predicted_sheet(found, home / "new", home / "sheet.png")).convert("RGB"))
+    image = thumbnail(np.asarray(Image.open(home / "new" / "below" / "dark-new1.png"))[None])
     assert find(sheet, image) is not None
 
 

@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import ShoalError
-from shoal.review.results.delay import LinkRates, delays
+from shoal_research.cfcl.delay import LinkRates, delays
 
 
 class Run:
