@@ -30,9 +30,8 @@ from shoal.engine.store.embedded import COLUMN_PREFIX, EmbeddedFrom, embedded_fr
 from shoal.lifecycle.dvc_tracking import STAGE_VARIABLE, DvcError, track
 from shoal.lifecycle.embed_stage import add_stage, commit_stage, is_stage, stage_script
 from shoal.lifecycle.progress import step_bar
-from shoal.models.encoder_names import slug
-from shoal.models.encoding import BATCH, encode_images
-from shoal.models.frozen import encoder_version, frozen_encoder, layer_widths_of
+from shoal.models.encoder_sources import slug
+from shoal.models.frozen import BATCH, encode_images, encoder_version, frozen_encoder, layer_widths_of
 from shoal.review.results.clusters import on_odd_of
 
 Watch = Callable[[int, int], None]
