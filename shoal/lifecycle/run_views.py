@@ -13,6 +13,7 @@ from pathlib import Path
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.attempts import attempt
 from shoal.review.results.views import (
+    FIGURES,
     drop_damaged_figures,
     keep_figures,
     keep_source,
@@ -51,14 +52,12 @@ def make_figures(run: RunFolder) -> bool:
     """
     drop_damaged_figures(run)
     source = source_of_figures(run)
-    before = sources(run)
-    views = figure_views()
-    missing = [what for what in views if before.get(what) != source]
-    if not missing:
+    if sources(run).get(FIGURES) == source:
         return True
-    failed = {what for what in missing if attempt(run, what, partial(views[what], run)) is None}
-    made = {what: source for what in views if what not in failed}
-    attempt(run, "the digests of figures", partial(keep_figures, run, made))
+    for what, draw in figure_views().items():
+        if attempt(run, what, partial(draw, run)) is None:
+            source = ""  # so that they are drawn again when the run is resumed
+    attempt(run, "the digests of figures", partial(keep_figures, run, source))
     return False
 
 

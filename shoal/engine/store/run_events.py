@@ -29,7 +29,6 @@ WARNINGS = frozenset(
         "client_quarantined",
         "client_refused",
         "drift",
-        "files_unknown",
         "manifest_unreadable",
         "mlflow_incomplete",
         "not_shown",

@@ -100,14 +100,12 @@ def draw_groups(axes: Axes, points: np.ndarray, groups: pd.Series, name: str) ->
         groups: the group of each point, missing where it has none.
         name: the kind of groups.
     """
-    group_of = groups.to_numpy(dtype=object, na_value=None)
+    group_of = groups.fillna("").to_numpy(dtype=str)
     sizes = groups.value_counts()
     largest = in_order([str(group) for group in sizes.index[:MAX_GROUPS]])
-    without_group = groups.isna().to_numpy()
-    others = ~np.isin(group_of.astype(str), largest) & ~without_group
-    for rest, words in ((without_group, f"no {name}"), (others, f"{len(sizes) - len(largest)} others")):
-        if rest.any():
-            axes.scatter(points[rest, 0], points[rest, 1], s=6, color=GREY, label=words)
+    others = ~np.isin(group_of, largest)
+    if others.any():
+        axes.scatter(points[others, 0], points[others, 1], s=6, color=GREY, label=f"others, or no {name}")
     for number, group in enumerate(largest):
         members = points[group_of == group]
         colour = PALETTE[number % len(PALETTE)]

@@ -73,28 +73,17 @@ def number_figure(chosen: Choice) -> Figure:
     """
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    curve = pd.DataFrame([record_to_json(each) for each in chosen.curve])
-    spread = {"stability": "stability: Rand index of two halves", "silhouette": "simplified silhouette"}
-    for number, (name, label) in enumerate(spread.items()):
-        line = line_style(number)
-        axes.fill_between(
-            curve["clusters"],
-            curve[name] - curve[f"{name}_std"],
-            curve[name] + curve[f"{name}_std"],
-            color=line["color"],
-            alpha=0.2,
-            linewidth=0,
+    curve = pd.DataFrame([record_to_json(point) for point in chosen.curve])
+    lines = {"stability": "stability: Rand index of two halves", "silhouette": "simplified silhouette"}
+    for number, (name, label) in enumerate(lines.items()):
+        axes.errorbar(
+            curve["clusters"], curve[name], curve[f"{name}_std"], label=label, capsize=3, **line_style(number)
         )
-        axes.plot(curve["clusters"], curve[name], label=label, **line)
     most = max(chosen.curve, key=detail)
     if most.clusters == chosen.clusters and detail(most) > 0:  # earlier versions chose by stability alone
-        shares = [detail(each) / detail(most) for each in chosen.curve]
-        axes.plot(
-            curve["clusters"],
-            shares,
-            label="what decides: stability³ log k over its largest",
-            **line_style(len(spread)),
-        )
+        shares = [detail(point) / detail(most) for point in chosen.curve]
+        label = "what decides: stability³ log k over its largest"
+        axes.plot(curve["clusters"], shares, label=label, **line_style(len(lines)))
     axes.axvline(chosen.clusters, color="black", linestyle=":", label=f"chosen: {chosen.clusters}")
     axes.set(title="how many clusters", xlabel="number of clusters", ylabel="mean over pairs of halves (1 is best)")
     axes.set_ylim(top=1.02)
@@ -149,22 +138,17 @@ def draw_spread(axes: Axes, values: pd.DataFrame, column: str, names: Sequence[s
     clients = values["client"].nunique()
     if clients <= MAX_LINES:
         for number, (client, rows) in enumerate(values.groupby("client")):
+            style: dict[str, Any] = {"color": "0.75", "linewidth": 0.7}
             if clients <= MAX_NAMED:
-                label = legend_label(named(names, int(client)))
-                axes.plot(rows["round"], rows[column], label=label, **line_style(number))
-            else:
-                axes.plot(rows["round"], rows[column], color="0.75", linewidth=0.7)
+                style = {"label": legend_label(named(names, int(client))), **line_style(number)}
+            axes.plot(rows["round"], rows[column], **style)
     if clients >= MIN_FOR_QUARTILES:
         spread = values.groupby("round")[column].quantile([0.25, 0.5, 0.75]).unstack()
-        low, middle, high = (spread[share].to_numpy(dtype=float) for share in (0.25, 0.5, 0.75))
         rounds = spread.index.to_numpy()
-        label = f"quartiles of {clients} clients"
         tint = PALETTE[0] if clients > MAX_NAMED else "0.5"  # no line has this colour
-        if len(rounds) > 1:
-            axes.fill_between(rounds, low, high, color=tint, alpha=0.3, linewidth=0, label=label)
-        else:
-            axes.errorbar(rounds, middle, [middle - low, high - middle], color=tint, capsize=6, label=label)
-        axes.plot(rounds, middle, label="median", color="black", linewidth=2.5, alpha=0.8)
+        label = f"quartiles of {clients} clients"
+        axes.fill_between(rounds, spread[0.25], spread[0.75], color=tint, alpha=0.3, linewidth=3, label=label)
+        axes.plot(rounds, spread[0.5], label="median", color="black", linewidth=2.5, alpha=0.8, marker=".")
     axes.legend(fontsize="small")
 
 

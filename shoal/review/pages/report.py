@@ -11,7 +11,6 @@ import pandas as pd
 import yaml
 from PIL import Image
 
-from shoal.core.records import record_to_json
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.client_names import client_names, named
@@ -43,11 +42,9 @@ HIDDEN_EVENTS = ("started", "round_started", "round_finished", "client_finished"
 MISSED_EVENTS = ("clients_dropped", "client_left_out", "client_refused")
 """Events that name clients that a round went on without."""
 SHEETS_BYTES = 1_500_000
-"""Bytes of embedded contact sheets: with base64 and figures the page stays below 3 MB."""
+"""Bytes of embedded contact sheets: with base64 and a few figures the page stays below 3 MB."""
 MAX_HALF_WIDTH = 600
 """Pixels: sheets up to this width are shown in pairs."""
-FIGURES_BYTES = 500_000
-"""Bytes of embedded figures."""
 MAX_ROUNDS_LISTED = 30
 """Missed rounds that are named for each client."""
 MAX_CLIENTS = 200
@@ -83,7 +80,6 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         about_clusters |= part("null baselines", lambda: about_baselines(run, table)) or {}
     clients = part("clients", lambda: last_clients(run)) or []
     sheets, left = part("images of clusters", lambda: embedded_sheets(run)) or ([], 0)
-    figures, figures_left = part("figures", lambda: embedded_figures(run)) or ([], [])
     page = write_page(
         run.path / REPORT,
         "report.html.j2",
@@ -103,8 +99,7 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
         missing_letters=part("letters", lambda: missing_letters(names_in_pictures(run, table))),
         chosen=part("settings that differ from the defaults", lambda: changed_rows(settings)),
         origins=part("origins", lambda: lineage_rows(run)),
-        figures=figures,
-        figures_left=figures_left,
+        figures=part("figures", lambda: embedded_figures(run)),
         embedding=part(
             "the figure of features", lambda: [in_base64(path.read_bytes()) for path in run.figures.glob(EMBEDDING)]
         ),
@@ -121,24 +116,20 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
 def words_for(run: RunFolder, settings: Settings) -> dict[str, Any]:
     """Return the heading, functions that name numbers, why the loss jumps by design, and all settings as YAML."""
     method = METHODS[settings.method.name]
-    note = method.loss_note(settings.method, settings.rounds)
-    all_settings = masked(yaml.safe_dump(settings.to_json(), sort_keys=False))
-    heading = f"{title_of_method(settings.method.name)}: {settings.data.name}"
     return {
-        "heading": heading,
+        "heading": f"{title_of_method(settings.method.name)}: {settings.data.name}",
         "name_of": name_of,
         "value_of": value_of,
-        "loss_note": note,
-        "settings": all_settings,
+        "loss_note": method.loss_note(settings.method, settings.rounds),
+        "settings": masked(yaml.safe_dump(settings.to_json(), sort_keys=False)),
     }
 
 
 def about_files(run: RunFolder, in_run_folder: bool) -> dict[str, Any]:
-    """Return the links to the run's other files, the command that repeats the run, and the lineage as YAML."""
-    lineage = masked(yaml.safe_dump(record_to_json(run.lineage())))
+    """Return the links to the run's other files, and the command that repeats the run."""
     if not in_run_folder:
-        return {"files": [], "repeat": "dvc repro", "lineage": lineage}
-    return {"files": run_files(run), "repeat": repeat_command(run), "lineage": lineage}
+        return {"files": [], "repeat": "dvc repro"}
+    return {"files": run_files(run), "repeat": repeat_command(run)}
 
 
 def about_baselines(run: RunFolder, table: pd.DataFrame) -> dict[str, Any]:
@@ -269,21 +260,9 @@ def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
     return sheets, len(paths) - len(sheets)
 
 
-def embedded_figures(run: RunFolder) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the figures that `FIGURES_BYTES` hold, by name, each a PNG in base64, and the names of the others.
-
-    The figures of all runs come first, then those of the method.
-    """
-    figures: list[tuple[str, str]] = []
-    left = []
-    total = 0
+def embedded_figures(run: RunFolder) -> list[tuple[str, str]]:
+    """Return the figures by name, each a PNG in base64: first those of all runs, then those of the method."""
     order = {name: number for number, name in enumerate(("scores", "losses", "bytes"))}
     drawn = [path for path in run.figures.glob("*.png") if path.name != EMBEDDING]
-    for path in sorted(drawn, key=lambda path: (order.get(path.stem, len(order)), path.stem)):
-        content = path.read_bytes()
-        if total + len(content) > FIGURES_BYTES:
-            left.append(path.name)
-            continue
-        total += len(content)
-        figures.append((path.stem, in_base64(content)))
-    return figures, left
+    drawn.sort(key=lambda path: (order.get(path.stem, len(order)), path.stem))
+    return [(path.stem, in_base64(path.read_bytes())) for path in drawn]

@@ -260,8 +260,10 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     status = run.status()
     prepared = open_prepared(run.folder_of("data"))
     partition = load_partition(run.folder_of("partition"))
-    table = cluster_table(run, prepared, partition, found)
-    table, names = with_stable_names(run, table, found)
+    table = cluster_table(prepared, partition, found)
+    names = stable_names(run, table, found)
+    if names is not None:
+        table = with_names(table, names)
     files = {
         CENTRES: {"centres": found.centres},
         FEATURES: {"rows": found.shown, "features": found.features},
@@ -284,14 +286,8 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     sites = dependence_on_sites(run, table, found.clusters)
     if sites is not None:
         quality["site_nmi"] = sites.nmi
-    verdict = None
     if found.comparison is not None:
         quality |= found.comparison.numbers
-        choice = run.lineage().clusters_chosen
-        doubt = None
-        if choice is not None:
-            doubt = choice.doubt
-        verdict = verdict_of(found.comparison, sites, doubt)
     facts = ClusterFacts(
         round=last,
         compared_with_round=earlier[-1] if earlier else None,
@@ -303,18 +299,19 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
         files={name: file_digest(run.path / name) for name in (TABLE, *files) if (run.path / name).exists()},
         comparison=found.comparison,
         sites=sites,
-        verdict=verdict,
+        verdict=verdict_on(run, found.comparison, sites),
         names=names,
     )
     write_sealed(run.path / FACTS, record_to_json(facts), sync=False)
 
 
-def with_stable_names(run: RunFolder, table: pd.DataFrame, found: Assigned) -> tuple[pd.DataFrame, StableNames | None]:
-    """Return the cluster table with the names of `stable_names` as a column, and the names."""
-    names = stable_names(run, table, found)
-    if names is None:
-        return table, None
-    return with_names(table, names), names
+def verdict_on(run: RunFolder, comparison: Comparison | None, sites: SiteDependence | None) -> Verdict | None:
+    """Return what the clusters are worth; None where they were not compared with null baselines."""
+    if comparison is None:
+        return None
+    choice = run.lineage().clusters_chosen
+    doubt = None if choice is None else choice.doubt
+    return verdict_of(comparison, sites, doubt)
 
 
 def stable_names(run: RunFolder, table: pd.DataFrame, found: Assigned) -> StableNames | None:
@@ -406,7 +403,7 @@ def clustered_data(prepared: Prepared) -> ClusteredData:
     )
 
 
-def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, found: Assigned) -> pd.DataFrame:
+def cluster_table(prepared: Prepared, partition: Partition, found: Assigned) -> pd.DataFrame:
     """Return a row a sample: training samples of some client, in the order of the set, then all test samples.
 
     Columns: client (its number; missing where nobody holds the sample), client_name, part (train or test), sample
@@ -425,7 +422,7 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
     client_name = pd.array(names[client], dtype="string")
     sample = np.concatenate([partition.sample[order], np.arange(test)])
     file = pd.array(np.full(train + test, None), dtype="string")
-    files = files_of_samples(run, prepared)
+    files = sample_files(prepared)
     release_freed_memory()  # reading the names of a million files takes several times their size
     if files is not None:
         rows = files.iloc[np.concatenate([partition.sample[order], prepared.manifest.train + np.arange(test)])]
@@ -459,18 +456,6 @@ def whole_numbers(values: np.ndarray, missing: np.ndarray) -> pd.api.extensions.
 def partition_client_names(partition: Partition) -> list[str]:
     """Return the name of each client, or its number where it has none."""
     return list(partition.client_names) or [str(k) for k in range(partition.clients)]
-
-
-def files_of_samples(run: RunFolder, prepared: Prepared) -> pd.DataFrame | None:
-    """Return the files of a set (`shoal.data.sets.sample_files`); None where it keeps none.
-
-    An event says where they cannot be read.
-    """
-    try:
-        return sample_files(prepared)
-    except DataError as error:
-        run.event("files_unknown", message=f"the cluster table has no file names: {error}")
-        return None
 
 
 def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> np.ndarray | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ from shoal.engine.store.run_folder import RunFolder
 
 VIEWS = "views.json"
 REPORT = "report.html"
+FIGURES = "figures"
+"""The view that all figures and contact sheets are together; the other view is the report."""
 FIGURE_SOURCES = ("settings.yaml", "rounds.parquet", "clients.parquet", "clusters.json")
 """The files of a run that its figures are drawn from, beside its final state."""
 ROUTINE = frozenset(
@@ -38,24 +39,23 @@ ROUTINE = frozenset(
 """Kinds of events that do not make a report out of date by themselves: they say that the run proceeded as it should."""
 
 
-def keep_figures(run: RunFolder, made: Mapping[str, str]) -> None:
+def keep_figures(run: RunFolder, source: str) -> None:
     """Keep the digests of the figures as they were drawn just now, and forget the report, which embeds them.
 
     Args:
         run: the run's folder.
-        made: what each view was drawn from (`source_of_figures`), by view.
+        source: what they were drawn from (`source_of_figures`); empty where some could not be drawn.
     """
-    found = {str(path.relative_to(run.path)): file_digest(path) for path in figure_files(run)}
-    write_sealed(run.path / VIEWS, {"figures": found, "sources": dict(made)}, sync=False)
+    figures = {str(path.relative_to(run.path)): file_digest(path) for path in figure_files(run)}
+    write_sealed(run.path / VIEWS, {"figures": figures, "sources": {FIGURES: source}}, sync=False)
 
 
 def sources(run: RunFolder) -> dict[str, str]:
     """Return what each view of a run was made of, by view; empty where views.json is missing or damaged."""
     try:
-        found = read_sealed(run.path / VIEWS).get("sources", {})
+        return dict(read_sealed(run.path / VIEWS).get("sources", {}))
     except (StoreError, AttributeError):
         return {}
-    return dict(found)
 
 
 def keep_source(run: RunFolder, view: str, source: str) -> None:

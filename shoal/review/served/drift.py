@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from shoal.core.streams import Streams
 from shoal.data.intake.own_store import VERSIONS
@@ -19,7 +20,6 @@ from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.data.sets.sample_files import sample_files
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.drift import share_drift
-from shoal.review.served.judging import BATCH
 from shoal.review.served.predict import Predictor
 
 MAX_SAMPLES = 2_000
@@ -114,16 +114,12 @@ def _draw(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.sort(rng.choice(rows, MAX_SAMPLES, replace=False))
 
 
-def _clusters_of(predictor: Predictor, prepared: Prepared, table: Any, rows: np.ndarray) -> np.ndarray:
-    """Return the clusters, by the champion's model, of some rows of the set's table of files, int (n,)."""
-    tested = (table["part"].to_numpy() == "test")[rows]
-    index = table["index"].to_numpy()[rows]
+def _clusters_of(predictor: Predictor, prepared: Prepared, table: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
+    """Return the clusters, by the champion's model, of some rows of the table of files, int (n,), in any order."""
+    files = table.iloc[rows]
     clusters = [np.zeros(0, dtype=np.int64)]
-    sources = [prepared.train_x]
-    if prepared.test_x is not None:
-        sources.append(prepared.test_x)
-    for start in range(0, len(rows), BATCH):
-        part = slice(start, start + BATCH)
-        x = np.stack([sources[int(test)][i] for test, i in zip(tested[part], index[part], strict=True)])
-        clusters.append(np.asarray(predictor.judge(x)[0]["cluster"]))
+    for part, samples in (("train", prepared.train_x), ("test", prepared.test_x)):
+        index = files.loc[files["part"] == part, "index"].to_numpy()
+        if len(index) and samples is not None:
+            clusters.append(predictor.assign_array(samples[index])["cluster"].to_numpy())
     return np.concatenate(clusters)

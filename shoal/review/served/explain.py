@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import io
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -209,10 +210,8 @@ def certain_and_unsure(rows: pd.DataFrame) -> pd.DataFrame:
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a table as JSON values: None stands for a missing one."""
-    values = table.astype(object)
-    return [
-        {str(key): value for key, value in row.items()} for row in values.where(values.notna(), None).to_dict("records")
-    ]
+    rows: list[dict[str, Any]] = json.loads(table.to_json(orient="records", double_precision=15))
+    return rows
 
 
 def heading_of(row: dict[Any, Any]) -> str:

@@ -193,7 +193,7 @@ class Predictor:
         confidence = found.soft.float().gather(1, found.cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
         return {"cluster": found.cluster.numpy(), "confidence": confidence.numpy()}
 
-    def assign_array(self, x: np.ndarray, embedding: Embedding) -> pd.DataFrame:
+    def assign_array(self, x: np.ndarray, embedding: Embedding = "none") -> pd.DataFrame:
         """Return a row a sample: row, cluster, confidence, with centres distance, and on request the embedding.
 
         Args:
