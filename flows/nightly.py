@@ -16,7 +16,6 @@ set_prefect_defaults()
 from prefect import flow, get_run_logger, runtime  # noqa: E402 (its environment comes first)
 from prefect.artifacts import create_table_artifact  # noqa: E402
 from prefect.events import emit_event  # noqa: E402
-from prefect.utilities.timeout import timeout  # noqa: E402
 
 from shoal.core.errors import ShoalError  # noqa: E402
 from shoal.core.records import record_to_json  # noqa: E402
@@ -37,7 +36,7 @@ from shoal.lifecycle.nights import (  # noqa: E402
     keep_choice,
 )
 from shoal.lifecycle.notification import APPROVAL, LEFT_OUT, notify  # noqa: E402
-from shoal.lifecycle.taking_in import MAX_NAMED, NightError, TakenIn  # noqa: E402
+from shoal.lifecycle.taking_in import MAX_NAMED, TakenIn  # noqa: E402
 from shoal.methods.scores.cluster_names import ClusterChange  # noqa: E402
 from shoal.review.results.clusters import cluster_facts  # noqa: E402
 from shoal.review.results.stable_names import CHANGED, NIGHT  # noqa: E402
@@ -89,10 +88,6 @@ class Night:
         return asdict(self)
 
 
-class PartTimeout(TimeoutError):
-    """A part of a night exceeded its time limit."""
-
-
 @flow(
     name="nightly",
     flow_run_name=night_title,
@@ -122,19 +117,18 @@ def nightly(settings: Settings, night: NightSettings = NightSettings()) -> dict[
 
 def one_night(settings: Settings, night: NightSettings) -> Night:
     """Do the work of a night within its flow run."""
-    seconds = night.minutes * 60
     log = get_run_logger()
     settings = earlier_method(settings)
     tell_approval(settings, log)
     champion = champion_in_use(settings)
-    taken = take_in.with_options(timeout_seconds=seconds)(settings, night)
+    taken = take_in(settings, night)
     log.info(taken.message)
     tell_left_out(settings, taken, log)
     settings, choice = choose_night_method(settings, Path(taken.folder))
     judged = judged_run(settings, taken.digest)
     if judged is not None and not is_done(judged):  # cut short before MLflow had the decision
         with claimed(judged):
-            report_and_decide(judged, night)
+            report_and_decide(judged)
         champion = champion_in_use(settings)
     if judged is not None and champion is not None and not night.force:
         why = f"{taken.message}; run {judged.name} was judged on this data, and {champion.name} stays the champion"
@@ -143,7 +137,7 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
     check_held_out(open_prepared(Path(taken.folder)))  # before hours of training that nobody could judge
     drifts: list[Drift] = []
     if champion is not None and judged is None:
-        compared = drift.with_options(timeout_seconds=seconds)(str(champion.path), taken.folder, night, settings.seed)
+        compared = drift(str(champion.path), taken.folder, night, settings.seed)
         drifts = [each for each in compared if each.found]
         emit_drift(settings, drifts, log)
     with night_run(settings, night, champion, taken.digest) as run, closing_warnings(run):
@@ -241,18 +235,17 @@ def train_and_decide(
         run: of the challenger.
         champion: the run of the model in use; None where there is none.
         data: folder of the data set.
-        night: sets the score, the margin and the time limit of each part.
+        night: sets the score and the margin.
         drifts: the drift that was found.
     """
     for each in drifts:
         run.event(DRIFTED, **{**each.to_json(), "message": each.sentence()})
-    with time_limit("the training", night):
-        drive_as_task_runs(run, (ROUNDS, CLUSTERS))
+    drive_as_task_runs(run, (ROUNDS, CLUSTERS))
     record_changes(run)
     champion_path = None if champion is None else str(champion.path)
-    decision = compare.with_options(timeout_seconds=night.minutes * 60)(str(run.path), champion_path, data, night)
+    decision = compare(str(run.path), champion_path, data, night)
     keep_decision(run, decision, drifts)
-    report_and_decide(run, night)
+    report_and_decide(run)
     return decision
 
 
@@ -273,33 +266,10 @@ def changes_of(run: RunFolder) -> tuple[ClusterChange, ...]:
     return facts.names.changes
 
 
-def report_and_decide(run: RunFolder, night: NightSettings) -> None:
-    """Write the report of a judged run, which shows the decision, log and register its model, and move the alias.
-
-    Args:
-        run: of the challenger.
-        night: sets the time limit of each part.
-    """
-    with time_limit("the report", night):
-        drive_as_task_runs(run, (VIEWS,))
-    decide.with_options(timeout_seconds=night.minutes * 60)(str(run.path))
-
-
-@contextlib.contextmanager
-def time_limit(part: str, night: NightSettings) -> Iterator[None]:
-    """End a part of a night that takes longer than `night.minutes`.
-
-    Raises:
-        NightError: it did.
-    """
-    try:
-        with timeout(night.minutes * 60, PartTimeout):
-            yield
-    except PartTimeout as error:
-        raise NightError(
-            f"{part} exceeded timeout: it took longer than night.minutes, {night.minutes:g} min: raise night.minutes, "
-            "or train less in a night; the next night resumes it"
-        ) from error
+def report_and_decide(run: RunFolder) -> None:
+    """Write the report of a judged run, which shows the decision, log and register its model, and move the alias."""
+    drive_as_task_runs(run, (VIEWS,))
+    decide(str(run.path))
 
 
 def emit_drift(settings: Settings, drifts: Sequence[Drift], log: Any) -> None:

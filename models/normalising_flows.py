@@ -11,7 +11,6 @@ from abc import ABC
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 LOG_2PI = math.log(2 * math.pi)
@@ -106,7 +105,56 @@ class Coupling(nn.Module):
         return (changed - shift) * (-log_scale).exp()
 
 
-class TabularRealNVP(Flow):
+class CouplingFlow(Flow):
+    """A flow whose couplings read one part of the input and change the next, in turn.
+
+    Attributes:
+        couplings: in their order; number l reads part l modulo the number of parts.
+    """
+
+    couplings: nn.ModuleList
+
+    def split(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return the parts of x, and the log-determinant (n,) of what was done before."""
+        raise NotImplementedError
+
+    def join(self, parts: list[Tensor]) -> Tensor:
+        """Undo `split`, but for what was done before."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return z and the log-determinant (n,)."""
+        parts, total = self.split(x)
+        for layer, coupling in enumerate(couplings_of(self.couplings)):
+            read = layer % len(parts)
+            changed = (read + 1) % len(parts)
+            parts[changed], log_det = coupling(parts[read], parts[changed])
+            total = total + log_det
+        return self.join(parts), total
+
+    def undo(self, parts: list[Tensor]) -> Tensor:
+        """Return what the couplings make the parts of z of."""
+        for layer, coupling in reversed(list(enumerate(couplings_of(self.couplings)))):
+            read = layer % len(parts)
+            changed = (read + 1) % len(parts)
+            parts[changed] = coupling.inverse(parts[read], parts[changed])
+        return self.join(parts)
+
+
+def couplings_of(modules: nn.Module) -> list[Coupling]:
+    """Return the couplings among the children of a module."""
+    return [module for module in modules.children() if isinstance(module, Coupling)]
+
+
+def linear_layers(inputs: int, width: int, outputs: int) -> nn.Sequential:
+    """Return two hidden layers and a last one of zeros, so that a coupling begins as the identity."""
+    last = nn.Linear(width, outputs)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), last)
+
+
+class TabularRealNVP(CouplingFlow):
     """RealNVP of vectors: couplings that read one half and change the other, in turn (Dinh et al. 2017).
 
     Args:
@@ -122,34 +170,20 @@ class TabularRealNVP(Flow):
         sizes = (self.cut, dimension - self.cut)
         self.couplings = nn.ModuleList()
         for layer in range(couplings):
-            read = sizes[layer % 2]
             changed = sizes[1 - layer % 2]
-            last = nn.Linear(width, 2 * changed)
-            # The coupling begins as the identity, so that the first steps work at the data's own scale.
-            nn.init.zeros_(last.weight)
-            nn.init.zeros_(last.bias)
-            net = nn.Sequential(nn.Linear(read, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), last)
-            self.couplings.append(Coupling(net, changed))
+            self.couplings.append(Coupling(linear_layers(sizes[layer % 2], width, 2 * changed), changed))
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return z and the log-determinant (n,)."""
-        parts = [x[:, : self.cut], x[:, self.cut :]]
-        total = x.new_zeros(len(x))
-        for layer, coupling in enumerate(_couplings(self.couplings)):
-            parts[1 - layer % 2], log_det = coupling(parts[layer % 2], parts[1 - layer % 2])
-            total = total + log_det
-        return torch.cat(parts, 1), total
+    def split(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return both halves."""
+        return [x[:, : self.cut], x[:, self.cut :]], x.new_zeros(len(x))
+
+    def join(self, parts: list[Tensor]) -> Tensor:
+        """Return the halves side by side."""
+        return torch.cat(parts, 1)
 
     def inverse(self, z: Tensor) -> Tensor:
         """Return x of z."""
-        parts = [z[:, : self.cut], z[:, self.cut :]]
-        for layer, coupling in reversed(list(enumerate(_couplings(self.couplings)))):
-            parts[1 - layer % 2] = coupling.inverse(parts[layer % 2], parts[1 - layer % 2])
-        return torch.cat(parts, 1)
-
-
-def _couplings(modules: nn.Module) -> list[Coupling]:
-    return [module for module in modules.children() if isinstance(module, Coupling)]
+        return self.undo([z[:, : self.cut], z[:, self.cut :]])
 
 
 class Logit(nn.Module):
@@ -221,11 +255,7 @@ class DenseScaleShiftNet(nn.Module):
     def __init__(self, shape: tuple[int, int, int], width: int) -> None:
         super().__init__()
         self.shape = shape
-        size = math.prod(shape)
-        last = nn.Linear(width, 2 * size)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
-        self.layers = nn.Sequential(nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), last)
+        self.layers = linear_layers(math.prod(shape), width, 2 * math.prod(shape))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return scales, then shifts, (n, 2 * channels, height, width)."""
@@ -233,7 +263,7 @@ class DenseScaleShiftNet(nn.Module):
         return cast(Tensor, self.layers(x.flatten(1))).view(-1, 2 * channels, height, width)
 
 
-class CycleRealNVP(Flow):
+class CycleRealNVP(CouplingFlow):
     """RealNVP with the cycle mask: each coupling reads one quadrant of the image and changes only the next.
 
     The quadrants are 0 top-left, 1 top-right, 2 bottom-right, 3 bottom-left; coupling l reads quadrant l mod 4 and
@@ -271,25 +301,18 @@ class CycleRealNVP(Flow):
             for _ in range(4 * turns)
         )
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return z and the log-determinant (n,)."""
+    def split(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return the quadrants of the logits."""
         y, total = self.logit(x)
-        parts = _quadrants(y)
-        for layer, coupling in enumerate(_couplings(self.couplings)):
-            read = layer % 4
-            changed = (read + 1) % 4
-            parts[changed], log_det = coupling(parts[read], parts[changed])
-            total = total + log_det
-        return _joined(parts), total
+        return _quadrants(y), total
+
+    def join(self, parts: list[Tensor]) -> Tensor:
+        """Return the quadrants as one image."""
+        return torch.cat((torch.cat((parts[0], parts[1]), -1), torch.cat((parts[3], parts[2]), -1)), -2)
 
     def inverse(self, z: Tensor) -> Tensor:
         """Return x of z."""
-        parts = _quadrants(z)
-        for layer, coupling in reversed(list(enumerate(_couplings(self.couplings)))):
-            read = layer % 4
-            changed = (read + 1) % 4
-            parts[changed] = coupling.inverse(parts[read], parts[changed])
-        return self.logit.inverse(_joined(parts))
+        return self.logit.inverse(self.undo(_quadrants(z)))
 
 
 def _quadrants(x: Tensor) -> list[Tensor]:
@@ -298,110 +321,20 @@ def _quadrants(x: Tensor) -> list[Tensor]:
     return [x[..., :h, :w], x[..., :h, w:], x[..., h:, w:], x[..., h:, :w]]
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
-    return torch.cat((torch.cat((parts[0], parts[1]), -1), torch.cat((parts[3], parts[2]), -1)), -2)
-
-
-class StandardRealNVP(Flow):
-    """RealNVP as published: three checkerboard couplings, squeeze, three channel couplings; half factored out; again.
-
-    Args:
-        shape: (channels, height, width); height and width divisible by 4.
-        width: filters.
-        blocks: residual blocks of each network.
-        margin: of `Logit`.
-    """
-
-    def __init__(self, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 0.05) -> None:
-        super().__init__()
-        channels, height, wide = shape
-        if height % 4 or wide % 4:
-            raise ValueError(f"two scales need images of height and width divisible by 4, given {shape}")
-        self.shape = tuple(shape)
-        self.logit = Logit(margin)
-        self.checker = nn.ModuleList()
-        self.channel = nn.ModuleList()
-        for scale in range(2):
-            inside = channels * 2**scale
-            self.checker.append(
-                nn.ModuleList(Coupling(ScaleShiftNet(inside, inside, width, blocks), inside) for _ in range(3))
-            )
-            half = inside * 2
-            self.channel.append(
-                nn.ModuleList(Coupling(ScaleShiftNet(half, half, width, blocks), half) for _ in range(3))
-            )
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return z (n, *shape) and the log-determinant (n,)."""
-        y, total = self.logit(x)
-        out = []
-        for scale in range(2):
-            for layer, coupling in enumerate(_couplings(self.checker[scale])):
-                log_scale, shift = _checker_scale_and_shift(coupling, y, layer)
-                y = y * log_scale.exp() + shift
-                total = total + log_scale.flatten(1).sum(1)
-            y = F.pixel_unshuffle(y, 2)
-            halves = list(y.chunk(2, 1))
-            for layer, coupling in enumerate(_couplings(self.channel[scale])):
-                read = layer % 2
-                halves[1 - read], log_det = coupling(halves[read], halves[1 - read])
-                total = total + log_det
-            out.append(halves[1].flatten(1))
-            y = halves[0]
-        out.append(y.flatten(1))
-        return torch.cat(out, 1).view(x.shape), total
-
-    def inverse(self, z: Tensor) -> Tensor:
-        """Return x of z."""
-        c, h, w = self.shape
-        flat = z.flatten(1)
-        sizes = [c * h * w // 2, c * h * w // 4, c * h * w // 4]
-        first, second, y = flat.split(sizes, 1)
-        shapes = [(2 * c, h // 2, w // 2), (4 * c, h // 4, w // 4)]
-        y = y.view(-1, *shapes[1])
-        for scale, other in ((1, second), (0, first)):
-            halves = [y.view(-1, *shapes[scale]), other.view(-1, *shapes[scale])]
-            for layer, coupling in reversed(list(enumerate(_couplings(self.channel[scale])))):
-                read = layer % 2
-                halves[1 - read] = coupling.inverse(halves[read], halves[1 - read])
-            y = F.pixel_shuffle(torch.cat(halves, 1), 2)
-            for layer, coupling in reversed(list(enumerate(_couplings(self.checker[scale])))):
-                log_scale, shift = _checker_scale_and_shift(coupling, y, layer)
-                y = (y - shift) * (-log_scale).exp()
-        return self.logit.inverse(y)
-
-
-def _checker_scale_and_shift(coupling: Coupling, y: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-    """Return log-scale and shift of the pixels that a layer changes, from those that it reads; 0 for the others."""
-    mask = _checkerboard(y, layer)
-    log_scale, shift = coupling.scale_and_shift(y * mask)
-    return log_scale * (1 - mask), shift * (1 - mask)
-
-
-def _checkerboard(x: Tensor, layer: int) -> Tensor:
-    """Return 1 where a pixel is read, otherwise 0, (1, 1, height, width)."""
-    rows = torch.arange(x.shape[-2], device=x.device)[:, None]
-    columns = torch.arange(x.shape[-1], device=x.device)[None, :]
-    return ((rows + columns + layer) % 2).to(x.dtype)[None, None]
-
-
 def build_flow(
     name: str, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 0.05, dense: bool = False
 ) -> Flow:
-    """Return a flow by name: affine and tabular for vectors, cycle and standard for images; only cycle may be dense.
+    """Return a flow by name: affine and tabular for vectors, cycle for images; only cycle may be dense.
 
     Raises:
         ValueError: no such flow, or one for samples of another kind.
     """
-    if dense and name != "cycle":
-        raise ValueError(f"flow {name!r} has no networks of linear layers to choose: layers dense is of cycle")
-    if name in ("affine", "tabular"):
-        dimension = math.prod(shape)
-        return AffineFlow(dimension) if name == "affine" else TabularRealNVP(dimension, width=4 * width)
-    if name in ("cycle", "standard"):
+    if name == "cycle":
         if len(shape) != 3:
             raise ValueError(f"flow {name!r} is for images, and a sample has shape {shape}: use affine or tabular")
-        if name == "cycle":
-            return CycleRealNVP(shape, width, blocks, margin, dense=dense)
-        return StandardRealNVP(shape, width, blocks, margin)
-    raise ValueError(f"no flow {name!r}; there are affine, tabular, cycle, standard")
+        return CycleRealNVP(shape, width, blocks, margin, dense=dense)
+    if name == "affine":
+        return AffineFlow(math.prod(shape))
+    if name == "tabular":
+        return TabularRealNVP(math.prod(shape), width=4 * width)
+    raise ValueError(f"no flow {name!r}; there are affine, tabular, cycle")

@@ -26,7 +26,7 @@ if os.path.isfile(os.path.join(os.path.dirname(__file__), "data")):
     )
 
 if TYPE_CHECKING:
-    from shoal.api.adding import AddedData, add_data, embed
+    from shoal.api.adding import add_data, embed
     from shoal.api.listing import compare, runs
     from shoal.api.opened import Run, load
     from shoal.api.running import plan, resume, run
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from shoal.review.served.explain import Explained
 
 __all__ = [
-    "AddedData",
     "Explained",
     "FoundSettings",
     "Plan",
@@ -65,7 +64,6 @@ _PLACES = {
     "compare": "shoal.api.listing",
     "add_data": "shoal.api.adding",
     "embed": "shoal.api.adding",
-    "AddedData": "shoal.api.adding",
     "Settings": "shoal.engine.settings.run_settings",
     "Plan": "shoal.lifecycle.rehearsal",
     "Explained": "shoal.review.served.explain",

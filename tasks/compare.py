@@ -22,12 +22,10 @@ def compare(challenger: str, champion: str | None, data: str, night: NightSettin
         challenger: folder of the challenger's run.
         champion: folder of the champion's run; None where there is no champion.
         data: folder of the data set.
-        night: sets the score that decides, margin and interval, and whether a better challenger waits for approval.
+        night: sets the score that decides, the margin, and whether a better challenger waits for approval.
     """
     champion_run = None if champion is None else RunFolder(Path(champion))
-    decision = judging.compare(
-        RunFolder(Path(challenger)), champion_run, Path(data), night.score, night.margin, night.confidence
-    )
+    decision = judging.compare(RunFolder(Path(challenger)), champion_run, Path(data), night.score, night.margin)
     if night.promote == "ask" and decision.promoted and champion is not None:
         return replace(decision, promoted=False, waits=True)
     return decision

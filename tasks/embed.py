@@ -29,7 +29,7 @@ class EmbeddedSet:
 
 @task(name="embed", **RETRY_ON_IO)
 def embed(data: str, encoder: str, name: str | None = None) -> EmbeddedSet:
-    """Make vectors of the images of a set, unless that was done before; an interrupted one continues.
+    """Make vectors of the images of a set, unless that was done before.
 
     Args:
         data: the set of images.

@@ -35,7 +35,6 @@ class VectorFile:
         dtype: their type in the file.
         blocks: yields them in order, each block (m, width).
         clients, labels: of each row; None where the file has none.
-        mapped: all of them memory-mapped, where the format allows it.
         columns: names of the columns of a vector; empty where they have none.
         others: names of what else the file holds.
     """
@@ -47,7 +46,6 @@ class VectorFile:
     blocks: Callable[[], Iterator[np.ndarray]]
     clients: pd.Series | None = None
     labels: pd.Series | None = None
-    mapped: np.ndarray | None = None
     columns: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 
@@ -63,7 +61,6 @@ class _Contents:
         column: returns the values of one of these.
         vectors, labels: the default names.
         features: the names of the columns of an array.
-        mapped: a memory-mapped array.
     """
 
     arrays: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
@@ -73,7 +70,6 @@ class _Contents:
     vectors: str = "x"
     labels: str = ""
     features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    mapped: np.ndarray | None = None
 
 
 def is_array_file(path: Path) -> bool:
@@ -127,7 +123,6 @@ def open_array_file(
         lambda: contents.blocks(name),
         clients,
         labels,
-        contents.mapped,
         contents.features.get(name, ()),
         tuple(sorted({*contents.arrays, *contents.columns} - used)),
     )
@@ -223,7 +218,7 @@ def _blocks_of(array: Any) -> Iterator[np.ndarray]:
 
 def _open_npy(path: Path) -> _Contents:
     array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    return _Contents({"": (array.shape, array.dtype)}, lambda _: _blocks_of(array), vectors="", mapped=array)
+    return _Contents({"": (array.shape, array.dtype)}, lambda _: _blocks_of(array), vectors="")
 
 
 def _open_npz(path: Path) -> _Contents:

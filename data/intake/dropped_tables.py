@@ -1,7 +1,6 @@
 """Tables in a watched folder: those that a set does not have yet, read as one batch.
 
-Every file is a table with the set's columns. A file is known by its name and its bytes, and is only read again where it
-was written to since the set was.
+Every file is a table with the set's columns. A file is known by its name and its bytes.
 """
 
 from __future__ import annotations
@@ -67,9 +66,10 @@ def dropped_tables(folder: Path, onto: Prepared, test: float) -> Arrivals:
     rejected: list[Rejected] = []
     batches: list[Batch] = []
     grown = onto
+    known = known_tables(onto.manifest.extra)
     for path in tables_in(folder, notes):
         own = Intake()
-        if _is_known(path, onto):
+        if known.get(path.name) == file_sha256(path):
             notes.know("files")
             continue
         try:
@@ -106,15 +106,6 @@ def _options(onto: Prepared) -> AddOptions:
             ) from None
         roles = TableRoles("client")
     return AddOptions(client_column=roles.client, label_column=roles.label or None)
-
-
-def _is_known(path: Path, onto: Prepared) -> bool:
-    """Return whether a set has a table: one of its name that was not written to since, or has the same bytes."""
-    digest = known_tables(onto.manifest.extra).get(path.name)
-    if digest is None:
-        return False
-    written = (onto.folder / "manifest.json").stat().st_mtime
-    return path.stat().st_mtime <= written or file_sha256(path) == digest
 
 
 def _refuse_shared(path: Path, batch: Batch, others: Sequence[Batch]) -> None:

@@ -21,6 +21,8 @@ OTHER_TIFF = "TIFF by another name, such as a camera raw file: export it as JPEG
 CONVERTED = "image turned by its EXIF orientation, converted to RGB, or its first frame"
 MAX_PIXELS = 50_000_000
 """Largest number of pixels of an image, checked before decoding: so many take half a gigabyte."""
+LYING = (5, 6, 7, 8)
+"""EXIF orientations that swap height and width."""
 GREY = ("1", "L", "LA", "La")
 """Pillow's modes of images that stay grey."""
 PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY
@@ -90,10 +92,13 @@ def why_not_read(path: Path) -> str | None:
 
 
 def header_size(path: Path) -> tuple[int, int] | None:
-    """Return height and width by the file's header, before it is turned; None if it cannot be read."""
+    """Return height and width of a turned image by the file's header; None if it is not decoded."""
     try:
         with Image.open(path, formats=FORMATS) as opened:
-            return opened.height, opened.width
+            if opened.width * opened.height > MAX_PIXELS:
+                return None
+            lies = opened.getexif().get(ExifTags.Base.Orientation, 1) in LYING
+            return (opened.width, opened.height) if lies else (opened.height, opened.width)
     except Exception:  # decoding says what is wrong
         return None
 

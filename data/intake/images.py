@@ -49,8 +49,14 @@ class Picture:
     changes: str = ""
 
 
+def usual_size(names: Sequence[str], root: Path) -> tuple[int, int]:
+    """Return the most common (height, width) by the headers of files, the largest of equally common ones."""
+    counts = Counter(size for name in names if (size := header_size(root / name)))
+    return max(counts, key=lambda size: (counts[size], size), default=(1, 1))
+
+
 def read_images(
-    names: Sequence[str], root: Path, size: tuple[int, int] | None = None, *, resize: bool = False
+    names: Sequence[str], root: Path, wanted: tuple[int, int], *, resize: bool = False
 ) -> tuple[list[Picture], list[Rejected]]:
     """Decode every file, one at a time, and collect all failures.
 
@@ -60,21 +66,9 @@ def read_images(
     Args:
         names: the files, below `root`.
         root: their folder.
-        size: height and width wanted; None: the most common size (`common_size`).
+        wanted: height and width.
         resize: whether those of another size are brought to it, bilinear with antialiasing.
     """
-    announced = [header for name in names if (header := header_size(root / name))]
-    wanted = size or (common_size(announced) if announced else (1, 1))
-    pictures, rejected = _read(names, root, wanted, resize)
-    if size is None and pictures and (usual := common_size([picture.size for picture in pictures])) != wanted:
-        # Headers of broken files have a vote, and do not say which side is up.
-        return _read(names, root, usual, resize)
-    return pictures, rejected
-
-
-def _read(
-    names: Sequence[str], root: Path, wanted: tuple[int, int], resize: bool
-) -> tuple[list[Picture], list[Rejected]]:
     pictures: list[Picture] = []
     rejected: list[Rejected] = []
     for name in names:
@@ -89,12 +83,6 @@ def _read(
             pixels = resized_pixels(pixels, wanted) if resize else np.empty((0, 0), dtype=np.uint8)
         pictures.append(Picture(name, pixels, (height, width), decoded.changes))
     return pictures, rejected
-
-
-def common_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Return the most common (height, width); the largest of equally common ones."""
-    counts = Counter(sizes)
-    return max(counts, key=lambda size: (counts[size], size))
 
 
 def resized_pixels(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:

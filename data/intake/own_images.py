@@ -18,11 +18,11 @@ from shoal.data.intake.images import (
     Picture,
     Rejected,
     channels_of,
-    common_size,
     listing,
     note_left_out,
     planes,
     read_images,
+    usual_size,
 )
 from shoal.data.intake.label_file import read_labels
 from shoal.data.intake.names import one_spelling_each
@@ -81,8 +81,8 @@ def read_folder(
     if not clients and not grows:
         raise DataError(f"{folder} has no sub-folders: put the images of each client into a folder of its own there")
     names, loose = _files(folder, onto, notes, grows=grows)
+    size = size or usual_size(names, folder)
     pictures, unreadable = read_images(names, folder, size, resize=options.on_odd == "resize")
-    size = size or common_size([picture.size for picture in pictures] or [(0, 0)])
     images = _sorted(pictures, size, onto, options, notes)
     images.bad[:0] = [*unreadable, *loose]
     _refuse_by_choice(images, options, folder)
@@ -208,17 +208,14 @@ def _batch(
     files = [picture.path for picture in pictures]
     label = None if options.labels is None else read_labels(options.labels, files, onto, notes)
     resized = []
-    adapted = []
     for picture in pictures:
         if picture.size != size:
             reason = f"resized from {picture.size[0]}x{picture.size[1]} to {size[0]}x{size[1]}"
             resized.append([picture.path, reason])
             notes.adapt(f"resized to {size[0]}x{size[1]} (height x width)", picture.path, reason)
         if picture.changes:
-            adapted.append([picture.path, picture.changes])
             notes.adapt(CONVERTED, picture.path, picture.changes)
         if picture.pixels.ndim == 2 and channels == 3:
-            adapted.append([picture.path, GREY_IN_COLOUR])
             notes.adapt(GREY_IN_COLOUR, picture.path)
     notes.take("files", len(pictures))
     known = onto.manifest.extra["clients"] if onto else ()
@@ -237,7 +234,7 @@ def _batch(
         files,
         source=f"folder {folder.name}, {len(pictures)} images of {len(set(owner))} clients{there}",
         licence=options.licence,
-        extra={"resized": resized, "adapted": adapted},
+        extra={"resized": resized},
         intake=notes,
     )
 

@@ -33,7 +33,7 @@ VERSIONS = "versions"
 
 Each version is the first `train` and `test` samples of the set."""
 SKIPPED = "skipped"
-LISTS = (SKIPPED, "resized", "adapted")
+LISTS = (SKIPPED, "resized")
 """Entries of a manifest's `extra` with pairs of path and reason; appending lengthens them."""
 
 

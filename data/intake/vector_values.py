@@ -1,7 +1,6 @@
 """Vectors as float32 in one memory-mapped array, all finite; other types are rounded, and this is told.
 
-Values pass block by block through an unnamed scratch file, so that memory does not grow with them. One float32 array
-in a .npy file is taken as it lies there.
+Values pass block by block through an unnamed scratch file, so that memory does not grow with them.
 """
 
 from __future__ import annotations
@@ -31,11 +30,6 @@ def vectors_of(files: Sequence[VectorFile], scratch: Path, intake: Intake) -> np
     for file in files:
         if file.dtype != np.float32:
             intake.adapt(f"array of {file.dtype} as float32", file.path.name)
-    mapped = files[0].mapped
-    if len(files) == 1 and mapped is not None and mapped.dtype == np.float32 and mapped.dtype.isnative:
-        for _ in float32_blocks(files[0]):
-            pass
-        return mapped
     try:
         with tempfile.TemporaryFile(dir=scratch) as room:
             for file in files:

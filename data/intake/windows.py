@@ -23,7 +23,8 @@ from shoal.data.sets.prepared import Manifest
 WINDOWS = "windows"
 """Entry of a manifest's `extra` with the rule by which windows were cut."""
 MIN_LENGTH = 2
-INCOMPLETE = "window without exactly its samples: a gap, the end of a series, or a change of clocks"
+INCOMPLETE = "window without exactly its samples"
+"""There is a gap, its series does not fill it, or the clocks change in it."""
 MIXED = "window with more than one label"
 SHORTER = "give a shorter --window"
 """Advice for a new set without a complete window: its rule can still be chosen."""

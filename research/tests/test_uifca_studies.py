@@ -15,6 +15,7 @@ from shoal_research.uifca import overfitting
 from shoal_research.uifca.masks import correct, masks
 from shoal_research.uifca.overfitting import longer_training
 from shoal_research.uifca.simulate import purity_rounds, table1
+from shoal_research.uifca.standard_flow import StandardRealNVP
 from tests.runs import straight
 
 ROUND = {
@@ -111,6 +112,22 @@ def test_flows_of_two_kinds_of_images_tell_them_apart(tmp_path, monkeypatch, flo
     found = masks(settings, 0, tmp_path)
     assert found["correct"] > 0.9
     assert found["correct_train"] > 0.9
+
+
+def test_the_standard_flow_is_inverted_and_its_log_determinant_is_that_of_its_jacobian():
+    generator = torch.Generator().manual_seed(0)
+    flow = StandardRealNVP((1, 4, 4), 4, 1)
+    with torch.no_grad():
+        for parameter in flow.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+    flow.double().eval()
+    x = 256 * torch.rand(1, 1, 4, 4, generator=generator, dtype=torch.float64)
+    z, log_det = flow(x)
+    torch.testing.assert_close(flow.inverse(z), x, rtol=1e-6, atol=1e-6)
+    jacobian = torch.autograd.functional.jacobian(lambda one: flow(one[None])[0][0], x[0]).reshape(16, 16)
+    torch.testing.assert_close(torch.linalg.slogdet(jacobian)[1], log_det[0], rtol=1e-8, atol=1e-8)
+    with pytest.raises(ValueError, match="by 4"):
+        StandardRealNVP((1, 6, 6))
 
 
 def test_correct_counts_images_under_their_own_flow():

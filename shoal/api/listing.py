@@ -33,8 +33,8 @@ def runs(
     if isinstance(state, str):
         state = (state,)
     rows: list[dict[str, Any]] = []
-    for each in listed_runs(places.runs(), method=method, data=data, states=state, last=last):
-        row = each.to_json()
+    for run in listed_runs(places.runs(), method=method, data=data, states=state, last=last):
+        row = run.to_json()
         metric, score = row.pop("score") or (None, None)
         rows.append({**row, "metric": metric, "score": score})
     columns = ["name", "method", "data", "state", "rounds", "metric", "score", "verdict", "seconds", "bytes", "why"]

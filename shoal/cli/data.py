@@ -184,14 +184,12 @@ def _show_advice(name: str) -> None:
     """Print which method fits a set, and the command that runs it."""
     from shoal.cli.console import say, shoal_command
     from shoal.engine.settings.run_settings import load_settings
-    from shoal.lifecycle.advice import advise, described
+    from shoal.lifecycle.advice import advise
 
     # Advice needs no number of clusters: it is left open.
     advice = advise(load_settings(None, ["model.clusters=auto", f"data.name={name}"]))
-    for line in described(advice.measured):
-        say(line)
-    for sentence in advice.sentences:
-        say(f"- {sentence}")
+    say(advice.clients)
+    say(advice.reason)
     say(f"run: {advice.command.replace('shoal', shoal_command(), 1)}")
 
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from shoal.cli.console import err, out, shoal_command
+from shoal.cli.console import err, out, shoal_command, table_of
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
@@ -31,7 +31,6 @@ from shoal.review.pages.cluster_sheets import images_of
 from shoal.review.pages.comparison_page import write_comparison
 from shoal.review.results.clusters import read_clusters
 from shoal.review.results.result import RunResult, run_result
-from shoal.sweeps.set_options import set_options
 from shoal.sweeps.sweep import open_sweep
 
 COMMON: dict[str, Any] = {
@@ -78,7 +77,8 @@ LABELS = {
 }
 IMAGES_PER_CLUSTER = 10
 """In the figure."""
-WAYS = ("floor", "alone", "together")
+COLOURS = {"floor": "0.6", "alone": "tab:orange", "together": "tab:blue"}
+WAYS = tuple(COLOURS)
 app = typer.Typer(add_completion=False)
 
 
@@ -171,62 +171,46 @@ def show_demo(*, seed: int = 0, changes: Mapping[str, Any] | None = None) -> Pat
     return figure
 
 
-def demo_table(found: list[DemoRun]) -> Table:
+def demo_table(runs: list[DemoRun]) -> Table:
     """Return the runs side by side: scores over all 1,797 images, and what was sent."""
-    table = Table("the clients' images are", "method", title="digits, 5 clients, no labels", title_justify="left")
-    for name in ("ACC", "NMI", "ARI", "MB sent", "seconds"):
-        table.add_column(name, justify="right")
-    for each in found:
-        scores = [f"{each.scores[name]:.3f}" for name in ("acc", "nmi", "ari")]
-        sent = sum(each.result.bytes.values()) / 1e6
-        moved = "all data"
-        if each.way != "floor":
-            moved = f"{sent:.1f}"
-        table.add_row(CLIENT_WORDS[each.clients], LABELS[each.method], *scores, moved, f"{each.result.seconds:.0f}")
-        if each.way == "together" and each is not found[-1]:
-            table.add_section()
-    return table
+    rows = []
+    for run in runs:
+        scores = [run.scores[name] for name in ("acc", "nmi", "ari")]
+        sent = "all data"
+        if run.way != "floor":
+            sent = f"{sum(run.result.bytes.values()) / 1e6:.1f}"
+        rows.append((CLIENT_WORDS[run.clients], LABELS[run.method], *scores, sent, f"{run.result.seconds:.0f}"))
+    headings = ("the clients' images are", "method", "ACC", "NMI", "ARI", "MB sent", "seconds")
+    return table_of(headings, rows, "digits, 5 clients, no labels")
 
 
 def closing(found: list[DemoRun], figure: Path, page: Path) -> list[str]:
     """Return what the table shows, the files to look at, and three commands to try next."""
     shoal = shoal_command()
-    commands = [f"  {shoal} open {Path(each.result.run).name}" for each in found if each.way == "together"]
-    words = [f"# the report of {each.method}, in a browser" for each in found if each.way == "together"]
+    together = [run for run in found if run.way == "together"]
+    verdicts = []
+    for run in together:
+        if run.result.verdict is not None:
+            verdicts.append(f"verdict on {run.method}: {run.result.verdict.word}. {run.result.verdict.reason}")
+    commands = [f"  {shoal} open {Path(run.result.run).name}" for run in together]
+    words = [f"# the report of {run.method}, in a browser" for run in together]
     width = max(map(len, commands))
     return [
         "ACC, NMI, ARI: agreement with labels that no method saw; 'alone' is the mean over the five clients.",
         *(against_the_best_alone(found, clients) for clients in CLIENT_WORDS),
-        *verdict_lines(found),
+        *verdicts,
         "",
         f"figure, with images of the clusters found: {figure}",
         f"the runs side by side: {page}",
         "look:",
         *(f"{command:{width}}  {word}" for command, word in zip(commands, words, strict=True)),
         "again, each alone:",
-        *(f"  {shoal} run{repeating(each)}" for each in found if each.way == "together"),
+        *(f"  {shoal} run {run.result.run}/settings.yaml" for run in together),
         "next:",
         f"  {shoal} serve                            # schedules, the worker, and these runs in MLflow's page",
         f"  {shoal} data add FOLDER --name mine      # your own images: a folder with a sub-folder for each client",
         f"  {shoal} run --set data.name=mine --set model.clusters=10    # a method that fits your images",
     ]
-
-
-def verdict_lines(found: list[DemoRun]) -> list[str]:
-    """Return the verdict on each run of all clients together, a line each."""
-    together = [each for each in found if each.way == "together"]
-    return [
-        f"verdict on {each.method}: {each.result.verdict.word}. {each.result.verdict.reason}"
-        for each in together
-        if each.result.verdict is not None
-    ]
-
-
-def repeating(run: DemoRun) -> str:
-    """Return the options of `shoal run` that repeat a run of the demonstration with seed 0."""
-    raw = merge(COMMON, {"partition": PARTITIONS[run.clients]}, METHODS[run.clients, run.way])
-    del raw["tracking"]
-    return set_options(raw)
 
 
 def against_the_best_alone(found: list[DemoRun], clients: str) -> str:
@@ -249,28 +233,13 @@ def draw(found: list[DemoRun], path: Path) -> Path:
         path: the PNG file, whose folder is made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure = Figure(figsize=(9.6, 4.8), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))
-    colours = {"floor": "0.6", "alone": "tab:orange", "together": "tab:blue"}
-    groups = list(CLIENT_WORDS)
-    for number, each in enumerate(found):
-        place = number + 0.7 * groups.index(each.clients)
-        acc = each.scores["acc"]
-        left.barh(place, acc, color=colours[each.way], height=0.42)
-        left.text(0.004, place - 0.27, LABELS[each.method], va="bottom", fontsize=8)
-        furthest = max(acc, each.scores.get("acc_max", 0.0))
-        if "acc_min" in each.scores:
-            left.plot([each.scores["acc_min"], furthest], [place, place], color="black", linewidth=1)
-        left.text(furthest + 0.01, place, f"{acc:.2f}", va="center", fontsize=8)
-    middles = [
-        sum(n + 0.7 * g for n, each in enumerate(found) if each.clients == name) / 3 for g, name in enumerate(groups)
-    ]
-    left.set_yticks(middles, [CLIENT_WORDS[name].replace(" (", "\n(") for name in groups])
-    left.tick_params(left=False)
+    figure = Figure(figsize=(12, 5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    names = [f"{CLIENT_WORDS[run.clients]}\n{LABELS[run.method]}" for run in found]
+    bars = left.barh(names, [run.scores["acc"] for run in found], color=[COLOURS[run.way] for run in found])
+    left.bar_label(bars, fmt="%.2f", padding=3)
     left.invert_yaxis()
-    left.set(xlim=(0, 1.1), title="found without labels")
-    left.set_xlabel("ACC, all 1,797 digits (line: worst to best client)", fontsize=9)
-    left.spines[["top", "right"]].set_visible(False)
+    left.set(xlim=(0, 1.1), title="found without labels", xlabel="ACC, all 1,797 digits")
     shown = next(each for each in found if each.clients == "alike" and each.way == "together")
     draw_clusters(right, RunFolder(Path(shown.result.run)))
     right.set_title(f"clusters of {LABELS[shown.method].removeprefix('together: ')}, their most certain images")

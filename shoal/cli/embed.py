@@ -28,7 +28,7 @@ def embed(
     """Make vectors of the images of a data set with a pretrained encoder, client by client.
 
     The vectors are a data set of their own, with the same samples, clients, labels and test part. A run on it shows and
-    predicts images. If it is interrupted, the same command continues with the next client.
+    predicts images.
     """
     from shoal.lifecycle.embedding import embed as embed_images
 

@@ -25,8 +25,7 @@ def log(
     MLflow keeps what it already has. `shoal run --resume` finishes an unfinished run, and logs it.
     """
     from shoal.engine.settings import places
-    from shoal.engine.store.codec import StoreError
-    from shoal.engine.store.run_folder import RunError, RunFolder
+    from shoal.engine.store.run_folder import RunFolder
     from shoal.engine.store.status import FINISHED
     from shoal.review.results.listed_run import UNREADABLE
     from shoal.review.results.run_list import listed_runs
@@ -39,7 +38,7 @@ def log(
     for run in [RunFolder.find(name, places.runs(), unfinished=False) for name in wanted]:
         try:
             outcome = log_one(run)
-        except (StoreError, RunError, NotLogged) as error:
+        except ShoalError as error:
             outcome = f"not logged: {error}"
             missing.append(run.name)
         say(f"{run.name}: {outcome}")
@@ -47,15 +46,11 @@ def log(
         raise ShoalError(f"MLflow lacks {len(missing)} of them: the same command logs what is missing")
 
 
-class NotLogged(ShoalError):
-    """MLflow lacks a run that it should have."""
-
-
 def log_one(run: RunFolder) -> str:
     """Log one run, and return what became of it, in words.
 
     Raises:
-        StoreError, RunError: a file of the run is damaged. NotLogged: MLflow lacks something of the run.
+        ShoalError: a file of the run is damaged, or MLflow lacks something of the run.
     """
     from shoal.engine.store.status import FINISHED
     from shoal.review.mlflow_log.tracking import shown_uri, sync
@@ -73,7 +68,7 @@ def log_one(run: RunFolder) -> str:
         try:
             sync(run, settings)
         except Exception as error:  # whatever MLflow raises
-            raise NotLogged(f"MLflow at {shown_uri(settings)}: {reason_of(error, settings)}") from error
+            raise ShoalError(f"MLflow at {shown_uri(settings)}: {reason_of(error, settings)}") from error
         version = register_model(run)
     named = ""
     if version:

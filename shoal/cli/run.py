@@ -97,7 +97,9 @@ def open_run(settings: Path | None, overrides: Set, resume: str | None, partitio
 
 def show_plan(settings: Path | None, overrides: Set, partition: Path | None, as_json: bool) -> None:
     """Print the plan of a new run."""
-    err.print("planning the run: data and partition first, then two rounds of one client are measured", highlight=False)
+    err.print(
+        "planning the run: data and partition first, then two updates of one client are measured", highlight=False
+    )
     from shoal.engine.settings.run_settings import load_settings
     from shoal.lifecycle.rehearsal import rehearse
 
@@ -110,7 +112,7 @@ def show_plan(settings: Path | None, overrides: Set, partition: Path | None, as_
         say(f"time and bytes are unknown: {plan.why}")
     else:
         say(
-            "time and bytes are measured on two rounds of one client, here and now; the last evaluation, figures and "
+            "time and bytes follow from two updates of one client, here and now; aggregation, evaluations, figures and "
             "MLflow are added"
         )
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import err, out, say, table_of
+from shoal.cli.console import out, say, table_of
 from shoal.cli.options import Json
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
-    from shoal.engine.store.run_folder import RunFolder
     from shoal.review.results.listed_run import ListedRun
 
 
@@ -38,7 +37,10 @@ def runs(
             help="remove this run: its folder, its name, or latest, the one that was started last; repeatable",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="with --remove: do not ask")] = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="with --remove: you are sure; without it you see what would go"),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List runs, the newest first, or remove some."""
@@ -113,42 +115,25 @@ def remove_runs(names: Sequence[str], *, sure: bool) -> None:
 
     Args:
         names: of the runs.
-        sure: do not ask.
+        sure: whether the user said so.
 
     Raises:
-        ShoalError: a folder is no run below the folder of runs, or the answer is not yes.
+        ShoalError: a folder is no run below the folder of runs, or the user is not sure.
     """
     from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
-    from shoal.review.results.runs import remove_run
+    from shoal.review.results.runs import bytes_of, remove_run
+    from shoal.review.results.summary import counted
 
     found = list({run.path: run for run in (RunFolder.find(name, places.runs()) for name in names)}.values())
     for run in found:
         if run.path.parent != places.runs().resolve():
             raise ShoalError(f"{run.path} is no run of {places.runs()}: only runs there are removed")
     if not sure:
-        confirm(found)
+        megabytes = sum(bytes_of(run.path) for run in found) / 1e6
+        names = ", ".join(run.name for run in found)
+        raise ShoalError(f"this removes {counted(len(found), 'run')}, {megabytes:.1f} MB: {names}; say so with --yes")
     for run in found:
         remove_run(run)
         say(f"removed {run.name}")
     say("MLflow keeps what it has of them: delete it on MLflow's page")
-
-
-def confirm(found: Sequence[RunFolder]) -> None:
-    """Ask whether runs shall be removed.
-
-    Raises:
-        ShoalError: the answer is not yes.
-    """
-    from shoal.review.results.runs import bytes_of
-    from shoal.review.results.summary import counted
-
-    for run in found:
-        err.print(f"  {run.name}", highlight=False, soft_wrap=True)
-    megabytes = sum(bytes_of(run.path) for run in found) / 1e6
-    try:
-        answer = err.input(f"remove {counted(len(found), 'run')}, {megabytes:.1f} MB? \\[y/N] ")
-    except EOFError:
-        raise ShoalError("nothing was removed: nobody is there to answer; give --yes") from None
-    if answer.strip().lower() not in ("y", "yes"):
-        raise ShoalError("nothing was removed")

@@ -10,7 +10,6 @@ the batch. A full disk leaves no batch, and a damaged file of a batch stops the 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,8 +43,6 @@ LOGGED = "logged"
 """Files of a batch; the last one is there once MLflow has the others."""
 PART = ".part"
 """Suffix of a batch that is being written, or that a kill cut short."""
-FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Numbers of the errors of a full disk."""
 
 
 class AssignError(ShoalError):
@@ -128,7 +125,7 @@ def assign_new(settings: AssignSettings) -> Assignment:
     if not watch.is_dir():
         raise DataError(f"the watched folder {watch} does not exist: make it, and put new files into it")
     folder = places.home() / Path(settings.into).expanduser() / settings.model
-    with explained_full_disk(folder), claimed_batches(folder):
+    with claimed_batches(folder):
         champion = _champion(settings)
         unreadable: list[str] = []
         new = new_files(watch, champion, known_files(folder), unreadable)
@@ -137,27 +134,6 @@ def assign_new(settings: AssignSettings) -> Assignment:
             done = write_batch(settings, watch, folder, champion, new)
         logged = [log_batch(settings.model, batch) for batch in batches(folder) if not (batch / LOGGED).exists()]
         return replace(done, left_out=(*done.left_out, *unreadable), logged=all(logged))
-
-
-@contextlib.contextmanager
-def explained_full_disk(folder: Path) -> Iterator[None]:
-    """Say what to do if the disk is full.
-
-    Raises:
-        AssignError: it is.
-    """
-    try:
-        yield
-    except (OSError, ShoalError) as error:
-        cause = error
-        if isinstance(error, ShoalError):
-            cause = error.__context__  # type: ignore[assignment]
-        if not isinstance(cause, OSError) or cause.errno not in FULL:
-            raise
-        raise AssignError(
-            f"the disk is full: {folder} cannot take the tables of new files. Free some space; the next time assigns "
-            "these files, and nothing of earlier batches is lost"
-        ) from error
 
 
 @contextlib.contextmanager

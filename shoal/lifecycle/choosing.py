@@ -1,17 +1,14 @@
 """The number of clusters of a run that asks for `model.clusters: auto`: chosen before the run, kept with the data.
 
-Clusters are sought among the features of a FedSimCLR encoder that the clients train, in a run like any other that can
-be resumed and is used again; or among the samples as they are. `shoal.methods.clustering.cluster_number` finds the
-number: what clients would send for it is added up client by client, and the server's part sees nothing else.
+Clusters are sought in the space in which the method clusters, if it clusters features; else in that of `fedkmeans`.
+`shoal.methods.clustering.cluster_number` finds the number: what clients would send for it is added up client by client,
+and the server's part sees nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,11 +22,9 @@ from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.choice import Choice
-from shoal.engine.store.kept_state import read_state_if_any
-from shoal.engine.store.opened_run import OpenedRun
-from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle.kept_choices import known_choice, write_choice
 from shoal.lifecycle.progress import step_bar
+from shoal.methods.auto import ENCODER
 from shoal.methods.clustering.client_samples import ClientSamples, Search, project
 from shoal.methods.clustering.cluster_number import CollectHalf, choose_number, find_cluster_number
 from shoal.methods.contract.context import Context
@@ -39,9 +34,8 @@ from shoal.methods.features.sampled_space import method_space
 from shoal.methods.features.spectral import PLACING_SAMPLES
 from shoal.methods.features.vectors import ENCODED_ROWS
 from shoal.methods.registry import METHODS
-from shoal.methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
-from shoal.methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans
 from shoal.models.encoders import PIXELS
+from shoal.models.frozen import is_installed
 
 MAX_SAMPLES = 20_000
 """The largest number of samples that are clustered, about: each client draws its share."""
@@ -53,19 +47,8 @@ ENCODER_WHITENING = 0.5
 """Principal components of a frozen encoder's features, in which clusters are sought, and how far they are whitened."""
 SAMPLE_COMPONENTS = 16
 """Principal components of samples as they are, among which clusters are sought."""
-FEATURE_COMPONENTS = 16
-"""Principal components of a trained encoder's features, among which clusters are sought."""
-FEATURE_WHITENING = 1.0
-"""How far these are whitened, from 0 to 1 (docs/number-of-clusters.md)."""
 ROWS = 512
 """Samples in one pass of the encoder."""
-Train = Callable[[Settings, Path], RunFolder]
-"""Returns a finished run of some settings on the partition in a folder."""
-
-
-def trains_encoder(settings: Settings, prepared: Prepared) -> bool:
-    """Return whether clusters are sought among the features of an encoder that is trained for that."""
-    return prepared.manifest.kind in ("image", "series") and METHODS[settings.method.name].trains
 
 
 def known_number(settings: Settings) -> Choice | None:
@@ -76,35 +59,24 @@ def known_number(settings: Settings) -> Choice | None:
     return found if (found.clusters, found.rule) == choose_number(found.curve) else None
 
 
-def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, table: Partition, train: Train) -> Choice:
+def choose_clusters(settings: Settings, prepared: Prepared, table: Partition) -> Choice:
     """Return the number of clusters for settings that leave it open, and how it was chosen.
 
     Args:
         settings: with `model.clusters` auto, and a scheme of partitions.
-        prepared, partition, table: the data set, the folder of its partition, and that partition.
-        train: gives the run that trains the encoder, if clusters are sought among its features.
+        prepared, table: the data set and its partition.
 
     Raises:
         MethodError: too few samples for `choose.max_clusters`, or features that are all the same.
-        ShoalError: the encoder could not be trained.
     """
     earlier = known_number(settings)
     if earlier is not None and earlier.partition_digest == table.digest:
         return earlier
     choose = settings.choose
-    run = None
-    if trains_encoder(settings, prepared):
-        run = train(encoder_settings(settings), partition)
+    sought = settings_of_space(settings, prepared)
     search = Search(choose.min_clusters, choose.max_clusters)
     with one_thread(), step_bar("number of clusters") as watch:
-        collect: CollectHalf | None = None
-        projected = partial(project, least_points=search.least_points)
-        if run is not None:
-            samples = projected(encoder_features(run, table, settings.seed), *components_of(settings), unit=True)
-        elif clusters_features(settings):
-            samples, collect = features_to_cluster(settings, prepared, table)
-        else:
-            samples = projected(raw_samples(prepared, table, settings.seed), SAMPLE_COMPONENTS, 0.0, unit=False)
+        samples, collect = features_to_cluster(sought, prepared, table)
         found = find_cluster_number(samples, search, settings.seed, watch, collect)
     choice = Choice(
         clusters=found.clusters,
@@ -113,8 +85,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
         max_clusters=choose.max_clusters,
         repeats=search.repeats,
         seed=settings.seed,
-        features=name_of_features(settings, prepared, run),
-        features_run=None if run is None else run.name,
+        features=name_of_features(sought, prepared),
         samples=len(samples.x),
         curve=found.tried,
         data_digest=prepared.manifest.digest,
@@ -125,21 +96,24 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
     return choice
 
 
-def clusters_features(settings: Settings) -> bool:
-    """Return whether the number is sought where the method itself clusters: it clusters features and trains nothing."""
-    return issubclass(METHODS[settings.method.name], FeatureClustering)
+def settings_of_space(settings: Settings, prepared: Prepared) -> Settings:
+    """Return the settings in whose space the number is sought: those of `fedkmeans`, unless the method has features.
+
+    The space of images is the frozen encoder's, or that of pixels where it is not installed.
+    """
+    if issubclass(METHODS[settings.method.name], FeatureClustering):
+        return settings
+    raw = settings.to_json()
+    model = {"clusters": raw["model"]["clusters"]}
+    if prepared.manifest.kind == "image":
+        model["encoder"] = ENCODER if is_installed(ENCODER) else PIXELS
+    same = ("data", "partition", "workers", "seed", "choose")
+    return make_settings({**{key: raw[key] for key in same}, "method": {"name": "fedkmeans"}, "model": model})
 
 
-def is_encoded(settings: Settings, prepared: Prepared) -> bool:
-    """Return whether samples are images that a method makes features of."""
-    return prepared.manifest.kind == "image" and settings.model.encoder != PIXELS
-
-
-def name_of_features(settings: Settings, prepared: Prepared, run: RunFolder | None) -> str:
+def name_of_features(settings: Settings, prepared: Prepared) -> str:
     """Return what was clustered, in a word."""
-    if run is not None:
-        return FedSimCLR.name
-    if clusters_features(settings) and is_encoded(settings, prepared):
+    if prepared.manifest.kind == "image" and settings.model.encoder != PIXELS:
         return str(settings.model.encoder)
     return "samples"
 
@@ -181,61 +155,6 @@ def some_clients(table: Partition, seed: int) -> Sequence[int]:
 def encoded_in_parts(method: FeatureClustering, x: Tensor) -> Tensor:
     """Return what the method clusters, made of samples some at a time."""
     return torch.cat([method.source.of(part).cpu() for part in x.split(ENCODED_ROWS)])
-
-
-def encoder_settings(settings: Settings) -> Settings:
-    """Return the settings of the encoder's run: FedSimCLR with the run's data, clients, network and budget.
-
-    Of a method that is FedSimCLR itself all its settings are kept; of others the epochs, the steps and the batch size.
-    """
-    kind = METHODS[settings.method.name]
-    raw = settings.to_json()
-    method: dict[str, Any] = {"name": FedSimCLR.name}
-    local = {name: raw["local"][name] for name in ("epochs", "steps", "batch")}
-    rounds = settings.rounds
-    if issubclass(kind, FedSimCLR):
-        method |= {item.name: raw["method"][item.name] for item in fields(FedSimCLRSettings)}
-        local = raw["local"]
-    if issubclass(kind, FedSimCLRKMeans):
-        rounds = max(1, rounds - settings.method.kmeans_rounds)
-    same = ("data", "partition", "augment", "participation", "aggregation", "workers", "seed")
-    own = {
-        "method": method,
-        "local": local,
-        "rounds": rounds,
-        "model": {"encoder": raw["model"]["encoder"]},
-        "evaluate": {**raw["evaluate"], "every": rounds},
-        "tracking": {**raw["tracking"], "register_as": "none", "model": False},
-    }
-    return make_settings({**{key: raw[key] for key in same}, **own})
-
-
-def components_of(settings: Settings) -> tuple[int, float]:
-    """Return how many components of features are clustered, and how far they are whitened."""
-    own = settings.method
-    if issubclass(METHODS[own.name], FedSimCLRKMeans):
-        return int(own.components), float(own.whitening)
-    return FEATURE_COMPONENTS, FEATURE_WHITENING
-
-
-def encoder_features(run: RunFolder, table: Partition, seed: int) -> ClientSamples:
-    """Return the features that a finished run's encoder finds in the clients' training samples.
-
-    Raises:
-        RunError: the run left no readable state.
-    """
-    opened = OpenedRun(run, device_here(run.lineage().resolved.device))
-    checkpoint = read_state_if_any(run)
-    if checkpoint is None or not isinstance(opened.method, FedSimCLR):
-        raise RunError(
-            f"run {run.name} left no encoder to choose the number of clusters with: remove it, then start again"
-        )
-    return draw_samples(opened.data, table, seed, opened.method.embedder(checkpoint.judged))
-
-
-def raw_samples(prepared: Prepared, table: Partition, seed: int) -> ClientSamples:
-    """Return the clients' training samples as they are, flattened."""
-    return draw_samples(DeviceData(prepared), table, seed, lambda x: x.flatten(1))
 
 
 def draw_samples(

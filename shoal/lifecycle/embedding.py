@@ -1,17 +1,12 @@
 """Images to vectors: each client's images are embedded on its own, and become a set like one that was added.
 
-    data/store/.embedding/NAME/  what is done so far: about.json, and 0003.npy with the vectors of one client
-
-An interrupted embedding continues with the next client. Where images were appended to a set that was embedded before,
-only batches with new images are embedded.
+Where images were appended to a set that was embedded before, only batches with new images are embedded.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +16,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from shoal.core.durable import write_file
 from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
 from shoal.data.intake.own import check_name
@@ -36,12 +30,10 @@ from shoal.engine.store.embedded import COLUMN_PREFIX, EmbeddedFrom, embedded_fr
 from shoal.lifecycle.dvc_tracking import STAGE_VARIABLE, DvcError, track
 from shoal.lifecycle.embed_stage import add_stage, commit_stage, is_stage, stage_script
 from shoal.lifecycle.progress import step_bar
-from shoal.models.encoder_names import slug
-from shoal.models.encoding import BATCH, encode_images
-from shoal.models.frozen import encoder_version, frozen_encoder, layer_widths_of
+from shoal.models.encoder_sources import slug
+from shoal.models.frozen import BATCH, encode_images, encoder_version, frozen_encoder, layer_widths_of
 from shoal.review.results.clusters import on_odd_of
 
-SCRATCH = ".embedding"
 Watch = Callable[[int, int], None]
 """A function that is called with the images done and the images in all."""
 
@@ -163,16 +155,12 @@ def _embed(images: Prepared, target: str, store: Path, origin: EmbeddedFrom, ear
         origin: what the vectors come from.
         earlier: the vectors of the first images of each part; None: there are none.
     """
-    scratch = store / SCRATCH / target
-    _begin(scratch, origin)
     network = frozen_encoder(origin.encoder.name, origin.encoder.sha256)
     with step_bar(f"images of {images.manifest.name}") as watch:
         vectors = embedded_groups(
-            images, network.to(origin.device), network.features, scratch, watch, known=known_vectors(earlier)
+            images, network.to(origin.device), network.features, watch, known=known_vectors(earlier)
         )
-    prepared = _write(images, target, store, origin, vectors, versions_after(earlier))
-    shutil.rmtree(scratch, ignore_errors=True)
-    return prepared
+    return _write(images, target, store, origin, vectors, versions_after(earlier))
 
 
 def known_vectors(earlier: Prepared | None) -> dict[str, np.ndarray]:
@@ -191,30 +179,19 @@ def versions_after(earlier: Prepared | None) -> list[dict[str, object]]:
     return [*about.extra.get(VERSIONS, []), {"digest": about.digest, "train": about.train, "test": about.test}]
 
 
-def _begin(scratch: Path, origin: EmbeddedFrom) -> None:
-    """Make the folder of what is done so far; forget what was made of other images or by another encoder."""
-    about = json.dumps(record_to_json(origin), sort_keys=True).encode()
-    if scratch.exists() and (not (scratch / "about.json").is_file() or (scratch / "about.json").read_bytes() != about):
-        shutil.rmtree(scratch)
-    scratch.mkdir(parents=True, exist_ok=True)
-    write_file(scratch / "about.json", about)
-
-
 def embedded_groups(
     images: Prepared,
     network: nn.Module,
     width: int,
-    scratch: Path,
     watch: Watch,
     known: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """Return the vectors float32 (samples, width) of each part; groups that are done are read from `scratch`.
+    """Return the vectors float32 (samples, width) of each part, embedded client by client.
 
     Args:
         images: the set of images.
         network: images in [0, 1] to vectors.
         width: of a vector.
-        scratch: a file a group.
         watch: called as images are done.
         known: vectors of the first images of each part, float32 (fewer samples, width).
 
@@ -222,28 +199,22 @@ def embedded_groups(
     and the result has the same bits as without them.
     """
     counts = {"train": images.manifest.train, "test": images.manifest.test}
-    found = {part: np.empty((count, width), np.float32) for part, count in counts.items()}
+    vectors = {part: np.empty((count, width), np.float32) for part, count in counts.items()}
     total = sum(counts.values())
     done = 0
-    for number, group in enumerate(groups_of(images)):
-        path = scratch / f"{number:04d}.npy"
+    for group in groups_of(images):
         x = images.train_x if group.part == "train" else images.test_x
         assert x is not None
-        if path.is_file():
-            vectors = np.load(path, allow_pickle=False)
-        else:
-            there = known.get(group.part, np.empty((0, width), np.float32))
-            kept = kept_count(group.rows, len(there))
-            pieces = [there[group.rows[:kept]]]
-            for start in range(kept, len(group.rows), BATCH):
-                pieces.append(encode_images(network, x[group.rows[start : start + BATCH]]))
-                watch(min(done + start + BATCH, total), total)
-            vectors = np.concatenate(pieces)
-            _save(path, vectors)
+        there = known.get(group.part, np.empty((0, width), np.float32))
+        kept = kept_count(group.rows, len(there))
+        vectors[group.part][group.rows[:kept]] = there[group.rows[:kept]]
+        for start in range(kept, len(group.rows), BATCH):
+            rows = group.rows[start : start + BATCH]
+            vectors[group.part][rows] = encode_images(network, x[rows])
+            watch(min(done + start + BATCH, total), total)
         done += len(group.rows)
         watch(done, total)
-        found[group.part][group.rows] = vectors
-    return found
+    return vectors
 
 
 def kept_count(rows: np.ndarray, known: int) -> int:
@@ -274,13 +245,6 @@ def groups_of(images: Prepared) -> Iterator[Group]:
     for part, owner in owners.items():
         for client in np.unique(owner):
             yield Group(part, np.flatnonzero(owner == client))
-
-
-def _save(path: Path, vectors: np.ndarray) -> None:
-    beside = path.with_suffix(".part")
-    with beside.open("wb") as file:
-        np.save(file, vectors, allow_pickle=False)
-    os.replace(beside, path)
 
 
 def _write(

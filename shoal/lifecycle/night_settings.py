@@ -62,13 +62,6 @@ class NightSettings(Section):
     margin: float = Field(
         0.01, ge=0, le=1, description="difference of the scores by which the challenger must beat the champion"
     )
-    confidence: float = Field(
-        0.95,
-        ge=0.5,
-        lt=1,
-        description="of the interval of that difference, from paired draws of the held-out images; the challenger is "
-        "only better where the interval lies above 0",
-    )
     promote: Literal["auto", "ask"] = Field(
         "auto",
         description="what becomes of a better challenger: auto: it is the champion at once; ask: it waits until you "
@@ -79,8 +72,5 @@ class NightSettings(Section):
         gt=0,
         lt=1,
         description="probability of a false alarm in a night, for the cluster shares and the uniformity of new images",
-    )
-    minutes: float = Field(
-        480, gt=0, description="time limit of each step of the night, such as training or evaluation, in minutes"
     )
     force: bool = Field(False, description="train even if there are no new images")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from shoal.core.errors import ShoalError
 from shoal.data.sets.prepare import is_built_in, prepare, resolve, store_folder
 from shoal.data.sets.prepared import DataSpec, open_prepared
 from shoal.engine.settings.run_settings import Settings, SettingsError
@@ -35,7 +33,9 @@ def check_method(settings: Settings, store: Path) -> None:
     if settings.chooses_method:
         check_open_method(settings, spec)
         return
-    check_all(settings, (check_privacy, check_buffer, check_choice))
+    check_privacy(settings)
+    check_buffer(settings)
+    check_choice(settings)
     context = Context(
         spec,
         settings.largest_model,
@@ -50,24 +50,6 @@ def check_method(settings: Settings, store: Path) -> None:
     method = METHODS[settings.method.name](settings.method, context)
     check_graphs(method)
     check_rounds(settings, method)
-
-
-def check_all(settings: Settings, checks: Sequence[Callable[[Settings], None]]) -> None:
-    """Make several checks, and refuse the settings with everything that they find.
-
-    Raises:
-        ShoalError: what one check found; SettingsError: what several found, a line each.
-    """
-    problems = []
-    for check in checks:
-        try:
-            check(settings)
-        except ShoalError as problem:
-            problems.append(problem)
-    if len(problems) == 1:
-        raise problems[0]
-    if problems:
-        raise SettingsError("\n".join(map(str, problems)))
 
 
 def check_clusters(settings: Settings, samples: int) -> None:
@@ -142,15 +124,11 @@ def check_privacy(settings: Settings) -> None:
     Raises:
         MethodError: names the methods that have private updates, or what to install.
     """
-    kind = METHODS[settings.method.name]
-    if settings.privacy.clip is not None and find_spec("opacus") is None:
+    if settings.privacy.clip is None:
+        return
+    if find_spec("opacus") is None:
         raise MethodError("privacy.clip needs the package opacus, which accounts epsilon: pip install opacus")
-    if settings.privacy.clip is not None and not kind.averages:
-        fit = sorted(name for name, method in METHODS.items() if method.averages)
-        raise MethodError(
-            f"privacy.clip is for methods whose clients send the weights that are averaged, and nothing else: "
-            f"{', '.join(fit)}; method {settings.method.name!r} is none of them"
-        )
+    check_averages(settings.method.name, "privacy.clip", "and nothing else")
 
 
 def check_buffer(settings: Settings) -> None:
@@ -159,22 +137,29 @@ def check_buffer(settings: Settings) -> None:
     Raises:
         MethodError: names the methods that have them, or the setting that does not fit.
     """
-
-    def alike(kind: type[Method]) -> bool:
-        return kind.averages
-
-    if settings.participation.buffer is not None and not alike(METHODS[settings.method.name]):
-        fit = sorted(name for name, kind in METHODS.items() if alike(kind))
-        raise MethodError(
-            "participation.buffer is for methods whose clients send the weights that are averaged, in every round the "
-            f"same: {', '.join(fit)}; method {settings.method.name!r} is none of them"
-        )
     participation = settings.participation
-    if participation.buffer is not None and participation.staleness and settings.privacy.noise:
+    if participation.buffer is None:
+        return
+    check_averages(settings.method.name, "participation.buffer", "in every round the same")
+    if participation.staleness and settings.privacy.noise:
         # Noise that is weighed down by its age hides less in the mean than is accounted.
         raise MethodError(
             "privacy.noise is accounted for answers that all count the same: with participation.buffer set "
             "participation.staleness to 0"
+        )
+
+
+def check_averages(method: str, setting: str, what: str) -> None:
+    """Refuse a setting with a method whose clients do not send the weights that are averaged.
+
+    Raises:
+        MethodError: names the methods that fit.
+    """
+    if not METHODS[method].averages:
+        fit = sorted(name for name, kind in METHODS.items() if kind.averages)
+        raise MethodError(
+            f"{setting} is for methods whose clients send the weights that are averaged, {what}: {', '.join(fit)}; "
+            f"method {method!r} is none of them"
         )
 
 

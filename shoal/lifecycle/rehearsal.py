@@ -1,50 +1,46 @@
-"""An estimate of a run, its bytes and its time, from one client's first two rounds, which are thrown away."""
+"""What a run would do: its clients, its bytes and its time, from two updates of one client."""
 
 from __future__ import annotations
 
-import math
 import statistics
-import tempfile
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from shoal.core.errors import ShoalError
-from shoal.engine.rounds.client_sampling import ClientSampling
-from shoal.engine.rounds.loop import Engine
-from shoal.engine.rounds.round_state import RoundState
-from shoal.engine.rounds.runner import ThreadRunner
+from shoal.core.streams import Streams
+from shoal.data.partition.table import Partition
+from shoal.data.views.view import DeviceData, client_samples
 from shoal.engine.settings import places
-from shoal.engine.settings.hardware import expected_slots, resolve_machine
-from shoal.engine.settings.merge import merge
+from shoal.engine.settings.hardware import device_here, expected_slots
 from shoal.engine.settings.one_thread import one_thread
-from shoal.engine.settings.run_settings import Settings, make_settings, resolve
-from shoal.engine.store.manifest import RoundRecord
-from shoal.engine.store.run_facts import RunFacts
-from shoal.engine.store.run_folder import RunFolder
-from shoal.engine.workers.worker import Worker
+from shoal.engine.settings.run_settings import Settings, resolve
+from shoal.engine.store.lineage import encoder_of_run
+from shoal.engine.store.run_facts import context_of
+from shoal.engine.workers.arithmetic import arithmetic
 from shoal.lifecycle.preflight import check_method
-from shoal.lifecycle.starting import new_run
-from shoal.methods.contract.base import Server
+from shoal.lifecycle.starting import Basis, basis_of
+from shoal.methods.contract.base import Client, Federation, Method, Server, Update
+from shoal.methods.contract.message import Message
+from shoal.methods.registry import METHODS
 from shoal.review.results.result import WAYS
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The cost of a round with one client.
+class Cost:
+    """The cost of a round for one client.
 
     Args:
         samples: training samples of the client.
         seconds: of its work.
-        aggregate, evaluate: seconds of the server's work with its answer, and of the evaluation.
         up, down, d2d: bytes that it sent to the server, got from it, and sent to other clients.
     """
 
     samples: int
     seconds: float
-    aggregate: float
-    evaluate: float
     up: int
     down: int
     d2d: int
@@ -62,9 +58,9 @@ class Plan:
         samples: training samples of the smallest, the median and the largest client.
         slots: how many clients work at once.
         device: on which they work.
-        measured: the cost of a round with one client; None where it could not be measured.
+        measured: the cost of a round for one client; None where it could not be measured.
         why: why it could not be measured; else empty.
-        seconds: of all rounds, estimated from that; without the last evaluation, which may take longer than others.
+        seconds: of the clients' work in all rounds, estimated from that.
         bytes: of all rounds, estimated too: up, down and d2d.
         choice: smallest and largest number of clusters among which one is chosen before the run, which takes time and
             bytes of its own; the run is counted with the largest.
@@ -79,7 +75,7 @@ class Plan:
     samples: tuple[int, int, int]
     slots: int
     device: str
-    measured: Measured | None
+    measured: Cost | None
     why: str
     seconds: float | None
     bytes: dict[str, int] | None
@@ -91,38 +87,10 @@ class Plan:
         return asdict(self)
 
 
-class RehearsalDone(Exception):
-    """The rehearsal has measured what it needs."""
-
-
-class MedianClientSampling(ClientSampling):
-    """Sampling that takes only the client with the median number of samples among those that would be drawn."""
-
-    def sample(self, server: Server, without: Iterable[int] = ()) -> list[int]:
-        """Return that client alone."""
-        sizes = self.facts.federation.sizes
-        drawn = sorted(super().sample(server, without), key=sizes.__getitem__)
-        middle = len(drawn) // 2
-        return drawn[middle : middle + 1]
-
-
-class OneClient(Engine):
-    """A run of two rounds in which one client works."""
-
-    writes_ledger = False
-    sampling_type = MedianClientSampling
-
-    def checkpoint(self, before: RoundState, after: RoundState, record: RoundRecord) -> None:
-        """End after the second round: the first also warms up."""
-        super().checkpoint(before, after, record)
-        if after.round == 2:
-            raise RehearsalDone
-
-
 def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
-    """Prepare data and partition, do one client's first two rounds in this process, and estimate the run from them.
+    """Prepare data and partition, do two updates of one client in this process, and estimate the run from them.
 
-    Nothing of the run stays; the data set and the partition are kept for the run itself.
+    The data set and the partition are kept for the run itself.
 
     Args:
         settings: of the run.
@@ -136,70 +104,111 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         check_method(settings, places.store())
         choice = (settings.choose.min_clusters, settings.choose.max_clusters)
         settings = resolve(settings, clusters=settings.choose.max_clusters)
-    with tempfile.TemporaryDirectory(prefix="shoal-dry-run-") as folder:
-        # One client trains, so that no round is asynchronous.
-        tried = {"evaluate": {"every": 1}, "participation": {"buffer": None}}
-        run = new_run(make_settings(merge(settings.to_json(), tried)), partition, Path(folder))
-        reduced = run.settings()
-        facts = RunFacts(run)
-        sizes = list(facts.federation.sizes)
-        rounds = reduced.rounds
-        device = resolve_machine(reduced).device
-        slots = expected_slots(reduced.workers, device)
-        start = facts.method.init_server(facts.federation)
-        drawn = facts.method.sample_clients(start, facts.federation)[: settings.participation.buffer]
-        judged = math.ceil(rounds / settings.evaluate.every)
-        measured, why = measure(run)
+    basis = basis_of(settings, partition)
+    settings = basis.settings
+    device = basis.resolved.device
+    slots = expected_slots(settings.workers, device)
+    rounds = settings.rounds
+    table = basis.table
+    if METHODS[settings.method.name].pooled:
+        table = table.pooled()
+    sizes = table.counts().tolist()
+    federation = Federation(basis.prepared.spec, tuple(sizes), Streams(settings.seed), table.truth)
+    method = method_of(basis)
+    with one_thread(), arithmetic(basis.resolved.precision):
+        start = method.init_server(federation)
+        drawn = method.sample_clients(start, federation)[: settings.participation.buffer]
+        middle = sorted(drawn, key=sizes.__getitem__)[len(drawn) // 2]
+        cost, why = measure(method, start, basis, table, middle)
     if why and choice is not None:
         why = f"one client alone cannot try {choice[1]} clusters, the most that the run tries together ({why})"
     seconds = None
     sent = None
-    if measured is not None:
-        rate = measured.seconds / max(1, measured.samples)
-        samples = statistics.mean(sizes[client] for client in drawn) * len(drawn)
-        each = rate * samples / min(slots, len(drawn)) + measured.aggregate * len(drawn)
-        seconds = rounds * each + judged * measured.evaluate
-        sent = {way: getattr(measured, way) * len(drawn) * rounds for way in WAYS}
-    spread = (min(sizes), int(statistics.median(sizes)), max(sizes))
+    if cost is not None:
+        samples = sum(sizes[number] for number in drawn)
+        seconds = rounds * cost.seconds / max(1, cost.samples) * samples / min(slots, len(drawn))
+        sent = {way: getattr(cost, way) * len(drawn) * rounds for way in WAYS}
     return Plan(
-        method=reduced.method.name,
-        data=reduced.data.name,
+        method=settings.method.name,
+        data=settings.data.name,
         clients=len(sizes),
         a_round=len(drawn),
         rounds=rounds,
-        samples=spread,
+        samples=(min(sizes), int(statistics.median(sizes)), max(sizes)),
         slots=slots,
         device=str(device),
-        measured=measured,
+        measured=cost,
         why=why,
         seconds=seconds,
         bytes=sent,
         choice=choice,
-        left_out=facts.partition.settings.get("left_out", {}).get("reason", ""),
+        left_out=table.settings.get("left_out", {}).get("reason", ""),
     )
 
 
-def measure(run: RunFolder) -> tuple[Measured | None, str]:
-    """Measure a round with one client; or return why that is impossible."""
-    runner = ThreadRunner(2)
+def method_of(basis: Basis) -> Method:
+    """Return the method of a run that has no folder yet."""
+    settings = basis.settings
+    encoder = encoder_of_run(settings, basis.prepared)
+    context = context_of(
+        settings,
+        basis.prepared.spec,
+        torch.device(device_here(basis.resolved.device)),
+        basis.resolved.precision,
+        "off",
+        "" if encoder is None else encoder.sha256,
+    )
+    return METHODS[settings.method.name](settings.method, context)
+
+
+def measure(method: Method, server: Server, basis: Basis, table: Partition, number: int) -> tuple[Cost | None, str]:
+    """Return the cost of a round for one client, or why it cannot be measured; see `cost_of_a_round`."""
     try:
-        with one_thread():
-            OneClient(run, Worker().handle, runner).run_to_end()
-    except RehearsalDone:
-        pass
+        return cost_of_a_round(method, server, basis, table, number), ""
     except ShoalError as error:
         return None, str(error)
-    finally:
-        runner.close()
-    if not len(run.table("clients")):
-        return None, "no client was drawn in the first rounds"
-    client = run.table("clients").iloc[-1]
-    round = run.table("rounds").iloc[-1]
-    measured = Measured(
-        samples=int(client["samples"]),
-        seconds=float(client["seconds"]),
-        aggregate=float(round["seconds_aggregate"]),
-        evaluate=float(round["seconds_evaluate"]),
-        **{way: int(client[f"bytes_{way}"]) for way in WAYS},
+
+
+def cost_of_a_round(method: Method, server: Server, basis: Basis, table: Partition, number: int) -> Cost:
+    """Return the cost of the second round for a client that takes part alone: the first also warms up.
+
+    Args:
+        method: of the run.
+        server: the state before round 1.
+        basis, table: of the run, and the partition that its method sees.
+        number: of the client.
+
+    Raises:
+        ShoalError: the client cannot do its work alone.
+    """
+    data = DeviceData(basis.prepared, method.context.device)
+    client = Client(
+        number,
+        client_samples(data, table, number),
+        client_samples(data, table, number, validation=True),
+        {},
+        (),
+        Streams(basis.settings.seed, 1, number),
     )
-    return measured, ""
+    down, update, seconds = timed_update(method, server, client)
+    following = method.aggregate(server, [replace(update, client=number)])
+    if not following.finished and following.round < basis.settings.rounds:
+        memory = client.memory if update.memory is None else update.memory
+        client = replace(client, memory=memory, streams=Streams(basis.settings.seed, 2, number))
+        down, update, seconds = timed_update(method, following, client)
+    sample_bytes = basis.prepared.spec.sample_bytes
+    return Cost(
+        samples=len(client.train),
+        seconds=seconds,
+        up=update.message.size(sample_bytes),
+        down=down.size(sample_bytes),
+        d2d=sum(message.size(sample_bytes) for message in update.peers.values()),
+    )
+
+
+def timed_update(method: Method, server: Server, client: Client) -> tuple[Message, Update, float]:
+    """Return the server's message to a client, the client's update, and the seconds that the update took."""
+    down = method.broadcast(server, client.id)
+    began = time.perf_counter()
+    update = method.client_update(down, client)
+    return down, update, time.perf_counter() - began

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-from rich.console import Console
 
 from shoal.core.errors import PartitionError, ShoalError
 from shoal.core.records import record_to_json
@@ -19,6 +17,7 @@ from shoal.data.partition.table import Partition, load_partition
 from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import expected_slots, resolve_machine
+from shoal.engine.settings.machine import Resolved
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, resolve
 from shoal.engine.store.choice import Choice
@@ -33,26 +32,38 @@ from shoal.lifecycle.choosing import choose_clusters
 from shoal.lifecycle.choosing_method import choose_method
 from shoal.lifecycle.preflight import check_clusters, check_method, check_validation
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_encoder, with_known_choices, with_scheme
-from shoal.lifecycle.progress import progress
 
 
-def new_run(
-    settings: Settings, partition: Path | None = None, runs: Path | None = None, origin: WarmStart | None = None
-) -> RunFolder:
-    """Prepare data and partition and make the run's folder; everything wrong with the settings shows here.
+@dataclass(frozen=True)
+class Basis:
+    """What a run is made of, before it has a folder.
 
-    The run's settings hold the scheme that `partition.kind: auto` stands for, the method that was chosen for
-    `method.name: auto`, and the number of clusters that was chosen for `model.clusters: auto`; its lineage and its
-    first events say how these were chosen.
+    Attributes:
+        settings: with the scheme, the method and the number of clusters that they left open.
+        prepared: the data set.
+        folder, table: folder of the partition, and the partition.
+        resolved: device and precision.
+        method, clusters: how these were chosen; None where the settings name them.
+    """
+
+    settings: Settings
+    prepared: Prepared
+    folder: Path
+    table: Partition
+    resolved: Resolved
+    method: MethodChoice | None
+    clusters: Choice | None
+
+
+def basis_of(settings: Settings, partition: Path | None = None) -> Basis:
+    """Prepare data and partition, and choose what the settings leave open.
 
     Args:
         settings: of the run.
         partition: a stored partition to use instead of making one from the settings.
-        runs: where the run's folder is to lie; by default beside the others.
-        origin: the state to start from; by default the method's own.
 
     Raises:
-        ShoalError: the data, the partition or the method refuse the settings; WarmStartError: the origin does not fit.
+        ShoalError: the data, the partition or the method refuse the settings.
     """
     settings = with_encoder(with_scheme(settings))
     resolved = resolve_machine(settings)
@@ -75,17 +86,36 @@ def new_run(
     settings = with_encoder(settings)
     choice = None
     if settings.chooses_clusters:
-        choice = choose_clusters(settings, prepared, folder, table, finished_run)
+        choice = choose_clusters(settings, prepared, table)
         settings = resolve(settings, clusters=choice.clusters)
-    lineage = make_lineage(settings, prepared, folder, table, resolved)
-    lineage = replace(lineage, clusters_chosen=choice, method_chosen=method)
-    run = RunFolder.create(runs or places.runs(), settings, lineage)
+    return Basis(settings, prepared, folder, table, resolved, method, choice)
+
+
+def new_run(settings: Settings, partition: Path | None = None, origin: WarmStart | None = None) -> RunFolder:
+    """Prepare data and partition and make the run's folder; everything wrong with the settings shows here.
+
+    The run's settings hold the scheme that `partition.kind: auto` stands for, the method that was chosen for
+    `method.name: auto`, and the number of clusters that was chosen for `model.clusters: auto`; its lineage and its
+    first events say how these were chosen.
+
+    Args:
+        settings: of the run.
+        partition: a stored partition to use instead of making one from the settings.
+        origin: the state to start from; by default the method's own.
+
+    Raises:
+        ShoalError: the data, the partition or the method refuse the settings; WarmStartError: the origin does not fit.
+    """
+    basis = basis_of(settings, partition)
+    lineage = make_lineage(basis.settings, basis.prepared, basis.folder, basis.table, basis.resolved)
+    lineage = replace(lineage, clusters_chosen=basis.clusters, method_chosen=basis.method)
+    run = RunFolder.create(places.runs(), basis.settings, lineage)
     try:
-        record_method(run, method)
-        if choice is not None:
-            record_choice(run, choice)
-        record_left_out(run, table)
-        record_scale(run, settings, prepared)
+        record_method(run, basis.method)
+        if basis.clusters is not None:
+            record_choice(run, basis.clusters)
+        record_left_out(run, basis.table)
+        record_scale(run, basis.settings, basis.prepared)
         if origin is not None:
             origin.keep(run)
         facts = RunFacts(run)
@@ -148,20 +178,6 @@ def record_scale(run: RunFolder, settings: Settings, prepared: Prepared) -> None
         done = "columns are standardised over the federation: they are measurements"
     message = f"{done} (method.standardise=true or false decides otherwise)"
     run.event("scale_of_columns", message=message, standardise=prepared.spec.measurements)
-
-
-def finished_run(settings: Settings, partition: Path) -> RunFolder:
-    """Return the finished run of these settings on a stored partition: one that is there, resumed or new."""
-    digest = load_partition(partition).digest
-    run = find_like(settings)
-    if run is None or run.lineage().partition.digest != digest:
-        run = new_run(settings, partition)
-    if not run.is_finished():
-        from shoal.lifecycle.driving import drive  # here: a run whose number is known is planned without MLflow
-
-        with progress(Console(stderr=True), "encoder, rounds") as observe:
-            drive(run, observers=[observe])
-    return run
 
 
 def discard(run: RunFolder) -> None:

@@ -41,10 +41,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def found(place: Path) -> shoal.Run:
     """A finished run on them."""
     added = shoal.add_data(place / "pictures", "mine")
-    assert (added.kind, added.shape, added.clients) == ("image", (1, 12, 12), ("lab 3", "north", "süd"))
-    assert added.skipped == ()
-    assert added.intake.seen == added.intake.taken == {"files": added.train}
-    assert added.intake.summary() == ""
+    assert (added.kind, added.shape, added.extra["clients"]) == ("image", (1, 12, 12), ["lab 3", "north", "süd"])
+    notes = json.loads((place / "data" / "store" / "own" / "mine.intake.json").read_text())["additions"][0]
+    assert notes["seen"] == notes["taken"] == {"files": added.train}
+    assert notes["left_out"] == {}
     events: list[str] = []
     run = shoal.run(
         SMALL, data={"name": "mine", "limit": None}, method="kmeans", partition="by_column", rounds=1,

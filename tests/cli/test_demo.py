@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,6 @@ from typer.testing import CliRunner
 
 from shoal.cli import demo as demonstration
 from shoal.cli.console import out
-from shoal.engine.settings.run_settings import load_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.sweeps.sweep import Sweep
 
@@ -91,16 +89,6 @@ def test_it_continues_where_it_was_interrupted(home: Path, monkeypatch: pytest.M
     assert f"finished before, as {began[0]}" in again.stderr
     assert began[2:4] == began[:2], "the finished run, and the one that was cut short"
     assert len(set(began)) == 5
-
-
-def test_the_commands_to_repeat_it_are_the_settings_that_it_had() -> None:
-    plan = demonstration.planned()
-    for (clients, way), settings in plan.items():
-        if way != "together":
-            continue
-        run = demonstration.DemoRun(clients, way, settings.method.name, SimpleNamespace())  # type: ignore[arg-type]
-        options = shlex.split(demonstration.repeating(run))[1::2]
-        assert load_settings(None, options).digest() == settings.digest()
 
 
 def reports_of(home: Path) -> list[Path]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from shoal.cli import runs as runs_module
 from shoal.cli.console import out
 from shoal.cli.open_report import open_report
 from shoal.cli.runs import remove_runs, runs
@@ -85,10 +84,8 @@ def test_runs_are_filtered(three: list[RunFolder], capsys: pytest.CaptureFixture
         runs(states=["done"])
 
 
-def test_a_run_is_removed_and_others_are_left(three: list[RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
-    err = runs_module.err
-    monkeypatch.setattr(err, "input", lambda text: "n")
-    with pytest.raises(ShoalError, match="nothing was removed"):
+def test_a_run_is_removed_and_others_are_left(three: list[RunFolder]) -> None:
+    with pytest.raises(ShoalError, match=rf"this removes 1 run, .* MB: {three[2].name}; say so with --yes"):
         remove_runs(["latest"], sure=False)
     with pytest.raises(RunError, match="no run 'gone'"):
         remove_runs(["latest", "gone"], sure=True)
@@ -100,14 +97,7 @@ def test_a_run_is_removed_and_others_are_left(three: list[RunFolder], monkeypatc
         remove_runs([str(mine)], sure=True)
     assert (mine / "settings.yaml").exists()
 
-    def nobody(text: str) -> str:
-        raise EOFError
-
-    monkeypatch.setattr(err, "input", nobody)
-    with pytest.raises(ShoalError, match="nobody is there to answer; give --yes"):
-        remove_runs(["latest"], sure=False)
-    monkeypatch.setattr(err, "input", lambda text: "y")
-    said = told(runs, remove=["latest", three[2].name, str(three[0].path)])
+    said = told(runs, remove=["latest", three[2].name, str(three[0].path)], yes=True)
     assert f"removed {three[2].name}" in said
     assert [run.name for run in listed_runs(places.runs())] == [three[1].name]
     assert sorted(p.name for p in places.runs().iterdir() if p.is_dir()) == [three[1].name]

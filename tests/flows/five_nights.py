@@ -127,7 +127,6 @@ def main() -> None:
     ones = images[840:][labels[840:] == 1]
     write(incoming, ones[:60], 3000, ("south",))
     night(home)
-    night(home, force=True, minutes=0.01)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def test_five_nights(server: Server, home: Path) -> None:
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    first, second, third, broken, wrong, fifth, late = (json.loads(line) for line in done.stdout.splitlines())
+    first, second, third, broken, wrong, fifth = (json.loads(line) for line in done.stdout.splitlines())
 
     assert first["night"]["outcome"] == "promoted"
     assert first["aliases"]["champion"] == "1"
@@ -82,10 +82,8 @@ def test_five_nights(server: Server, home: Path) -> None:
     tables = [each for each in server.find("artifacts", limit=100) if each["key"] == "night-photos"]
     assert len(tables) == 3
     assert any("neighbours (decides, margin 0.02)" in str(each["data"]) for each in tables)
-    assert "timed out" in late["error"] or "exceeded timeout" in late["error"]  # a task, or the training
-    assert [late[key] for key in what_is_there[:-1]] == [fifth[key] for key in what_is_there[:-1]]
     told = (home / "runs" / "told.log").read_text().splitlines()
-    for line, error in zip(told, ("north/broken.png", "60 of 60 new images", "exceeded timeout"), strict=True):
+    for line, error in zip(told, ("north/broken.png", "60 of 60 new images"), strict=True):
         assert "Z a night failed: night of photos (" in line
         assert error in line
 

@@ -181,7 +181,7 @@ def _images(suffix: str, seeds: list[bytes]) -> Callable[[Path], Opened]:
         path = folder / f"picture.{suffix}"
 
         def read() -> Any:
-            taken, rejected = read_images([path.name], folder)
+            taken, rejected = read_images([path.name], folder, (12, 10))
             assert len(taken) + len(rejected) == 1
             assert all(each.reason.isprintable() and len(each.reason) < 300 for each in rejected)
 

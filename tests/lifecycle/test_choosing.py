@@ -16,21 +16,20 @@ from shoal.data.intake.own import add_table
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import SettingsError, load_settings
 from shoal.engine.store.choice import Choice
-from shoal.engine.store.run_folder import RunFolder
-from shoal.engine.store.run_order import in_order
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle import choosing, starting
-from shoal.lifecycle.choosing import components_of, encoder_settings
+from shoal.lifecycle.choosing import settings_of_space
 from shoal.lifecycle.kept_choices import choice_file, known_choice, write_choice
-from shoal.lifecycle.preparing import with_known_choices, with_scheme
+from shoal.lifecycle.preparing import prepare_data, with_known_choices, with_scheme
 from shoal.lifecycle.rehearsal import rehearse
 from shoal.lifecycle.starting import find_like, new_run
+from shoal.methods.auto import ENCODER
 from shoal.methods.clustering.cluster_number import Candidate
 from shoal.methods.contract.base import MethodError
 from shoal.review.pages.figures import draw_figures, number_figure
 from shoal.review.results.clusters import keep_clusters
 from shoal.review.results.result import run_result
-from tests.runs import go_on, straight
+from tests.runs import straight
 
 Make = Callable[..., Any]
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 80, "clusters": 3, "dimension": 8, "test": 20}}
@@ -80,14 +79,14 @@ def test_a_number_at_the_edge_or_unstable_is_not_to_be_trusted(
     clusters: int, stability: float, said: str | None
 ) -> None:
     curve = tuple(Candidate(k, stability, 0.5) for k in range(2, 7))
-    choice = Choice(clusters, "", 2, 6, 5, 0, "samples", None, 100, curve, "", "", "")
+    choice = Choice(clusters, "", 2, 6, 5, 0, "samples", 100, curve, "", "", "")
     assert (said is None) == (choice.doubt is None)
     assert (said or "") in (choice.doubt or "")
 
 
 def test_where_the_silhouette_wants_more_than_the_smallest_number_it_is_named() -> None:
     curve = tuple(Candidate(k, 0.9, 0.3 if k == 5 else 0.2) for k in range(2, 7))
-    choice = Choice(2, "", 2, 6, 5, 0, "samples", None, 100, curve, "", "", "")
+    choice = Choice(2, "", 2, 6, 5, 0, "samples", 100, curve, "", "", "")
     assert choice.doubt is not None
     assert choice.doubt.endswith("the silhouette is largest at 5: try model.clusters=5, too")
 
@@ -183,40 +182,17 @@ def written(folder: Path, x: np.ndarray) -> Path:
     return path
 
 
-@pytest.mark.long
-def test_features_come_from_an_encoder_that_is_trained_once(home: Path, small: Make) -> None:
-    settings = small(
-        model={"clusters": "auto"},
-        choose={"max_clusters": 4},
-        method={"name": "fedcc"},
-        rounds=2,
-    )
-    run = new_run(settings)
-    told = run.lineage().clusters_chosen
-    assert told.features == "fedsimclr"
-    encoder = RunFolder.find(told.features_run, places.runs())
-    assert (encoder.settings().method.name, encoder.settings().rounds) == ("fedsimclr", 2)
-    assert encoder.status().state == "finished"
-    assert encoder.lineage().partition.digest == run.lineage().partition.digest
-    choice_file(Choice, with_scheme(settings)).unlink()
-    assert new_run(settings).lineage().clusters_chosen.features_run == encoder.name
-    assert len([path for path in in_order(places.runs()) if "_fedsimclr_" in path.parent.name]) == 1
-    go_on(run)
-    assert 2 <= run.settings().model.clusters <= 4
-
-
-def test_a_method_that_is_fedsimclr_trains_its_own_kind_of_encoder(small: Make) -> None:
-    own = small(method={"name": "fedsimclr_kmeans", "tau": 0.2, "kmeans_rounds": 3}, rounds=8, local={"lr": 0.05})
-    encoder = encoder_settings(own)
-    assert (encoder.rounds, encoder.method.tau, encoder.local.lr) == (5, 0.2, 0.05)
-    other = encoder_settings(small(local={"lr": 0.05, "epochs": 2}))
-    assert (other.local.epochs, other.local.optimiser, other.local.lr) == (2, "sgd", 0.1)
-
-
-def test_among_what_clusters_are_sought_is_as_measured_or_as_the_method_says(small: Make) -> None:
-    assert components_of(small(method={"name": "fedcc"})) == (16, 1.0)
-    own = small(method={"name": "fedsimclr_kmeans", "components": 24, "whitening": 0.25})
-    assert components_of(own) == (24, 0.25)
+def test_a_method_that_trains_asks_federated_kmeans(home: Path, small: Make, monkeypatch: Any) -> None:
+    settings = small(model={"clusters": "auto"}, choose={"max_clusters": 4}, method={"name": "fedcc"}, rounds=2)
+    monkeypatch.setattr(choosing, "is_installed", lambda name: False)
+    told = new_run(settings).lineage().clusters_chosen
+    assert told.features == "samples", "pixels, where the frozen encoder is missing"
+    assert 2 <= told.clusters <= 4
+    prepared = prepare_data(settings)
+    monkeypatch.setattr(choosing, "is_installed", lambda name: True)
+    assert settings_of_space(settings, prepared).model.encoder == ENCODER
+    feature_method = small(model={"clusters": "auto"}, method={"name": "fedgmm"})
+    assert settings_of_space(feature_method, prepared) is feature_method
 
 
 def test_a_plan_counts_with_the_largest_number_and_chooses_none(home: Path, small: Make) -> None:

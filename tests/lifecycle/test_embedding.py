@@ -98,29 +98,6 @@ def test_a_built_in_set_is_dealt_as_before(home: Path) -> None:
     np.testing.assert_allclose(made.train_x[:50], encoded(digits.train_x[:50]), rtol=1e-5)
 
 
-def test_an_interrupted_embedding_continues_with_the_next_client(
-    images: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = embed("mine", ENCODER, "whole").prepared
-    encode = embedding.encode_images
-    asked: list[int] = []
-
-    def interrupted(network: Any, pixels: np.ndarray) -> np.ndarray:
-        asked.append(len(pixels))
-        if len(asked) == 3:
-            raise KeyboardInterrupt
-        return encode(network, pixels)
-
-    monkeypatch.setattr(embedding, "encode_images", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        embed("mine", ENCODER, "made")
-    made = embed("mine", ENCODER, "made").prepared
-    groups = list(embedding.groups_of(images))
-    assert asked == [*(len(group.rows) for group in groups[:3]), *(len(group.rows) for group in groups[2:])]
-    assert made.manifest.digest == whole.manifest.digest
-    assert not (places.store() / ".embedding" / "made").exists()
-
-
 def test_nothing_is_done_twice_and_changed_images_are_told(home: Path, images: Prepared) -> None:
     first = embed("mine", ENCODER, "made")
     assert "nothing to embed" in embed("mine", ENCODER, "made").message

@@ -82,9 +82,9 @@ def test_a_report_waits_for_a_slow_mlflow_to_name_its_run(
         assert closing.wait(60)
         return first_sync(*given, **named)
 
-    def closed(tracker: Tracker) -> bool:
+    def closed(tracker: Tracker) -> None:
         closing.set()
-        return close(tracker)
+        close(tracker)
 
     monkeypatch.setattr(tracking, "sync", late_sync)
     monkeypatch.setattr(Tracker, "close", closed)

@@ -10,7 +10,6 @@ from shoal.models.normalising_flows import (
     AffineFlow,
     CycleRealNVP,
     Logit,
-    StandardRealNVP,
     TabularRealNVP,
     bits_per_dimension,
     build_flow,
@@ -31,7 +30,6 @@ VECTORS = [lambda: AffineFlow(5), lambda: TabularRealNVP(5, couplings=3, width=8
 IMAGES = [
     lambda: CycleRealNVP((1, 4, 4), 4, 1),
     lambda: CycleRealNVP((2, 4, 2), 2, dense=True),
-    lambda: StandardRealNVP((1, 4, 4), 4, 1),
 ]
 
 
@@ -122,7 +120,6 @@ def test_the_prior_by_hand():
     [
         ("cycle", (5,), "for images"),
         ("cycle", (1, 5, 4), "even"),
-        ("standard", (1, 6, 6), "by 4"),
         ("x", (2,), "no flow"),
     ],
 )

@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from shoal.engine.messages.wire import Call
 from shoal.engine.rounds.aggregation import Aggregation
@@ -54,10 +54,6 @@ class Engine:
     runner: Runner
     slots: int = 1
     observers: Sequence[Observer] = ()
-    writes_ledger: ClassVar[bool] = True
-    """Whether private updates are entered in the ledger of their data set; a rehearsal sends none."""
-    sampling_type: ClassVar[type[ClientSampling]] = ClientSampling
-    """Class that draws the clients of rounds."""
     facts: RunFacts = field(init=False)
     buffered: BufferedRounds = field(init=False)
     history: ClientHistory = field(init=False)
@@ -176,8 +172,8 @@ class Engine:
         self.facts = facts = RunFacts(self.run)
         self.buffered = BufferedRounds(facts)
         self.history = ClientHistory()
-        self.private = PrivateRun.from_facts(facts, kept=self.writes_ledger)
-        self.sampling = self.sampling_type(facts, self.buffered, self.history)
+        self.private = PrivateRun.from_facts(facts)
+        self.sampling = ClientSampling(facts, self.buffered, self.history)
         self.training = Training(
             facts, self.buffered, self.call, self.runner, self.slots, self.history, self.tell, self.private.ask
         )

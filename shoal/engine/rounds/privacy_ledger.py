@@ -61,24 +61,21 @@ class SetLedger:
     Args:
         path: the file.
         name: name of the set.
-        kept: whether entries are written; a rehearsal sends no updates, and leaves the file unchanged.
         older: ledgers of embeddings of the set, from when these had their own; they count, and are not written.
     """
 
     path: Path
     name: str
-    kept: bool = True
     older: Sequence[SetLedger] = ()
-    _unkept: dict[str, Ledger] | None = None
 
     @classmethod
-    def from_settings(cls, data: DataSection, *, kept: bool = True) -> SetLedger:
+    def from_settings(cls, data: DataSection) -> SetLedger:
         """Return the ledger of a run's data set, in the home folder."""
         name = set_name(data)
         folder = places.home() / FOLDER
         names = [unquote(path.stem) for path in sorted(folder.glob("*.json"))]
         older = [cls._of(other) for other in names if other != name and _origin(other, {}) == name]
-        return replace(cls._of(name), kept=kept, older=older)
+        return replace(cls._of(name), older=older)
 
     @classmethod
     def _of(cls, name: str) -> SetLedger:
@@ -91,10 +88,6 @@ class SetLedger:
         Raises:
             StoreError: it is damaged, or cannot be written; the file stays unchanged.
         """
-        if not self.kept:
-            self._unkept = self.runs(delta)
-            yield self._unkept
-            return
         with self._locked():
             runs = self.runs(delta)
             yield runs
@@ -120,8 +113,6 @@ class SetLedger:
         Raises:
             StoreError: the file is damaged.
         """
-        if self._unkept is not None:
-            return {name: replace(ledger, delta=delta) for name, ledger in self._unkept.items()}
         entries: dict[str, Ledger] = {}
         for ledger in self.older:
             entries |= ledger.runs(delta)

@@ -55,16 +55,11 @@ class PrivateRun:
         self.past = self.own.copy()
 
     @classmethod
-    def from_facts(cls, facts: RunFacts, *, kept: bool) -> PrivateRun:
-        """Return the privacy accounting of a run.
-
-        Args:
-            facts: of the run.
-            kept: whether the ledger is written; a rehearsal, which sends no updates, does not write it.
-        """
+    def from_facts(cls, facts: RunFacts) -> PrivateRun:
+        """Return the privacy accounting of a run."""
         settings = facts.settings
         averaged = settings.aggregation.is_mean
-        ledger = SetLedger.from_settings(settings.data, kept=kept)
+        ledger = SetLedger.from_settings(settings.data)
         return cls(facts.run.name, settings.privacy, averaged, facts.federation.sizes, ledger)
 
     def read_back(self, record: RoundRecord) -> None:

@@ -22,7 +22,6 @@ class Choice:
         seed: seed of all draws.
         features: what was clustered: `fedsimclr` (features of an encoder that was trained for it), the name of a frozen
             encoder, or `samples`.
-        features_run: name of the run that trained the encoder; None: no encoder was trained.
         samples: number of samples that were clustered.
         curve: every number that was tried, with its criteria.
         data_digest, partition_digest, settings_sha256: digests of the data, partition and settings of the choice.
@@ -35,7 +34,6 @@ class Choice:
     repeats: int
     seed: int
     features: str
-    features_run: str | None
     samples: int
     curve: tuple[Candidate, ...]
     data_digest: str

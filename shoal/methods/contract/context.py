@@ -12,10 +12,9 @@ from shoal.core.errors import ShoalError
 from shoal.core.setting import NameForms, setting
 from shoal.data.sets.prepared import DataSpec
 from shoal.data.views.augment import AugmentSettings
-from shoal.models.encoder_names import FORMS, PATTERN
-from shoal.models.encoder_sources import EncoderError
+from shoal.models.encoder_sources import FORMS, PATTERN, EncoderError
 from shoal.models.encoders import ENCODERS, PIXELS
-from shoal.models.frozen import PRETRAINED, is_pretrained, is_trainable, verified_weights
+from shoal.models.frozen import PRETRAINED, is_pretrained, source_of, verified_weights
 
 
 class MethodError(ShoalError):
@@ -204,7 +203,7 @@ def check_trained_encoder(method: str, model: ModelSettings) -> None:
             f"model.encoder to {', '.join(PRETRAINED)}, timm:NAME or torchvision:NAME"
         )
     try:
-        trainable = is_trainable(encoder)
+        trainable = source_of(encoder).trainable
     except EncoderError as error:
         raise MethodError(f"model.encoder: {error}") from error
     if not trainable:

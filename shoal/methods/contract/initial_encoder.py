@@ -9,7 +9,7 @@ from shoal.data.views.augment import unnormalise
 from shoal.methods.contract.context import Context, MethodError
 from shoal.models.encoder_sources import EncoderError
 from shoal.models.encoders import build_encoder
-from shoal.models.frozen import preprocessing_of, pretrained_network
+from shoal.models.frozen import pretrained_network, source_of
 from shoal.models.preprocessing import COLOURS, Preprocessing
 
 
@@ -53,6 +53,6 @@ def initial_encoder(context: Context, encoder: str | None = None) -> nn.Module:
         return build_encoder(encoder or model.encoder, context.spec.shape)
     try:
         network = pretrained_network(model.encoder, context.encoder_sha256)
-        return PretrainedEncoder(network, preprocessing_of(model.encoder))
+        return PretrainedEncoder(network, source_of(model.encoder).preprocessing())
     except EncoderError as error:
         raise MethodError(f"model.encoder: {error}") from error

@@ -21,7 +21,7 @@ from shoal.models.normalising_flows import Flow, build_flow
 
 FORWARD_POINTS = 1000
 """Points in one pass where flows are evaluated without training."""
-FlowName = Literal["auto", "affine", "tabular", "cycle", "dense_cycle", "standard"]
+FlowName = Literal["auto", "affine", "tabular", "cycle", "dense_cycle"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class FlowSettings:
     steps: int = setting(100, "number of local steps M in each communication round", ge=1)
     flow: FlowName = setting(
         "auto",
-        "kind of normalising flow; affine or tabular for vectors, cycle or standard for images; dense_cycle is the "
+        "kind of normalising flow; affine or tabular for vectors, cycle for images; dense_cycle is the "
         "cycle flow with linear layers in place of convolutions, which suits small images on a CPU; auto: affine for "
         "vectors, cycle for images",
     )

@@ -34,7 +34,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.prediction import Prediction
-from shoal.models.frozen import is_installed, packages_of
+from shoal.models.frozen import is_installed, source_of
 from shoal.review.mlflow_log.pyfunc_images import EncodedInput
 from shoal.review.mlflow_log.pyfunc_input import samples, takes
 from shoal.review.results.clusters import cluster_facts
@@ -243,7 +243,9 @@ def requirements(*encoders: str) -> list[str]:
     Args:
         encoders: the pretrained encoders that the model needs, whose packages are needed too.
     """
-    names = dict.fromkeys([*REQUIREMENTS, *(package for encoder in encoders for package in packages_of(encoder))])
+    names = dict.fromkeys(
+        [*REQUIREMENTS, *(package for encoder in encoders for package in source_of(encoder).packages)]
+    )
     return [f"{name}=={version(name).split('+')[0]}" for name in names]
 
 

@@ -14,8 +14,7 @@ import numpy as np
 from shoal.data.sets.prepared import DataSpec
 from shoal.engine.store.embedded import EmbeddedFrom
 from shoal.models.encoder_sources import EncoderError
-from shoal.models.encoding import encode_images
-from shoal.models.frozen import FrozenEncoder, frozen_encoder
+from shoal.models.frozen import FrozenEncoder, encode_images, frozen_encoder
 from shoal.review.mlflow_log.pyfunc_input import InputError, are_texts, samples, takes
 
 

@@ -85,10 +85,10 @@ def _rows(request: Any) -> list[Any]:
     if isinstance(request, pd.DataFrame | Mapping):
         if COLUMN in request:
             request = request[COLUMN]
-        elif isinstance(request, pd.DataFrame):
+        elif isinstance(request, pd.DataFrame) and all(map(pd.api.types.is_numeric_dtype, request.dtypes)):
             request = request.to_numpy()
         else:
-            raise InputError(f"the request has no column {COLUMN!r}")
+            raise InputError(f"the request has neither a column {COLUMN!r} nor columns of numbers alone")
     if isinstance(request, np.ndarray):
         request = np.atleast_1d(request)
         if request.size and isinstance(request.flat[0], str):

@@ -36,8 +36,7 @@ from shoal.engine.store.status import FINISHED
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.scores.assignment import nearest_centres
-from shoal.models.encoding import encode_images
-from shoal.models.frozen import FrozenEncoder, frozen_encoder
+from shoal.models.frozen import FrozenEncoder, encode_images, frozen_encoder
 from shoal.review.pages.cluster_sheets import by_certainty, caption
 from shoal.review.pages.contact_sheet import Block, draw_sheet, thumbnail
 from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_tensors

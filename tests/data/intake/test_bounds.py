@@ -49,7 +49,7 @@ def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path) -> None:
     assert len(bomb) < 200_000
     (tmp_path / "a.png").write_bytes(bomb)
     tracemalloc.start()
-    taken, rejected = read_images(["a.png"], tmp_path)
+    taken, rejected = read_images(["a.png"], tmp_path, (8, 8))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (taken, [each.path for each in rejected]) == ([], ["a.png"])

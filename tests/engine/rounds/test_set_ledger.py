@@ -188,7 +188,6 @@ def test_a_new_run_does_not_begin_at_zero_beside_runs_that_know_more(home: Path,
         with pytest.raises(StoreError, match=f"lacks entries of run {first.name}: it was removed"):
             straight(small(**BASE, rounds=1, privacy=PRIVATE, seed=1))
         assert not of_digits().path.exists()
-    assert f"lacks entries of run {first.name}" in rehearse(small(**BASE, rounds=1, privacy=PRIVATE, seed=2)).why
     with of_digits().changing() as runs:
         runs[first.name] = Ledger(PRIVATE["noise"], 1e-5)
     with pytest.raises(StoreError, match=f"lacks entries of run {first.name}"):

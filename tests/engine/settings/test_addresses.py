@@ -121,7 +121,7 @@ def test_the_password_of_the_environments_address_is_masked(
     report_trouble(run, OSError("no route to http://me:Tr0ub4dor@127.0.0.1:9/api"))
     assert tracking_uri(run.settings()) == "http://me:Tr0ub4dor@127.0.0.1:9"
     assert shown_uri(run.settings()) == "http://me:***@127.0.0.1:9"
-    assert "http://me:***@127.0.0.1:9 did not answer" in run.events()[-1].message
+    assert "MLflow at http://me:***@127.0.0.1:9 does not have all of the run" in run.events()[-1].message
     assert b"Tr0ub4dor" not in written(home)
 
 

@@ -122,7 +122,8 @@ def test_dvc_writes_pointers_as_the_user_has_it_and_its_cache_for_the_user_alone
 
 def test_from_python_a_set_is_written_for_the_user_alone(home: Path) -> None:
     (home / "table.csv").write_text("client,a,b\n" + "".join(f"{n % 2},{n},{n * n}\n" for n in range(8)))
-    folder = shoal.add_data(home / "table.csv", "mine", client_column="client").folder
+    added = shoal.add_data(home / "table.csv", "mine", client_column="client")
+    folder = home / "data" / "store" / "own" / added.name
     assert not [path for path in (folder, *folder.rglob("*")) if mode(path) & 0o077]
     (home / "own").write_text("")
     assert mode(home / "own") == 0o644, "the umask of the script is as it was"

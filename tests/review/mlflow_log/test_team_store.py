@@ -162,7 +162,7 @@ def test_a_server_that_is_killed_in_the_middle_costs_nothing(at_team: Team) -> N
     assert numbers(run)[0] == numbers(straight)[0]
     assert "mlflow_incomplete" in told(run)
     (said,) = {event.message.split(" (")[0] for event in run.events() if event.kind == "mlflow_incomplete"}
-    assert said == f"MLflow at {address(at_team)} did not answer"
+    assert said == f"MLflow at {address(at_team)} does not have all of the run"
 
     done = shoal(run.path.parents[1], "model", "log", run.name)
     assert done.returncode == 0, done.stderr

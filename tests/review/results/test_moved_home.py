@@ -137,6 +137,7 @@ def test_a_home_moved_between_two_rounds_and_before_the_report_gives_the_same_bi
     assert table.drop(columns="run", errors="ignore").equals(whole_table.drop(columns="run", errors="ignore"))
     assert explain(run, int(table["cluster"].iloc[0])).samples > 0
 
+    ready_store(places.mlflow_store())
     images = np.array(open_prepared(third / "data" / "store" / "own" / "mine").train_x[:4])
     check_mlflow(run, mlflow_run, images)
     again = new_run(settings)
