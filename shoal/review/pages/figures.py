@@ -76,9 +76,7 @@ def number_figure(chosen: Choice) -> Figure:
     curve = pd.DataFrame([record_to_json(point) for point in chosen.curve])
     lines = {"stability": "stability: Rand index of two halves", "silhouette": "simplified silhouette"}
     for number, (name, label) in enumerate(lines.items()):
-        axes.errorbar(
-            curve["clusters"], curve[name], curve[f"{name}_std"], label=label, capsize=3, **line_style(number)
-        )
+        axes.plot(curve["clusters"], curve[name], label=label, **line_style(number))
     most = max(chosen.curve, key=detail)
     if most.clusters == chosen.clusters and detail(most) > 0:  # earlier versions chose by stability alone
         shares = [detail(point) / detail(most) for point in chosen.curve]
