@@ -147,7 +147,7 @@ def test_nothing_of_single_clients_is_told_where_that_is_off(home: Path, small: 
 
 def test_of_single_clients_updates_mlflow_gets_those_that_enrol(home: Path, small: Make) -> None:
     settings = small(
-        method={"name": "cfl", "criterion": "schedule", "schedule": [2], "gamma_max": 0.0, "history": 0.5},
+        method={"name": "cfl", "criterion": "schedule", "schedule": [2], "gamma_max": 0.0},
         partition={"kind": "iid", "clients": 4, "validation": 0.3, "transform": "label_swap", "groups": 2},
         participation={"fraction": 0.75},
         rounds=4,
@@ -156,13 +156,13 @@ def test_of_single_clients_updates_mlflow_gets_those_that_enrol(home: Path, smal
     paths = RoundPaths(run.path, 4)
     whole = set(load_server(paths.server).tensors)
     starts = {name.split("/")[0] for name in whole}
-    assert {"latest", "past", "edge"} <= starts
+    assert {"latest", "edge"} <= starts
     for told, left in ((True, {"edge"}), (False, set())):
         folder = home / str(told)
         folder.mkdir()
         copy_checkpoint(paths, folder, CFL, with_clients=told)
         kept = {name.split("/")[0] for name in load_server(folder / "server.safetensors").tensors}
-        assert kept == starts - {"latest", "past", "edge"} | left
+        assert kept == starts - {"latest", "edge"} | left
         assert (folder / "manifest.json").exists() == told
 
 
