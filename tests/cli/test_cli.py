@@ -30,6 +30,7 @@ def settings_file(home: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_run_compare_and_resume(home: Path, settings_file: Path) -> None:
     first = shoal(home, "run", str(settings_file), "--json")
     assert first.returncode == 0, first.stderr

@@ -61,10 +61,18 @@ def test_prepare_partition_show_list(home):
     assert load_partition(folder).digest in shown
     assert Image.open(home / "clients.png").size[0] > 100
     assert shoal("show", folder.name) != ""
-    assert "scikit-learn" in shoal("show", "digits", "--images", home / "sheet.png")
     listed = shoal("list")
     assert "cifar100" in listed
     assert "yes" in listed
+
+
+@pytest.mark.long
+def test_a_set_of_images_is_shown_with_the_method_that_fits_it(home):
+    shoal("prepare", "digits")
+    shown = shoal("show", "digits", "--images", home / "sheet.png")
+    assert "scikit-learn" in shown
+    assert "run: " in shown
+    assert (home / "sheet.png").is_file()
 
 
 def test_out_takes_only_a_new_folder_or_a_partition(home):

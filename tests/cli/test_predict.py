@@ -22,6 +22,7 @@ def shoal(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, timeout=240)
 
 
+@pytest.mark.long
 def test_from_own_files_to_the_clusters_of_new_ones(tmp_path: Path) -> None:
     write_clients(tmp_path / "pictures")
     assert shoal(tmp_path, "data", "add", "pictures", "--name", "mine").returncode == 0

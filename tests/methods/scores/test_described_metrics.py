@@ -43,8 +43,8 @@ def test_a_run_without_labels_has_a_score_beside_one_with_labels() -> None:
         return ComparedRun("fedcc", "digits", result)
 
     first, second = results_rows([run({"acc": 0.5}), run({})])
-    assert (first["ACC"], second["ACC"]) == ("0.500", "")
-    assert second["neighbour agreement"] == "0.600"
+    assert (first["ACC"], second["ACC"]) == (0.5, None)
+    assert second["neighbour agreement"] == 0.6
     assert "neighbour agreement" not in results_rows([run({"acc": 0.5}), run({"acc": 0.4})])[0]
 
 

@@ -19,6 +19,8 @@ from shoal.methods.cfl.tree import Tree
 from shoal.review.pages.figures import draw_figures
 from shoal.review.served.enroll import Step, choose, enroll, new_client
 
+pytestmark = pytest.mark.long
+
 CLIENTS = 8
 
 
@@ -128,7 +130,6 @@ def test_what_cannot_be_enrolled_is_named(made, small, monkeypatch):
         new_client(other, "gaussian", store, None)  # before anything is said about its samples
 
 
-@pytest.mark.long
 def test_figures_of_a_cfl_run(made):
     _, run, _ = made
     names = {path.stem for path in draw_figures(run)}
