@@ -40,7 +40,7 @@ def reason_of(error: Exception, settings: Settings) -> str:
 
 def has_reported_trouble(run: RunFolder) -> bool:
     """Return whether the events of a run say, since it was started or resumed, that MLflow does not have it."""
-    for event in reversed(run.events()):
-        if event.kind in ("started", "resumed", INCOMPLETE):
-            return event.kind == INCOMPLETE
-    return False
+    kinds = [event.kind for event in run.events()]
+    begun = max((place for place, kind in enumerate(kinds) if kind in ("started", "resumed")), default=0)
+    # MLflow is asked beside the run's start, and may have failed just before that is noted.
+    return INCOMPLETE in kinds[max(0, begun - 1) :]
