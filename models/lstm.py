@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
@@ -34,15 +36,18 @@ class WordLSTM(nn.Module):
         self.out = nn.Linear(width, vocabulary)
         self.features = width
 
-    def forward(self, x: Tensor) -> NextWords:
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> NextWords:
         """Predict tokens 2, 3, ... of each text.
 
         Args:
             x: token numbers, integer (n, length), padded with 0 at the end; each text has at least two tokens.
+            lengths: `predicted_tokens` of the texts, on the host, the longest first, so that the host does not wait for
+                the device. None: they are copied from the device, once a pass.
         """
         x = x.long()
-        lengths, order = predicted_tokens(x).sort(descending=True)
-        lengths = lengths.cpu()
+        sorted_lengths, order = predicted_tokens(x).sort(descending=True)
+        if lengths is None:
+            lengths = sorted_lengths.cpu()
         # Packing spends no step and no row of scores on padding.
         inputs = self.embedding(x[:, :-1]).index_select(0, order)
         packed = pack_padded_sequence(inputs, lengths, batch_first=True)
@@ -58,3 +63,16 @@ def predicted_tokens(x: Tensor) -> Tensor:
         x: token numbers, integer (n, length), padded with 0 at the end.
     """
     return (x != PAD).sum(1).clamp(min=2) - 1
+
+
+def lengths_of_batches(x: Tensor, batches: Sequence[Tensor]) -> list[Tensor]:
+    """Return the lengths that `WordLSTM` takes for each batch, by one copy to the host.
+
+    Args:
+        x: token numbers of all texts, integer (n, length).
+        batches: positions among them, int64, on the device of x.
+    """
+    if not batches:
+        return []
+    lengths = predicted_tokens(x)[torch.cat(list(batches))].cpu()
+    return [part.sort(descending=True).values for part in lengths.split([len(each) for each in batches])]

@@ -151,7 +151,7 @@ def enroll(subject: Subject) -> None:
 
 def compare(subject: Subject) -> None:
     """`shoal compare`."""
-    command("compare", str(subject.run), str(subject.other), "--rate", "1e6", "--json")
+    command("compare", str(subject.run), str(subject.other), "--json")
 
 
 def log(subject: Subject) -> None:

@@ -127,8 +127,6 @@ def test_answers_and_pages_name_clusters_by_the_numbers_that_tables_keep(place: 
     assert served["cluster"].tolist() == expected["cluster"].tolist()
     assert served["cluster_id"].tolist() == expected["cluster_id"].tolist()
     assert served["cluster_id"].tolist() == predict(first, place / "incoming").table["cluster"].tolist()
-    card = MlflowClient(tracking_uri=store).get_model_version("shoal-second", "1").description
-    assert "**`cluster_id`**: the number that the cluster keeps from night to night" in card
     table = read_clusters(second)
     assert table is not None
     sizes = table["cluster_id"].value_counts()

@@ -24,7 +24,7 @@ from shoal.methods.training.local import as_input, batches, seeded
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.methods.training.steps import GradientMethod
-from shoal.models.lstm import WordLSTM
+from shoal.models.lstm import WordLSTM, lengths_of_batches
 
 
 class Classifier(nn.Module):
@@ -129,6 +129,8 @@ class Supervised(GradientMethod):
         """
         text = self.context.spec.kind == "text"
         positions_of_steps = list(batches(client, self.context.local) if steps is None else steps)
+        # Computed before the first step: reading lengths in each step would wait for the device.
+        lengths = iter(lengths_of_batches(client.train.raw(), positions_of_steps) if text else ())
 
         def select(positions: Tensor) -> Batch:
             batch = client.train.take(positions)
@@ -136,7 +138,7 @@ class Supervised(GradientMethod):
 
         def inputs(batch: Batch) -> Batch:
             if text:
-                return batch
+                return (*batch, next(lengths))
             raw, y = batch
             return (as_input(client.train.data.computable(raw)), y)
 

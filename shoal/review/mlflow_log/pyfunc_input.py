@@ -78,10 +78,17 @@ def samples(request: Any, spec: DataSpec) -> np.ndarray:
     return _array(rows, spec)
 
 
+def _table(records: list[Any]) -> pd.DataFrame:
+    try:
+        return pd.DataFrame(records)
+    except UnicodeError:  # JSON can hold letters that no column can
+        raise InputError("the request holds text that is not valid Unicode") from None
+
+
 def _rows(request: Any) -> list[Any]:
     """Return a request sample by sample, without names of columns."""
     if isinstance(request, list) and request and all(isinstance(row, Mapping) for row in request):
-        request = pd.DataFrame(request)
+        request = _table(request)
     if isinstance(request, pd.DataFrame | Mapping):
         if COLUMN in request:
             request = request[COLUMN]
