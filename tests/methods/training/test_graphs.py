@@ -44,7 +44,7 @@ STEPPED = [
     if issubclass(METHODS[name.split(",")[0]], GradientMethod)
     and name.split(", ")[0] != "fedavg"
     and "text" not in name
-] + ["fedavg", "fedavg, labels"]
+] + ["fedavg"]
 
 
 @pytest.fixture
