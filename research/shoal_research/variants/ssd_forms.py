@@ -91,14 +91,9 @@ class FormsSSD(SSD):
         batches = list(steps.batches)
 
         def work(model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> dict[str, Tensor]:
-            buffers = list(model.network.buffers())
-            before = [buffer.clone() for buffer in buffers]
-            share = self.dsr_share(model, parameters, steps.inputs(batch), extra)
-            for buffer, value in zip(buffers, before, strict=True):
-                buffer.copy_(value)
-            return {"dsr_gradient_share": share}
+            return {"dsr_gradient_share": self.dsr_share(model, parameters, steps.inputs(batch), extra)}
 
-        preparation = Preparation(lambda: steps.select(batches[0]), work)
+        preparation = Preparation(lambda: steps.select(batches[0]), work, restores=True)
         return replace(steps, batches=batches, preparation=preparation)
 
     def dsr_share(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> Tensor:
