@@ -91,7 +91,8 @@ def test_gamma_by_hand():
 def test_gamma_is_that_of_planted_noise(gamma):
     """Samples whose pulls are a group's plus noise: measured by halves, the noise of their mean is what was planted."""
     rng = torch.Generator().manual_seed(0)
-    size, samples = 20_000, 40
+    size = 20_000
+    samples = 40
     pull = torch.randn(size, generator=rng)
     found = []
     for _ in range(5):

@@ -186,7 +186,7 @@ def sync(run: RunFolder, settings: Settings, status: str = "FINISHED") -> str:
         log_models(client, logged, run, settings, final=status == "FINISHED")
         log_files(client, run_id, run, settings)
         report = settings.tracking.clients and (run.path / REPORT).exists()
-        # A description stays once it is there, whoever wrote it.
+        # A description that is there stays, also one that a user wrote.
         if status == "FINISHED" and not logged.data.tags.get(NOTE):
             note = attempt(run, "the description in MLflow", lambda: note_text(run, logged, report=report))
             if note:

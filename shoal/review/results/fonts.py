@@ -83,7 +83,7 @@ def missing_letters(texts: Iterable[str]) -> str:
 def make_drawable(figure: Figure) -> None:
     """Give the texts of a figure all fonts, and replace what none has; line ends stay.
 
-    Names at ticks are made anew whenever the figure is drawn: whoever sets them gives them as `drawable` returns them.
+    Matplotlib makes the names at ticks again whenever it draws: a caller that sets them passes them through `drawable`.
     A text with a dollar sign is a name, and no formula, unless matplotlib itself wrote it at the ticks of an axis.
     """
     for text in figure.findobj(Text):

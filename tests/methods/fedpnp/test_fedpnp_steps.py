@@ -106,7 +106,8 @@ def test_the_past_model_has_statistics_of_the_clients_own_views(world):
 @pytest.mark.parametrize("alpha", [1.0, 0.25])
 def test_fedcc(world, alpha):
     method = method_of_one_step(world, "fedcc", alpha=alpha)
-    method.tau_instance, method.tau_cluster = 0.4, 0.9
+    method.tau_instance = 0.4
+    method.tau_cluster = 0.9
     done = one_step(method, world)
     network = network_of(method, done.message.tensors)
     now = network(views(method, done.client))
