@@ -15,6 +15,7 @@ import importlib.util
 import os
 import re
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -100,7 +101,7 @@ def _interpolation(name: str) -> Literal["bilinear", "bicubic"]:
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(ABC):
     """A network and its weights.
 
     Attributes:
@@ -120,7 +121,7 @@ class Source:
         """The packages without which the encoder cannot be loaded, beside Shoal's own."""
         return [self.package] if self.package else []
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027 (a source may have nothing to refuse)
         """Refuse a library that is not installed, or a network that it does not have.
 
         Raises:
@@ -151,9 +152,9 @@ class Source:
         """Return how images are prepared: as ImageNet's."""
         return Preprocessing()
 
+    @abstractmethod
     def build(self, weights: Path) -> nn.Module:
         """Return the network with its weights, without a classifier: images to features (n, d)."""
-        raise NotImplementedError
 
     def version(self) -> str:
         """Return the package that builds the network, and its version; empty for Shoal's own."""

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC
+from abc import ABC, abstractmethod
 from typing import cast
 
 import torch
@@ -41,9 +41,9 @@ class Flow(nn.Module, ABC):
         result: Tensor = standard_normal(z) + log_det
         return result
 
+    @abstractmethod
     def inverse(self, z: Tensor) -> Tensor:
         """Return x of z."""
-        raise NotImplementedError
 
     @torch.no_grad()
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
@@ -114,13 +114,13 @@ class CouplingFlow(Flow):
 
     couplings: nn.ModuleList
 
+    @abstractmethod
     def split(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         """Return the parts of x, and the log-determinant (n,) of what was done before."""
-        raise NotImplementedError
 
+    @abstractmethod
     def join(self, parts: list[Tensor]) -> Tensor:
         """Undo `split`, but for what was done before."""
-        raise NotImplementedError
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return z and the log-determinant (n,)."""
