@@ -88,6 +88,7 @@ def null_comparison(
         judging_space(spaces, site_of_rows(opened, clients, evaluation, rows)),
         labels,
         streams,
+        opened.prepared.spec.column_widths,
     )
     if labels is None or len(labels) < len(rows):
         return comparison

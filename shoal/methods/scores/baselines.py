@@ -11,7 +11,7 @@ Symbols in shapes: n samples, c clusters, d features.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +21,7 @@ from shoal.core.streams import Streams
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.scores.clustering import accuracy, ari, chance_ari
 from shoal.methods.scores.neighbours import nearest_samples
+from shoal.methods.scores.no_groups import Groups, gain_over_no_groups
 from shoal.methods.scores.probe import linear_probe
 
 MAX_SAMPLES = 2_000
@@ -58,6 +59,8 @@ class Comparison:
         features_acc: of K-means on the features, where the run's clusters are those of a trained head.
         ari: of the run's clusters; None without labels, as the next.
         chance_ari: the largest of its clusters in `ARI_ORDERS` random orders.
+        groups: whether the samples have groups at all, in the space of the neighbours; None with labels, which tell
+            more, and where there are no baselines.
     """
 
     samples: int
@@ -73,6 +76,7 @@ class Comparison:
     features_acc: float | None = None
     ari: float | None = None
     chance_ari: float | None = None
+    groups: Groups | None = None
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -82,6 +86,7 @@ class Comparison:
             "chance_acc": self.chance_acc,
             "features_acc": self.features_acc,
             "probe_of_run": self.probe,
+            "gain_over_no_groups": self.groups.gain if self.groups else None,
         }
         for kind, values in (
             ("neighbour_agreement", self.baseline_neighbours),
@@ -99,6 +104,7 @@ def compare_clusters(
     judge: tuple[str, np.ndarray],
     labels: np.ndarray | None,
     streams: Streams,
+    widths: Sequence[int] = (),
 ) -> Comparison:
     """Return a clustering beside K-means in each of some spaces.
 
@@ -109,6 +115,7 @@ def compare_clusters(
         judge: name and features (n, k) of the space in which neighbours are looked for.
         labels: int (m,), of the first m samples; None without labels.
         streams: draw the starts, the same for every run that compares with the same space, and random orders.
+        widths: numbers of the judging space's columns that code one measurement each; none: each column is one.
     """
     finite = {name: x for name, x in spaces.items() if np.isfinite(x).all() and len(x) >= clusters}
     baselines = {
@@ -120,7 +127,10 @@ def compare_clusters(
     agreement = {name: neighbour_agreement(clustering, near) for name, clustering in baselines.items()}
     of_run = neighbour_agreement(cluster, near)
     if labels is None or not len(labels):
-        return Comparison(len(cluster), space, of_run, agreement)
+        groups = None
+        if len(features) >= clusters and np.isfinite(features).all():
+            groups = gain_over_no_groups(features, clusters, streams.numpy("samples without groups"), widths=widths)
+        return Comparison(len(cluster), space, of_run, agreement, groups=groups)
     known = cluster[: len(labels)]
     rng = streams.numpy("random clusters")
     orders = [accuracy(labels, rng.permutation(known)) for _ in range(RANDOM_ORDERS)]

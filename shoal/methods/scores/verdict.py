@@ -20,10 +20,17 @@ MARGIN = 0.02
 CHANCE_GAP = 0.20
 DOUBTFUL_GAP = 0.05
 """Neighbour agreement by which a run without labels is behind the best null baseline: more is chance, or doubtful."""
+NO_GROUPS_GAIN = 1.0
+GROUPS_GAIN = 3.0
+"""Gain of K-means over samples without groups, in standard deviations, below which there are none, and from which there
+are some. Noise has up to 1.1, iris and wine 4 to 6, digits 7 to 21."""
+SAMPLES_TO_TELL = 40
+"""Samples a cluster below which a small gain may come from too few samples, so that clusters are not called chance."""
 GOOD_NEIGHBOURS = 0.7
 """Neighbour agreement below which clusters without labels are doubtful. Calibrated on 47 sets with labels
 (docs/running.md)."""
 Word = Literal["good", "doubtful", "chance"]
+BY_DOUBT: tuple[Word, ...] = ("good", "doubtful", "chance")
 SPACES = {
     "joint": "pixels and the pretrained encoder side by side",
     "pixels": "pixels",
@@ -139,7 +146,7 @@ def _by_labels(comparison: Comparison, acc: float) -> Verdict:
 
 
 def _by_neighbours(comparison: Comparison) -> Verdict:
-    """Return the verdict on clusters of samples without labels."""
+    """Return the verdict on clusters of samples without labels: the worse of that on clusters and that on samples."""
     if comparison.space.removesuffix(CENTRED) == "pixels":
         return Verdict(
             "doubtful",
@@ -152,6 +159,11 @@ def _by_neighbours(comparison: Comparison) -> Verdict:
             f"Without labels the {NEIGHBOURS} nearest neighbours of a sample tell whether clusters are good, and these "
             f"are {comparison.samples} samples: too few.",
         )
+    return max(_on_clusters(comparison), _on_samples(comparison), key=lambda verdict: BY_DOUBT.index(verdict.word))
+
+
+def _on_clusters(comparison: Comparison) -> Verdict:
+    """Return whether neighbours share clusters, beside those of K-means."""
     agreement = comparison.neighbours
     about = f"By {in_words(comparison.space)} the neighbour agreement is {agreement:.2f}"
     name, best = _best(comparison.baseline_neighbours) if comparison.baseline_neighbours else ("", 0.0)
@@ -162,7 +174,34 @@ def _by_neighbours(comparison: Comparison) -> Verdict:
         return Verdict("doubtful", f"{about}, {beside}: K-means alone may find better clusters.")
     if agreement < GOOD_NEIGHBOURS:
         return Verdict("doubtful", f"{about}, and below {GOOD_NEIGHBOURS} clusters are often not those you want.")
-    return Verdict("good", f"{about} ({GOOD_NEIGHBOURS} or more is good), {beside}.")
+    return Verdict(
+        "good",
+        f"{about} ({GOOD_NEIGHBOURS} or more is good), {beside}; there are groups, and only labels tell whether they "
+        "are yours.",
+    )
+
+
+def _on_samples(comparison: Comparison) -> Verdict:
+    """Return whether the samples have groups, whatever the run's clusters are."""
+    groups = comparison.groups
+    if groups is None or groups.gain is None:
+        return Verdict(
+            "doubtful",
+            "But for one group K-means finds only ones that are too small to tell from a few odd samples: look at the "
+            "samples of the small clusters.",
+        )
+    if groups.gain >= GROUPS_GAIN:
+        return Verdict("good", "")
+    about = (
+        f"By {in_words(comparison.space)} K-means finds {'hardly' if groups.gain >= NO_GROUPS_GAIN else 'no'} more in "
+        f"{groups.samples:,} samples than in random ones without groups (gain {groups.gain:.1f}; from {GROUPS_GAIN:g} "
+        "on there are groups)"
+    )
+    if groups.gain >= NO_GROUPS_GAIN:
+        return Verdict("doubtful", f"{about}.")
+    if groups.samples < SAMPLES_TO_TELL * groups.clusters:
+        return Verdict("doubtful", f"{about}, and they are too few to tell.")
+    return Verdict("chance", f"{about}: do not expect these clusters in new samples.")
 
 
 def site_sentence(sites: SiteDependence, names: Mapping[int, str], clusters: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from shoal.core.streams import Streams
 from shoal.methods.scores.baselines import Comparison, compare_clusters
+from shoal.methods.scores.no_groups import Groups
 from shoal.methods.scores.sites import SiteDependence
 from shoal.methods.scores.verdict import site_sentence, verdict_of
 
@@ -22,7 +23,8 @@ LABELLED = Comparison(
     ari=0.6,
     chance_ari=0.03,
 )
-UNLABELLED = Comparison(100, "joint", 0.9, {"pixels": 0.5, "efficientnet-lite0": 0.92})
+GROUPS = Groups(gain=8.0, clusters=2, samples=100)
+UNLABELLED = Comparison(100, "joint", 0.9, {"pixels": 0.5, "efficientnet-lite0": 0.92}, groups=GROUPS)
 SITES = SiteDependence(0.4, 0.02, (0.5, 1.0, 0.4), (0.6, 0.6, 0.6), (0, 2, 1), (1,), (2,))
 
 
@@ -70,6 +72,13 @@ def test_uneven_classes_are_good_if_they_are_found_and_chance_if_not(small: int,
         ({"samples": 20}, "doubtful", "these are 20 samples: too few"),
         ({"samples": 21}, "good", "neighbour agreement is 0.90"),
         ({"space": "columns"}, "good", "By the columns as they are"),
+        ({"groups": Groups(0.9, 2, 100)}, "chance", "K-means finds no more in 100 samples"),
+        ({"groups": Groups(0.9, 3, 100)}, "doubtful", "too few to tell"),
+        ({"groups": Groups(1.0, 2, 100)}, "doubtful", "hardly more"),
+        ({"groups": Groups(3.0, 2, 100)}, "good", "only labels tell"),
+        ({"groups": Groups(None, 1, 95)}, "doubtful", "too small to tell"),
+        ({"groups": Groups(2.0, 2, 100), "neighbours": 0.71}, "chance", "random"),
+        ({"groups": None}, "doubtful", "too small"),
     ],
 )
 def test_without_labels_neighbours_beside_baselines_decide(changes, word, said) -> None:

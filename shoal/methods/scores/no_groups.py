@@ -1,0 +1,194 @@
+"""Whether samples have groups at all: K-means on them beside K-means on random samples that have none.
+
+K-means lowers the sum of squared distances of any samples. How much more than that of samples without groups tells
+whether there are some: one Gaussian of the same covariance (SigClust, Liu et al. 2008) and independent columns of the
+same means and variances (the uniform box of the gap statistic, Tibshirani et al. 2001). Both draws need means and
+covariances of the samples alone. Uniform noise has a lower sum than a Gaussian, and a Gaussian a lower one than some
+boxes, so that the smaller of the two gains counts.
+
+Symbols in shapes: n samples, d columns, c clusters.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from shoal.methods.clustering.k_means import kmeans
+
+DRAWS = 100
+"""Random sets of each kind."""
+STARTS = 3
+"""Starts of K-means on the samples and on each random set."""
+MAX_ROWS = 1_000
+"""Samples that are judged, a draw of more: each random set has as many."""
+MAX_COLUMNS = 32
+"""Columns that are judged; of more the principal components are taken."""
+EVEN_SHARE = 1 / 3
+SMALL_SHARE = 0.02
+"""A cluster below this part of an even share, or below this share of all samples, is left out with its samples: a few
+samples far away make any sum small."""
+MAX_LEVELS = 50
+"""Most values of a column of whole numbers."""
+
+Draw = Callable[[np.random.Generator], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """How sure it is that samples have groups.
+
+    Attributes:
+        gain: of K-means over samples without groups, in standard deviations over their draws; None where fewer than
+            two clusters are large enough.
+        clusters: clusters that are large enough.
+        samples: their number of samples.
+    """
+
+    gain: float | None
+    clusters: int
+    samples: int
+
+
+def gain_over_no_groups(
+    x: np.ndarray, clusters: int, rng: np.random.Generator, *, widths: Sequence[int] = ()
+) -> Groups:
+    """Return by how many standard deviations K-means finds more in samples than in random ones without groups.
+
+    Args:
+        x: (n, d), finite.
+        clusters: c.
+        rng: draws starts and random samples.
+        widths: numbers of columns that code one measurement each, which has one of them set; none: each column is one.
+    """
+    x = x.astype(np.float64)
+    if len(x) > MAX_ROWS:
+        x = x[np.sort(rng.permutation(len(x))[:MAX_ROWS])]
+    if x.shape[1] > MAX_COLUMNS:
+        x = principal_components(x, MAX_COLUMNS)
+        widths = ()
+    large = np.zeros(len(x), bool)
+    while not large.all():
+        if clusters < 2 or len(x) <= clusters:
+            return Groups(None, clusters, len(x))
+        cluster = kmeans(x, clusters, rng).cluster
+        share = np.bincount(cluster, minlength=clusters) / len(x)
+        kept = share >= max(EVEN_SHARE / clusters, SMALL_SHARE)
+        large = kept[cluster]
+        x = x[large]
+        clusters = int(kept.sum())
+    left = float(np.mean(shares_left([x] * STARTS, clusters, rng)))
+    gains = []
+    for draw in (one_gaussian(x), independent_columns(x, widths)):
+        random = shares_left((draw(rng) for _ in range(DRAWS)), clusters, rng)
+        gains.append(float((random.mean() - left) / max(random.std(), 1e-12)))
+    return Groups(min(gains), clusters, len(x))
+
+
+def shares_left(sets: Iterable[np.ndarray], clusters: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the share of all squares about the mean that K-means leaves within clusters of each set, (sets,)."""
+    from sklearn.cluster import KMeans  # here: it takes seconds to import, and not every worker clusters
+    from sklearn.exceptions import ConvergenceWarning
+
+    shares = []
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for x in sets:
+            model = KMeans(clusters, n_init=STARTS, random_state=int(rng.integers(2**31))).fit(x)
+            shares.append(model.inertia_ / max(np.square(x - x.mean(0)).sum(), 1e-12))
+    return np.array(shares)
+
+
+def principal_components(x: np.ndarray, count: int) -> np.ndarray:
+    """Return samples (n, d) along their first principal components, (n, count)."""
+    u, s, _ = np.linalg.svd(x - x.mean(0), full_matrices=False)
+    rows: np.ndarray = u[:, :count] * s[:count]
+    return rows
+
+
+def one_gaussian(x: np.ndarray) -> Draw:
+    """Return what draws as many samples from one Gaussian of the mean and covariance of some.
+
+    A column of two values gets these, as often as it has them; one of whole numbers is rounded to them.
+
+    Args:
+        x: (n, d).
+    """
+    count, columns = x.shape
+    mean = x.mean(0)
+    centred = x - mean
+    values, directions = np.linalg.eigh(centred.T @ centred / count)
+    root = np.sqrt(np.maximum(values, 0))[:, None] * directions.T
+    levels = [levels_of(column) for column in x.T]
+    ranks = [(column > column.min()).mean() for column in x.T]
+
+    def draw(rng: np.random.Generator) -> np.ndarray:
+        y = rng.normal(size=(count, columns)) @ root + mean
+        for k, column_levels in enumerate(levels):
+            if column_levels is not None and len(column_levels) == 2:
+                y[:, k] = column_levels[(y[:, k] > np.quantile(y[:, k], 1 - ranks[k])).astype(int)]
+            elif column_levels is not None:
+                y[:, k] = nearest_level(y[:, k], column_levels)
+        return y
+
+    return draw
+
+
+def independent_columns(x: np.ndarray, widths: Sequence[int] = ()) -> Draw:
+    """Return what draws as many samples of independent columns, uniform with the mean and variance of some.
+
+    Columns that code one measurement have one of them set, as often as each is.
+
+    Args:
+        x: (n, d).
+        widths: numbers of columns that code one measurement each; none: each column is one.
+    """
+    count = len(x)
+    groups = np.split(np.arange(x.shape[1]), np.cumsum(widths)[:-1]) if widths else np.arange(x.shape[1])[:, None]
+    mean = x.mean(0)
+    reach = np.sqrt(3) * x.std(0)
+    low, high = x.min(0), x.max(0)
+    levels = [levels_of(column) for column in x.T]
+
+    def draw(rng: np.random.Generator) -> np.ndarray:
+        y = rng.uniform(mean - reach, mean + reach, size=x.shape)
+        for columns in groups:
+            first = columns[0]
+            column_levels = levels[first]
+            if len(columns) > 1 or (column_levels is not None and len(column_levels) == 2):
+                often = (x[:, columns] > low[columns]).mean(0).cumsum()
+                value = np.searchsorted(often, rng.random(count), side="right")
+                y[:, columns] = np.where(value[:, None] == np.arange(len(columns)), high[columns], low[columns])
+            elif column_levels is not None:
+                y[:, first] = nearest_level(y[:, first], column_levels)
+        return y
+
+    return draw
+
+
+def levels_of(column: np.ndarray) -> np.ndarray | None:
+    """Return the values of a column of whole numbers in any unit, with those between that none has; None for others.
+
+    >>> levels_of(np.array([1.0, 0.5, 2.0]))
+    array([0.5, 1. , 1.5, 2. ])
+    """
+    values = np.unique(column)
+    if not 2 <= len(values) <= MAX_LEVELS:
+        return None
+    step = np.diff(values).min()
+    number = (values - values[0]) / step
+    if number[-1] > MAX_LEVELS or np.abs(number - number.round()).max() > 1e-3:
+        return None
+    levels: np.ndarray = values[0] + step * np.arange(round(number[-1]) + 1)
+    return levels
+
+
+def nearest_level(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Return the level that is next to each value, (n,)."""
+    step = levels[1] - levels[0]
+    nearest: np.ndarray = levels[np.clip(np.rint((values - levels[0]) / step), 0, len(levels) - 1).astype(int)]
+    return nearest

@@ -1,0 +1,93 @@
+"""Samples with groups are told from samples without, whatever noise looks like."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits, load_iris, load_wine
+
+from shoal.methods.scores.no_groups import Groups, gain_over_no_groups, levels_of
+from shoal.methods.scores.verdict import GROUPS_GAIN, NO_GROUPS_GAIN
+
+NOISE: dict[str, tuple[Callable[[np.random.Generator], np.ndarray], int]] = {
+    "two columns": (lambda rng: rng.random((400, 2)), 4),
+    "five columns": (lambda rng: rng.random((400, 5)), 4),
+    "48 columns": (lambda rng: rng.random((400, 48)), 8),
+    "one Gaussian": (lambda rng: rng.normal(size=(400, 6)) @ rng.normal(size=(6, 6)), 4),
+    "yes or no": (lambda rng: (rng.random((400, 5)) > 0.5).astype(float), 4),
+    "mostly no": (lambda rng: (rng.random((400, 6)) > 0.9).astype(float), 3),
+    "whole numbers": (lambda rng: rng.integers(1, 6, (400, 6)).astype(float), 4),
+    "heavy tails": (lambda rng: rng.standard_t(2, size=(400, 6)), 4),
+}
+
+
+def judged(x: np.ndarray, clusters: int, seed: int = 0, **coding: list[int]) -> Groups:
+    spread = x.std(0)
+    return gain_over_no_groups(
+        (x - x.mean(0)) / np.where(spread > 0, spread, 1), clusters, np.random.default_rng(seed), **coding
+    )
+
+
+@pytest.mark.parametrize("name", NOISE)
+def test_noise_has_no_groups(name: str) -> None:
+    draw, clusters = NOISE[name]
+    for seed in range(2):
+        gain = judged(draw(np.random.default_rng(seed)), clusters, seed).gain
+        assert gain is None or gain < GROUPS_GAIN - 1
+
+
+def test_text_columns_of_one_measurement_have_no_groups_by_their_coding() -> None:
+    rng = np.random.default_rng(0)
+    x = np.hstack([np.eye(3)[rng.choice(3, 400, p=[0.5, 0.3, 0.2])] for _ in range(3)])
+    gain = judged(x, 3, widths=[3, 3, 3]).gain
+    assert gain is not None
+    assert gain < GROUPS_GAIN - 1
+    by_single_columns = judged(x, 3).gain
+    assert by_single_columns is not None
+    assert by_single_columns > gain
+
+
+@pytest.mark.parametrize(("load", "clusters"), [(load_iris, 3), (load_wine, 3), (load_digits, 10)])
+def test_real_groups_are_seen(load, clusters) -> None:
+    x = load().data
+    gain = judged(x[np.random.default_rng(0).permutation(len(x))[:400]], clusters).gain
+    assert gain is not None
+    assert gain > GROUPS_GAIN
+
+
+def test_two_groups_are_seen_and_one_is_not() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 4))
+    one = judged(x, 2).gain
+    assert one is not None
+    assert one < NO_GROUPS_GAIN
+    x[:150, :2] += 6
+    two = judged(x, 2).gain
+    assert two is not None
+    assert two > GROUPS_GAIN
+
+
+@pytest.mark.parametrize("share", [0.1, 0.05])
+def test_one_small_group_cannot_be_told(share: float) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 3))
+    x[: int(600 * share), 0] += 12
+    assert judged(x, 2).gain is None
+
+
+def test_a_few_samples_far_away_are_left_out_of_both_sides() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.random((300, 3))
+    x[:4] += 30
+    groups = judged(x, 4)
+    assert groups.samples == 296
+    assert groups.clusters < 4
+    assert groups.gain is not None
+    assert groups.gain < GROUPS_GAIN
+
+
+def test_columns_of_few_values_keep_them() -> None:
+    assert levels_of(np.array([0.0, 1.0, 1.0])) == pytest.approx([0, 1])
+    assert levels_of(np.array([0.0, 0.5, 2.0])) == pytest.approx([0, 0.5, 1, 1.5, 2])
+    assert levels_of(np.array([0.0, 0.5, 1.2])) is None
+    assert levels_of(np.random.default_rng(0).random(100)) is None
