@@ -38,7 +38,7 @@ LINEAGE = {
     "hardware": {"cores": 1, "machine": "x", "system": "x", "gpus": [], "python": "3", "torch": "2"},
     "versions": {"shoal": "0"},
     "shoal": {"version": "0", "sha256": "0", "git": {"commit": None, "dirty": None}},
-    "layout": 2,
+    "layout": 3,
 }
 
 
