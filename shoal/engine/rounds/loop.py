@@ -168,7 +168,7 @@ class Engine:
         self.facts = facts = RunFacts(self.run)
         self.buffered = BufferedRounds(facts)
         self.history = ClientHistory()
-        self.private = PrivateRun.from_facts(facts)
+        self.private = PrivateRun(facts)
         self.sampling = ClientSampling(facts, self.buffered, self.history)
         self.training = Training(
             facts, self.buffered, self.call, self.runner, self.slots, self.history, self.tell, self.private.ask
