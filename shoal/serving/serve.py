@@ -258,14 +258,11 @@ def register_deployments(
     make_pool(service.api, {**jobs, "MLFLOW_TRACKING_URI": None} if secret else jobs, prefect)
     for name in end_left_over(service.api):
         tell(f"{name}: a run had ended together with the service; the next one with its settings goes on with it")
-    differing = register(service.api, project, logs, prefect, reset=reset)
+    kept = register(service.api, project, logs, prefect, reset=reset)
     names = ", ".join(entry["name"] for entry in project["deployments"])
     tell(f"deployments are registered: {names}")
-    for name in differing:
-        tell(
-            f"{name}: Prefect's page has other schedules or parameters than prefect.yaml, and keeps them; "
-            "`shoal serve --reset-schedules` takes those of prefect.yaml"
-        )
+    if kept:
+        tell("known ones keep the schedules and parameters of Prefect's page; --reset-schedules takes prefect.yaml's")
 
 
 def start_servers(service: Service, parts: Processes, logs: Path) -> None:
