@@ -171,6 +171,6 @@ class FolderWatch:
 
     def _announced(self) -> dict[str, str]:
         """Return the announced state of each deployment's folder; nothing where the file is missing or damaged."""
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, TypeError):
             return dict(json.loads(self.memory.read_text()))
         return {}
