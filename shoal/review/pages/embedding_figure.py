@@ -17,10 +17,10 @@ from matplotlib.patheffects import withStroke
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from shoal.engine.store.run_folder import RunFolder
+from shoal.review.pages.cluster_sheets import named_clusters
 from shoal.review.pages.figures import MARKERS, PALETTE, legend_label
-from shoal.review.results.clusters import FEATURES, read_cluster_tensors, read_clusters
+from shoal.review.results.clusters import FEATURES, read_cluster_tensors
 from shoal.review.results.fonts import make_drawable
-from shoal.review.results.stable_names import with_stable_numbers
 
 FILE = "embedding.png"
 PERPLEXITY = 30.0
@@ -41,7 +41,7 @@ def draw_embedding(run: RunFolder) -> list[Path]:
     """
     path = run.figures / FILE
     tensors = read_cluster_tensors(run, FEATURES)
-    table = read_clusters(run)
+    table = named_clusters(run)
     if tensors is None or table is None:
         path.unlink(missing_ok=True)
         return []
@@ -51,7 +51,7 @@ def draw_embedding(run: RunFolder) -> list[Path]:
     if points is None:
         return []
     columns = {"cluster": "cluster", "client_name": "client", "label": "label"}
-    table = with_stable_numbers(table.iloc[rows])
+    table = table.iloc[rows]
     shown = {
         name: table[column].astype("string")
         for column, name in columns.items()
