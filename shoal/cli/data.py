@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.embed import embed
-from shoal.cli.options import with_options, with_options_of_any
+from shoal.cli.options import Set, with_options
 from shoal.core.errors import DataError, PartitionError
 from shoal.data.intake.options import AddOptions
-from shoal.data.partition.schemes import SCHEMES, PartitionSettings
 
 if TYPE_CHECKING:
     from shoal.data.partition.table import Partition
@@ -68,64 +67,32 @@ def _options(texts: list[str]) -> dict[str, int]:
     return options
 
 
-Kind = Annotated[
-    str | None,
-    typer.Option(help=f"scheme: {', '.join(SCHEMES)} (default: by_column if the data name clients, else iid)"),
-]
-Limit = Annotated[int | None, typer.Option(help="use a random subset of at most so many training samples")]
-
-
-@app.command("partition", epilog="Example: shoal data partition mnist --kind dirichlet --beta 0.1 --clients 10")
-@with_options_of_any(SCHEMES.values())
+@app.command(
+    "partition", epilog="Example: shoal data partition mnist --set partition=dirichlet --set partition.beta=0.1"
+)
 def partition_set(
     name: Annotated[str, typer.Argument(help="a data set, built in or your own; it is prepared if necessary")],
-    kind: Kind = None,
-    limit: Limit = None,
-    seed: Annotated[int, typer.Option(help="seed of every draw")] = 0,
-    out: Annotated[Path | None, typer.Option(help="folder to write (default: a folder in the store)")] = None,
-    **options: Any,
+    overrides: Set = None,
 ) -> None:
-    """Divide the training samples of a data set among clients.
+    """Divide the training samples of a data set among clients, by the settings `partition`, `data.limit` and `seed`.
 
-    A set of your own that names its clients is divided by them unless --kind says otherwise. Writes the table
+    A set of your own that names its clients is divided by them unless partition.kind says otherwise. Writes the table
     (Parquet), summary.csv and labels.png, a heat map of labels by clients.
     """
     from shoal.cli.console import say
     from shoal.cli.data_tables import print_partition
-    from shoal.data.partition.store import ensure_partition, partition_folder, write_partition
-    from shoal.data.sets.prepare import has_clients, prepare
+    from shoal.data.sets.prepare import prepare
     from shoal.engine.settings import places
+    from shoal.engine.settings.run_settings import load_settings
+    from shoal.lifecycle.preparing import prepare_partition
     from shoal.review.pages.partition_figure import partition_figure
 
-    store = places.store()
-    settings = _settings(kind or ("by_column" if has_clients(name, store) else "iid"), options)
-    prepared = prepare(name, store, mirror=places.mirror())
-    partition = ensure_partition(store, prepared, settings, limit=limit, seed=seed)
-    folder = partition_folder(store, prepared, settings, limit, seed)
-    if out is not None:
-        if out.exists() and any(out.iterdir()) and not (out / "partition.json").exists():
-            raise PartitionError(f"--out {out}: the folder holds other files; name a new folder")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_partition(partition, prepared, out.resolve())
-        folder = out
+    settings = load_settings(None, [f"data.name={name}", *(overrides or ())])
+    prepared = prepare(name, places.store(), mirror=places.mirror(), options=settings.data.options)
+    folder, partition = prepare_partition(settings, prepared)
     figure = partition_figure(partition, prepared, folder / "labels.png")
     print_partition(partition, prepared)
     say(f"table:  {folder / 'partition.parquet'}\nfigure: {figure}")
-
-
-def _settings(kind: str, options: dict[str, Any]) -> PartitionSettings:
-    """Return the settings of a scheme; options of other schemes are refused."""
-    scheme = SCHEMES.get(kind)
-    if scheme is None:
-        raise PartitionError(f"--kind {kind!r} is unknown; expected one of {', '.join(SCHEMES)}")
-    chosen = {option: value for option, value in options.items() if value is not None}
-    for option in chosen:
-        schemes = [name for name, other in SCHEMES.items() if option in other.__dataclass_fields__]
-        if kind not in schemes:
-            raise PartitionError(
-                f"--{option} belongs to {', '.join(schemes)}, not to {kind}: drop it, or choose another --kind"
-            )
-    return scheme(**chosen)
 
 
 @app.command("show", epilog="Example: shoal data show mnist --images sheet.png")
