@@ -18,6 +18,8 @@ from rich.text import Text
 from shoal.core.errors import escaped
 
 if TYPE_CHECKING:  # pandas takes a while to import, and most commands show no result
+    import pandas as pd
+
     from shoal.review.results.result import RunResult
 
 
@@ -84,6 +86,12 @@ def table_of(headings: Iterable[object], rows: Iterable[Iterable[object]], title
     for row in values:
         table.add_row(*map(cell, row))
     return table
+
+
+def frame_table(frame: pd.DataFrame, title: str | Text | None = None) -> Table:
+    """Return a data frame as `table_of` shows it, its columns named in words."""
+    headings = [str(column).replace("_", " ") for column in frame.columns]
+    return table_of(headings, frame.itertuples(index=False), title)
 
 
 def shoal_command(name: str = "shoal", folder: Path | None = None) -> str:

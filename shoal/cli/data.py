@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.embed import embed
+from shoal.cli.embed import embed, show_tracking
 from shoal.cli.options import Set, with_options
 from shoal.core.errors import DataError, PartitionError
 from shoal.data.intake.options import AddOptions
 
 if TYPE_CHECKING:
     from shoal.data.partition.table import Partition
-    from shoal.lifecycle.adding import Added
+    from shoal.lifecycle.dvc_tracking import Stored
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -139,7 +139,7 @@ def show(
             )
         prepared = open_prepared(store_folder(store, full_name), verify=True)
         print_manifest(prepared)
-        _show_advice(full_name)
+        _show_advice(full_name, prepared.manifest.classes)
     if images is not None:
         say(f"images: {draw_data_sheet(prepared, images, partition=partition, seed=seed)}")
         shown = prepared.manifest.extra.get("clients", prepared.manifest.class_names)
@@ -147,17 +147,18 @@ def show(
             say(sentence)
 
 
-def _show_advice(name: str) -> None:
+def _show_advice(name: str, classes: int | None) -> None:
     """Print which method fits a set, and the command that runs it."""
     from shoal.cli.console import say, shoal_command
     from shoal.engine.settings.run_settings import load_settings
     from shoal.lifecycle.advice import advise
 
     # Advice needs no number of clusters: it is left open.
-    advice = advise(load_settings(None, ["model.clusters=auto", f"data.name={name}"]))
-    say(advice.clients)
-    say(advice.reason)
-    say(f"run: {advice.command.replace('shoal', shoal_command(), 1)}")
+    method, clients = advise(load_settings(None, ["model.clusters=auto", f"data.name={name}"]))
+    say(clients)
+    say(method.reason)
+    open_number = "" if classes else " --set model.clusters=auto"
+    say(f"run: {shoal_command()} run --set data.name={name}{open_number}")
 
 
 Source = Annotated[
@@ -239,18 +240,14 @@ def _announce(name: str) -> None:
         err.print(f"[yellow]warning[/] the set is added, but no deployment was started: {error}", highlight=False)
 
 
-def _show_added(added: Added) -> None:
+def _show_added(added: Stored) -> None:
     """Print what was added, and start the deployments that wait for it; end with status 1 where DVC did not take it."""
-    from shoal.cli.console import out, say
+    from shoal.cli.console import out
     from shoal.cli.data_tables import print_manifest
     from shoal.cli.intake_table import print_intake
     from shoal.data.sets.intake_notes import names_file
 
     print_manifest(added.prepared)
     print_intake(out, added.intake, names_file(added.prepared.folder))
-    if added.warning:
-        say(f"warning: {added.warning}")
-        raise typer.Exit(1)
-    if added.pointer is not None:
-        say(f"tracked by DVC: commit {added.pointer} to git, and `dvc push` the data to your remote")
+    show_tracking(added)
     _announce(added.prepared.manifest.name)
