@@ -32,10 +32,12 @@ from shoal.methods.scores.baselines import (
     Comparison,
     compare_clusters,
     features_accuracy,
-    probe_of,
     side_by_side,
 )
-from shoal.methods.scores.evaluation import true_labels
+from shoal.methods.scores.by_client import ClientScores, client_scores
+from shoal.methods.scores.clustering import label_table
+from shoal.methods.scores.evaluation import samples_at, true_labels
+from shoal.methods.scores.probe import probe_of
 from shoal.methods.training.local import seeded_build
 from shoal.models import frozen
 from shoal.models.encoders import ENCODERS, build_encoder
@@ -81,12 +83,14 @@ def null_comparison(
     labels = None
     if truth is not None:
         labels = truth[rows[rows < len(truth)].to(truth.device)].cpu().numpy()
+    site = site_of_rows(opened, rows.numpy())
     comparison = compare_clusters(
         assignment.cluster[rows].numpy(),
         assignment.clusters,
         spaces,
-        judging_space(spaces, site_of_rows(opened, clients, evaluation, rows)),
+        judging_space(spaces, site if centres_sites(opened) else None),
         labels,
+        scores_by_client(opened, assignment, rows.numpy(), site, spaces, labels),
         streams,
     )
     if labels is None or len(labels) < len(rows):
@@ -135,17 +139,60 @@ def with_probes(
     return replace(comparison, probe=probes[""], baseline_probes=baselines)
 
 
-def site_of_rows(opened: OpenedRun, clients: Clients, evaluation: Evaluation, rows: Tensor) -> np.ndarray | None:
-    """Return the site of some samples, which is their client, int (n,); None if the run does not subtract site means.
+def scores_by_client(
+    opened: OpenedRun,
+    assignment: Assignment,
+    rows: np.ndarray,
+    site: np.ndarray,
+    spaces: dict[str, np.ndarray],
+    labels: np.ndarray | None,
+) -> list[ClientScores]:
+    """Return what each client says of its samples among some; the test part, which no client holds, is counted alone.
 
-    Test samples have no client: they count as one more site.
+    Args:
+        opened: the run.
+        assignment: the clusters.
+        rows: positions among training then test samples, ascending, int64 (n,).
+        site: of each of them, int (n,).
+        spaces: features of the baselines, by name.
+        labels: int (m,), of the first m of them; None without labels.
     """
-    if not getattr(opened.method.settings, "centre_sites", False):
-        return None
-    site = torch.full((len(evaluation.train) + len(evaluation.data.test_x),), len(clients))
-    for client in clients:
-        site[torch.searchsorted(evaluation.train.index, client.train.index).cpu()] = client.id
-    return site[rows].numpy()
+    said = []
+    for number in np.unique(site):
+        here = np.flatnonzero(site == number)
+        cluster = assignment.cluster.numpy()[rows[here]]
+        known = None if labels is None else labels[here[here < len(labels)]]
+        table = label_table(cluster, known, assignment.clusters, opened.prepared.spec.classes or 0)
+        if number == opened.partition.clients or opened.partition.clients < 2:
+            said.append(ClientScores(table))
+            continue
+        parts = {name: x[here] for name, x in spaces.items()}
+        if "columns" in parts:
+            parts |= column_spaces(parts["columns"], opened.prepared.spec.column_widths)
+        _, space = judging_space(parts, site[here] if centres_sites(opened) else None)
+        probed = known if opened.method.judges_features else None
+        said.append(
+            client_scores(table, cluster, probed, assignment.feature_rows[rows[here]], space, Streams(0, 0, number))
+        )
+    return said
+
+
+def centres_sites(opened: OpenedRun) -> bool:
+    """Return whether the run subtracts the mean of each site."""
+    return bool(getattr(opened.method.settings, "centre_sites", False))
+
+
+def site_of_rows(opened: OpenedRun, rows: np.ndarray) -> np.ndarray:
+    """Return the site of some samples, which is their client, int (n,); test samples count as one more site.
+
+    Args:
+        opened: the run.
+        rows: positions among training then test samples, int64 (n,).
+    """
+    partition = opened.partition
+    clients = partition.client[np.argsort(partition.sample, kind="stable")]  # in the order of the set
+    site: np.ndarray = np.append(clients, np.full(opened.prepared.spec.test, partition.clients))[rows]
+    return site
 
 
 def judging_space(spaces: dict[str, np.ndarray], site: np.ndarray | None = None) -> tuple[str, np.ndarray]:
@@ -198,11 +245,7 @@ def null_spaces(opened: OpenedRun, clients: Clients, evaluation: Evaluation, row
     """
     x = samples_at(evaluation, rows)
     if opened.prepared.spec.kind != "image":
-        columns = x.flatten(1).float().cpu().numpy()
-        variance = torch.from_numpy(columns.var(0, dtype=np.float64))
-        spread = group_variance(variance, opened.prepared.spec.column_widths).sqrt().numpy()
-        standardised = (columns - columns.mean(0, dtype=np.float64)) / np.where(spread > 0, spread, 1)
-        return {"columns": columns, "standardised": standardised.astype(np.float32)}
+        return column_spaces(x.flatten(1).float().cpu().numpy(), opened.prepared.spec.column_widths)
     spaces = {"pixels": pixels(x)}
     if opened.settings.model.encoder in ENCODERS:
         seed = stream_seed(opened.settings.seed, PURPOSE)
@@ -214,15 +257,12 @@ def null_spaces(opened: OpenedRun, clients: Clients, evaluation: Evaluation, row
     return spaces
 
 
-def samples_at(evaluation: Evaluation, rows: Tensor) -> Tensor:
-    """Return samples at positions among training then test samples, ascending: images float32 in [0, 1]."""
-    data = evaluation.data
-    rows = rows.to(data.device)
-    trained = rows[rows < len(evaluation.train)]
-    tests = data.test_x[rows[len(trained) :] - len(evaluation.train)]
-    if data.spec.kind == "image":
-        tests = tests.float().div_(255)
-    return torch.cat([evaluation.train.x(trained), tests])
+def column_spaces(columns: np.ndarray, widths: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Return columns (n, d) as they are, and standardised, by name; `widths` as of `DataSpec.column_widths`."""
+    variance = torch.from_numpy(columns.var(0, dtype=np.float64))
+    spread = group_variance(variance, widths).sqrt().numpy()
+    standardised = (columns - columns.mean(0, dtype=np.float64)) / np.where(spread > 0, spread, 1)
+    return {"columns": columns, "standardised": standardised.astype(np.float32)}
 
 
 def pixels(x: Tensor) -> np.ndarray:
