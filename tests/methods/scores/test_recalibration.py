@@ -1,6 +1,7 @@
 """BatchNorm before judging, calibrated on networks whose exact statistics are known."""
 
 import copy
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from shoal.methods.contract.base import Evaluation
 from shoal.methods.scores import recalibration
 from shoal.methods.scores.recalibration import MIN_CLIENT_SAMPLES, recalibrate
 from shoal.methods.training import batch_statistics
-from shoal.methods.training.batch_statistics import Moments, combine, has_batch_norm
+from shoal.methods.training.batch_statistics import Party, has_batch_norm, layer_sums, settle
 from shoal.methods.training.local import load, seeded_build, weights
 from shoal.models.encoders import build_encoder
 from shoal.models.heads import ClusterNet
@@ -77,12 +78,25 @@ def test_the_statistics_of_the_first_layer_by_hand(world, one_class_each):
     torch.testing.assert_close(found["encoder.layers.1.running_var"].double(), features.var((0, 2, 3), correction=0))
 
 
-def test_moments_of_the_whole_by_hand():
-    parts = [torch.tensor([1.0, 2.0, 6.0]), torch.tensor([10.0])]
-    made = [Moments(len(x), x.double().mean()[None], x.double().var(correction=0)[None]) for x in parts]
-    whole, x = combine(made), torch.cat(parts).double()
-    assert whole.mean.item() == pytest.approx(x.mean().item())
-    assert whole.variance.item() == pytest.approx(x.var(correction=0).item())
+def test_sums_that_cross_a_pipe_settle_a_network_as_all_samples_do(world):
+    """A party counts by its weight, however few of its samples pass; a channel that never varies has no variance."""
+    context = world.method("fedcc").context
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)).add_(100)
+    x[:, 2] = 7
+    parties = [Party(30.0, [lambda: x[:8], lambda: x[8:10]]), Party(10.0, [lambda: x[10:]])]
+    network = nn.Sequential(nn.BatchNorm1d(3))
+    settle(network, parties, context)
+    sent = [pickle.loads(pickle.dumps(layer_sums(network, network[0], party, context))) for party in parties]
+    whole = sent[0] + sent[1]
+    weights = torch.tensor([3.0] * 10 + [1 / 3] * 30, dtype=torch.float64)[:, None]
+    mean = (weights * x).sum(0) / 40
+    variance = (weights * (x - mean).square()).sum(0) / 40
+    assert whole.count == 40
+    torch.testing.assert_close(whole.mean, mean)
+    torch.testing.assert_close(whole.variance, variance)
+    assert torch.equal(network[0].running_mean, whole.mean.float())
+    assert torch.equal(network[0].running_var, whole.variance.float())
+    assert all(part.numel() == 3 for part in (whole.total, whole.squares))
 
 
 def test_the_size_of_a_pass_does_not_matter(world, one_class_each):
