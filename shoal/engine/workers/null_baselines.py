@@ -83,23 +83,22 @@ def null_comparison(
     labels = None
     if truth is not None:
         labels = truth[rows[rows < len(truth)].to(truth.device)].cpu().numpy()
+    cluster = assignment.cluster[rows].numpy()
+    features = assignment.feature_rows[rows.numpy()]
     site = site_of_rows(opened, rows.numpy())
-    comparison = compare_clusters(
-        assignment.cluster[rows].numpy(),
-        assignment.clusters,
-        spaces,
-        judging_space(spaces, site if centres_sites(opened) else None),
-        labels,
-        scores_by_client(opened, assignment, rows.numpy(), site, spaces, labels),
-        streams,
-    )
+    said = [
+        said_of_client(
+            opened, int(number), np.flatnonzero(site == number), cluster, assignment.clusters, features, spaces, labels
+        )
+        for number in np.unique(site)
+    ]
+    judge = judging_space(spaces, site if centres_sites(opened) else None)
+    comparison = compare_clusters(cluster, assignment.clusters, spaces, judge, labels, said, streams)
     if labels is None or len(labels) < len(rows):
         return comparison
     if learns_features(opened.method):
-        features = assignment.feature_rows[rows.numpy()]
         return with_probes(comparison, features, spaces, labels, int((rows < len(evaluation.train)).sum()))
     if opened.method.judges_features and assignment.centres is None:
-        features = assignment.feature_rows[rows.numpy()]
         return replace(comparison, features_acc=features_accuracy(features, assignment.clusters, labels, streams))
     return comparison
 
@@ -139,42 +138,39 @@ def with_probes(
     return replace(comparison, probe=probes[""], baseline_probes=baselines)
 
 
-def scores_by_client(
+def said_of_client(
     opened: OpenedRun,
-    assignment: Assignment,
-    rows: np.ndarray,
-    site: np.ndarray,
+    client: int,
+    here: np.ndarray,
+    cluster: np.ndarray,
+    clusters: int,
+    features: np.ndarray,
     spaces: dict[str, np.ndarray],
     labels: np.ndarray | None,
-) -> list[ClientScores]:
-    """Return what each client says of its samples among some; the test part, which no client holds, is counted alone.
+) -> ClientScores:
+    """Return what a client says of its samples among n; those of the test part, and of a single client, are counted.
 
     Args:
         opened: the run.
-        assignment: the clusters.
-        rows: positions among training then test samples, ascending, int64 (n,).
-        site: of each of them, int (n,).
-        spaces: features of the baselines, by name.
-        labels: int (m,), of the first m of them; None without labels.
+        client: its number; the number of clients for the test part.
+        here: positions of its samples, int (m,).
+        cluster: int (n,), of all samples.
+        clusters: how many there are.
+        features: of the model, (n, d).
+        spaces: features of the baselines, (n, e) each, by name.
+        labels: int (l,), of the first l samples; None without labels.
     """
-    said = []
-    for number in np.unique(site):
-        here = np.flatnonzero(site == number)
-        cluster = assignment.cluster.numpy()[rows[here]]
-        known = None if labels is None else labels[here[here < len(labels)]]
-        table = label_table(cluster, known, assignment.clusters, opened.prepared.spec.classes or 0)
-        if number == opened.partition.clients or opened.partition.clients < 2:
-            said.append(ClientScores(table))
-            continue
-        parts = {name: x[here] for name, x in spaces.items()}
-        if "columns" in parts:
-            parts |= column_spaces(parts["columns"], opened.prepared.spec.column_widths)
-        _, space = judging_space(parts, site[here] if centres_sites(opened) else None)
-        probed = known if opened.method.judges_features else None
-        said.append(
-            client_scores(table, cluster, probed, assignment.feature_rows[rows[here]], space, Streams(0, 0, number))
-        )
-    return said
+    spec = opened.prepared.spec
+    known = None if labels is None else labels[here[here < len(labels)]]
+    table = label_table(cluster[here], known, clusters, spec.classes or 0)
+    if client == opened.partition.clients or opened.partition.clients < 2:
+        return ClientScores(table)
+    parts = {name: x[here] for name, x in spaces.items()}
+    if "columns" in parts:
+        parts = column_spaces(parts["columns"], spec.column_widths)
+    _, space = judging_space(parts, np.zeros(len(here)) if centres_sites(opened) else None)
+    probed = known if opened.method.judges_features else None
+    return client_scores(table, cluster[here], probed, features[here], space, Streams(0, 0, client))
 
 
 def centres_sites(opened: OpenedRun) -> bool:
