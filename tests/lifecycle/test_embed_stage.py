@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 from shoal.cli.init import make_project
-from shoal.data.intake.own import add_folder
 from shoal.data.sets.prepare import prepare
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import is_stale
 from shoal.lifecycle.adding import add_own
 from shoal.lifecycle.embed_stage import StageError, is_stage
 from shoal.lifecycle.embedding import embed
+from tests.added_sets import add_set
 from tests.planted_images import write_clients
 from tests.scripted_encoder import Patches, write_scripted
 
@@ -26,7 +26,7 @@ DVC = [sys.executable, "-m", "dvc"]
 def test_outside_a_project_there_is_no_stage(home: Path) -> None:
     write_scripted(home / "encoders" / "parts.pt", kind=Patches)
     write_clients(home / "pictures", each=1)
-    add_folder(home / "pictures", "mine", places.store())
+    add_set(home / "pictures", "mine", places.store())
     with pytest.raises(StageError, match="make one by `shoal init`"):
         embed("mine", "file:parts.pt", "made", stage=True)
 

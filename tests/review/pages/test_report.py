@@ -18,7 +18,6 @@ from sklearn.manifold import trustworthiness
 from sklearn.metrics import confusion_matrix
 
 from shoal.core.errors import ShoalError
-from shoal.data.intake.own import add_folder
 from shoal.data.partition.table import load_partition
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
@@ -50,6 +49,7 @@ from shoal.review.results.cross_tables import (
 from shoal.review.results.next_step import leading_baseline, next_step
 from shoal.review.results.result import run_result
 from shoal.review.results.summary import bytes_sent, duration, size, summary_of
+from tests.added_sets import add_set
 from tests.conftest import SMALL, at_home
 from tests.planted_images import write_clients
 from tests.runs import straight
@@ -241,7 +241,7 @@ def test_labels_stand_in_the_order_of_numbers() -> None:
 @pytest.mark.long
 def test_without_labels_it_says_what_needs_none(home: Path, small: Make) -> None:
     write_clients(home / "pictures")
-    add_folder(home / "pictures", "mine", places.store())
+    add_set(home / "pictures", "mine", places.store())
     own = {
         "data": {"name": "mine", "limit": None},
         "partition": {"kind": "by_column", "column": "client", "clients": 0},
@@ -434,7 +434,7 @@ def test_what_others_named_is_no_html(home: Path, small: Make) -> None:
     """Sites, files and messages may be called anything; the page shows the words."""
     write_clients(home / "pictures")
     (home / "pictures" / "north").rename(home / "pictures" / "<script>alert(1)<")
-    add_folder(home / "pictures", "mine", places.store())
+    add_set(home / "pictures", "mine", places.store())
     run = judged(
         small(
             method={"name": "kmeans"},
