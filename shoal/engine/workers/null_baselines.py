@@ -34,7 +34,7 @@ from shoal.methods.scores.baselines import (
     features_accuracy,
     side_by_side,
 )
-from shoal.methods.scores.by_client import ClientScores, client_scores
+from shoal.methods.scores.client_scores import ClientScores, client_scores
 from shoal.methods.scores.clustering import label_table
 from shoal.methods.scores.evaluation import samples_at, true_labels
 from shoal.methods.scores.probe import probe_of

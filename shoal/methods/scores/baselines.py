@@ -18,7 +18,7 @@ import numpy as np
 
 from shoal.core.streams import Streams
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.scores.by_client import ClientScores, MeanByClient, means_by_client, sum_of_tables
+from shoal.methods.scores.client_scores import ClientScores, MeanByClient, means_by_client, sum_of_tables
 from shoal.methods.scores.clustering import accuracy, chance_ari, table_accuracy, table_ari
 from shoal.methods.scores.neighbours import nearest_samples, neighbour_agreement
 
@@ -28,8 +28,6 @@ MAX_SIDE = 32
 """Pixels a side to which larger images are averaged for K-means on pixels."""
 CENTRED = ", less the mean of each site"
 """End of the name of a space in which site means are subtracted."""
-BY_CLIENT = "_by_client"
-"""End of the name of a mean over clients."""
 RANDOM_ORDERS = 20
 """Random orders over which the ACC of chance is averaged."""
 ARI_ORDERS = 200
@@ -90,7 +88,7 @@ class Comparison:
             ("probe", self.baseline_probes),
         ):
             numbers |= {f"{kind}_of_{space}": value for space, value in values.items()}
-        numbers |= {f"{name}{BY_CLIENT}": mean.value for name, mean in self.by_client.items()}
+        numbers |= {name: mean.value for name, mean in self.by_client.items()}
         return {name: value for name, value in numbers.items() if value is not None}
 
 

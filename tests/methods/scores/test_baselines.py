@@ -5,7 +5,7 @@ import pytest
 
 from shoal.core.streams import Streams
 from shoal.methods.scores.baselines import Comparison, compare_clusters, side_by_side
-from shoal.methods.scores.by_client import ClientScores
+from shoal.methods.scores.client_scores import ClientScores
 from shoal.methods.scores.clustering import ari, chance_ari, crossed, label_table
 from shoal.methods.scores.neighbours import nearest_samples, neighbour_agreement
 from shoal.methods.scores.probe import probe_of

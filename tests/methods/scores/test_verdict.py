@@ -7,7 +7,7 @@ import pytest
 
 from shoal.core.streams import Streams
 from shoal.methods.scores.baselines import Comparison, compare_clusters
-from shoal.methods.scores.by_client import ClientScores
+from shoal.methods.scores.client_scores import ClientScores
 from shoal.methods.scores.clustering import label_table
 from shoal.methods.scores.sites import SiteDependence
 from shoal.methods.scores.verdict import site_sentence, verdict_of

@@ -6,7 +6,7 @@ import numpy as np
 
 from shoal.core.streams import Streams
 from shoal.methods.scores.baselines import compare_clusters
-from shoal.methods.scores.by_client import MIN_SAMPLES, ClientScores, MeanByClient, client_scores, means_by_client
+from shoal.methods.scores.client_scores import MIN_SAMPLES, ClientScores, MeanByClient, client_scores, means_by_client
 from shoal.methods.scores.clustering import label_table
 from shoal.methods.scores.verdict import verdict_of
 
@@ -40,9 +40,9 @@ def test_a_small_client_is_only_counted_and_the_mean_weighs_the_samples_judged()
     small, large = (said(KINDS[:count], KINDS[:count]) for count in (MIN_SAMPLES - 1, MIN_SAMPLES))
     assert not small.scores
     assert small.table.sum() == MIN_SAMPLES - 1
-    assert means_by_client([small, large])["silhouette"] == MeanByClient(large.scores["silhouette"], 1)
+    assert means_by_client([small, large])["silhouette_by_client"] == MeanByClient(large.scores["silhouette"], 1)
     halves = [ClientScores(small.table, {"knn": score}, {"knn": count}) for score, count in ((1.0, 30), (0.0, 10))]
-    assert means_by_client([small, *halves]) == {"knn": MeanByClient(0.75, 2)}
+    assert means_by_client([small, *halves]) == {"knn_by_client": MeanByClient(0.75, 2)}
 
 
 def test_features_that_are_not_finite_and_samples_without_labels_are_not_judged():

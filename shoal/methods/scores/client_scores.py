@@ -21,6 +21,8 @@ from shoal.methods.scores.probe import probe_of
 from shoal.methods.scores.quality import silhouette
 from shoal.methods.scores.representation import knn_accuracy
 
+BY_CLIENT = "_by_client"
+"""End of the name of a mean over clients: the score of all samples together has the name without it."""
 MIN_SAMPLES = 2 * NEIGHBOURS + 1
 """Samples of a client below which it has no scores."""
 
@@ -92,11 +94,11 @@ def sum_of_tables(clients: Sequence[ClientScores]) -> np.ndarray:
 
 
 def means_by_client(clients: Sequence[ClientScores]) -> dict[str, MeanByClient]:
-    """Return the mean of each score over the clients that have it, in the order of names."""
+    """Return the mean of each score over the clients that have it, by name, with `BY_CLIENT` at its end."""
     means = {}
     for name in sorted({name for client in clients for name in client.scores}):
         having = [client for client in clients if name in client.scores]
         weights = [client.judged[name] for client in having]
         value = np.average([client.scores[name] for client in having], weights=weights)
-        means[name] = MeanByClient(float(value), len(having))
+        means[name + BY_CLIENT] = MeanByClient(float(value), len(having))
     return means
