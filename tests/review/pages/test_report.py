@@ -103,6 +103,8 @@ def test_it_begins_with_the_task_and_the_outcome(digits_run: RunFolder) -> None:
     moved = digits_run.table("rounds")[["bytes_up", "bytes_down", "bytes_d2d"]].sum().sum()
     assert values[3] == f"{moved / 1e6:.1f} MB"
     page = write_report(digits_run).read_text()
+    mean = cluster_facts(digits_run).comparison.by_client["silhouette_by_client"]
+    assert f"<td>silhouette, mean by client ({mean.clients} clients)</td><td>{mean.value:.4f}</td>" in page
     assert page.index(summary.task) < page.index(summary.outcome) < page.index("<h2>")
     assert not [event for event in digits_run.events() if event.kind == "not_shown"]
 
