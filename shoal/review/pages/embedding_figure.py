@@ -96,8 +96,10 @@ def draw_groups(axes: Axes, points: np.ndarray, groups: pd.Series, name: str) ->
         axes.scatter(*others.T, s=6, color=GREY, label=f"others, or no {name}")
     for number, group in enumerate(largest):
         members = points[group_of == group]
-        shape = {"color": PALETTE[number % len(PALETTE)], "marker": MARKERS[number // len(PALETTE)]}
-        axes.scatter(*members.T, s=9, alpha=0.6, linewidths=0, label=legend_label(group), **shape)
+        color = PALETTE[number % len(PALETTE)]
+        marker = MARKERS[number // len(PALETTE)]
+        label = legend_label(group)
+        axes.scatter(*members.T, s=9, alpha=0.6, linewidths=0, label=label, color=color, marker=marker)
         if name != "client":  # a client's samples are everywhere
             halo = [withStroke(linewidth=2, foreground="white")]
             axes.annotate(group, np.median(members, axis=0), ha="center", va="center", fontsize=8, path_effects=halo)
