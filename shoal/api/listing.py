@@ -55,14 +55,19 @@ def compare(*names: str | Path | Run) -> pd.DataFrame:
     named = [str(each.path if isinstance(each, Run) else each) for each in names]
     found = [RunFolder.find(name, places.runs(), unfinished=False) for name in named]
     check_different(found)
+    return side_by_side(found)
+
+
+def side_by_side(runs: Sequence[RunFolder]) -> pd.DataFrame:
+    """Return the table of `compare`."""
     rows = []
-    for run in found:
-        each = compared_run(run)
-        result = each.result
+    for run in runs:
+        compared = compared_run(run)
+        result = compared.result
         row = {
             "name": run.name,
-            "method": each.method,
-            "data": each.data,
+            "method": compared.method,
+            "data": compared.data,
             "state": result.status,
             "rounds": result.rounds,
             "verdict": "" if result.verdict is None else result.verdict.word,

@@ -105,6 +105,6 @@ def _to_its_end(folder: RunFolder, progress: bool, observers: Sequence[Observer]
             print(f"interrupted: shoal.resume({folder.name!r}) continues the run")
             raise
         finally:
-            for line in warning_lines(warned):  # with bars they are shown below them
+            for line in warning_lines(warned):  # with bars they are shown when they happen
                 warnings.warn(line, RuntimeWarning, stacklevel=3)
     return Run(folder)

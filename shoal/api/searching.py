@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from shoal.api.bars import bars
-from shoal.core.errors import ShoalError
 from shoal.engine.settings.private_home import private_files
 from shoal.engine.store.run_events import Observer
 from shoal.engine.store.run_folder import RunFolder
@@ -44,20 +43,15 @@ class FoundSettings:
 
     @classmethod
     def from_search(cls, definition: SearchDefinition, result: SearchResult) -> FoundSettings:
-        """Return the settings that a search found.
-
-        Raises:
-            ShoalError: no trial is finished.
-        """
+        """Return the settings that a search with a finished trial found."""
         from shoal.sweeps.search.caveats import caveats
         from shoal.sweeps.search.page import FILE, trials_frame
         from shoal.sweeps.search.result import best_settings
 
-        best = result.best_trial
-        if best is None or best.score is None:
-            raise ShoalError(f"search {result.search!r} has no finished trial: call it with more trials")
+        best = result.ranked[0]
+        assert best.score is not None
         return cls(
-            best=best_settings(definition, result),
+            best=best_settings(definition, best),
             score=best.score,
             judged_by=result.score,
             trials=trials_frame(result),

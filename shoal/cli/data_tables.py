@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.console import out, say, table_of
+from shoal.cli.console import frame_table, out, say, table_of
 from shoal.data.intake.own_store import LISTS
 from shoal.data.intake.table_origin import TABLES, known_tables
 from shoal.data.intake.windows import WINDOWS, window_rule
@@ -127,17 +127,13 @@ def _listed(key: str, entries: list[list[str]], folder: Path) -> str:
 def print_partition(partition: Partition, prepared: Prepared) -> None:
     """Print how many samples of each label each client holds."""
     frame = summary(partition, prepared)
-    label_columns = [column for column in frame.columns if str(column).startswith("label_")]
-    if len(label_columns) > MAX_LABELS:
-        # Too wide for a terminal; the summary file has all labels.
-        label_counts = (frame[label_columns] > 0).sum(axis=1)
-        frame.insert(list(frame.columns).index(label_columns[0]), "labels held", label_counts)
-        frame = frame.drop(columns=label_columns)
-    names = prepared.manifest.class_names
-    headings = {column: names[i] if i < len(names) else str(column) for i, column in enumerate(label_columns)}
+    labels = [column for column in frame.columns if str(column).startswith("label_")]
+    if len(labels) > MAX_LABELS:  # too wide for a terminal; the summary file has all labels
+        frame.insert(frame.columns.get_loc(labels[0]), "labels held", (frame[labels] > 0).sum(axis=1))
+        frame = frame.drop(columns=labels)
+    shown = frame.head(MAX_CLIENTS).rename(columns=dict(zip(labels, prepared.manifest.class_names, strict=False)))
     title = f"{partition.data}, {partition.settings.get('kind', '')}: {partition.clients} clients"
-    shown = frame.head(MAX_CLIENTS).rename(columns=headings)
-    out.print(table_of(shown.columns, shown.itertuples(index=False), Text(title)))
+    out.print(frame_table(shown, Text(title)))
     if len(frame) > MAX_CLIENTS:
         say(f"and {len(frame) - MAX_CLIENTS} more clients")
     left_out = partition.settings.get("left_out")

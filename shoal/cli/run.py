@@ -108,9 +108,7 @@ def show_plan(settings: Path | None, overrides: Set, partition: Path | None, as_
         print(json.dumps(plan.to_json()))
         return
     out.print(plan_table(plan))
-    if plan.measured is None:
-        say(f"time and bytes are unknown: {plan.why}")
-    else:
+    if plan.seconds is not None:
         say(
             "time and bytes follow from two updates of one client, here and now; aggregation, evaluations, figures and "
             "MLflow are added"
@@ -129,11 +127,7 @@ def plan_table(plan: Plan) -> Table:
         ("rounds", f"{plan.rounds:,}, of {plan.a_round:,} clients each"),
         ("workers", f"{plan.slots} on {plan.device}"),
     ]
-    if plan.left_out:
-        rows.append(("left out", plan.left_out))
-    if plan.choice is not None:
-        low, high = plan.choice
-        rows.append(("clusters", f"chosen among {low} to {high} first, which takes extra time; here {high}"))
+    rows += [("note", note) for note in plan.notes]
     if plan.bytes is not None and plan.seconds is not None:
         for way, name in (("up", "to the server"), ("down", "from the server"), ("d2d", "between clients")):
             rows.append((f"bytes {name}", f"about {size(plan.bytes[way])}"))

@@ -10,7 +10,6 @@ import typer
 
 from shoal.cli.console import err, out, say, shoal_command, table_of
 from shoal.cli.options import Json
-from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -63,11 +62,9 @@ def search(
     out.print(trials_table(result))
     for sentence in caveats(definition, result):
         say(sentence)
-    best = result.best_trial
-    if best is None or best.score is None:
-        raise ShoalError(f"search {result.search!r} has no finished trial")
+    best = result.ranked[0]
     values = ", ".join(f"{path} {value_in_words(value)}" for path, value in best.values.items())
-    say(f"best: trial {best.number}, {result.score} {best.score:.4f}: {values}")
+    say(f"best: trial {best.number}, {result.score} {best.last_score:.4f}: {values}")
     say(f"repeat it: {shoal_command()} run {result.folder}/{BEST}")
     say(f"page: {result.folder}/{FILE}")
 
@@ -75,9 +72,8 @@ def search(
 def trials_table(result: SearchResult) -> Table:
     """Return the best trials as a table."""
     from shoal.sweeps.search.caveats import value_in_words
-    from shoal.sweeps.search.result import ranked
 
-    trials = ranked(result)[:MAX_TRIALS]
+    trials = result.ranked[:MAX_TRIALS]
     rows = [(trial.number, trial.state, trial.score, *map(value_in_words, trial.values.values())) for trial in trials]
     headings = ("trial", "state", result.score, *trials[0].values)
     return table_of(headings, rows, f"{len(result.trials)} trials: {result.summary()}")

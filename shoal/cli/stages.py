@@ -83,7 +83,7 @@ def prepare(
 
 @app.command()
 def embed(images: str, encoder: Annotated[str, typer.Option()], name: Annotated[str, typer.Option()]) -> None:
-    """Make vectors of the images of a set of the user's own: the stages that `shoal data embed --stage` adds."""
+    """Make vectors of the images of a set of the user's own: a stage that docs/encoders.md shows."""
     print(embed_images(images, encoder, name).message)
 
 

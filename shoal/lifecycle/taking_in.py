@@ -30,7 +30,7 @@ from shoal.engine.settings.run_settings import Settings
 from shoal.engine.settings.yaml_text import read_yaml_file
 from shoal.engine.store.embedded import EmbeddedFrom, embedded_set
 from shoal.lifecycle.dvc_command import dvc, refusal
-from shoal.lifecycle.dvc_tracking import DvcError, dvc_root, track
+from shoal.lifecycle.dvc_tracking import dvc_root, try_to_track
 from shoal.lifecycle.embedding import embed
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.preflight import check_method
@@ -270,11 +270,8 @@ def _also(notes: Intake) -> str:
 
 def _with_dvc(prepared: Prepared, new: int, message: str) -> TakenIn:
     """Let DVC know the set, also where nothing is new: a night may have been killed before DVC knew of it."""
-    try:
-        track(prepared.folder)
-    except DvcError as error:
-        message += f"; {error}"
-    return _taken_in(prepared, new, message)
+    _, warning = try_to_track(prepared.folder)
+    return _taken_in(prepared, new, "; ".join(part for part in (message, warning) if part))
 
 
 def _taken_in(prepared: Prepared, new: int, message: str) -> TakenIn:

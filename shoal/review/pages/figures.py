@@ -71,35 +71,34 @@ def number_figure(chosen: Choice) -> Figure:
     Args:
         chosen: the choice.
     """
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = round_figure("how many clusters", "mean over pairs of halves (1 is best)", "number of clusters")
     curve = pd.DataFrame([record_to_json(point) for point in chosen.curve])
-    lines = {"stability": "stability: Rand index of two halves", "silhouette": "simplified silhouette"}
+    details = [detail(point) for point in chosen.curve]
+    curve["decides"] = [value / (max(details) or 1) for value in details]
+    lines = {
+        "stability": "stability: Rand index of two halves",
+        "silhouette": "simplified silhouette",
+        "decides": "what decides: stability³ log k over its largest",
+    }
     for number, (name, label) in enumerate(lines.items()):
         axes.plot(curve["clusters"], curve[name], label=label, **line_style(number))
-    most = max(chosen.curve, key=detail)
-    if most.clusters == chosen.clusters and detail(most) > 0:  # earlier versions chose by stability alone
-        shares = [detail(point) / detail(most) for point in chosen.curve]
-        label = "what decides: stability³ log k over its largest"
-        axes.plot(curve["clusters"], shares, label=label, **line_style(len(lines)))
     axes.axvline(chosen.clusters, color="black", linestyle=":", label=f"chosen: {chosen.clusters}")
-    axes.set(title="how many clusters", xlabel="number of clusters", ylabel="mean over pairs of halves (1 is best)")
     axes.set_ylim(top=1.02)
-    axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     return figure
 
 
-def round_figure(title: str, unit: str) -> tuple[Figure, Axes]:
-    """Return an empty figure over rounds.
+def round_figure(title: str, unit: str, over: str = "communication round") -> tuple[Figure, Axes]:
+    """Return an empty figure over rounds, or over something else.
 
     Args:
         title: of the figure.
         unit: label of the vertical axis.
+        over: label of the horizontal axis.
     """
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    axes.set(title=title, xlabel="communication round", ylabel=unit)
+    axes.set(title=title, xlabel=over, ylabel=unit)
     axes.grid(alpha=0.3)
     return figure, axes
 
@@ -158,30 +157,26 @@ def compare_curves(tables: Mapping[str, pd.DataFrame], metric: str, path: Path) 
         metric: the column to draw.
         path: the PNG file.
     """
-    figure = Figure(figsize=(6.5, 4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = round_figure("", metric.upper())
     last = max(int(table["round"].max()) for table in tables.values())
     for number, (name, table) in enumerate(tables.items()):
-        label = legend_label(name)
         points = table[["round", metric]].dropna()
-        if len(points) == 1:
-            # A run of one round is a level to compare with.
-            axes.axhline(float(points[metric].iloc[0]), linestyle="--", color="grey", label=label)
-        else:
-            axes.plot(points["round"], points[metric], label=label, **{**line_style(number), "markersize": 3})
-    axes.set(xlabel="communication round", ylabel=metric.upper(), xlim=(0.5, last + 0.5))
+        if len(points) == 1:  # a run of one round is a level to compare with
+            points = pd.DataFrame({"round": [1, last], metric: points[metric].iloc[0]})
+        axes.plot(points["round"], points[metric], label=legend_label(name), **line_style(number))
+    axes.set_xlim(0.5, last + 0.5)
     if metric in DESCRIBED and DESCRIBED[metric].unit in ("share", "index"):
         axes.set_ylim(0, 1)
     axes.legend()
-    axes.grid(alpha=0.3)
     return save(figure, path)
 
 
-def save(figure: Figure, path: Path) -> Path:
-    """Write a figure as PNG."""
+def save(figure: Figure, path: Path, dpi: int = 120) -> Path:
+    """Write a figure as PNG, whose folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for axes in figure.axes:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))  # rounds are whole numbers
+        if axes.get_xlabel():
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))  # rounds are whole numbers
     make_drawable(figure)
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=dpi)
     return path

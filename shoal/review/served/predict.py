@@ -37,7 +37,7 @@ from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.models.frozen import FrozenEncoder, encode_images, frozen_encoder
-from shoal.review.pages.cluster_sheets import by_certainty, caption
+from shoal.review.pages.cluster_sheets import by_certainty, captions
 from shoal.review.pages.contact_sheet import Block, draw_sheet, thumbnail
 from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_tensors
 from shoal.review.results.served_method import served_method
@@ -482,6 +482,6 @@ def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
         heading = f"cluster {cluster}: {counted(len(rows), 'image')}"
         if len(drawn) < len(rows):
             heading += f", the {len(certain)} most certain and the {len(unsure)} least certain"
-        blocks.append(Block(heading, images, [caption(sample, True) for sample in drawn.to_dict("records")]))
+        blocks.append(Block(heading, images, captions(drawn, True)))
     title = f"{counted(len(found.table), 'new image')} in {counted(len(blocks), 'cluster')}"
     return draw_sheet(path, title, [f"from {source.name}"], blocks)

@@ -166,7 +166,7 @@ def execute_decision(run: RunFolder) -> str | None:
         known = [move.version for move in history(client, name) if move.kind == PROMOTED]
         if decision.promoted and version not in known:
             make_champion(client, name, version, PROMOTED, _night_of(user()), decision.why)
-        _tag(client, run, name, version, decision_tags(decision))
+        _tag(client, run, name, version, {NIGHT_DECISION: decision.outcome, "shoal.night.why": decision.why})
         if not decision.promoted:
             _point_challenger(client, name)
     return version
@@ -349,21 +349,3 @@ def note_approval(settings: Settings) -> Move | None:
         if not is_registered(client, name):
             return None
         return _note_moves(client, name, places.runs())
-
-
-def decision_tags(decision: Decision) -> dict[str, str]:
-    """Return a decision as tags: the outcome, the reason, the score, margin and interval, and the scores of both."""
-    tags = {
-        NIGHT_DECISION: decision.outcome,
-        "shoal.night.why": decision.why,
-        "shoal.night.score": decision.score or "none",
-        "shoal.night.margin": f"{decision.margin:g}",
-        "shoal.night.held_out": str(decision.challenger.samples),
-    }
-    if decision.low is not None and decision.high is not None:
-        tags["shoal.night.interval"] = f"{decision.low:+.6f} to {decision.high:+.6f}"
-    for who, judged in (("challenger", decision.challenger), ("champion", decision.champion)):
-        if judged is not None:
-            tags |= {f"shoal.night.{who}.{name}": f"{value:.6f}" for name, value in judged.scores.items()}
-            tags[f"shoal.night.{who}.run"] = judged.run
-    return tags
