@@ -27,6 +27,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
+from shoal.methods.scores.neighbours import neighbour_information
 from shoal.models.frozen import frozen_encoder
 from shoal.review.mlflow_log.champions import history
 from shoal.review.results.clusters import keep_clusters
@@ -34,7 +35,7 @@ from shoal.review.results.next_step import next_step
 from shoal.review.results.result import run_result
 from shoal.review.served import judging
 from shoal.review.served.drift import find_drift
-from shoal.review.served.judging import Decision, HeldOut, HeldOutClusters, JudgingError, compare, encoder_of
+from shoal.review.served.judging import Decision, HeldOut, JudgingError, compare, encoder_of
 from shoal.review.served.promotion import (
     PromotionError,
     champion_run,
@@ -98,10 +99,9 @@ def test_models_of_a_pretrained_encoder_are_judged_by_its_features_too(home: Pat
     checks = 60 * (np.indices((32, 32)).sum(0) % 2 * 2 - 1)
     x = (colour + patterned[:, None, None, None] * checks).astype(np.uint8)
     encoder = frozen_encoder(f"file:{write_scripted(home / 'contrasts.pt', 1.0, Contrasts)}")
-    found = HeldOutClusters("a run", patterned, 2)
     data = open_prepared(prepare("digits", places.store()).folder)
-    assert HeldOut(data, x, None).score("neighbours", found) < 0.2
-    assert HeldOut(data, x, None, encoder).score("neighbours", found) > 0.6
+    assert neighbour_information(patterned, HeldOut(data, x, None).neighbours, 2) < 0.2
+    assert neighbour_information(patterned, HeldOut(data, x, None, encoder).neighbours, 2) > 0.6
 
 
 def test_the_encoder_of_a_model_that_no_client_trains_judges(home: Path, small: Make) -> None:
@@ -209,7 +209,7 @@ def test_a_champion_is_taken_back_and_approved_again(
     assert champions()["champion"] == "2"
     promote(challenger.name, why="once more")
     assert "is the champion already" in capsys.readouterr().out
-    with pytest.raises(PromotionError, match=f"no model 'other': give one of {NAME}"):
+    with pytest.raises(PromotionError, match=f"'other' had no champion .* these have one: {NAME}"):
         roll_back("other", places.runs())
 
 
