@@ -85,7 +85,7 @@ class Comparison:
             "chance_acc": self.chance_acc,
             "features_acc": self.features_acc,
             "probe_of_run": self.probe,
-            "gain_over_no_groups": self.groups.gain if self.groups else None,
+            "group_gain": self.groups.gain if self.groups else None,
         }
         for kind, values in (
             ("neighbour_agreement", self.baseline_neighbours),

@@ -102,6 +102,13 @@ METRICS = (
         "higher",
         "share",
     ),
+    Metric(
+        "group_gain",
+        "gain of K-means on the samples over K-means on random ones without groups, in standard deviations of these",
+        "neither",
+        "deviations",
+        labels=False,
+    ),
     Metric("chance_acc", "accuracy of the run's clusters in random order", "neither", "share"),
     Metric(
         "balance",

@@ -127,7 +127,7 @@ def one_gaussian(x: np.ndarray) -> Draw:
     ranks = [(column > column.min()).mean() for column in x.T]
 
     def draw(rng: np.random.Generator) -> np.ndarray:
-        y = rng.normal(size=(count, columns)) @ root + mean
+        y: np.ndarray = rng.normal(size=(count, columns)) @ root + mean
         for k, column_levels in enumerate(levels):
             if column_levels is not None and len(column_levels) == 2:
                 y[:, k] = column_levels[(y[:, k] > np.quantile(y[:, k], 1 - ranks[k])).astype(int)]

@@ -18,6 +18,7 @@ NAMES = {
     "probe_of_run": "linear probe on the run's features, on a draw of samples",
     "acc_min": "ACC of the worst client",
     "acc_max": "ACC of the best client",
+    "group_gain": "gain of K-means over samples without groups",
     "chance_acc": "ACC of random clusters",
     "site_nmi": "NMI of clusters and clients",
     "balance": "balance of cluster sizes",
