@@ -108,7 +108,7 @@ def test_odd_sized_images(folder, store):
 
 def test_empty_folders(tmp_path, folder, store):
     empty = tmp_path / "empty"
-    with pytest.raises(DataError, match=r"is not a folder"):
+    with pytest.raises(DataError, match=r"does not exist"):
         add_set(empty, "photos", store)
     empty.mkdir()
     with pytest.raises(DataError, match=r"has no sub-folders.*put the images of each client into a folder of its own"):
