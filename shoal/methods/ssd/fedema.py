@@ -45,11 +45,6 @@ def divergence(network: nn.Module, broadcast: Tensors, own: Tensors) -> torch.Te
         own: the state of the second network.
     """
     names = [name for name, _ in network.named_parameters() if name.startswith("encoder.")]
-    if broadcast[names[0]].device.type != "cpu":
-        # All at once: on a device each launch costs more than its computation.
-        theirs, ours = (torch.cat([tensors[name].flatten() for name in names]).double() for tensors in (broadcast, own))
-        result: torch.Tensor = (theirs - ours).norm()
-        return result
     squares = [(broadcast[name].double() - own[name].double()).pow(2).sum() for name in names]
     return torch.stack(squares).sum().sqrt()
 
@@ -59,13 +54,9 @@ def mixture(broadcast: Tensors, own: Tensors, mu: torch.Tensor) -> Tensors:
     names = [name for name, tensor in broadcast.items() if tensor.is_floating_point()]
     theirs = [broadcast[name] for name in names]
     ours = [own[name] for name in names]
-    # On a device its value is not looked at: the host would wait for it.
-    if mu.device.type != "cpu":
-        mixed = torch._foreach_mul(ours, mu.float())
-        torch._foreach_add_(mixed, torch._foreach_mul(theirs, (1 - mu).float()))
-    else:
-        mixed = torch._foreach_mul(ours, float(mu))
-        torch._foreach_add_(mixed, torch._foreach_mul(theirs, 1 - float(mu)))
+    # As a tensor: its value is not looked at, for which the host would wait.
+    mixed = torch._foreach_mul(ours, mu.float())
+    torch._foreach_add_(mixed, torch._foreach_mul(theirs, (1 - mu).float()))
     return dict(zip(names, mixed, strict=True))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -56,10 +56,6 @@ class SSD(SelfSupervised):
     Settings = SSDSettings
     settings: SSDSettings
 
-    def __init__(self, settings: SSDSettings, context: Any) -> None:
-        super().__init__(settings, context)
-        self._subspaces: dict[int, Tensor] = {}
-
     @cached_property
     def width(self) -> int:
         """The dimension of the features and of the projections; read once from a network."""
@@ -92,15 +88,9 @@ class SSD(SelfSupervised):
         """Return the client's dimensions in the basis: `inside` (d,) bool, `scale` d_k (d,), `basis` Q (d, d)."""
         inside = torch.zeros(self.width, dtype=torch.bool, device=self.context.device)
         if self.has_subspaces:
-            inside.index_fill_(0, self.subspaces(message.facts["clients"])[client.id], True)
+            subspaces = subspace_dimensions(self.width, message.facts["clients"], self.context.seed)
+            inside.index_fill_(0, subspaces[client.id].to(self.context.device), True)
         return {"inside": inside, "scale": torch.where(inside, self.settings.alpha, 1.0), "basis": self.basis}
-
-    def subspaces(self, clients: int) -> Tensor:
-        """Return each client's dimensions, on the device: computed, and copied there, once."""
-        if clients not in self._subspaces:
-            dimensions = subspace_dimensions(self.width, clients, self.context.seed)
-            self._subspaces[clients] = dimensions.to(self.context.device)
-        return self._subspaces[clients]
 
     def directions(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
         """Return projections (n, d) as unit vectors for a client's loss."""
