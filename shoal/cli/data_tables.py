@@ -79,10 +79,8 @@ def print_manifest(prepared: Prepared) -> None:
         out.print(_clients_table(prepared))
     if is_stale(prepared):
         say(changed_images(prepared))
-    if names := sorted(left_out_before(prepared.folder)):
-        say(
-            f"left out: {first_of([printable(name) for name in names], MAX_FILES)}; reasons: {names_file(prepared.folder)}"
-        )
+    if names := sorted(map(printable, left_out_before(prepared.folder))):
+        say(f"left out: {first_of(names, MAX_FILES)}; reasons: {names_file(prepared.folder)}")
 
 
 def _extra_rows(prepared: Prepared) -> dict[str, str]:
