@@ -191,11 +191,11 @@ class Worker:
         paths = RoundPaths(opened.run.path, round)
         private_folder(opened.run.work)
         private_folder(paths.work)
-        messages: dict[str, tuple[str, Message]] = {update_file(number): ("update", update.message)}
+        messages = {update_file(number): update.message}
         if update.memory is not None:
-            messages[memory_file(number)] = ("memory", Message(update.memory))
+            messages[memory_file(number)] = Message(update.memory)
         for peer, message in sorted(update.peers.items()):
-            messages[peer_file(number, peer)] = (f"peer-{peer}", message)
+            messages[peer_file(number, peer)] = message
         peers = {peer: message.size(sample_bytes) for peer, message in sorted(update.peers.items())}
         done = FinishedWork(
             client=number,
@@ -205,8 +205,7 @@ class Worker:
             bytes_d2d=sum(peers.values()),
             metrics=update.metrics,
             peers=peers,
-            files={part: name for name, (part, _) in messages.items()},
-            sha256={name: save_message(paths.work / name, message) for name, (_, message) in messages.items()},
+            sha256={name: save_message(paths.work / name, message) for name, message in messages.items()},
             seconds=time.perf_counter() - began,
         )
         write_sealed(paths.done(number), done.to_json(), sync=False)
