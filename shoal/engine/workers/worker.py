@@ -7,7 +7,6 @@ is complete when its done-file exists, so that an interrupted round resumes wher
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -17,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from shoal.core.durable import private_folder
-from shoal.core.errors import FailureCause, ShoalError
+from shoal.core.errors import ShoalError
 from shoal.engine.messages.evaluation_shards import judged_tensors, read_shards, save_shard
 from shoal.engine.messages.inspection import check_answer
 from shoal.engine.messages.wire import (
@@ -306,8 +305,7 @@ def outgoing_update(opened: OpenedRun, down: Message, client: Client, update: Up
 
 
 def failure(error: Exception) -> Failed:
-    """Return an exception as an answer: its message, its cause and its traceback."""
-    where = "".join(traceback.format_exception(error))
+    """Return an exception as an answer: its message and its cause."""
     if isinstance(error, ShoalError):
-        return Failed(str(error), error.failure_cause, where)
-    return Failed(f"{type(error).__name__}: {error}", FailureCause.OTHER, where)
+        return Failed(str(error), error.failure_cause)
+    return Failed(f"{type(error).__name__}: {error}")

@@ -54,7 +54,6 @@ DONE = {
     "bytes_d2d": 4,
     "metrics": {"loss": 0.5},
     "peers": {"5": 4},
-    "files": {"update": "update-3.safetensors", "peer-5": "peer-3-5.safetensors"},
     "sha256": {"update-3.safetensors": "aa", "peer-3-5.safetensors": "bb"},
     "seconds": 1.5,
 }
