@@ -79,7 +79,7 @@ def test_requests_travel_as_they_are(request_: Request | RemoteRequest) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        Trained({3: FinishedWork.from_json(DONE), 5: Failed("no samples", FailureCause.MESSAGE_REFUSED, "...")}),
+        Trained({3: FinishedWork.from_json(DONE), 5: Failed("no samples", FailureCause.MESSAGE_REFUSED)}),
         Evaluated({"acc": 0.5}),
         Failed("gone", FailureCause.FILE),
     ],
