@@ -20,7 +20,7 @@ from shoal.data.intake.images import Rejected, listing
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own import check_name
 from shoal.data.intake.own_images import read_folder, refuse
-from shoal.data.intake.own_store import SKIPPED, Arrivals, Batch, check_spelling, store_batch
+from shoal.data.intake.own_store import Arrivals, Batch, check_spelling, store_batch
 from shoal.data.sets.intake_notes import Intake, left_out_before, names_file, record
 from shoal.data.sets.prepare import is_built_in, own_folder, own_pointer, store_folder
 from shoal.data.sets.prepared import Prepared, read_manifest
@@ -223,13 +223,10 @@ def _append(
 
 
 def not_seen_before(left_out: Sequence[Rejected], folder: Path, onto: Prepared | None) -> list[Rejected]:
-    """Return the files that earlier additions to a set have not left out, and those that were written since.
-
-    Additions that took files are known by the set, and those that only left files out by the notes beside it.
-    """
+    """Return the files that earlier additions to a set have not left out, and those that were written since."""
     if onto is None:
         return list(left_out)
-    known = {path for path, _ in onto.manifest.extra.get(SKIPPED, [])} | left_out_before(onto.folder)
+    known = left_out_before(onto.folder)
     judged = max(_written(onto.folder / "manifest.json"), _written(names_file(onto.folder)))
     return [each for each in left_out if each.path not in known or _written(folder / each.path) > judged]
 
