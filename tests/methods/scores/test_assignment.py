@@ -13,7 +13,7 @@ from shoal.core.streams import Streams
 from shoal.methods.contract.base import Method, MethodError, Prediction
 from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores.assignment import assign_samples, assignment_of, nearest_centres
-from shoal.methods.scores.clustering import cluster_balance, cluster_scores
+from shoal.methods.scores.clustering import cluster_scores
 from shoal.methods.scores.evaluation import features_only
 from shoal.methods.scores.quality import MAX_SAMPLES, silhouette, size_shares, stability
 
@@ -87,41 +87,6 @@ def test_margin():
 def gives_clusters(kind):
     """Whether a method can say the cluster of every sample: its server holds a model, learnt without labels."""
     return kind.predictor is not Method.predictor and not kind.learns_from_labels
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if gives_clusters(kind)])
-def test_it_is_what_evaluation_judged(world, client_list, name):
-    """From the table alone one gets the scores of the evaluation again."""
-    method = world.method(name)
-    count = 1 if method.pooled else 2
-    server, memories = world.start(method, count), [{}] * count
-    while server.round < 2 and not server.finished:
-        updates = []
-        for k in range(count):
-            client = world.client(k, server.round + 1, memories[k], every=count)  # every other sample
-            updates.append(replace(method.client_update(method.broadcast(server, k), client), client=k))
-            memories[k] = memories[k] if updates[k].memory is None else updates[k].memory
-        server = method.aggregate(server, iter(updates))
-    clients = client_list([world.client(k, server.round, memories[k], every=count) for k in range(count)])
-    evaluation = world.evaluation(final=True)
-    scores = method.evaluate(server, clients, evaluation)
-    found = assignment_of(method, server, clients, evaluation)
-    truth = torch.cat((world.data.train_y, world.data.test_y)).numpy()
-    cluster = found.cluster.numpy()
-    # Some methods judge all samples, some those of clients alone.
-    again = [
-        {
-            **cluster_scores(truth[:n], cluster[:n]),
-            "balance": cluster_balance(np.bincount(cluster[:n], minlength=found.clusters)),
-        }
-        for n in (len(truth), len(evaluation.train))
-    ]
-    told = {name: scores[name] for name in again[0] if name in scores}
-    assert {"acc", "nmi"} <= told.keys()
-    assert told in [pytest.approx({name: one[name] for name in told}) for one in again]
-    assert ((found.confidence >= 0) & (found.confidence <= 1)).all()
-    assert (found.centres is None) == (found.distance is None)
 
 
 @pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if not gives_clusters(kind)])
