@@ -15,7 +15,7 @@ from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores.assignment import assign_samples, assignment_of, nearest_centres
 from shoal.methods.scores.clustering import cluster_scores
 from shoal.methods.scores.evaluation import features_only
-from shoal.methods.scores.quality import MAX_SAMPLES, silhouette, size_shares, stability
+from shoal.methods.scores.quality import MAX_SAMPLES, silhouette, stability
 
 
 def quarters(x):
@@ -135,11 +135,3 @@ def test_stability():
     assert stability(np.zeros(9, int), np.ones(9, int)) is None  # a collapsed model is not stable, but empty of sense
     half = np.where(rng.random(2000) < 0.5, before, rng.integers(0, 4, 2000))
     assert 0.1 < stability(before, half) < 0.9
-
-
-def test_sizes():
-    assert size_shares(np.array([2, 1, 0, 1])) == {
-        "smallest_cluster": 0,
-        "largest_cluster": 0.5,
-        "empty_clusters": 1,
-    }
