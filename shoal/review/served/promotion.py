@@ -50,21 +50,14 @@ class PromotionError(ShoalError):
     """The registry cannot be asked for the champion, or cannot change it."""
 
 
-def champion_run(settings: Settings, runs: Path) -> RunFolder | None:
-    """Return the run of the champion of the name that these settings register under; None where there is none.
+def champion_with_version(settings: Settings, runs: Path) -> tuple[RunFolder | None, str | None]:
+    """Return the run of the champion of the name that these settings register under, and its version.
+
+    Returns:
+        None and None where there is no champion.
 
     Raises:
         PromotionError: MLflow does not answer, or the run's folder is not there.
-    """
-    run, _ = champion_with_version(settings, runs)
-    return run
-
-
-def champion_with_version(settings: Settings, runs: Path) -> tuple[RunFolder | None, str | None]:
-    """Return the run of the champion and its version; None and None where there is none.
-
-    Raises:
-        PromotionError: see `champion_run`.
     """
     name = name_of_model(settings)
     with registry_client(settings) as client:
@@ -131,7 +124,7 @@ def user() -> str:
 def keep_decision(run: RunFolder, decision: Decision, drift: Sequence[Drift]) -> None:
     """Write a decision to the events of the challenger's run, from which everything else follows."""
     message = f"{decision.outcome}: {decision.why}"
-    run.event(DECIDED, message=message, **decision.to_json(), drift=[comparison.sentence() for comparison in drift])
+    run.event(DECIDED, message=message, **asdict(decision), drift=[comparison.sentence() for comparison in drift])
 
 
 def decision_of(run: RunFolder) -> Decision | None:
@@ -220,10 +213,6 @@ class ChampionMove:
     run: str
     before: str | None
     move: Move | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the move as JSON."""
-        return asdict(self)
 
 
 def approve(run: RunFolder, why: str) -> ChampionMove:
