@@ -19,7 +19,7 @@ import torch
 from shoal.core.errors import DataError, shown
 from shoal.data.intake.array_files import is_array_file, open_array_file
 from shoal.data.intake.folder_files import find_images
-from shoal.data.intake.image_decoding import Unusable, decode, decode_with_changes
+from shoal.data.intake.image_decoding import Unusable, decode
 from shoal.data.intake.images import Rejected, listing, note_left_out
 from shoal.data.intake.own_windows import new_windows
 from shoal.data.intake.spelling import tidy
@@ -43,7 +43,7 @@ from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_t
 from shoal.review.results.served_method import served_method
 from shoal.review.results.stable_names import NAME, with_stable_numbers
 from shoal.review.results.summary import counted
-from shoal.review.served.new_images import fit_image, note_changes, one_file
+from shoal.review.served.new_images import one_file, read_image
 
 OddSize = Literal["as-set", "skip", "resize"]
 Embedding = Literal["none", "columns"]
@@ -292,14 +292,10 @@ def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Colle
         images = []
         for file in names[start : start + IMAGES_PER_BATCH]:
             try:
-                decoded = decode_with_changes(root / file)
-                image = fit_image(decoded.pixels, predictor.image_spec, on_odd)
+                images.append(read_image(root, file, predictor.image_spec, on_odd, intake))
+                files.append(file)
             except Unusable as error:
                 skipped.append(Rejected(file, str(error), error.kind))
-                continue
-            note_changes(file, decoded, predictor.image_spec, intake)
-            files.append(file)
-            images.append(image)
         if files:
             parts.append(pd.DataFrame({"file": files, **predictor.assign_images(np.stack(images))}))
     if not parts and only is not None:

@@ -17,7 +17,7 @@ from shoal.core.errors import ShoalError
 from shoal.core.records import record_from_json
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.run_folder import SETTINGS, RunFolder
+from shoal.engine.store.run_folder import SETTINGS, RunError, RunFolder
 from shoal.engine.store.run_order import in_order
 from shoal.engine.store.shared_temp import user_name
 from shoal.review.mlflow_log.champions import (
@@ -271,14 +271,14 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> ChampionMove:
 
 def _model(which: str | None, runs: Path) -> tuple[Settings, str]:
     """Return settings that say where MLflow is, and the registered name that is meant."""
-    settings = make_settings({})
-    found = in_order(runs)
-    if found:
-        settings = RunFolder(found[-1].parent).settings()
     if which is not None:
-        if which == "latest" or (runs / which / SETTINGS).is_file() or Path(which, SETTINGS).is_file():
+        with contextlib.suppress(RunError):
             settings = RunFolder.find(which, runs).settings()
             return settings, name_of_model(settings)
+    settings = make_settings({})
+    if started := in_order(runs):
+        settings = RunFolder(started[-1].parent).settings()
+    if which is not None:
         return settings, which
     with registry_client(settings) as client:
         names = _names(client)
