@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image
 
 from shoal.core.errors import DataError
+from shoal.data.intake.folder_files import find_images
 from shoal.data.intake.image_decoding import CONVERTED, Unusable, decode_with_changes, why_not_read
 from shoal.data.intake.images import GREY_IN_COLOUR, resized_pixels
 from shoal.data.sets.intake_notes import Intake
@@ -56,14 +57,21 @@ def read_image(root: Path, file: str, spec: DataSpec, on_odd: str, intake: Intak
     return np.ascontiguousarray(np.atleast_3d(pixels).transpose(2, 0, 1))
 
 
-def one_file(source: Path, name: str, intake: Intake) -> str:
-    """Return the name of a single file that is an image.
+def images_in(source: Path, data: str, intake: Intake) -> list[str]:
+    """Return the paths of the images in a folder, or the name of a single file.
+
+    Args:
+        source: the folder or the file.
+        data: the name of the set that the model was trained on.
+        intake: takes the notes.
 
     Raises:
         DataError: the file is not an image that can be read.
     """
+    if not source.is_file():
+        return find_images(source, intake)
     intake.see("files")
     reason = why_not_read(source)
     if reason is not None:
-        raise DataError(f"{source} is not a usable image ({reason}): the model was trained on the images of {name!r}")
-    return source.name
+        raise DataError(f"{source} is not a usable image ({reason}): the model was trained on the images of {data!r}")
+    return [source.name]
