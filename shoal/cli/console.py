@@ -52,6 +52,10 @@ out = NameSafeConsole(width=None if sys.stdout.isatty() else 140)
 err = NameSafeConsole(stderr=True)
 
 
+CHOICES = ("method_chosen", "clusters_chosen", "scale_of_columns")
+"""Events that say what the settings of a run left open, and how it was chosen."""
+
+
 def say(text: str) -> None:
     """Print a line on standard output, unbroken and without markup."""
     out.print(text, highlight=False, soft_wrap=True, markup=False)
@@ -114,15 +118,9 @@ def execute(folder: Any) -> RunResult:
     from shoal.flows.execute import execute as execute_run
     from shoal.lifecycle.progress import progress
 
-    if method := folder.lineage().method_chosen:
-        err.print(method.reason, highlight=False, soft_wrap=True)
-    if chosen := folder.lineage().clusters_chosen:
-        err.print(f"{chosen.clusters} clusters: {chosen.rule}", highlight=False, soft_wrap=True)
-        if chosen.doubt:
-            err.print(f"do not trust this number: {chosen.doubt}", highlight=False, soft_wrap=True)
     for event in folder.events():
-        if event.kind == "scale_of_columns":
-            err.print(event.message, highlight=False, soft_wrap=True)
+        if event.kind in CHOICES:
+            err.print(event.message, highlight=False, markup=False, soft_wrap=True)
     with progress(err) as observe:
         try:
             return execute_run(folder, [observe])

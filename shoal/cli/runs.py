@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import out, say, table_of
+from shoal.cli.console import frame_table, out, say
 from shoal.cli.options import Json
 from shoal.core.errors import ShoalError
 
@@ -65,49 +65,34 @@ def runs(
 
 def show_runs(listed: Sequence[ListedRun]) -> None:
     """Print runs as a table, and below it why runs failed or cannot be read."""
+    import pandas as pd
+
     from shoal.engine.store.status import FAILED
     from shoal.review.results.listed_run import UNREADABLE
 
-    rows = [row_of(run) for run in listed]
-    left_out: set[str] = set()
+    words = [{"score": scored(run), "epsilon": epsilon_of(run)} for run in listed]
+    table = pd.DataFrame([run.to_json() | said for run, said in zip(listed, words, strict=True)])
+    table["seconds"] = table["seconds"].round().astype(int)
+    table["MB on disk"] = (table.pop("bytes") / 1e6).round(1)
+    table = table.drop(columns="why").rename(columns={"name": "run", "epsilon": "epsilon, of set"})
+    if table["epsilon, of set"].isna().all():
+        table = table.drop(columns="epsilon, of set")
     if out.width < WIDE:  # a run's name has its method and its data
-        left_out = {"method", "data", "seconds", "MB on disk"}
-    if not any(run.epsilon for run in listed):
-        left_out.add("epsilon, of set")
-    headings = [heading for heading in rows[0] if heading not in left_out]
-    out.print(table_of(headings, [[row[heading] for heading in headings] for row in rows]))
+        table = table.drop(columns=["method", "data", "seconds", "MB on disk"])
+    out.print(frame_table(table))
     for run in listed:
         if run.state in (FAILED, UNREADABLE) and run.why:
             say(f"{run.name}: {run.why}")
 
 
-def row_of(run: ListedRun) -> dict[str, object]:
-    """Return a run as a row of the table, by heading."""
-    score = ""
-    if run.score is not None:
-        score = f"{run.score[0].replace('_', ' ')} {run.score[1]:.3f}"
-    return {
-        "run": run.name,
-        "method": run.method,
-        "data": run.data,
-        "state": run.state,
-        "verdict": run.verdict,
-        "rounds": run.rounds,
-        "score": score,
-        "seconds": f"{run.seconds:.0f}",
-        "MB on disk": f"{run.bytes / 1e6:.1f}",
-        "epsilon, of set": epsilon_words(run),
-    }
+def scored(run: ListedRun) -> str:
+    """Return the number that judges a run, with its name."""
+    return "" if run.score is None else f"{run.score[0].replace('_', ' ')} {run.score[1]:.3f}"
 
 
-def epsilon_words(run: ListedRun) -> str:
-    """Return epsilon of a run's messages, and of all private runs on its data set; empty without privacy."""
-    if run.epsilon is None:
-        return ""
-    own, whole = run.epsilon
-    if whole is not None:
-        return f"{own:.3g}, {whole:.3g}"
-    return f"{own:.3g}"
+def epsilon_of(run: ListedRun) -> str | None:
+    """Return epsilon of a run's messages, and of all private runs on its data set; None without privacy."""
+    return run.epsilon and ", ".join(f"{epsilon:.3g}" for epsilon in run.epsilon if epsilon is not None)
 
 
 def remove_runs(names: Sequence[str], *, sure: bool) -> None:
