@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,7 @@ from shoal.cli.options import Json
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
-    from shoal.review.results.listed_run import ListedRun
+    import pandas as pd
 
 
 app = typer.Typer(add_completion=False)
@@ -44,8 +43,8 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """List runs, the newest first, or remove some."""
+    from shoal.api.listing import runs as list_runs
     from shoal.engine.settings import places
-    from shoal.review.results.run_list import listed_runs
 
     if remove:
         remove_runs(remove, sure=yes)
@@ -53,46 +52,28 @@ def runs(
     for state in states or ():
         if state not in STATES:
             raise ShoalError(f"no run is in state {state!r}: expected one of {', '.join(STATES)}")
-    found = listed_runs(places.runs(), method=method, data=data, states=states or (), last=last)
+    found = list_runs(method=method, data=data, state=states or (), last=last).reset_index()
     if as_json:
-        print(json.dumps([run.to_json() for run in found]))
-    elif found:
+        print(found.to_json(orient="records"))
+    elif len(found):
         show_runs(found)
     else:
         filtered = method is not None or data is not None or states
         say(f"no {'such ' if filtered else ''}run in {places.runs()}")
 
 
-def show_runs(listed: Sequence[ListedRun]) -> None:
+def show_runs(found: pd.DataFrame) -> None:
     """Print runs as a table, and below it why runs failed or cannot be read."""
-    import pandas as pd
-
     from shoal.engine.store.status import FAILED
     from shoal.review.results.listed_run import UNREADABLE
 
-    words = [{"score": scored(run), "epsilon": epsilon_of(run)} for run in listed]
-    table = pd.DataFrame([run.to_json() | said for run, said in zip(listed, words, strict=True)])
-    table["seconds"] = table["seconds"].round().astype(int)
-    table["MB on disk"] = (table.pop("bytes") / 1e6).round(1)
-    table = table.drop(columns="why").rename(columns={"name": "run", "epsilon": "epsilon, of set"})
-    if table["epsilon, of set"].isna().all():
-        table = table.drop(columns="epsilon, of set")
+    table = found.drop(columns=["why", "bytes"]).assign(seconds=found["seconds"].round().astype(int))
+    table["MB on disk"] = (found["bytes"] / 1e6).round(1)
     if out.width < WIDE:  # a run's name has its method and its data
-        table = table.drop(columns=["method", "data", "seconds", "MB on disk"])
-    out.print(frame_table(table))
-    for run in listed:
-        if run.state in (FAILED, UNREADABLE) and run.why:
-            say(f"{run.name}: {run.why}")
-
-
-def scored(run: ListedRun) -> str:
-    """Return the number that judges a run, with its name."""
-    return "" if run.score is None else f"{run.score[0].replace('_', ' ')} {run.score[1]:.3f}"
-
-
-def epsilon_of(run: ListedRun) -> str | None:
-    """Return epsilon of a run's messages, and of all private runs on its data set; None without privacy."""
-    return run.epsilon and ", ".join(f"{epsilon:.3g}" for epsilon in run.epsilon if epsilon is not None)
+        table = table.drop(columns=["method", "data", "metric", "seconds", "MB on disk"])
+    out.print(frame_table(table.rename(columns={"name": "run"}).dropna(axis="columns", how="all")))
+    for run in found[found["state"].isin([FAILED, UNREADABLE]) & (found["why"] != "")].itertuples():
+        say(f"{run.name}: {run.why}")
 
 
 def remove_runs(names: Sequence[str], *, sure: bool) -> None:

@@ -17,7 +17,8 @@ from typing import Annotated
 import typer
 from dvc.utils.serialize import parse_yaml
 
-from shoal.cli.console import execute, say
+from shoal.api.running import complete
+from shoal.cli.console import err, say
 from shoal.core.durable import new_version
 from shoal.core.errors import DataError, ShoalError
 from shoal.data.partition.make import make_partition
@@ -144,7 +145,7 @@ def federate(params: Params = Path("params.yaml")) -> None:
         shutil.copytree(PARTITION, run.path / "partition")
         lineage = run.lineage()
         run.set_lineage(partition=replace(lineage.partition, folder=stored_path(run.path / "partition")))
-    result = execute(run)
+    result = complete(run, err)
     checkpoint = read_state(run)
     keep(run, checkpoint.server.round, checkpoint.memory_index.files(), FEDERATION)
     keep_result(result, FEDERATION)
