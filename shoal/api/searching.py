@@ -93,25 +93,24 @@ def search(
     """
     from rich.console import Console
 
-    return find_settings(definition, trials, Console(stderr=True) if progress else None)
-
-
-def find_settings(
-    definition: str | Path | Mapping[str, Any], trials: int | None, console: Console | None
-) -> FoundSettings:
-    """Search as `search` does; with a console show which runs are made, and bars."""
-    from shoal.lifecycle.progress import progress
     from shoal.sweeps.search.definition import load_search, make_search
-    from shoal.sweeps.search.runner import run_search
 
     if isinstance(definition, Mapping):
         checked = make_search(dict(definition))
     else:
         checked = load_search(Path(definition))
+    return find_settings(checked, trials, Console(stderr=True) if progress else None)
+
+
+def find_settings(definition: SearchDefinition, trials: int | None, console: Console | None) -> FoundSettings:
+    """Search as `search` does; with a console show which runs are made, and bars."""
+    from shoal.lifecycle.progress import progress
+    from shoal.sweeps.search.runner import run_search
+
     if trials is not None:
-        checked = checked.model_copy(update={"trials": trials})
+        definition = definition.model_copy(update={"trials": trials})
     if console is None:
-        return FoundSettings.from_search(checked, run_search(checked))
+        return FoundSettings.from_search(definition, run_search(definition))
     with progress(console) as observe:
 
         def watch(label: str, run: RunFolder) -> Observer:
@@ -119,7 +118,7 @@ def find_settings(
             return observe
 
         try:
-            return FoundSettings.from_search(checked, run_search(checked, watch))
+            return FoundSettings.from_search(definition, run_search(definition, watch))
         except KeyboardInterrupt:
             console.print("interrupted; the same call resumes the search", highlight=False)
             raise

@@ -29,9 +29,10 @@ def search(
 
     start_fork_server()  # worker processes start while the rest is imported
     from shoal.api.searching import find_settings
+    from shoal.sweeps.search.definition import load_search
     from shoal.sweeps.search.page import BEST
 
-    found = find_settings(path, trials, err)
+    found = find_settings(load_search(path), trials, err)
     if as_json:
         print(json.dumps(found.to_json()))
         return
