@@ -19,10 +19,10 @@ def enroll(
         str, typer.Option(help="data of the new client: a prepared set, or PARTITION_FOLDER:K for its client K")
     ],
     give: Annotated[
-        str, typer.Option(help="model to write: leaf, root, best (on the client's validation samples), or a node")
-    ] = "leaf",
+        int | None, typer.Option(min=0, help="node of the client's path whose model is written; by default its leaf")
+    ] = None,
     validation: Annotated[
-        float, typer.Option(min=0, max=0.9, help="share of a prepared set that is held out to choose the best model")
+        float, typer.Option(min=0, max=0.9, help="share of a prepared set that is held out to judge each node's model")
     ] = 0.2,
     limit: Annotated[int | None, typer.Option(min=2, help="largest number of samples of a prepared set to use")] = None,
     out_file: OutFile = None,

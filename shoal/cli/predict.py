@@ -40,9 +40,7 @@ def predict(
     ] = "as-set",
     embedding: Annotated[
         str,
-        typer.Option(
-            help="add the model's features of each sample: columns (embedding_0 to embedding_N), list or none"
-        ),
+        typer.Option(help="columns: add the model's features of each sample, embedding_0 to embedding_N; or none"),
     ] = "none",
     round: Round = None,
     as_json: Json = False,
@@ -76,7 +74,7 @@ def check_names(out_file: Path | None, sheet: Path | None, embedding: str) -> No
 
     if out_file is not None:
         served.check_table(out_file)
-    served.check_embedding(embedding, out_file)
+    served.check_embedding(embedding)
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise DataError(f"--sheet {sheet}: expected a name that ends in .png")
 

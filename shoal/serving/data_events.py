@@ -7,12 +7,13 @@ instance in a hook of git, announce a set or a folder.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import stat
 import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,37 +30,21 @@ CHECK_SECONDS = 15
 """Time between two checks of the watched folders. Files that changed since the last check may still be copied."""
 
 
-@dataclass(frozen=True)
-class DataDeployment:
-    """A deployment with the data that it uses.
-
-    Args:
-        name: of the deployment.
-        folders: the folders that it watches.
-        data: names of the data sets that it trains on.
-    """
-
-    name: str
-    folders: tuple[Path, ...]
-    data: tuple[str, ...]
+def folders_of(deployment: dict[str, Any]) -> list[Path]:
+    """Return the folders that a deployment, as Prefect's API describes it, watches."""
+    watched = [section.get("watch") for section in sections_of(deployment)]
+    return [(places.home() / Path(name).expanduser()).resolve() for name in watched if isinstance(name, str)]
 
 
-def data_deployments(deployments: Iterable[dict[str, Any]]) -> list[DataDeployment]:
-    """Return the deployments that use data, with these data.
+def trains_on(deployment: dict[str, Any], name: str) -> bool:
+    """Return whether the settings of a deployment, as Prefect's API describes it, name a data set."""
+    data = [section.get("data") for section in sections_of(deployment)]
+    return any(isinstance(section, dict) and section.get("name") == name for section in data)
 
-    Args:
-        deployments: as Prefect's API describes them.
-    """
-    found = []
-    for each in deployments:
-        parameters = [value for value in (each.get("parameters") or {}).values() if isinstance(value, dict)]
-        watched = [value["watch"] for value in parameters if isinstance(value.get("watch"), str)]
-        folders = tuple((places.home() / Path(name).expanduser()).resolve() for name in watched)
-        sets = [value["data"]["name"] for value in parameters if isinstance(value.get("data"), dict)]
-        names = tuple(name for name in sets if isinstance(name, str))
-        if folders or names:
-            found.append(DataDeployment(each["name"], folders, names))
-    return found
+
+def sections_of(deployment: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parameters of a deployment that hold settings."""
+    return [value for value in (deployment.get("parameters") or {}).values() if isinstance(value, dict)]
 
 
 def announce(api: str, deployment: str, what: str) -> None:
@@ -114,11 +99,12 @@ def announce_data(what: str) -> list[str]:
         return []
     folder = (places.home() / Path(what).expanduser()).resolve()
     names = []
-    for each in data_deployments(known_deployments(api)):
+    for deployment in known_deployments(api):
+        folders = folders_of(deployment)
         # The nights of a set with a watched folder add to it themselves.
-        if folder in each.folders or (what in each.data and not each.folders):
-            announce(api, each.name, what)
-            names.append(each.name)
+        if folder in folders or (not folders and trains_on(deployment, what)):
+            announce(api, deployment["name"], what)
+            names.append(deployment["name"])
     return names
 
 
@@ -129,17 +115,11 @@ def fingerprint(folder: Path) -> str:
         An empty text where there is neither a file nor a pointer.
     """
     lines = []
-    for place, _, files in os.walk(folder):
-        for name in files:
-            path = Path(place, name)
-            try:
-                facts = path.lstat()
-            except OSError:
-                continue  # it was removed a moment ago
-            lines.append(f"{path.relative_to(folder)} {facts.st_size} {facts.st_mtime_ns}")
-    pointer = folder.with_name(f"{folder.name}.dvc")
-    if pointer.is_file():
-        lines.append(pointer.read_text(errors="replace"))
+    for path in [folder.with_name(f"{folder.name}.dvc"), *folder.rglob("*")]:
+        with contextlib.suppress(OSError):  # it is not there, or was removed a moment ago
+            facts = path.lstat()
+            if not stat.S_ISDIR(facts.st_mode):
+                lines.append(f"{path} {facts.st_size} {facts.st_mtime_ns}")
     if not lines:
         return ""
     return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
@@ -173,28 +153,24 @@ class FolderWatch:
         """
         started = []
         announced = self._announced()
-        for each in data_deployments(known_deployments(self.api)):
-            for folder in each.folders:
-                key = f"{each.name} {folder}"
+        for deployment in known_deployments(self.api):
+            name = deployment["name"]
+            for folder in folders_of(deployment):
+                key = f"{name} {folder}"
                 now = fingerprint(folder)
                 if key not in self._last:
-                    absent = "" if folder.is_dir() else ", once there is such a folder"
-                    self.tell(f"{each.name} watches {folder}: new files in it start it{absent}")
+                    self.tell(f"{name} watches {folder}: new files in it start it")
                 quiet = self._last.get(key) == now
                 self._last[key] = now
-                if now and quiet and announced.get(key) != now and not is_busy(self.api, each.name):
-                    announce(self.api, each.name, str(folder))
+                if now and quiet and announced.get(key) != now and not is_busy(self.api, name):
+                    announce(self.api, name, str(folder))
                     announced[key] = now
                     write_atomic(self.memory, json.dumps(announced).encode())
-                    started.append(each.name)
+                    started.append(name)
         return started
 
     def _announced(self) -> dict[str, str]:
         """Return the announced state of each deployment's folder; nothing where the file is missing or damaged."""
-        try:
-            found = json.loads(self.memory.read_text())
-        except (OSError, ValueError):
-            return {}
-        if not isinstance(found, dict):
-            return {}
-        return found
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return dict(json.loads(self.memory.read_text()))
+        return {}

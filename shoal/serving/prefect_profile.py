@@ -14,11 +14,6 @@ from shoal.engine.store.codec import write_atomic
 from shoal.tasks.prefect.login import CLIENT_AUTH
 
 FILE = "profiles.toml"
-DEFAULT: dict[str, Any] = {
-    "active": "ephemeral",
-    "profiles": {"ephemeral": {"PREFECT_SERVER_EPHEMERAL_ENABLED": "true"}},
-}
-"""Prefect's own profiles where there is no file."""
 
 
 class ProfileError(ShoalError):
@@ -37,24 +32,12 @@ def keep_login(folder: Path, login: str) -> None:
     """
     private_folder(folder)
     path = folder / FILE
-    profiles = _profiles(path)
-    active = profiles["profiles"].setdefault(profiles["active"], {})
-    if active.get(CLIENT_AUTH) == login and not path.is_symlink() and not path.stat().st_mode & 0o077:
-        return
-    active[CLIENT_AUTH] = login
-    write_atomic(path, toml.dumps(profiles).encode(), mode=0o600)
-
-
-def _profiles(path: Path) -> dict[str, Any]:
+    # To these Prefect adds what its own file says of a profile of the same name.
+    profiles: dict[str, Any] = {"active": "ephemeral", "profiles": {}}
     try:
-        found = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        found = {}
-    except (OSError, ValueError) as error:
-        raise ProfileError(f"{path} cannot be read ({error}): correct it, or remove it") from error
-    profiles = {**DEFAULT, **found}
-    tables = profiles["profiles"]
-    valid = isinstance(tables, dict) and isinstance(profiles["active"], str)
-    if not valid or not all(isinstance(each, dict) for each in tables.values()):
-        raise ProfileError(f"{path} does not hold profiles of Prefect: correct it, or remove it")
-    return profiles
+        if path.exists():
+            profiles |= tomllib.loads(path.read_text())
+        profiles["profiles"].setdefault(profiles["active"], {})[CLIENT_AUTH] = login
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise ProfileError(f"{path} does not hold profiles of Prefect ({error}): correct it, or remove it") from error
+    write_atomic(path, toml.dumps(profiles).encode(), mode=0o600)

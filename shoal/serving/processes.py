@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import requests
@@ -27,35 +28,30 @@ class ServeError(ShoalError):
     """A part of the service could not be started, or ended."""
 
 
-class Processes:
-    """Processes by name, which are ended with the block."""
+Parts = dict[str, subprocess.Popen[bytes]]
+"""Processes that lead a group, by name."""
 
-    def __init__(self) -> None:
-        self._started: dict[str, subprocess.Popen[bytes]] = {}
 
-    def __enter__(self) -> Processes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for child in reversed(self._started.values()):
+@contextlib.contextmanager
+def ended_with_the_block() -> Iterator[Parts]:
+    """Yield a place for processes, which are ended with the block, the last one first."""
+    parts: Parts = {}
+    try:
+        yield parts
+    finally:
+        for child in reversed(parts.values()):
             stop(child)
 
-    def add(self, name: str, child: subprocess.Popen[bytes]) -> None:
-        """Keep a process that leads a group."""
-        self._started[name] = child
 
-    def __getitem__(self, name: str) -> subprocess.Popen[bytes]:
-        return self._started[name]
+def check(parts: Parts, logs: Path) -> None:
+    """Refuse to continue where a process has ended.
 
-    def check(self, logs: Path) -> None:
-        """Refuse to continue where a process has ended.
-
-        Raises:
-            ServeError: names the process and the logs.
-        """
-        for name, child in self._started.items():
-            if child.poll() is not None:
-                raise ServeError(f"{name} ended with exit code {child.returncode}: see the logs in {logs}")
+    Raises:
+        ServeError: names the process and the logs.
+    """
+    for name, child in parts.items():
+        if child.poll() is not None:
+            raise ServeError(f"{name} ended with exit code {child.returncode}: see the logs in {logs}")
 
 
 def program(*words: str) -> list[str]:

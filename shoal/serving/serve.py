@@ -31,7 +31,17 @@ from shoal.serving.deployments import POOL, make_pool, read_project, register
 from shoal.serving.left_over import WORKER, end_left_over
 from shoal.serving.pages.guard import AUTH_VARIABLE, HOSTS_VARIABLE, LOGIN_PATH, further_hosts
 from shoal.serving.prefect_profile import keep_login
-from shoal.serving.processes import Processes, ServeError, module, program, run, start, wait_for
+from shoal.serving.processes import (
+    Parts,
+    ServeError,
+    check,
+    ended_with_the_block,
+    module,
+    program,
+    run,
+    start,
+    wait_for,
+)
 from shoal.tasks.prefect.environment import set_prefect_defaults
 from shoal.tasks.prefect.login import CLIENT_AUTH, SERVER_AUTH, own_login
 
@@ -145,7 +155,7 @@ def serve(
         out.print(line, highlight=False, soft_wrap=True)
 
     tell(f"starting Prefect's server{' and MLflow' if own_page else ''} for {places.home()} (logs: {logs})")
-    with last_word(tell), Processes() as parts:
+    with last_word(tell), ended_with_the_block() as parts:
         start_servers(service, parts, logs)
         register_deployments(service, parts, logs, project, jobs, tell, reset=reset)
         if own_page:
@@ -154,7 +164,7 @@ def serve(
         experiment = experiment_id(service)
         # Last: once the MLflow store and the experiment exist, two first runs cannot both create them.
         worker = program("prefect", "worker", "start", "--pool", POOL, "--name", WORKER)
-        parts.add("worker", start(logs / "worker.log", *worker, env={**jobs, RETRIES: retries}))
+        parts["worker"] = start(logs / "worker.log", *worker, env={**jobs, RETRIES: retries})
         tell(f"the worker is started: it runs deployments in {Path.cwd()} and writes to {places.home()}")
         for line in address_lines(service, experiment, logs / LINKS, terminal=out.is_terminal):
             tell(line)
@@ -177,14 +187,14 @@ def last_word(tell: Callable[[str], None]) -> Iterator[None]:
         raise
 
 
-def wait(parts: Processes, logs: Path, watch: FolderWatch) -> NoReturn:
+def wait(parts: Parts, logs: Path, watch: FolderWatch) -> NoReturn:
     """Announce new files in watched folders, until a part ends or Ctrl-C.
 
     Raises:
         ServeError: a part ended; names its log file.
     """
     for second in itertools.count():
-        parts.check(logs)
+        check(parts, logs)
         if second % CHECK_SECONDS == 0:
             # The server may be busy, or a disk away: the next look comes soon.
             with contextlib.suppress(ShoalError, OSError):
@@ -238,7 +248,7 @@ def set_environment(service: Service, retries: str | None) -> None:
 
 def register_deployments(
     service: Service,
-    parts: Processes,
+    parts: Parts,
     logs: Path,
     project: dict[str, Any],
     jobs: dict[str, str | None],
@@ -258,26 +268,23 @@ def register_deployments(
     make_pool(service.api, {**jobs, "MLFLOW_TRACKING_URI": None} if secret else jobs, prefect)
     for name in end_left_over(service.api):
         tell(f"{name}: a run had ended together with the service; the next one with its settings goes on with it")
-    differing = register(service.api, project, logs, prefect, reset=reset)
+    kept = register(service.api, project, logs, prefect, reset=reset)
     names = ", ".join(entry["name"] for entry in project["deployments"])
     tell(f"deployments are registered: {names}")
-    for name in differing:
-        tell(
-            f"{name}: Prefect's page has other schedules or parameters than prefect.yaml, and keeps them; "
-            "`shoal serve --reset-schedules` takes those of prefect.yaml"
-        )
+    if kept:
+        tell("known ones keep the schedules and parameters of Prefect's page; --reset-schedules takes prefect.yaml's")
 
 
-def start_servers(service: Service, parts: Processes, logs: Path) -> None:
+def start_servers(service: Service, parts: Parts, logs: Path) -> None:
     """Start Prefect's server and, unless another server has the runs, MLflow's page, both behind the guard."""
     address = ("--host", service.host, "--port", str(service.port))
     server = module("shoal.serving.pages.prefect_page", *address)
-    parts.add("Prefect server", start(logs / "prefect.log", *server, env=prefect_variables(service, os.environ)))
+    parts["Prefect server"] = start(logs / "prefect.log", *server, env=prefect_variables(service, os.environ))
     if service.mlflow_port is not None:
         # Two workers are enough for one user, and start faster than four.
         address = ("--host", service.host, "--port", str(service.mlflow_port))
         server = module("shoal.serving.pages.mlflow_page", "server", *address, "--workers", "2")
-        parts.add("MLflow", start(logs / "mlflow.log", *server, env=mlflow_variables(service, os.environ)))
+        parts["MLflow"] = start(logs / "mlflow.log", *server, env=mlflow_variables(service, os.environ))
 
 
 def prefect_variables(service: Service, environment: Mapping[str, str]) -> dict[str, str | None]:

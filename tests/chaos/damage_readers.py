@@ -208,13 +208,13 @@ def champion(subject: Subject) -> None:
     """What a night reads of its champion: the state to start from, the decision, and the scores on new samples."""
     from shoal.data.sets.prepared import open_prepared
     from shoal.engine.store.warm_start import WarmStart
-    from shoal.review.served.judging import assign_held_out, held_out_samples
+    from shoal.review.served.judging import held_out_samples, judge
     from shoal.review.served.promotion import decision_of
 
     run = RunFolder(subject.run)
     origin = WarmStart.from_run(run)
     samples = held_out_samples(open_prepared(subject.store))
-    print(origin.run, origin.sha256, decision_of(run), assign_held_out(run, samples).judge(samples).scores)
+    print(origin.run, origin.sha256, decision_of(run), judge(run, samples)[0].scores)
 
 
 def stage(name: str) -> Callable[[Subject], None]:

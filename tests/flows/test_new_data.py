@@ -11,7 +11,7 @@ import pytest
 
 from shoal.cli.data import arrived
 from shoal.core.errors import ShoalError
-from shoal.serving.data_events import FolderWatch, announce_data, data_deployments, fingerprint
+from shoal.serving.data_events import FolderWatch, announce_data, fingerprint, folders_of, trains_on
 from tests.flows.test_prefect import PATIENCE, ROOT, Server, register
 
 
@@ -54,7 +54,7 @@ def test_files_in_a_watched_folder_start_a_night_once(
     watch = FolderWatch(server.api, home / "watched.json", told.append)
     assert (watch.check(), watch.check()) == ([], [])  # there is no folder yet
     (line,) = told
-    assert line.startswith(f"nightly watches {home / 'incoming'}: new files in it start it, once there is")
+    assert line.startswith(f"nightly watches {home / 'incoming'}: new files in it start it")
     (home / "incoming" / "north").mkdir(parents=True)
     (home / "incoming" / "north" / "a.png").write_bytes(b"1")
     assert watch.check() == []  # it may still be copied
@@ -101,11 +101,11 @@ def test_a_run_that_is_due_while_another_one_runs_is_skipped(
 
 @pytest.mark.long
 def test_a_set_that_was_added_starts_the_night_that_trains_on_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parameters = {"settings": {"data": {"name": "mine"}}, "night": {"watch": None}}
-    (found,) = data_deployments(
-        [{"name": "nightly", "parameters": parameters}, {"name": "tell", "parameters": {"what": "x"}}]
-    )
-    assert (found.name, found.folders, found.data) == ("nightly", (), ("mine",))
+    nightly = {"parameters": {"settings": {"data": {"name": "mine"}}, "night": {"watch": None}, "again": True}}
+    assert folders_of(nightly) == []
+    assert trains_on(nightly, "mine")
+    assert not trains_on(nightly, "other")
+    assert not trains_on({"parameters": {"what": "mine"}}, "mine")
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     assert announce_data("mine") == []
 

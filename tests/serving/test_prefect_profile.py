@@ -16,7 +16,7 @@ def test_a_new_profile_is_for_its_user_alone(tmp_path: Path) -> None:
     path = tmp_path / "prefect" / FILE
     assert path.stat().st_mode & 0o777 == 0o600
     found = tomllib.loads(path.read_text())
-    assert found["profiles"][found["active"]] == {"PREFECT_SERVER_EPHEMERAL_ENABLED": "true", CLIENT_AUTH: "me:one"}
+    assert found["profiles"][found["active"]] == {CLIENT_AUTH: "me:one"}
 
 
 def test_what_a_user_set_is_kept(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / FILE).is_symlink()
 
 
-@pytest.mark.parametrize("text", ["active = [", "profiles = 3", "active = 3", "profiles = {a = 1}"])
+@pytest.mark.parametrize("text", ["active = [", "profiles = 3", "profiles = {ephemeral = 1}"])
 def test_a_broken_profile_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
     with pytest.raises(ProfileError, match=FILE):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from shoal.serving.processes import Processes, start
+from shoal.serving.processes import ended_with_the_block, start
 
 PART = (
     "import subprocess, sys, time;"
@@ -41,9 +41,9 @@ def is_gone(pid: int) -> bool:
 
 def test_the_workers_of_a_part_that_was_killed_end_too(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with Processes() as parts:
+    with ended_with_the_block() as parts:
         part = start(log, sys.executable, "-c", PART)
-        parts.add("part", part)
+        parts["part"] = part
         worker = worker_of(log)
         part.kill()
         part.wait()

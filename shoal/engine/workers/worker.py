@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +67,7 @@ class Worker:
         self.device = device
         self._progress = progress
         self._opened: OpenedRun | None = None
-        self._messages: dict[tuple[Path, str], Message] = {}
+        self._read = lru_cache(MESSAGE_FILES_IN_MEMORY)(lambda path, sha256: load_message(path, device, sha256))
 
     def handle(self, request: Request) -> Answer:
         """Do a request and return its answer; an exception becomes a `Failed`."""
@@ -99,16 +100,7 @@ class Worker:
         Raises:
             StoreError: a file is missing or damaged.
         """
-        parts = []
-        for name in files.message:
-            key = opened.run.path / name, files.sha256[name]
-            part = self._messages.pop(key, None)
-            if part is None:
-                part = load_message(key[0], self.device, files.sha256[name])
-            self._messages[key] = part
-            parts.append(part)
-        for old in list(self._messages)[:-MESSAGE_FILES_IN_MEMORY]:
-            self._messages.pop(old, None)
+        parts = [self._read(opened.run.path / name, files.sha256[name]) for name in files.message]
         return Message(
             {name: part.tensors[name] for part in parts for name in part.tensors},
             {name: part.facts[name] for part in parts for name in part.facts},

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,9 +40,7 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
     folder = run.figures / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     prepared = open_prepared(run.folder_of("data"))
-    table = read_clusters(run)
-    if table is not None:
-        table = with_stable_numbers(table)
+    table = named_clusters(run)
     images = images_behind(prepared)
     reason = why_no_images(prepared)
     if reason is not None and all(event.message != reason for event in run.events()):
@@ -51,14 +48,26 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
     if images is None or table is None:
         return []
     image_of = images_of(images, load_partition(run.folder_of("partition")))
+    named = table["file"].notna().any()
     drawn = []
-    largest = table["cluster"].value_counts().index[:MAX_SHEETS]
-    for cluster in sorted(largest):
+    for cluster in sorted(table["cluster"].value_counts().index[:MAX_SHEETS]):
         rows = table[table["cluster"] == cluster]
         title = f"Cluster {cluster}: {len(rows):,} of {len(table):,} samples ({len(rows) / len(table):.1%})"
-        path = folder / f"cluster-{cluster:02d}.png"
-        drawn.append(draw_sheet(path, title, about(rows), cluster_blocks(rows, image_of)))
+        blocks = [
+            block_of(heading, part, image_of, named)
+            for heading, part in zip(("most certain", "least certain"), by_certainty(rows), strict=True)
+            if len(part)
+        ]
+        drawn.append(draw_sheet(folder / f"cluster-{cluster:02d}.png", title, about(rows), blocks))
     return drawn
+
+
+def named_clusters(run: RunFolder) -> pd.DataFrame | None:
+    """Return the cluster table of a run with the numbers by which people know clusters; None where it has none."""
+    table = read_clusters(run)
+    if table is None:
+        return None
+    return with_stable_numbers(table)
 
 
 def images_of(prepared: Prepared, partition: Partition | None) -> Callable[[str, int], np.ndarray]:
@@ -95,30 +104,33 @@ def about(rows: pd.DataFrame) -> list[str]:
     return lines
 
 
-def by_certainty(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the most certain rows, most certain first, and of the others the least certain, least certain first."""
+def by_certainty(
+    rows: pd.DataFrame, most: int = MAX_CERTAIN, least: int = MAX_UNSURE
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the most certain rows, most certain first, and of the others the least certain, least certain first.
+
+    Args:
+        rows: samples with the column `confidence`.
+        most, least: numbers of rows; fewer rows are divided in the same proportion.
+    """
     ordered = rows.sort_values("confidence", ascending=False, kind="stable")
-    count = min(MAX_CERTAIN, -(-len(ordered) * MAX_CERTAIN // (MAX_CERTAIN + MAX_UNSURE)))
-    return ordered[:count], ordered[count:][::-1][:MAX_UNSURE]
+    count = min(most, -(-len(ordered) * most // (most + least)))
+    return ordered[:count], ordered[count:][::-1][:least]
 
 
-def cluster_blocks(rows: pd.DataFrame, image_of: Callable[[str, int], np.ndarray]) -> list[Block]:
-    """Return the two blocks of a cluster's sheet."""
-    named = rows["file"].notna().any()
-    return [
-        Block(
-            heading,
-            [image_of(*where) for where in zip(part["part"], part["sample"], strict=True)],
-            [caption(sample, named) for sample in part.fillna({"file": "", "client_name": ""}).to_dict("records")],
-        )
-        for heading, part in zip(("most certain", "least certain"), by_certainty(rows), strict=True)
-        if len(part)
-    ]
+def block_of(heading: str, rows: pd.DataFrame, image_of: Callable[[str, int], np.ndarray], named: bool) -> Block:
+    """Return the block of some samples; `named`: with the file and the client of each."""
+    images = [image_of(*where) for where in zip(rows["part"], rows["sample"], strict=True)]
+    return Block(heading, images, captions(rows, named))
 
 
-def caption(sample: Mapping[Any, Any], named: bool) -> tuple[str, ...]:
-    """Return the lines below an image: its confidence, and on a sheet of files its file and client."""
-    confidence = shown_confidence(sample["confidence"])
+def captions(rows: pd.DataFrame, named: bool) -> list[tuple[str, ...]]:
+    """Return the lines below each image: its confidence, and on a sheet of files its file and client."""
+    shown = [shown_confidence(value) for value in rows["confidence"]]
     if not named:
-        return (confidence,)
-    return sample["file"], f"{confidence}  {sample.get('client_name', '')}"
+        return [(confidence,) for confidence in shown]
+    clients = rows["client_name"].fillna("") if "client_name" in rows else [""] * len(rows)
+    return [
+        (file, f"{confidence}  {client}")
+        for file, confidence, client in zip(rows["file"].fillna(""), shown, clients, strict=True)
+    ]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import string
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from shoal.core.errors import ShoalError
-from shoal.engine.settings.run_settings import flatten
+from shoal.engine.settings.run_settings import Settings, flatten
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import DESCRIBED, METRICS, shown_in
 from shoal.review.pages.figures import compare_curves
@@ -20,7 +20,6 @@ from shoal.review.pages.provenance import lineage_rows, value_in_table
 from shoal.review.results.comparison import check_different, why_not_comparable
 from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, RunResult, run_result, shown_metrics
-from shoal.review.results.summary import duration, size
 from shoal.review.results.views import REPORT
 
 MAX_RUNS = len(string.ascii_uppercase)
@@ -29,46 +28,6 @@ OF_THE_RUN = ("MLflow run", "Prefect flow run", "settings")
 """Rows of lineage that differ between any two runs."""
 TOLERANCE = 5e-5
 """Numbers that differ by less count as equal, and none of them is called the best."""
-
-
-@dataclass(frozen=True)
-class RunColumn:
-    """One run of a comparison.
-
-    Attributes:
-        letter: its name on the page.
-        folder: of the run.
-        result: of the run.
-    """
-
-    letter: str
-    folder: RunFolder
-    result: RunResult
-
-    @property
-    def words(self) -> str:
-        """Method, data, partition and seed."""
-        settings = self.folder.settings()
-        return f"{settings.method.name} on {settings.data.name}, {settings.partition.kind}, seed {settings.seed}"
-
-
-@dataclass(frozen=True)
-class Line:
-    """One number of all runs.
-
-    Attributes:
-        name: of the number.
-        words: its meaning; may be empty.
-        better: higher, lower or neither.
-        values: the texts to show, one a run of the group; empty where a run has none.
-        best: for each run, whether its value is the best.
-    """
-
-    name: str
-    words: str
-    better: str
-    values: tuple[str, ...]
-    best: tuple[bool, ...]
 
 
 def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
@@ -84,89 +43,88 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
     if not 2 <= len(folders) <= MAX_RUNS:
         raise ShoalError(f"a page compares 2 to {MAX_RUNS} runs, not {len(folders)}: name 2 to {MAX_RUNS}")
     check_different(folders)
-    runs = [
-        RunColumn(letter, run, run_result(run)) for letter, run in zip(string.ascii_uppercase, folders, strict=False)
-    ]
-    origins = [origin_of(run.folder) for run in runs]
+    runs = dict(zip(string.ascii_uppercase, folders, strict=False))
+    results = [run_result(folder) for folder in folders]
+    origins = [origin_of(folder) for folder in folders]
+    settings = [flatten(folder.settings()) for folder in folders]
     reason = why_not_comparable(folders)
-    lines = lines_of(runs)
-    if reason is not None:
-        lines = [replace(line, best=(False,) * len(runs)) for line in lines]
     return write_page(
         path,
         "comparison.html.j2",
         runs=runs,
-        links={run.letter: report_of(run.folder) for run in runs},
+        results=dict(zip(runs, results, strict=True)),
+        tasks={letter: task_of(folder.settings()) for letter, folder in runs.items()},
+        links={letter: report_of(folder) for letter, folder in runs.items()},
         not_comparable=reason,
-        lines=lines,
-        curves=curves_of(runs),
+        lines=lines_of(results, comparable=reason is None),
+        curves=curves_of({letter: folder.table("rounds") for letter, folder in runs.items()}),
         name_of=name_of,
-        settings=differences([flat_settings(run.folder) for run in runs]),
+        settings=differences([{key: value_in_table(value) for key, value in flat.items()} for flat in settings]),
         same=[name for name in origins[0] if len({origin.get(name) for origin in origins}) == 1],
         origins=differences(origins),
     )
 
 
-def lines_of(runs: Sequence[RunColumn]) -> list[Line]:
-    """Return every number that a run has: those with a description first, then bytes and seconds."""
-    numbers = [shown_metrics(run.result) for run in runs]
-    described = [metric.name for metric in METRICS if any(metric.name in scores for scores in numbers)]
-    others = sorted({name for scores in numbers for name in scores} - set(described))
+def task_of(settings: Settings) -> str:
+    """Return method, data, partition and seed in words."""
+    return f"{settings.method.name} on {settings.data.name}, {settings.partition.kind}, seed {settings.seed}"
+
+
+def lines_of(results: Sequence[RunResult], *, comparable: bool) -> list[dict[str, Any]]:
+    """Return every number that a run has: those with a description first, then bytes and seconds.
+
+    Returns:
+        For each number its name, its meaning in words (may be empty), which direction is better, and for each run the
+        text to show (empty where it has none) and whether that is the best.
+    """
     lines = []
-    for name in (*described, *others):
-        words = ""
-        better = "neither"
-        if name in DESCRIBED:
-            words = DESCRIBED[name].words
-            better = DESCRIBED[name].better
-        values = [scores.get(name) for scores in numbers]
-        written = tuple("" if value is None else value_of(name, value) for value in values)
-        lines.append(Line(name, words, better, written, best_of(values, better)))
+
+    def add(name: str, words: str, better: str, values: list[float | None]) -> None:
+        texts = ["" if value is None else value_of(name, value) for value in values]
+        best = best_of(values, better if comparable else "neither")
+        lines.append({"name": name, "words": words, "better": better, "cells": list(zip(texts, best, strict=True))})
+
+    numbers = [shown_metrics(result) for result in results]
+    names = {name for scores in numbers for name in scores}
+    described = [metric.name for metric in METRICS if metric.name in names]
+    for name in described:
+        add(name, DESCRIBED[name].words, DESCRIBED[name].better, [scores.get(name) for scores in numbers])
+    for name in sorted(names - set(described)):
+        add(name, "", "neither", [scores.get(name) for scores in numbers])
     for way, words in WAYS.items():
-        sent = [float(run.result.bytes[way]) for run in runs]
-        if any(sent):
-            lines.append(Line(f"bytes_{way}", f"sent {words}", "lower", tuple(map(size, sent)), best_of(sent, "lower")))
-    seconds = [run.result.seconds for run in runs]
-    lines.append(Line("time", "of all rounds", "neither", tuple(map(duration, seconds)), (False,) * len(runs)))
+        if any(result.bytes[way] for result in results):
+            add(f"bytes_{way}", f"sent {words}", "lower", [float(result.bytes[way]) for result in results])
+    add("seconds", "of all rounds", "neither", [result.seconds for result in results])
     return lines
 
 
-def best_of(values: Sequence[float | None], better: str) -> tuple[bool, ...]:
+def best_of(values: Sequence[float | None], better: str) -> list[bool]:
     """Return which of some numbers are the best: none where no direction is better, or where all are equal.
 
     >>> best_of([0.5, None, 0.7], "higher"), best_of([1.0, 1.0], "lower")
-    ((False, False, True), (False, False))
+    ([False, False, True], [False, False])
     """
     present = [value for value in values if value is not None]
-    if better == "neither" or len(present) < 2 or max(present) - min(present) < TOLERANCE:
-        return (False,) * len(values)
-    best = min(present)
-    if better == "higher":
-        best = max(present)
-    return tuple(value is not None and abs(value - best) < TOLERANCE for value in values)
+    if better == "neither" or max(present) - min(present) < TOLERANCE:
+        return [False] * len(values)
+    best = max(present) if better == "higher" else min(present)
+    return [value is not None and abs(value - best) < TOLERANCE for value in values]
 
 
-def curves_of(runs: Sequence[RunColumn]) -> list[tuple[str, str]]:
-    """Return the curves over rounds, one a metric that figures show: its name, and a PNG in base64."""
-    tables = {run.letter: run.folder.table("rounds") for run in runs}
+def curves_of(tables: Mapping[str, pd.DataFrame]) -> list[tuple[str, str]]:
+    """Return the curves over rounds, one a metric that figures show: its name, and a PNG in base64.
+
+    Args:
+        tables: of rounds, by the letter of the run.
+    """
     drawn = []
     with tempfile.TemporaryDirectory() as scratch:
         for name in (*(metric.name for metric in shown_in("figure")), "loss"):
-            curves = {letter: table for letter, table in tables.items() if has_values(table, name)}
-            if any(len(table[name].dropna()) > 1 for table in curves.values()):
+            curves = {letter: table for letter, table in tables.items() if name in table and table[name].count()}
+            if any(table[name].count() > 1 for table in curves.values()):
                 path = compare_curves(curves, name, Path(scratch) / f"{name}.png")
                 drawn.append((name, in_base64(path.read_bytes())))
     return drawn
-
-
-def has_values(table: pd.DataFrame, name: str) -> bool:
-    """Return whether a table of rounds has any value of a metric."""
-    return name in table and bool(table[name].notna().any())
-
-
-def flat_settings(folder: RunFolder) -> dict[str, str]:
-    """Return the settings by dotted key, as the page shows them."""
-    return {key: value_in_table(value) for key, value in flatten(folder.settings()).items()}
 
 
 def differences(columns: Sequence[dict[str, str]]) -> list[tuple[str, list[str]]]:
@@ -187,7 +145,5 @@ def origin_of(folder: RunFolder) -> dict[str, str]:
 
 def report_of(folder: RunFolder) -> str:
     """Return the address of a run's report; empty where it has none."""
-    path = folder.path / REPORT
-    if not path.exists():
-        return ""
-    return path.resolve().as_uri()
+    path = (folder.path / REPORT).resolve()
+    return path.as_uri() if path.exists() else ""

@@ -17,10 +17,9 @@ from matplotlib.patheffects import withStroke
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.pages.figures import MARKERS, PALETTE, legend_label
-from shoal.review.results.clusters import FEATURES, read_cluster_tensors, read_clusters
-from shoal.review.results.fonts import make_drawable
-from shoal.review.results.stable_names import with_stable_numbers
+from shoal.review.pages.cluster_sheets import named_clusters
+from shoal.review.pages.figures import MARKERS, PALETTE, legend_label, save
+from shoal.review.results.clusters import FEATURES, read_cluster_tensors
 
 FILE = "embedding.png"
 PERPLEXITY = 30.0
@@ -41,29 +40,23 @@ def draw_embedding(run: RunFolder) -> list[Path]:
     """
     path = run.figures / FILE
     tensors = read_cluster_tensors(run, FEATURES)
-    table = read_clusters(run)
+    table = named_clusters(run)
     if tensors is None or table is None:
         path.unlink(missing_ok=True)
         return []
-    features = tensors["features"].numpy()
-    rows = tensors["rows"].numpy()
-    points = plane(features)
+    points = plane(tensors["features"].numpy())
     if points is None:
         return []
-    columns = {"cluster": "cluster", "client_name": "client", "label": "label"}
-    table = with_stable_numbers(table.iloc[rows])
-    shown = {
-        name: table[column].astype("string")
-        for column, name in columns.items()
-        if column in table and table[column].nunique() > (name == "client")
-    }
+    table = table.iloc[tensors["rows"].numpy()]
+    panels = [("cluster", "cluster"), ("client_name", "client"), ("label", "label")]
+    # One client alone says nothing.
+    shown = [
+        (column, name) for column, name in panels if column in table and table[column].nunique() > (name == "client")
+    ]
     figure = Figure(figsize=(4.2 * len(shown), 4.6), layout="constrained")
-    for axes, (name, groups) in zip(np.atleast_1d(figure.subplots(1, len(shown))), shown.items(), strict=True):
-        draw_groups(axes, points, groups, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    make_drawable(figure)
-    figure.savefig(path, dpi=110)
-    return [path]
+    for axes, (column, name) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+        draw_groups(axes, points, table[column].astype("string"), name)
+    return [save(figure, path, dpi=110)]
 
 
 def plane(features: np.ndarray) -> np.ndarray | None:
@@ -81,11 +74,7 @@ def plane(features: np.ndarray) -> np.ndarray | None:
         points = np.asarray(
             TSNE(perplexity=near, init="pca", random_state=0, n_jobs=1, max_iter=STEPS).fit_transform(features)
         )
-    return spread_equals(points)
-
-
-def spread_equals(points: np.ndarray) -> np.ndarray:
-    """Return points (m, 2), each moved a little at random, so that hundreds of equal samples do not look like one."""
+    # Hundreds of equal samples must not look like one.
     shift = np.random.default_rng(0).normal(size=points.shape)
     moved: np.ndarray = points + shift * JITTER * np.ptp(points, axis=0).max()
     return moved
@@ -101,32 +90,23 @@ def draw_groups(axes: Axes, points: np.ndarray, groups: pd.Series, name: str) ->
         name: the kind of groups.
     """
     group_of = groups.fillna("").to_numpy(dtype=str)
-    sizes = groups.value_counts()
-    largest = in_order([str(group) for group in sizes.index[:MAX_GROUPS]])
-    others = ~np.isin(group_of, largest)
-    if others.any():
-        axes.scatter(points[others, 0], points[others, 1], s=6, color=GREY, label=f"others, or no {name}")
+    largest = in_order(groups.value_counts().index[:MAX_GROUPS].tolist())
+    others = points[~np.isin(group_of, largest)]
+    if len(others):
+        axes.scatter(others[:, 0], others[:, 1], s=6, color=GREY, label=f"others, or no {name}")
     for number, group in enumerate(largest):
         members = points[group_of == group]
         colour = PALETTE[number % len(PALETTE)]
-        marker = MARKERS[(number // len(PALETTE)) % len(MARKERS)]
-        axes.scatter(
-            members[:, 0],
-            members[:, 1],
-            s=9,
-            color=colour,
-            marker=marker,
-            alpha=0.6,
-            linewidths=0,
-            label=legend_label(group),
-        )
+        marker = MARKERS[number // len(PALETTE)]
+        label = legend_label(group)
+        x, y = members.T
+        axes.scatter(x, y, s=9, color=colour, marker=marker, alpha=0.6, linewidths=0, label=label)
         if name != "client":  # a client's samples are everywhere
             halo = [withStroke(linewidth=2, foreground="white")]
             axes.annotate(group, np.median(members, axis=0), ha="center", va="center", fontsize=8, path_effects=halo)
     axes.legend(fontsize=6, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.02), markerscale=1.5)
     axes.set_title(f"by {name}", fontsize=9)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set(xticks=[], yticks=[])
 
 
 def in_order(names: Sequence[str]) -> list[str]:
@@ -135,6 +115,4 @@ def in_order(names: Sequence[str]) -> list[str]:
     >>> in_order(["10", "9"]), in_order(["b", "a"])
     (['9', '10'], ['a', 'b'])
     """
-    if all(name.isdecimal() for name in names):
-        return sorted(names, key=int)
-    return sorted(names)
+    return sorted(names, key=int if all(name.isdecimal() for name in names) else None)

@@ -12,7 +12,6 @@ import yaml
 from PIL import Image
 
 from shoal.engine.settings.addresses import masked
-from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.run_folder import RunFolder
@@ -20,21 +19,20 @@ from shoal.methods.index import title_of_method
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.methods.scores.verdict import in_words, site_sentence
-from shoal.review.pages.cluster_sheets import FOLDER
+from shoal.review.pages.cluster_sheets import FOLDER, named_clusters
 from shoal.review.pages.embedding_figure import FILE as EMBEDDING
 from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.pages.provenance import changed_rows, lineage_rows, repeat_command, run_files
 from shoal.review.pages.window_pictures import INKS
-from shoal.review.results.attempts import Made, attempt
+from shoal.review.results.attempts import attempt
 from shoal.review.results.baseline_tables import baseline_rows, site_rows
-from shoal.review.results.clusters import cluster_facts, read_clusters
+from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.cross_tables import clusters_by_clients, confusion, labels_by_clients
 from shoal.review.results.fonts import missing_letters
 from shoal.review.results.next_step import next_step
 from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, run_result, shown_metrics
 from shoal.review.results.run_data import run_data
-from shoal.review.results.stable_names import with_stable_numbers
 from shoal.review.results.summary import summary_of
 from shoal.review.results.views import REPORT, check_figures, keep_report
 
@@ -49,6 +47,10 @@ MAX_ROUNDS_LISTED = 30
 """Missed rounds that are named for each client."""
 MAX_CLIENTS = 200
 """Clients of the last round that are listed, and clients that missed rounds."""
+UNUSED = tuple(f"bytes_{way}" for way in WAYS)
+"""Columns of a client's table that are left out where no client has a value."""
+FIRST = ("scores", "losses", "bytes")
+"""The figures that stand before the method's own."""
 
 
 def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
@@ -67,107 +69,98 @@ def write_report(run: RunFolder, *, in_run_folder: bool = True) -> Path:
     check_figures(run)
     result = run_result(run)
     settings = run.settings()
-
-    def part(what: str, make: Callable[[], Made]) -> Made | None:
-        return attempt(run, what, make, raised=(StoreError,))
-
-    table = part("clusters", lambda: cluster_table(run))
-    about_clusters: dict[str, Any] = {"channels": part("what the images show", lambda: drawn_channels(run))}
-    if table is not None:
-        about_clusters["facts"] = part("quality of clusters", lambda: cluster_facts(run))
-        about_clusters["confused"] = part("clusters by labels", lambda: confusion(table))
-        about_clusters["crossed"] = part("clusters by clients", lambda: clusters_by_clients(table))
-        about_clusters |= part("null baselines", lambda: about_baselines(run, table)) or {}
-    clients = part("clients", lambda: last_clients(run)) or []
-    sheets, left = part("images of clusters", lambda: embedded_sheets(run)) or ([], 0)
+    method = METHODS[settings.method.name]
     page = write_page(
         run.path / REPORT,
         "report.html.j2",
         name=run.name,
-        summary=part("the summary", lambda: summary_of(run)),
+        heading=f"{title_of_method(settings.method.name)}: {settings.data.name}",
+        name_of=name_of,
+        value_of=value_of,
         result=result,
         metrics=shown_metrics(result),
         described=DESCRIBED,
-        clusters=part("the table of clusters", lambda: cluster_rows(run)),
-        dealt=part("labels by clients", lambda: labels_by_clients(run)),
-        sheets=sheets,
-        sheets_left=left,
-        clients=clients[:MAX_CLIENTS],
-        clients_left=max(0, len(clients) - MAX_CLIENTS),
-        missed=(part("clients that did not answer", lambda: missed_rounds(run)) or [])[:MAX_CLIENTS],
-        next=part("what to do next", lambda: next_step(run, result)),
-        missing_letters=part("letters", lambda: missing_letters(names_in_pictures(run, table))),
-        chosen=part("settings that differ from the defaults", lambda: changed_rows(settings)),
-        origins=part("origins", lambda: lineage_rows(run)),
-        figures=part("figures", lambda: embedded_figures(run)),
-        embedding=part(
-            "the figure of features", lambda: [in_base64(path.read_bytes()) for path in run.figures.glob(EMBEDDING)]
-        ),
+        loss_note=method.loss_note(settings.method, settings.rounds),
+        settings=masked(yaml.safe_dump(settings.to_json(), sort_keys=False)),
+        repeat=repeat_command(run) if in_run_folder else "dvc repro",
+        files=run_files(run) if in_run_folder else [],
         events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
-        **about_clusters,
-        **words_for(run, settings),
-        **about_files(run, in_run_folder),
+        max_clients=MAX_CLIENTS,
+        **parts_of(run),
     )
     if in_run_folder:
         keep_report(run)
     return page
 
 
-def words_for(run: RunFolder, settings: Settings) -> dict[str, Any]:
-    """Return the heading, functions that name numbers, why the loss jumps by design, and all settings as YAML."""
-    method = METHODS[settings.method.name]
-    return {
-        "heading": f"{title_of_method(settings.method.name)}: {settings.data.name}",
-        "name_of": name_of,
-        "value_of": value_of,
-        "loss_note": method.loss_note(settings.method, settings.rounds),
-        "settings": masked(yaml.safe_dump(settings.to_json(), sort_keys=False)),
+def parts_of(run: RunFolder) -> dict[str, Any]:
+    """Return the parts of the report that may fail, by their names in the template; None stands for one that did.
+
+    Raises:
+        StoreError: a file of the run is damaged.
+    """
+    table = named_clusters(run)
+    makers: dict[str, tuple[str, Callable[[], Any]]] = {
+        "summary": ("the summary", lambda: summary_of(run)),
+        "next": ("what to do next", lambda: next_step(run, run_result(run))),
+        "clusters": ("the table of clusters", lambda: cluster_rows(run)),
+        "dealt": ("labels by clients", lambda: labels_by_clients(run)),
+        "channels": ("what the images show", lambda: drawn_channels(run)),
+        "sheets": ("images of clusters", lambda: embedded_sheets(run)),
+        "clients": ("clients", lambda: last_clients(run)),
+        "missed": ("clients that did not answer", lambda: missed_rounds(run)),
+        "missing_letters": ("letters", lambda: missing_letters(names_in_pictures(run, table))),
+        "chosen": ("settings that differ from the defaults", lambda: changed_rows(run.settings())),
+        "origins": ("origins", lambda: lineage_rows(run)),
+        "figures": ("figures", lambda: embedded_figures(run)),
+        "embedding": ("the figure of features", lambda: list(map(embedded, run.figures.glob(EMBEDDING)))),
     }
+    if table is not None:
+        makers |= {
+            "facts": ("quality of clusters", lambda: cluster_facts(run)),
+            "confused": ("clusters by labels", lambda: confusion(table)),
+            "crossed": ("clusters by clients", lambda: clusters_by_clients(table)),
+            "baselines": ("null baselines", lambda: about_baselines(run)),
+            "sites": ("clusters and clients", lambda: about_sites(run, table)),
+        }
+    return {name: attempt(run, what, make, raised=(StoreError,)) for name, (what, make) in makers.items()}
 
 
-def about_files(run: RunFolder, in_run_folder: bool) -> dict[str, Any]:
-    """Return the links to the run's other files, and the command that repeats the run."""
-    if not in_run_folder:
-        return {"files": [], "repeat": "dvc repro"}
-    return {"files": run_files(run), "repeat": repeat_command(run)}
+def about_baselines(run: RunFolder) -> dict[str, Any] | None:
+    """Return the table of null baselines with its number of samples and their space, where the run has them."""
+    facts = cluster_facts(run)
+    if facts is None or facts.comparison is None:
+        return None
+    comparison = facts.comparison
+    return {"rows": baseline_rows(comparison), "samples": comparison.samples, "space": in_words(comparison.space)}
 
 
-def about_baselines(run: RunFolder, table: pd.DataFrame) -> dict[str, Any]:
-    """Return the tables of null baselines and of clusters by client, where the run has them.
+def about_sites(run: RunFolder, table: pd.DataFrame) -> dict[str, Any] | None:
+    """Return the table of clusters by client, and a sentence about it, where the run has them.
 
     Args:
         run: the run's folder.
         table: its cluster table.
     """
     facts = cluster_facts(run)
-    about: dict[str, Any] = {}
-    if facts is not None and facts.comparison is not None:
-        about["compared_samples"] = facts.comparison.samples
-        about["space"] = in_words(facts.comparison.space)
-        about["baselines"] = baseline_rows(facts.comparison)
-    if facts is not None and facts.sites is not None:
-        owned = table.dropna(subset=["client"]).drop_duplicates("client")
-        names = dict(zip(owned["client"].astype(int), owned["client_name"], strict=True))
-        about["site_words"] = site_sentence(facts.sites, names, facts.numbers)
-        about["sites"] = site_rows(facts.sites, names, facts.numbers)
-    return about
+    if facts is None or facts.sites is None:
+        return None
+    owned = table.dropna(subset=["client"]).drop_duplicates("client")
+    names = dict(zip(owned["client"].astype(int), owned["client_name"], strict=True))
+    shown = (facts.sites, names, facts.numbers)
+    return {"words": site_sentence(*shown), "rows": site_rows(*shown)}
 
 
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:
     """Return the clients of the last round, a dictionary each, with their names where they have some."""
     clients = run.table("clients")
-    if not len(clients):
-        return []
     clients = clients[clients["round"] == clients["round"].max()].dropna(axis=1, how="all").drop(columns="round")
-    unused = [f"bytes_{way}" for way in WAYS if not clients[f"bytes_{way}"].any()]
-    names = client_names(run)
-    rows = []
-    for record in clients.drop(columns=unused).to_dict("records"):
-        row = {name_of(str(key)): value_of(str(key), value) for key, value in record.items()}
-        if len(clients) > 1:
-            row["client"] = named(names, int(record["client"]))
-        rows.append(row)
-    return rows
+    clients = clients.drop(columns=[name for name in UNUSED if name in clients and not clients[name].any()])
+    if len(clients) > 1:
+        names = client_names(run)
+        clients["client"] = [named(names, int(client)) for client in clients["client"]]
+    records = clients.to_dict("records")
+    return [{name_of(str(key)): value_of(str(key), value) for key, value in record.items()} for record in records]
 
 
 def names_in_pictures(run: RunFolder, table: pd.DataFrame | None) -> list[str]:
@@ -181,36 +174,31 @@ def names_in_pictures(run: RunFolder, table: pd.DataFrame | None) -> list[str]:
 
 def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
     """Return the clients that missed rounds for which they were chosen, by failure or dropout, most often first."""
-    missed: dict[int, set[int]] = {}
-    for event in run.whole_events():
-        if event.kind in MISSED_EVENTS:
-            for client in event.facts.get("clients", [event.facts.get("client")]):
-                missed.setdefault(client, set()).add(event.round)
+    missed = {
+        (client, event.round)
+        for event in run.whole_events()
+        if event.kind in MISSED_EVENTS
+        for client in event.facts.get("clients", [event.facts.get("client")])
+    }
+    rounds_of: dict[int, list[int]] = {}
+    for client, round in sorted(missed):
+        rounds_of.setdefault(client, []).append(round)
     names = client_names(run)
     rows = []
-    for client, rounds in sorted(missed.items(), key=lambda item: (-len(item[1]), item[0])):
-        listed = ", ".join(map(str, sorted(rounds)[:MAX_ROUNDS_LISTED]))
+    for client, rounds in sorted(rounds_of.items(), key=lambda item: -len(item[1])):
+        listed = ", ".join(map(str, rounds[:MAX_ROUNDS_LISTED]))
         if len(rounds) > MAX_ROUNDS_LISTED:
             listed += ", ..."
         rows.append({"client": named(names, client), "rounds missed": len(rounds), "which": listed})
     return rows
 
 
-def cluster_table(run: RunFolder) -> pd.DataFrame | None:
-    """Return the cluster table of a run with the numbers by which people know clusters; None where it has none."""
-    table = read_clusters(run)
-    if table is None:
-        return None
-    return with_stable_numbers(table)
-
-
 def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
     """Return a row a cluster, empty ones too: size, share, clients, mean confidence, and its most frequent label."""
-    table = cluster_table(run)
+    table = named_clusters(run)
     facts = cluster_facts(run)
     if table is None or facts is None:
         return []
-    labelled = "label" in table and table["label"].notna().any()
     rows = []
     for cluster in sorted(facts.numbers):
         samples = table[table["cluster"] == cluster]
@@ -219,14 +207,11 @@ def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
             "samples": f"{len(samples):,}",
             "share": f"{len(samples) / len(table):.1%}",
             "clients": samples["client_name"].nunique(),
-            "mean confidence": "",
+            "mean confidence": f"{samples['confidence'].mean():.3f}" if len(samples) else "",
         }
-        if len(samples):
-            row["mean confidence"] = f"{samples['confidence'].mean():.3f}"
-        if labelled:
-            row["most frequent label"] = ""
-            for label, share in samples["label"].value_counts(normalize=True).head(1).items():
-                row["most frequent label"] = f"{label} ({share:.0%})"
+        if "label" in table and table["label"].notna().any():
+            shares = samples["label"].value_counts(normalize=True).head(1).items()
+            row["most frequent label"] = "".join(f"{label} ({share:.0%})" for label, share in shares)
         rows.append(row)
     return rows
 
@@ -240,7 +225,7 @@ def drawn_channels(run: RunFolder) -> list[tuple[str, str]]:
     return [(str(name), f"rgb{INKS[number % len(INKS)]}") for number, name in enumerate(names)]
 
 
-def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
+def embedded_sheets(run: RunFolder) -> dict[str, Any]:
     """Return the contact sheets that `SHEETS_BYTES` hold, and the number of those left out.
 
     Each sheet has its name, a JPEG in base64, and whether two fit beside each other.
@@ -249,20 +234,24 @@ def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
     total = 0
     paths = sorted((run.figures / FOLDER).glob("cluster-*.png"), key=lambda path: int(path.stem.split("-")[1]))
     for path in paths:
-        with Image.open(path) as opened, io.BytesIO() as file:
+        file = io.BytesIO()
+        with Image.open(path) as opened:
             opened.convert("RGB").save(file, format="JPEG", quality=80)
-            content = file.getvalue()
             half = opened.width <= MAX_HALF_WIDTH
-        if total + len(content) > SHEETS_BYTES:
+        total += file.tell()
+        if total > SHEETS_BYTES:
             break
-        total += len(content)
-        sheets.append((path.stem, in_base64(content), half))
-    return sheets, len(paths) - len(sheets)
+        sheets.append((path.stem, in_base64(file.getvalue()), half))
+    return {"shown": sheets, "left": len(paths) - len(sheets)}
 
 
 def embedded_figures(run: RunFolder) -> list[tuple[str, str]]:
     """Return the figures by name, each a PNG in base64: first those of all runs, then those of the method."""
-    order = {name: number for number, name in enumerate(("scores", "losses", "bytes"))}
-    drawn = [path for path in run.figures.glob("*.png") if path.name != EMBEDDING]
-    drawn.sort(key=lambda path: (order.get(path.stem, len(order)), path.stem))
-    return [(path.stem, in_base64(path.read_bytes())) for path in drawn]
+    drawn = sorted(path for path in run.figures.glob("*.png") if path.name != EMBEDDING)
+    drawn.sort(key=lambda path: FIRST.index(path.stem) if path.stem in FIRST else len(FIRST))
+    return [(path.stem, embedded(path)) for path in drawn]
+
+
+def embedded(path: Path) -> str:
+    """Return a file in base64."""
+    return in_base64(path.read_bytes())

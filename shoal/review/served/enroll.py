@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,14 +137,14 @@ def check_alike(prepared: Prepared, facts: RunFacts) -> None:
 
 
 def enroll(
-    run: RunFolder, client: Client, give: str = "leaf", out: Path | None = None, round: int | None = None
+    run: RunFolder, client: Client, give: int | None = None, out: Path | None = None, round: int | None = None
 ) -> Enrolment:
     """Walk a new client down the tree by the update of its training, and write the model of its node.
 
     Args:
         run: a run of method cfl with at least one finished round.
         client: its samples and streams.
-        give: `leaf`, `root`, `best` on the client's validation samples, or the number of a node on its path.
+        give: the number of a node on its path; None: the last one, a leaf.
         out: the model's file; by default in the run's folder.
         round: the round whose tree is used; None: the last.
 
@@ -175,30 +175,12 @@ def enroll(
         path.append(Step(node, similarities, accuracy))
         node = nearest_child(similarities)
     cluster = path[-1].node
-    chosen = choose(path, give)
+    chosen = cluster if give is None else give
+    nodes = [step.node for step in path]
+    if chosen not in nodes:
+        raise RunError(f"--give {chosen}: the client's path has the nodes {', '.join(map(str, nodes))}")
     vectors.load(network, server.model[f"node/{chosen}"])
     file = out or run.path / f"enrolled-node-{chosen}.safetensors"
     about = {"run": run.name, "node": chosen, "settings": run.settings().to_json()}
     save_tensors(file, {name: tensor.contiguous() for name, tensor in network.state_dict().items()}, about)
     return Enrolment(tuple(path), cluster, tuple(tree.nodes[cluster].clients), chosen, str(file), server.round)
-
-
-def choose(path: Sequence[Step], give: str) -> int:
-    """Return the node whose model the client gets.
-
-    Raises:
-        RunError: the node is not on the path, or there are no validation samples to choose the best by.
-    """
-    nodes = [step.node for step in path]
-    if give == "leaf":
-        return nodes[-1]
-    if give == "root":
-        return nodes[0]
-    if give == "best":
-        if path[0].accuracy is None:
-            raise RunError("--give best needs validation samples of the new client: raise --validation")
-        # The deepest of equally good nodes.
-        return max(path, key=lambda step: (step.accuracy or 0.0, nodes.index(step.node))).node
-    if not give.isdigit() or int(give) not in nodes:
-        raise RunError(f"--give {give}: expected leaf, root, best, or a node of the path {nodes}")
-    return int(give)

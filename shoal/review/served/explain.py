@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -21,11 +20,10 @@ from shoal.data.partition.table import load_partition
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.store.embedded import DRAWABLE_KINDS, images_behind, why_no_images
 from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.review.pages.cluster_sheets import about, caption, images_of
-from shoal.review.pages.contact_sheet import Block, contact_sheet
+from shoal.review.pages.cluster_sheets import about, block_of, by_certainty, images_of, named_clusters
+from shoal.review.pages.contact_sheet import contact_sheet
 from shoal.review.pages.pages import in_base64
-from shoal.review.results.clusters import cluster_facts, read_clusters
-from shoal.review.results.stable_names import with_stable_numbers
+from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.summary import counted
 
 MAX_CERTAIN = 8
@@ -35,7 +33,7 @@ MAX_CLIENTS = 40
 """Clients that have a row of images, those with most samples in the cluster."""
 TEST_PART = "(test part)"
 """Stands for the client of samples of a common test part, which no client holds."""
-SHOWN_COLUMNS = ("client_name", "part", "sample", "file", "label", "confidence", "distance")
+SHOWN_COLUMNS = ("client_name", "shown", "part", "sample", "file", "label", "confidence", "distance")
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,8 @@ class Explained:
         clients: a row a client that has samples in it, the largest first: client, samples, share of the client's data,
             share of the cluster, mean confidence, and with labels mostly label and label share.
         shown: a row a sample that is shown: client_name, shown (certain or unsure), part, sample, file, label,
-            confidence and, with centres, distance. The most certain samples of each client come first, in falling
-            confidence, then its least certain ones.
+            confidence and, with centres, distance. The most certain samples of each client come first, then its least
+            certain ones, the least certain first.
         kind: image (also of images that an encoder made vectors of), vector or text.
     """
 
@@ -90,10 +88,9 @@ class Explained:
         path = Path(path)
         if path.suffix.lower() != ".png":
             raise DataError(f"{path}: expected a name that ends in .png")
-        sheet = self.sheet()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            sheet.savefig(path, format="png")
+            self.sheet().savefig(path, format="png")
         except OSError as error:
             raise DataError(f"{path} could not be written: {error.strerror or error}") from None
         return path
@@ -114,17 +111,13 @@ class Explained:
         if image_set is None:
             raise DataError(str(why_no_images(prepared)))
         image_of = images_of(image_set, load_partition(self.run.folder_of("partition")))
-        named = "file" in self.shown
         blocks = []
         for row in self.clients.head(MAX_CLIENTS).to_dict("records"):
-            samples = self.shown[self.shown["client_name"] == row["client"]]
-            images = [image_of(*where) for where in zip(samples["part"], samples["sample"], strict=True)]
-            captions = [caption(sample, named) for sample in samples.assign(client_name="").to_dict("records")]
-            blocks.append(Block(heading_of(row), images, captions))
-        left = len(self.clients) - len(blocks)
+            samples = self.shown[self.shown["client_name"] == row["client"]].drop(columns="client_name")
+            blocks.append(block_of(heading_of(row), samples, image_of, "file" in self.shown))
         order = f"of each client the {MAX_CERTAIN} most certain samples, then the {MAX_UNSURE} least certain ones"
-        if left > 0:
-            order += f"; {left:,} more clients have fewer samples"
+        if len(self.clients) > MAX_CLIENTS:
+            order += f"; {len(self.clients) - MAX_CLIENTS:,} more clients have fewer samples"
         return contact_sheet(self.title, [*self.lines, order], blocks, MAX_CERTAIN + MAX_UNSURE)
 
     def _repr_html_(self) -> str:
@@ -148,29 +141,23 @@ def explain(run: RunFolder, cluster: int) -> Explained:
         RunError: the run has no cluster table, no such cluster, or nothing in it. StoreError: the table is damaged.
     """
     facts = cluster_facts(run)
-    table = read_clusters(run)
+    table = named_clusters(run)
     if facts is None or table is None:
         raise RunError(
             f"run {run.name} has no cluster table: `shoal run --resume {run.name}` writes it where the method gives "
             "samples clusters"
         )
-    table = with_stable_numbers(table)
-    rows = table[table["cluster"] == cluster]
     if cluster not in facts.numbers:
-        listed = f"0 to {facts.clusters - 1}"
-        if sorted(facts.numbers) != list(range(facts.clusters)):
-            listed = ", ".join(map(str, sorted(facts.numbers)))
+        listed = ", ".join(map(str, sorted(facts.numbers)))
         raise RunError(f"run {run.name} has no cluster {cluster}: its clusters are {listed}")
+    table["client_name"] = table["client_name"].fillna(TEST_PART).astype(str)
+    rows = table[table["cluster"] == cluster]
     if not len(rows):
         raise RunError(f"cluster {cluster} of run {run.name} is empty: choose another one")
-    names = table["client_name"].fillna(TEST_PART).astype(str)
-    table = table.assign(client_name=names)
-    rows = rows.assign(client_name=names[rows.index])
     clients = by_client(table, rows)
     shown = pd.concat([certain_and_unsure(rows[rows["client_name"] == name]) for name in clients["client"]])
-    lines = tuple(about(rows))
     kind = "image" if facts.data.embedded else facts.data.kind
-    return Explained(run, cluster, len(rows), len(table), lines, clients, shown, kind)
+    return Explained(run, cluster, len(rows), len(table), tuple(about(rows)), clients, shown, kind)
 
 
 def by_client(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
@@ -181,31 +168,24 @@ def by_client(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
         rows: those of the cluster.
     """
     groups = rows.groupby("client_name", sort=False)
-    found = pd.DataFrame({"samples": groups.size(), "mean_confidence": groups["confidence"].mean()})
-    found.insert(1, "share_of_client", found["samples"] / table["client_name"].value_counts()[found.index])
-    found.insert(2, "share_of_cluster", found["samples"] / len(rows))
+    clients = pd.DataFrame({"samples": groups.size(), "mean_confidence": groups["confidence"].mean()})
+    clients.insert(1, "share_of_client", clients["samples"] / table["client_name"].value_counts()[clients.index])
+    clients.insert(2, "share_of_cluster", clients["samples"] / len(rows))
     if "label" in rows and rows["label"].notna().any():
-        modes = groups["label"].agg(lambda labels: next(iter(labels.mode()), None))
-        found["mostly_label"] = modes
-        found["label_share"] = [
-            np.nan if label is None else float((rows.loc[groups.groups[name], "label"] == label).mean())
-            for name, label in modes.items()
-        ]
-    found = found.rename_axis("client").reset_index()
+        labels = groups["label"].value_counts(normalize=True).rename("label_share").reset_index("label")
+        most = labels.rename(columns={"label": "mostly_label"}).groupby(level=0).head(1)
+        clients = clients.join(most)
     # The common test part comes last, even where it is large.
-    found["_last"] = found["client"] == TEST_PART
-    found = found.sort_values(["_last", "samples"], ascending=[True, False], kind="stable")
-    return found.drop(columns="_last").reset_index(drop=True)
+    last = clients.index == TEST_PART
+    clients = clients.assign(last=last).sort_values(["last", "samples"], ascending=[True, False], kind="stable")
+    return clients.drop(columns="last").rename_axis("client").reset_index()
 
 
 def certain_and_unsure(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the samples to show of one client's samples of a cluster, with the column `shown`."""
-    ordered = rows.sort_values("confidence", ascending=False, kind="stable")
-    first = ordered[:MAX_CERTAIN].assign(shown="certain")
-    last = ordered[MAX_CERTAIN:][-MAX_UNSURE:].assign(shown="unsure")
-    both = pd.concat([first, last])
-    columns = [name for name in SHOWN_COLUMNS if name in both and both[name].notna().any()]
-    return both[["client_name", "shown", *(name for name in columns if name != "client_name")]]
+    most, least = by_certainty(rows, MAX_CERTAIN, MAX_UNSURE)
+    both = pd.concat([most.assign(shown="certain"), least.assign(shown="unsure")])
+    return both[[name for name in SHOWN_COLUMNS if name in both and both[name].notna().any()]]
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:

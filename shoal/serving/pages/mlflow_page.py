@@ -17,7 +17,7 @@ NAME = "shoal"
 OPEN_PATHS = ("/health", "/version")
 LINKS = "/|/shoal-login"
 """There is one page; the part after # says what it shows."""
-ASSISTANT = "/ajax-api/3.0/mlflow/assistant/"
+ASSISTANT = ("/ajax-api/3.0/mlflow/assistant/",)
 """Paths that begin so belong to the assistant, which runs commands on this host."""
 LOGIN_PAGE = """<!doctype html>
 <meta charset="utf-8">

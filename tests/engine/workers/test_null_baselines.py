@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 import torch
 
-from shoal.data.intake.own import add_folder
 from shoal.engine.settings import places
 from shoal.engine.workers import null_baselines
 from shoal.engine.workers.null_baselines import ENCODED_VARIABLE, ENCODER, pretrained_features
@@ -18,6 +17,7 @@ from shoal.engine.workers.worker import Worker
 from shoal.methods.auto import LAYERS
 from shoal.methods.scores.baselines import Comparison
 from shoal.review.results.clusters import cluster_facts, keep_clusters
+from tests.added_sets import add_set
 from tests.planted_images import write_clients
 from tests.runs import straight
 
@@ -44,7 +44,7 @@ def test_images_are_encoded_once_for_all_runs_on_a_set(home: Path, small: Make, 
     kept = home / "encoded"
     monkeypatch.setenv(ENCODED_VARIABLE, str(kept))
     write_clients(home / "pictures")
-    add_folder(home / "pictures", "mine", places.store())
+    add_set(home / "pictures", "mine", places.store())
     first = comparison_of(small(**OWN))
     assert first.space == "joint"
     assert first.baseline_neighbours.keys() == {"pixels", "untrained", ENCODER}
@@ -63,7 +63,7 @@ def test_images_are_encoded_once_for_all_runs_on_a_set(home: Path, small: Make, 
 def test_without_the_encoder_images_are_not_called_good(home: Path, small: Make, monkeypatch: Any) -> None:
     monkeypatch.setattr(null_baselines, "is_installed", lambda name: False)
     write_clients(home / "pictures")
-    add_folder(home / "pictures", "mine", places.store())
+    add_set(home / "pictures", "mine", places.store())
     found = comparison_of(small(**OWN))
     assert found.space == "pixels"
     assert ENCODER not in found.baseline_neighbours

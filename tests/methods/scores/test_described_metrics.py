@@ -12,7 +12,7 @@ def test_names_are_those_that_evaluations_give() -> None:
     given = cluster_scores(np.array([0, 0, 1]), np.array([1, 1, 0]))
     assert given.keys() <= DESCRIBED.keys()
     assert len(DESCRIBED) == len(METRICS)
-    assert cluster_balance(np.array([0, 1, 0, 1]), 2) == 1
+    assert cluster_balance(np.array([2, 2])) == 1
     assert DESCRIBED["balance"].better == "neither"
 
 

@@ -99,11 +99,11 @@ def test_what_cannot_be_compared_is_said(pair: list[RunFolder], tmp_path: Path) 
 
 
 def test_the_best_of_numbers() -> None:
-    assert best_of([0.5, None, 0.7], "higher") == (False, False, True)
-    assert best_of([0.5, 0.7, 0.5], "lower") == (True, False, True)
-    assert best_of([0.5, 0.7], "neither") == (False, False)
-    assert best_of([0.5, None], "higher") == (False, False), "of one there is no best"
-    assert best_of([0.70001, 0.70002], "higher") == (False, False), "which are shown alike"
+    assert best_of([0.5, None, 0.7], "higher") == [False, False, True]
+    assert best_of([0.5, 0.7, 0.5], "lower") == [True, False, True]
+    assert best_of([0.5, 0.7], "neither") == [False, False]
+    assert best_of([0.5, None], "higher") == [False, False], "of one there is no best"
+    assert best_of([0.70001, 0.70002], "higher") == [False, False], "which are shown alike"
 
 
 def test_keys_that_one_has_alone_differ() -> None:

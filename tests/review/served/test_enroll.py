@@ -17,7 +17,7 @@ from shoal.lifecycle.starting import new_run
 from shoal.methods.cfl.supervised import judge
 from shoal.methods.cfl.tree import Tree
 from shoal.review.pages.figures import draw_figures
-from shoal.review.served.enroll import Step, choose, enroll, new_client
+from shoal.review.served.enroll import enroll, new_client
 
 pytestmark = pytest.mark.long
 
@@ -79,16 +79,13 @@ def test_the_model_is_the_nodes_model(made, tmp_path):
     home, run, folder = made
     client = new_client(run, f"{folder}:3", home / "data" / "store", None)
     method = OpenedRun(run).method
-    for give in ("leaf", "root", "best", "0"):
+    for give in (None, 0):
         found = enroll(run, client, give, tmp_path / "model.safetensors")
         network = method.network()
         network.load_state_dict(safetensors.torch.load_file(found.model))
         step = next(s for s in found.path if s.node == found.given)
         assert judge(network, client.validation, method.context).accuracy == step.accuracy
-    assert found.given == 0
-    best = enroll(run, client, "best", tmp_path / "model.safetensors")
-    accuracies = {step.node: step.accuracy for step in best.path}
-    assert accuracies[best.given] == max(accuracies.values())
+        assert found.given == (found.cluster if give is None else 0)
 
 
 def test_the_command_enrolls_a_prepared_set(made, monkeypatch, capsys):
@@ -105,7 +102,7 @@ def test_the_command_enrolls_a_prepared_set(made, monkeypatch, capsys):
     assert found["clients"] == list(range(8, 16))
     assert set(found["path"][0]["similarities"]) == {"1", "2"}
     shown = CliRunner().invoke(
-        app, ["model", "enroll", run.name, "--client", "digits", "--limit", "120", "--give", "best"]
+        app, ["model", "enroll", run.name, "--client", "digits", "--limit", "120", "--give", "0"]
     )
     assert shown.exit_code == 0, shown.output
     assert "cluster" in shown.output
@@ -118,10 +115,8 @@ def test_what_cannot_be_enrolled_is_named(made, small, monkeypatch):
         new_client(run, f"{folder}:24", store, None)
     with pytest.raises(RunError, match="vector data"):
         new_client(run, "gaussian", store, None)
-    with pytest.raises(RunError, match="expected leaf, root, best"):
-        choose([Step(0, {}, 1.0)], "7")
-    with pytest.raises(RunError, match="validation"):
-        choose([Step(0, {}, None)], "best")
+    with pytest.raises(RunError, match=r"--give 7: the client's path has the nodes 0, \d"):
+        enroll(run, new_client(run, f"{folder}:3", store, None), 7)
     monkeypatch.setenv("SHOAL_HOME", str(home))
     other = new_run(small(rounds=1))
     with pytest.raises(RunError, match="give a run of method cfl"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,13 @@ from PIL import Image
 from shoal.cli.console import out
 from shoal.cli.explain import explain as explain_command
 from shoal.core.errors import DataError
-from shoal.data.intake.own import add_folder
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.results.clusters import TABLE
 from shoal.review.served.explain import MAX_CERTAIN, MAX_UNSURE, explain
+from tests.added_sets import add_set
 from tests.planted_images import kind_of, write_clients
 
 Make = Callable[..., Any]
@@ -31,7 +32,7 @@ Make = Callable[..., Any]
 def images(home: Path, small: Make) -> RunFolder:
     """A finished run on own images of three kinds, whose clusters are those kinds."""
     write_clients(home / "pictures", each=14)
-    add_folder(home / "pictures", "mine", places.store())
+    add_set(home / "pictures", "mine", places.store())
     settings = small(
         data={"name": "mine", "limit": None},
         method={"name": "kmeans"},
@@ -68,9 +69,9 @@ def test_the_most_and_the_least_certain_of_each_client_are_shown(images: RunFold
     for name, shown in found.shown.groupby("client_name"):
         own = table[(table["cluster"] == 0) & (table["client_name"] == name)].sort_values("confidence")
         certain, unsure = (shown[shown["shown"] == which] for which in ("certain", "unsure"))
-        assert len(certain) == MAX_CERTAIN
-        assert len(unsure) == min(MAX_UNSURE, len(own) - MAX_CERTAIN)
-        assert sorted(certain["confidence"]) == own["confidence"].tolist()[-MAX_CERTAIN:]
+        assert len(certain) == min(MAX_CERTAIN, math.ceil(len(own) * 2 / 3))
+        assert len(unsure) == min(MAX_UNSURE, len(own) - len(certain))
+        assert sorted(certain["confidence"]) == own["confidence"].tolist()[-len(certain) :]
         assert sorted(unsure["confidence"]) == own["confidence"].tolist()[: len(unsure)]
         assert len({kind_of(file) for file in shown["file"]}) == 1
 
@@ -133,7 +134,7 @@ def test_the_command_names_clients_and_files(images: RunFolder, home: Path) -> N
 
 
 def test_what_is_not_there_is_said(images: RunFolder, home: Path, small: Make) -> None:
-    with pytest.raises(RunError, match="no cluster 3: its clusters are 0 to 2"):
+    with pytest.raises(RunError, match="no cluster 3: its clusters are 0, 1, 2"):
         explain(images, 3)
     with pytest.raises(RunError, match="no cluster table"):
         explain(new_run(small()), 0)

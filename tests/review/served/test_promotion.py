@@ -27,6 +27,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
+from shoal.methods.scores.neighbours import neighbour_information
 from shoal.models.frozen import frozen_encoder
 from shoal.review.mlflow_log.champions import history
 from shoal.review.results.clusters import keep_clusters
@@ -34,7 +35,7 @@ from shoal.review.results.next_step import next_step
 from shoal.review.results.result import run_result
 from shoal.review.served import judging
 from shoal.review.served.drift import find_drift
-from shoal.review.served.judging import Decision, HeldOut, HeldOutClusters, JudgingError, compare, encoder_of
+from shoal.review.served.judging import Decision, HeldOut, JudgingError, compare, encoder_of
 from shoal.review.served.promotion import (
     PromotionError,
     champion_run,
@@ -98,10 +99,9 @@ def test_models_of_a_pretrained_encoder_are_judged_by_its_features_too(home: Pat
     checks = 60 * (np.indices((32, 32)).sum(0) % 2 * 2 - 1)
     x = (colour + patterned[:, None, None, None] * checks).astype(np.uint8)
     encoder = frozen_encoder(f"file:{write_scripted(home / 'contrasts.pt', 1.0, Contrasts)}")
-    found = HeldOutClusters("a run", patterned, 2)
     data = open_prepared(prepare("digits", places.store()).folder)
-    assert HeldOut(data, x, None).score("neighbours", found) < 0.2
-    assert HeldOut(data, x, None, encoder).score("neighbours", found) > 0.6
+    assert neighbour_information(patterned, HeldOut(data, x, None).neighbours, 2) < 0.2
+    assert neighbour_information(patterned, HeldOut(data, x, None, encoder).neighbours, 2) > 0.6
 
 
 def test_the_encoder_of_a_model_that_no_client_trains_judges(home: Path, small: Make) -> None:
@@ -143,11 +143,10 @@ def test_mlflow_is_told_and_can_be_told_again(pair: tuple[RunFolder, RunFolder])
         assert str(client.get_model_version_by_alias(NAME, "champion").version) == "2"
     tags = client.get_run(challenger.status().tracking.mlflow_run).data.tags
     assert tags["shoal.night.decision"] == "promoted"
-    assert (tags["shoal.night.score"], tags["shoal.night.margin"]) == ("acc", "0.02")
-    assert float(tags["shoal.night.challenger.acc"]) == pytest.approx(decision.challenger.scores["acc"], abs=1e-6)
-    assert tags["shoal.night.champion.run"] == champion.name
     assert client.get_model_version(NAME, "2").tags["shoal.night.why"] == decision.why
-    assert tags["shoal.night.interval"] == f"{decision.low:+.6f} to {decision.high:+.6f}"
+    old, new = (judged.scores["acc"] for judged in (decision.champion, decision.challenger))
+    assert tags["shoal.night.why"].startswith(f"acc {new:.4f} against the champion's {old:.4f}: better by ")
+    assert f"(95% interval {decision.low:+.4f} to {decision.high:+.4f})" in tags["shoal.night.why"]
     moved = challenger.path.with_name("elsewhere")
     shutil.move(challenger.path, moved)
     try:
@@ -210,7 +209,7 @@ def test_a_champion_is_taken_back_and_approved_again(
     assert champions()["champion"] == "2"
     promote(challenger.name, why="once more")
     assert "is the champion already" in capsys.readouterr().out
-    with pytest.raises(PromotionError, match=f"no model 'other': give one of {NAME}"):
+    with pytest.raises(PromotionError, match=f"'other' had no champion .* these have one: {NAME}"):
         roll_back("other", places.runs())
 
 
