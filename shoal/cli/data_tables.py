@@ -25,7 +25,6 @@ from shoal.engine.store.embedded import changed_images, is_stale
 
 MAX_LABELS = 20
 MAX_CLIENTS = 60
-MAX_FILES = 10
 MAX_NAMES = 10
 """The largest numbers that a table shows."""
 
@@ -62,25 +61,27 @@ def _row(name: str, kind: str, manifest: Any, description: str) -> list[object]:
 def print_manifest(prepared: Prepared) -> None:
     """Print what a set holds, its clients, and the user's files that were adapted or left out."""
     manifest = prepared.manifest
+    labels = _words(manifest.class_names) if manifest.class_names else manifest.classes or "no labels"
     rows = {
         "kind": manifest.kind,
         "shape": " x ".join(map(str, manifest.shape)),
-        "train": f"{manifest.train:,}" + (f" ({manifest.subset})" if manifest.subset else ""),
+        "train": f"{manifest.train:,}",
         "test": f"{manifest.test:,}",
-        "classes": _words(manifest.class_names) if manifest.class_names else str(manifest.classes or "no labels"),
+        "subset": manifest.subset,
+        "classes": str(labels),
         "source": manifest.source,
         "licence": manifest.licence,
         "sha256": manifest.digest,
         "folder": str(prepared.folder),
+        **_extra_rows(prepared),
     }
-    rows |= _extra_rows(prepared)
-    out.print(table_of(("entry", "value"), rows.items(), Text(manifest.name)))
+    out.print(table_of(("entry", "value"), [row for row in rows.items() if row[1]], Text(manifest.name)))
     if "client" in prepared.columns() and len(manifest.extra.get("clients", ())):
         out.print(_clients_table(prepared))
     if is_stale(prepared):
         say(changed_images(prepared))
     if names := sorted(map(printable, left_out_before(prepared.folder))):
-        say(f"left out: {first_of(names, MAX_FILES)}; reasons: {names_file(prepared.folder)}")
+        say(f"left out: {first_of(names, MAX_NAMES)}; reasons: {names_file(prepared.folder)}")
 
 
 def _extra_rows(prepared: Prepared) -> dict[str, str]:
@@ -91,7 +92,7 @@ def _extra_rows(prepared: Prepared) -> dict[str, str]:
         entries[WINDOWS] = window_rule(manifest).words()
     if TABLES in entries:
         entries[TABLES] = list(known_tables(manifest.extra))
-    return {key.replace("_", " "): _words(value) for key, value in entries.items()}
+    return {key.replace("_", " "): _words(value) for key, value in entries.items() if value}
 
 
 def _words(value: Any) -> str:

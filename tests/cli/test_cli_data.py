@@ -75,12 +75,11 @@ def test_a_set_of_images_is_shown_with_the_method_that_fits_it(home):
 
 
 def test_options_of_a_set():
-    assert "gaussian-clusters3-seed1" in shoal("prepare", "gaussian", "-o", "clusters=3", "--option", "seed=1")
+    assert "gaussian-clusters3-seed1" in shoal("prepare", "gaussian-clusters3-seed1")
     assert "gaussian-clusters3-seed1" in shoal("list")
     assert "cluster 2" in shoal("show", "gaussian-clusters3-seed1")
-    for option in ("clusters", "clusters=x"):
-        with pytest.raises(DataError, match=r"expected NAME=NUMBER"):
-            shoal("prepare", "gaussian", "-o", option)
+    with pytest.raises(DataError, match=r"there is no data set 'gaussian-clustersx'"):
+        shoal("prepare", "gaussian-clustersx")
 
 
 def test_add_and_partition_own_data(home):
