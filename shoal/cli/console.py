@@ -1,4 +1,4 @@
-"""The two consoles, a run with its progress, and results as tables, which commands share."""
+"""The two consoles, and results as tables, which commands share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from numbers import Integral, Number, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -107,29 +107,6 @@ def shoal_command(name: str = "shoal", folder: Path | None = None) -> str:
     if program.is_relative_to(here):
         return str(program.relative_to(here))
     return name if shutil.which(name) else str(program)
-
-
-def execute(folder: Any) -> RunResult:
-    """Complete a run with progress on standard error, as a Prefect flow where the settings ask for one."""
-    from shoal.flows.execute import execute as execute_run
-    from shoal.lifecycle.progress import progress
-
-    if method := folder.lineage().method_chosen:
-        err.print(method.reason, highlight=False, soft_wrap=True)
-    if chosen := folder.lineage().clusters_chosen:
-        err.print(f"{chosen.clusters} clusters: {chosen.rule}", highlight=False, soft_wrap=True)
-        if chosen.doubt:
-            err.print(f"do not trust this number: {chosen.doubt}", highlight=False, soft_wrap=True)
-    for event in folder.events():
-        if event.kind == "scale_of_columns":
-            err.print(event.message, highlight=False, soft_wrap=True)
-    with progress(err) as observe:
-        try:
-            return execute_run(folder, [observe])
-        except KeyboardInterrupt:
-            command = f"{shoal_command()} run --resume {folder.name}"
-            err.print(f"interrupted; resume it with: {command}", highlight=False, soft_wrap=True)
-            raise
 
 
 def show_result(result: RunResult, title: str) -> None:

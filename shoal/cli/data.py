@@ -36,12 +36,9 @@ def list_sets() -> None:
     print_sets()
 
 
-@app.command("prepare", epilog="Example: shoal data prepare gaussian --option clusters=10 --option seed=3")
+@app.command("prepare", epilog="Example: shoal data prepare gaussian-clusters10-seed3")
 def prepare_command(
-    name: Annotated[str, typer.Argument(help="a built-in data set; `shoal data list` shows them")],
-    option: Annotated[
-        list[str] | None, typer.Option("--option", "-o", help="an option of the set, NAME=NUMBER; repeatable")
-    ] = None,
+    name: Annotated[str, typer.Argument(help="a built-in data set, with its options; `shoal data list` shows them")],
     force: Annotated[bool, typer.Option("--force", help="prepare the set again if it is prepared already")] = False,
 ) -> None:
     """Verify the raw files of a data set and write its arrays to the store.
@@ -52,19 +49,7 @@ def prepare_command(
     from shoal.data.sets.prepare import prepare
     from shoal.engine.settings import places
 
-    options = _options(option or [])
-    print_manifest(prepare(name, places.store(), mirror=places.mirror(), force=force, options=options))
-
-
-def _options(texts: list[str]) -> dict[str, int]:
-    options = {}
-    for text in texts:
-        key, _, value = text.partition("=")
-        try:
-            options[key.strip()] = int(value)
-        except ValueError:
-            raise DataError(f"--option {text!r}: expected NAME=NUMBER, such as clusters=10") from None
-    return options
+    print_manifest(prepare(name, places.store(), mirror=places.mirror(), force=force))
 
 
 @app.command(
@@ -125,18 +110,12 @@ def show(
             raise PartitionError(f"{folder} divides another version of {partition.data!r}: make the partition again")
         print_partition(partition, prepared)
     else:
-        if is_built_in(what):
-            full_name = resolve(what)[2]
-        else:
-            full_name = what
+        full_name = resolve(what)[2] if is_built_in(what) else what
         if not (store_folder(store, full_name) / "manifest.json").exists():
-            if lost := lost_set(what, store):
-                raise DataError(lost)
             names = ", ".join(manifest.name for manifest in prepared_sets(store)) or "none"
-            raise DataError(
-                f"{what!r} is neither a prepared data set nor the folder of a partition; prepared: {names}"
-                + (f". Run `shoal data prepare {full_name}`" if is_built_in(what) else "")
-            )
+            hint = f". Run `shoal data prepare {full_name}`" if is_built_in(what) else ""
+            unknown = f"{what!r} is neither a prepared data set nor the folder of a partition; prepared: {names}{hint}"
+            raise DataError(lost_set(what, store) or unknown)
         prepared = open_prepared(store_folder(store, full_name), verify=True)
         print_manifest(prepared)
         _show_advice(full_name, prepared.manifest.classes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,23 +9,22 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.console import frame_table, out, say, table_of
-from shoal.data.intake.own_store import LISTS
 from shoal.data.intake.table_origin import TABLES, known_tables
 from shoal.data.intake.windows import WINDOWS, window_rule
 from shoal.data.partition.summary import summary
 from shoal.data.partition.table import Partition
 from shoal.data.sets.built_in import SETS
 from shoal.data.sets.by_client import ClientArray
+from shoal.data.sets.intake_notes import left_out_before, names_file, printable
 from shoal.data.sets.prepare import is_built_in, own_sets, prepared_sets, resolve
 from shoal.data.sets.prepared import Prepared
 from shoal.data.sets.repair import damaged_sets, repair_sets
+from shoal.data.sets.wording import first_of
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import changed_images, is_stale
-from shoal.review.results.summary import counted
 
 MAX_LABELS = 20
 MAX_CLIENTS = 60
-MAX_FILES = 10
 MAX_NAMES = 10
 """The largest numbers that a table shows."""
 
@@ -63,37 +61,38 @@ def _row(name: str, kind: str, manifest: Any, description: str) -> list[object]:
 def print_manifest(prepared: Prepared) -> None:
     """Print what a set holds, its clients, and the user's files that were adapted or left out."""
     manifest = prepared.manifest
+    labels = _words(manifest.class_names) if manifest.class_names else manifest.classes or "no labels"
     rows = {
         "kind": manifest.kind,
         "shape": " x ".join(map(str, manifest.shape)),
-        "train": f"{manifest.train:,}" + (f" ({manifest.subset})" if manifest.subset else ""),
+        "train": f"{manifest.train:,}",
         "test": f"{manifest.test:,}",
-        "classes": _words(manifest.class_names) if manifest.class_names else str(manifest.classes or "no labels"),
+        "subset": manifest.subset,
+        "classes": str(labels),
         "source": manifest.source,
         "licence": manifest.licence,
         "sha256": manifest.digest,
         "folder": str(prepared.folder),
+        **_extra_rows(prepared),
     }
-    rows |= _extra_rows(prepared)
-    out.print(table_of(("entry", "value"), rows.items(), Text(manifest.name)))
+    out.print(table_of(("entry", "value"), [row for row in rows.items() if row[1]], Text(manifest.name)))
     if "client" in prepared.columns() and len(manifest.extra.get("clients", ())):
         out.print(_clients_table(prepared))
     if is_stale(prepared):
         say(changed_images(prepared))
-    for key in LISTS:
-        if manifest.extra.get(key):
-            say(_listed(key, manifest.extra[key], prepared.folder))
+    if names := sorted(map(printable, left_out_before(prepared.folder))):
+        say(f"left out: {first_of(names, MAX_NAMES)}; reasons: {names_file(prepared.folder)}")
 
 
 def _extra_rows(prepared: Prepared) -> dict[str, str]:
     """Return the further entries of a manifest in words."""
     manifest = prepared.manifest
-    entries = {key: value for key, value in manifest.extra.items() if key not in ("files", *LISTS)}
+    entries = {key: value for key, value in manifest.extra.items() if key != "files"}
     if WINDOWS in entries:
         entries[WINDOWS] = window_rule(manifest).words()
     if TABLES in entries:
         entries[TABLES] = list(known_tables(manifest.extra))
-    return {key.replace("_", " "): _words(value) for key, value in entries.items()}
+    return {key.replace("_", " "): _words(value) for key, value in entries.items() if value}
 
 
 def _words(value: Any) -> str:
@@ -113,15 +112,6 @@ def _clients_table(prepared: Prepared) -> Table:
     rows = list(zip(names, *columns.values(), strict=True))
     title = f"{len(names)} clients" + f", the first {MAX_CLIENTS}" * (len(names) > MAX_CLIENTS)
     return table_of(("client", *columns), rows[:MAX_CLIENTS], title)
-
-
-def _listed(key: str, entries: list[list[str]], folder: Path) -> str:
-    """Return what was done with files: how many there are, then the first."""
-    lines = [f"{key}: {counted(len(entries), 'image')}"]
-    lines += [f"  {path}: {reason}" for path, reason in entries[:MAX_FILES]]
-    if len(entries) > MAX_FILES:
-        lines.append(f"  and {len(entries) - MAX_FILES} more, listed in {folder / 'manifest.json'}")
-    return "\n".join(lines)
 
 
 def print_partition(partition: Partition, prepared: Prepared) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from shoal.cli.console import err, execute, out, say, show_result, table_of
+from shoal.cli.console import err, out, say, show_result, table_of
 from shoal.cli.options import Json, Set
 from shoal.core.errors import ShoalError
 
@@ -48,8 +48,10 @@ def run(
         return
     start_fork_server()
     folder = open_run(settings, overrides, resume, partition)
+    from shoal.api.running import complete
+
     err.print(f"run [bold]{folder.path}[/]", highlight=False)
-    result = execute(folder)
+    result = complete(folder, err)
     if as_json:
         print(json.dumps(result.to_json()))
     else:

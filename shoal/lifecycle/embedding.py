@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,12 @@ from torch import nn
 from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
 from shoal.data.intake.own import check_name
-from shoal.data.intake.own_store import VERSIONS, Batch, store_batch
+from shoal.data.intake.own_store import VERSIONS
+from shoal.data.intake.own_writing import Part, write_by_client
+from shoal.data.sets.by_client import is_by_client
+from shoal.data.sets.intake_notes import Intake, record
 from shoal.data.sets.prepare import own_folder, prepare, store_folder
-from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, write_prepared
+from shoal.data.sets.prepared import Prepared, open_prepared, write_prepared
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.data.sets.sample_files import sample_files
 from shoal.data.sets.writing import writing
@@ -34,14 +37,6 @@ from shoal.review.results.clusters import on_odd_of
 
 Watch = Callable[[int, int], None]
 """A function that is called with the images done and the images in all."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """One client's images of one part: embedded together, and with no one else's."""
-
-    part: str
-    rows: np.ndarray
 
 
 def embed(name: str, encoder: str, target: str | None = None, *, force: bool = False) -> Stored:
@@ -167,18 +162,17 @@ def embedded_groups(
     vectors = {part: np.empty((count, width), np.float32) for part, count in counts.items()}
     total = sum(counts.values())
     done = 0
-    for group in groups_of(images):
-        x = images.train_x if group.part == "train" else images.test_x
+    for part, rows in groups_of(images):
+        x = images.train_x if part == "train" else images.test_x
         assert x is not None
-        there = known.get(group.part, np.empty((0, width), np.float32))
-        kept = kept_count(group.rows, len(there))
-        vectors[group.part][group.rows[:kept]] = there[group.rows[:kept]]
-        for start in range(kept, len(group.rows), BATCH):
-            rows = group.rows[start : start + BATCH]
-            vectors[group.part][rows] = encode_images(network, x[rows])
-            watch(min(done + start + BATCH, total), total)
-        done += len(group.rows)
-        watch(done, total)
+        there = known.get(part, np.empty((0, width), np.float32))
+        kept = kept_count(rows, len(there))
+        vectors[part][rows[:kept]] = there[rows[:kept]]
+        for start in range(kept, len(rows), BATCH):
+            batch = rows[start : start + BATCH]
+            vectors[part][batch] = encode_images(network, x[batch])
+            watch(done + start + len(batch), total)
+        done += len(rows)
     return vectors
 
 
@@ -198,18 +192,16 @@ def kept_count(rows: np.ndarray, known: int) -> int:
     return before - before % BATCH
 
 
-def groups_of(images: Prepared) -> Iterator[Group]:
-    """Yield the images of each client and part; a set without clients is one group a part."""
+def groups_of(images: Prepared) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield part and rows of the images of each client, embedded without those of others; without clients of a part."""
     owners = {"train": np.zeros(images.manifest.train, int), "test": np.zeros(images.manifest.test, int)}
-    if "client" in images.columns():
+    if is_by_client(images.manifest.files):
+        owners = {part: images.owners(part) for part in owners}
+    elif "client" in images.columns():
         owners["train"] = images.column("client")
-        files = sample_files(images)
-        if files is not None and images.manifest.test:
-            number = {name: k for k, name in enumerate(images.manifest.extra["clients"])}
-            owners["test"] = files[files["part"] == "test"]["client"].map(number).to_numpy()
     for part, owner in owners.items():
         for client in np.unique(owner):
-            yield Group(part, np.flatnonzero(owner == client))
+            yield part, np.flatnonzero(owner == client)
 
 
 def _write(
@@ -232,42 +224,21 @@ def _write(
         extra[VERSIONS] = versions
     if "clients" in about.extra:
         extra["clients"] = about.extra["clients"]
-    files = sample_files(images)
-    if files is not None and "client" in images.columns():
-        batch = Batch(
-            "vector",
-            np.concatenate([vectors["train"], vectors["test"]]),
-            _labels(images),
-            files["client"].tolist(),
-            list(about.extra["clients"]),
-            files["file"].tolist(),
-            source=source,
-            licence=about.licence,
-            extra=extra,
-            class_names=class_names_of(about),
-            in_test=np.repeat([False, True], [about.train, about.test]),
-        )
-        return store_batch(target, store, batch, 0.0, 0)
-    folder = own_folder(store, target)
     manifest = replace(
         about, name=target, kind="vector", shape=(width,), source=source, digest="", extra=extra, files={}
     )
-    train_y, test_y = (None if y is None else np.asarray(y) for y in (images.train_y, images.test_y))
-    arrays = {"train_x": vectors["train"], "train_y": train_y, "test_y": test_y}
-    arrays["test_x"] = vectors["test"] if about.test else None
-    write_prepared(folder, manifest, arrays, {name: images.column(name) for name in images.columns()})
+    folder = own_folder(store, target)
+    labels = {"train": images.train_y, "test": images.test_y}
+    y = {part: None if values is None else np.asarray(values) for part, values in labels.items()}
+    files = sample_files(images)
+    if files is None:
+        arrays = {"train_x": vectors["train"], "train_y": y["train"], "test_y": y["test"]}
+        arrays["test_x"] = vectors["test"] if about.test else None
+        write_prepared(folder, manifest, arrays, {name: images.column(name) for name in images.columns()})
+    else:
+        parts = {}
+        for part, x in vectors.items():
+            parts[part] = Part(x, y[part], images.owners(part), files.loc[files["part"] == part, "file"].tolist())
+        write_by_client(folder, manifest, parts)
+        record(folder, Intake())
     return open_prepared(folder)
-
-
-def class_names_of(manifest: Manifest) -> tuple[str, ...]:
-    """Return the names of a set's classes, their numbers where they have none."""
-    return manifest.class_names or tuple(map(str, range(manifest.classes or 0)))
-
-
-def _labels(images: Prepared) -> list[str] | None:
-    """Return the label of each sample in words, training then test; None without labels."""
-    if images.train_y is None:
-        return None
-    names = class_names_of(images.manifest)
-    parts = [images.train_y] if images.test_y is None else [images.train_y, images.test_y]
-    return [names[k] for k in np.concatenate(parts).tolist()]

@@ -101,10 +101,11 @@ def test_a_number_at_the_edge_makes_the_verdict_doubtful(home: Path, small: Make
 
 @pytest.mark.long
 def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    from shoal.cli.console import execute
+    from shoal.api.running import complete
+    from shoal.cli.console import err
 
-    execute(new_run(on_points(small)))
-    assert "3 clusters: the most detail that halves" in capsys.readouterr().err
+    complete(new_run(on_points(small)), err)
+    assert "3 clusters, of 2 to 6: the most detail that halves" in capsys.readouterr().err
 
 
 @pytest.mark.long

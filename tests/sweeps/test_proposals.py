@@ -15,7 +15,6 @@ from shoal.sweeps.search.noise import noise_of
 from shoal.sweeps.search.page import evaluator_of, importances
 from shoal.sweeps.search.proposals import import_optuna, most_trials, propose, settle
 from shoal.sweeps.search.result import SearchResult, result_from_trials
-from shoal.sweeps.set_options import option_text, set_options
 
 VARY: dict[str, Any] = {
     "local.lr": {"low": 1e-5, "high": 1.0, "log": True},
@@ -144,20 +143,3 @@ def test_noise_leaves_out_what_a_seed_does_to_all_trials() -> None:
     assert noise.deviation == pytest.approx(0.3, rel=0.05)
     assert noise.difference == pytest.approx(1.96 * 0.3 * math.sqrt(2 / 40), rel=0.06)
     assert noise_of([(0.1,), (0.2,)]) is None
-
-
-def test_the_command_that_repeats_a_run_is_read_back_as_the_settings_were() -> None:
-    from shoal.engine.settings.run_settings import make_settings, parse_overrides
-
-    changes = {
-        "data": {"name": "007", "limit": None, "options": {"clusters": 3}},
-        "local": {"lr": 5.65556009778791e-06},
-        "method": {"name": "cfcl", "edges": [[0, 1]]},
-        "tracking": {"experiment": "two words", "model": False, "register_as": "none"},
-    }
-    words = set_options(changes).split(" --set ")
-    assert words[0] == ""
-    import shlex
-
-    assert make_settings(parse_overrides(shlex.split(set_options(changes))[1::2])) == make_settings(changes)
-    assert [option_text(value) for value in ("off", "[3]", "tpe", 1e22)] == ["off", '"[3]"', "tpe", "1e+22"]

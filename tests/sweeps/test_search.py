@@ -154,7 +154,7 @@ def test_a_bad_run_is_stopped_early_and_says_why(bare: Path) -> None:
     for trial in result.finished:
         assert trial.score == trial.curve[3]  # what judges a trial is what would have stopped it
     page = (places.searches() / "toy" / "search.html").read_text()
-    assert "shoal run --set" in page
+    assert f"shoal run {places.searches() / 'toy' / 'best.yaml'}" in page
     assert page.count("data:image/png;base64,") == 2 + ("Importance of settings" in page)
 
     # More trials go on where it stood; the best of them is one that a run repeats.

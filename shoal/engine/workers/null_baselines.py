@@ -86,16 +86,16 @@ def null_comparison(
     cluster = assignment.cluster[rows].numpy()
     features = assignment.feature_rows[rows.numpy()]
     site = site_of_rows(opened, rows.numpy())
-    said = [
-        said_of_client(
-            opened, int(number), np.flatnonzero(site == number), cluster, assignment.clusters, features, spaces, labels
-        )
-        for number in np.unique(site)
-    ]
-    judge = judging_space(spaces, site if centres_sites(opened) else None)
-    comparison = compare_clusters(
-        cluster, assignment.clusters, spaces, judge, labels, said, streams, opened.prepared.spec.column_widths
-    )
+    said = []
+    for client in np.unique(site):
+        here = np.flatnonzero(site == client)
+        known = None if labels is None else labels[here[here < len(labels)]]
+        parts = {name: x[here] for name, x in spaces.items()}
+        said.append(said_of_client(opened, client, cluster[here], assignment.clusters, features[here], parts, known))
+    centres_sites = getattr(opened.method.settings, "centre_sites", False)
+    judge = judging_space(spaces, site if centres_sites else None)
+    widths = opened.prepared.spec.column_widths
+    comparison = compare_clusters(cluster, assignment.clusters, spaces, judge, labels, said, streams, widths)
     if labels is None or len(labels) < len(rows):
         return comparison
     if learns_features(opened.method):
@@ -143,41 +143,31 @@ def with_probes(
 def said_of_client(
     opened: OpenedRun,
     client: int,
-    here: np.ndarray,
     cluster: np.ndarray,
     clusters: int,
     features: np.ndarray,
     spaces: dict[str, np.ndarray],
     labels: np.ndarray | None,
 ) -> ClientScores:
-    """Return what a client says of its samples among n; those of the test part, and of a single client, are counted.
+    """Return what a client says of its samples; those of the test part, and of an only client, are counted alone.
 
     Args:
         opened: the run.
         client: its number; the number of clients for the test part.
-        here: positions of its samples, int (m,).
-        cluster: int (n,), of all samples.
+        cluster: int (n,).
         clusters: how many there are.
         features: of the model, (n, d).
         spaces: features of the baselines, (n, e) each, by name.
-        labels: int (l,), of the first l samples; None without labels.
+        labels: int (m,), of the first m samples; None without labels.
     """
     spec = opened.prepared.spec
-    known = None if labels is None else labels[here[here < len(labels)]]
-    table = label_table(cluster[here], known, clusters, spec.classes or 0)
+    table = label_table(cluster, labels, clusters, spec.classes or 0)
     if client == opened.partition.clients or opened.partition.clients < 2:
         return ClientScores(table)
-    parts = {name: x[here] for name, x in spaces.items()}
-    if "columns" in parts:
-        parts = column_spaces(parts["columns"], spec.column_widths)
-    _, space = judging_space(parts, np.zeros(len(here)) if centres_sites(opened) else None)
-    probed = known if opened.method.judges_features else None
-    return client_scores(table, cluster[here], probed, features[here], space, Streams(0, 0, client))
-
-
-def centres_sites(opened: OpenedRun) -> bool:
-    """Return whether the run subtracts the mean of each site."""
-    return bool(getattr(opened.method.settings, "centre_sites", False))
+    if "columns" in spaces:
+        spaces = column_spaces(spaces["columns"], spec.column_widths)
+    probed = labels if opened.method.judges_features else None
+    return client_scores(table, cluster, probed, features, judging_space(spaces)[1], Streams(0, 0, client))
 
 
 def site_of_rows(opened: OpenedRun, rows: np.ndarray) -> np.ndarray:

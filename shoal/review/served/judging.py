@@ -16,10 +16,10 @@ would not have decided otherwise. The interval comes from paired draws of the he
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -72,10 +72,6 @@ class HeldOutScores:
     scores: dict[str, float]
     clusters_used: int
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the scores as JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Decision:
@@ -111,25 +107,19 @@ class Decision:
             return PROMOTED
         return KEPT
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the decision as JSON."""
-        return asdict(self)
-
     def rows(self) -> list[dict[str, str]]:
         """Return the decision as a table: a row a score, with the champion's, the challenger's and their difference."""
-        champion_scores: dict[str, float] = {}
-        if self.champion is not None:
-            champion_scores = self.champion.scores
         rows = []
         for name, new in self.challenger.scores.items():
             row = {"score": name, "champion": "-", "challenger": f"{new:.4f}", "difference": "-", "interval": "-"}
-            if name == self.score:
-                row["score"] += f" (decides, margin {self.margin:g})"
-                if self.low is not None and self.high is not None:
-                    row["interval"] = f"{self.low:+.4f} to {self.high:+.4f}"
-            if name in champion_scores:
-                old = champion_scores[name]
+            if self.champion is not None:
+                old = self.champion.scores[name]
                 row |= {"champion": f"{old:.4f}", "difference": f"{new - old:+.4f}"}
+            if name == self.score:
+                row |= {
+                    "score": f"{name} (decides, margin {self.margin:g})",
+                    "interval": f"{self.low:+.4f} to {self.high:+.4f}",
+                }
             rows.append(row)
         return rows
 

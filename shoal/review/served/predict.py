@@ -18,8 +18,7 @@ import torch
 
 from shoal.core.errors import DataError, shown
 from shoal.data.intake.array_files import is_array_file, open_array_file
-from shoal.data.intake.folder_files import find_images
-from shoal.data.intake.image_decoding import Unusable, decode, decode_with_changes
+from shoal.data.intake.image_decoding import Unusable, decode
 from shoal.data.intake.images import Rejected, listing, note_left_out
 from shoal.data.intake.own_windows import new_windows
 from shoal.data.intake.spelling import tidy
@@ -43,7 +42,7 @@ from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_t
 from shoal.review.results.served_method import served_method
 from shoal.review.results.stable_names import NAME, with_stable_numbers
 from shoal.review.results.summary import counted
-from shoal.review.served.new_images import fit_image, note_changes, one_file
+from shoal.review.served.new_images import images_in, read_image
 
 OddSize = Literal["as-set", "skip", "resize"]
 Embedding = Literal["none", "columns"]
@@ -279,7 +278,8 @@ def check_embedding(text: str) -> None:
 
 def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Collection[str] | None) -> Predicted:
     intake = Intake()
-    names, root = _images_of(predictor, source, intake, only)
+    root = source.parent if source.is_file() else source
+    names = images_in(source, predictor.image_spec.name, intake) if only is None else sorted(only)
     if not names:
         seen = intake.summary()
         raise DataError(
@@ -292,14 +292,10 @@ def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Colle
         images = []
         for file in names[start : start + IMAGES_PER_BATCH]:
             try:
-                decoded = decode_with_changes(root / file)
-                image = fit_image(decoded.pixels, predictor.image_spec, on_odd)
+                images.append(read_image(root, file, predictor.image_spec, on_odd, intake))
+                files.append(file)
             except Unusable as error:
                 skipped.append(Rejected(file, str(error), error.kind))
-                continue
-            note_changes(file, decoded, predictor.image_spec, intake)
-            files.append(file)
-            images.append(image)
         if files:
             parts.append(pd.DataFrame({"file": files, **predictor.assign_images(np.stack(images))}))
     if not parts and only is not None:
@@ -309,17 +305,6 @@ def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Colle
     note_left_out(skipped, intake)
     intake.take("files", sum(map(len, parts)))
     return Predicted(pd.concat(parts, ignore_index=True), skipped, intake)
-
-
-def _images_of(
-    predictor: Predictor, source: Path, intake: Intake, only: Collection[str] | None
-) -> tuple[list[str], Path]:
-    """Return the images of a folder, or the one that is given, and the folder of their names."""
-    if source.is_file():
-        return [one_file(source, predictor.image_spec.name, intake)], source.parent
-    if only is not None:
-        return sorted(only), source
-    return find_images(source, intake), source
 
 
 def _predict_table(predictor: Predictor, source: Path) -> Predicted:
@@ -431,24 +416,20 @@ def check_images(found: Predicted) -> None:
 
 
 def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
-    """Draw one contact sheet of new images, a block a cluster: the most certain first, the least certain last.
+    """Draw one contact sheet of new images, a block a cluster: the most certain first, then the least certain.
 
     Raises:
         DataError: the samples are not images.
     """
     check_images(found)
-    root = source
-    if source.is_file():
-        root = source.parent
+    root = source.parent if source.is_file() else source
     blocks = []
     for cluster, rows in with_stable_numbers(found.table).groupby("cluster"):
         certain, unsure = by_certainty(rows)
-        drawn = pd.concat([certain, unsure[::-1]])
+        drawn = pd.concat([certain, unsure])
         # Small at once, so that photos at full size do not fill the memory.
-        images = [
-            thumbnail(np.atleast_3d(decode(root / file)).transpose(2, 0, 1)).transpose(2, 0, 1)
-            for file in drawn["file"]
-        ]
+        decoded = (np.atleast_3d(decode(root / file)).transpose(2, 0, 1) for file in drawn["file"])
+        images = [thumbnail(pixels).transpose(2, 0, 1) for pixels in decoded]
         heading = f"cluster {cluster}: {counted(len(rows), 'image')}"
         if len(drawn) < len(rows):
             heading += f", the {len(certain)} most certain and the {len(unsure)} least certain"

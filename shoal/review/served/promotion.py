@@ -17,7 +17,7 @@ from shoal.core.errors import ShoalError
 from shoal.core.records import record_from_json
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.run_folder import SETTINGS, RunFolder
+from shoal.engine.store.run_folder import SETTINGS, RunError, RunFolder
 from shoal.engine.store.run_order import in_order
 from shoal.engine.store.shared_temp import user_name
 from shoal.review.mlflow_log.champions import (
@@ -50,21 +50,14 @@ class PromotionError(ShoalError):
     """The registry cannot be asked for the champion, or cannot change it."""
 
 
-def champion_run(settings: Settings, runs: Path) -> RunFolder | None:
-    """Return the run of the champion of the name that these settings register under; None where there is none.
+def champion_with_version(settings: Settings, runs: Path) -> tuple[RunFolder | None, str | None]:
+    """Return the run of the champion of the name that these settings register under, and its version.
+
+    Returns:
+        None and None where there is no champion.
 
     Raises:
         PromotionError: MLflow does not answer, or the run's folder is not there.
-    """
-    run, _ = champion_with_version(settings, runs)
-    return run
-
-
-def champion_with_version(settings: Settings, runs: Path) -> tuple[RunFolder | None, str | None]:
-    """Return the run of the champion and its version; None and None where there is none.
-
-    Raises:
-        PromotionError: see `champion_run`.
     """
     name = name_of_model(settings)
     with registry_client(settings) as client:
@@ -131,7 +124,7 @@ def user() -> str:
 def keep_decision(run: RunFolder, decision: Decision, drift: Sequence[Drift]) -> None:
     """Write a decision to the events of the challenger's run, from which everything else follows."""
     message = f"{decision.outcome}: {decision.why}"
-    run.event(DECIDED, message=message, **decision.to_json(), drift=[comparison.sentence() for comparison in drift])
+    run.event(DECIDED, message=message, **asdict(decision), drift=[comparison.sentence() for comparison in drift])
 
 
 def decision_of(run: RunFolder) -> Decision | None:
@@ -221,10 +214,6 @@ class ChampionMove:
     before: str | None
     move: Move | None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the move as JSON."""
-        return asdict(self)
-
 
 def approve(run: RunFolder, why: str) -> ChampionMove:
     """Make a run's model the champion of its name, and record who did so and why.
@@ -282,14 +271,14 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> ChampionMove:
 
 def _model(which: str | None, runs: Path) -> tuple[Settings, str]:
     """Return settings that say where MLflow is, and the registered name that is meant."""
-    settings = make_settings({})
-    found = in_order(runs)
-    if found:
-        settings = RunFolder(found[-1].parent).settings()
     if which is not None:
-        if which == "latest" or (runs / which / SETTINGS).is_file() or Path(which, SETTINGS).is_file():
+        with contextlib.suppress(RunError):
             settings = RunFolder.find(which, runs).settings()
             return settings, name_of_model(settings)
+    settings = make_settings({})
+    if started := in_order(runs):
+        settings = RunFolder(started[-1].parent).settings()
+    if which is not None:
         return settings, which
     with registry_client(settings) as client:
         names = _names(client)

@@ -89,18 +89,17 @@ class Varied(Section):
     @model_validator(mode="after")
     def _check_kind(self) -> Varied:
         if self.choices is not None:
-            if self.low is not None or self.high is not None or self.log or self.step is not None:
+            if self.log or (self.low, self.high, self.step) != (None, None, None):
                 raise ValueError("choices exclude low, high, log and step")
-            if len({json.dumps(choice) for choice in self.choices}) != len(self.choices) or len(self.choices) < 2:
+            if len({json.dumps(choice) for choice in self.choices}) < max(2, len(self.choices)):
                 raise ValueError("expected at least two choices, each of them once")
-            return self
-        if self.low is None or self.high is None:
+        elif self.low is None or self.high is None:
             raise ValueError("expected choices, or low and high")
-        if self.low >= self.high:
-            raise ValueError(f"low is {self.low} and high {self.high}: expected low below high")
-        if self.log and (self.low <= 0 or self.step is not None):
-            raise ValueError("with log, expected low above 0 and no step")
-        if self.whole and self.step is not None and not isinstance(self.step, int):
+        elif self.low >= self.high or (self.log and (self.low <= 0 or self.step is not None)):
+            raise ValueError(
+                f"low is {self.low} and high {self.high}: expected low below high, and with log low above 0 and no step"
+            )
+        elif self.whole and isinstance(self.step, float):
             raise ValueError("low and high are whole numbers: expected a whole step")
         return self
 
@@ -111,9 +110,7 @@ class Varied(Section):
 
     def ends(self) -> tuple[Value, ...]:
         """Return the values that are checked before any work: all choices, or both ends of the range."""
-        if self.choices is not None:
-            return self.choices
-        return (self.low, self.high)
+        return self.choices or (self.low, self.high)
 
 
 class SearchDefinition(Section):

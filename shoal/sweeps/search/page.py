@@ -35,7 +35,6 @@ from shoal.sweeps.search.caveats import caveats, value_in_words
 from shoal.sweeps.search.definition import NEIGHBOURS, SearchDefinition
 from shoal.sweeps.search.proposals import SEED_LIMIT, import_optuna
 from shoal.sweeps.search.result import SearchResult, TrialRow, best_settings
-from shoal.sweeps.set_options import set_options
 
 if TYPE_CHECKING:
     import optuna
@@ -82,7 +81,7 @@ def write_search(
         best=best,
         words=NEIGHBOURS_WORDS if result.score == NEIGHBOURS else DESCRIBED[result.score].words,
         caveats=caveats(definition, result),
-        command=f"shoal run{set_options(settings)}",
+        command=f"shoal run {folder / BEST}",
         images=[(caption, in_base64(path.read_bytes())) for caption, path in images.items()],
         importance=importance,
         level=result.level_with_best(),

@@ -2,14 +2,8 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from shoal.methods.scores.clustering import accuracy, ari, cluster_balance, cluster_scores, nmi, purity
-
-labels = st.integers(2, 40).flatmap(
-    lambda n: st.tuples(*[st.lists(st.integers(-3, 6), min_size=n, max_size=n).map(np.array)] * 2)
-)
+from shoal.methods.scores.clustering import accuracy, ari, cluster_balance, nmi, purity
 
 
 @pytest.mark.parametrize(
@@ -29,18 +23,6 @@ def test_accuracy_and_purity_by_hand(truth, cluster, acc, pure):
     truth, cluster = np.array(truth), np.array(cluster)
     assert accuracy(truth, cluster) == pytest.approx(acc)
     assert purity(truth, cluster) == pytest.approx(pure)
-
-
-@given(labels)
-@settings(max_examples=60, deadline=None)
-def test_scores_ignore_names_and_order(pair):
-    truth, cluster = pair
-    rng = np.random.default_rng(len(truth))
-    names, order = rng.permutation(40), rng.permutation(len(truth))
-    scores = cluster_scores(truth, cluster)
-    assert cluster_scores(names[truth + 3][order], names[::-1][cluster + 3][order]) == pytest.approx(scores)
-    assert scores["acc"] <= scores["purity"] + 1e-12
-    assert cluster_scores(truth, truth) == pytest.approx({"acc": 1, "nmi": 1, "ari": 1, "purity": 1})
 
 
 @pytest.mark.parametrize("score", [accuracy, purity, nmi, ari])

@@ -38,7 +38,7 @@ from shoal.review.served.drift import find_drift
 from shoal.review.served.judging import Decision, HeldOut, JudgingError, compare, encoder_of
 from shoal.review.served.promotion import (
     PromotionError,
-    champion_run,
+    champion_with_version,
     decision_of,
     execute_decision,
     keep_decision,
@@ -127,7 +127,7 @@ def test_the_margin_decides(pair: tuple[RunFolder, RunFolder]) -> None:
 def test_mlflow_is_told_and_can_be_told_again(pair: tuple[RunFolder, RunFolder]) -> None:
     champion, challenger = pair
     client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
-    found = champion_run(challenger.settings(), places.runs())
+    found = champion_with_version(challenger.settings(), places.runs())[0]
     assert found is not None
     assert found.name == champion.name
     assert decision_of(challenger) is None
@@ -151,7 +151,7 @@ def test_mlflow_is_told_and_can_be_told_again(pair: tuple[RunFolder, RunFolder])
     shutil.move(challenger.path, moved)
     try:
         with pytest.raises(PromotionError, match=f"comes from run {challenger.name}, whose folder is not in"):
-            champion_run(champion.settings(), places.runs())
+            champion_with_version(champion.settings(), places.runs())[0]
     finally:
         shutil.move(moved, challenger.path)
 
@@ -252,7 +252,7 @@ def test_a_challenger_that_waits_keeps_its_alias_until_it_is_approved(pair: tupl
     assert move is not None
     assert (move.version, move.kind) == ("2", "set in MLflow")
     assert "challenger" not in champions()
-    assert champion_run(champion.settings(), places.runs()).name == challenger.name
+    assert champion_with_version(champion.settings(), places.runs())[0].name == challenger.name
 
 
 def test_what_cannot_be_judged_is_said(pair: tuple[RunFolder, RunFolder], tmp_path: Path) -> None:
@@ -266,8 +266,11 @@ def test_what_cannot_be_judged_is_said(pair: tuple[RunFolder, RunFolder], tmp_pa
         compare(pair[1], pair[0], more.folder, "auto", 0.01)
     settings = make_settings(merge(SMALL, {"tracking": {"register_as": "none"}}))
     with pytest.raises(PromotionError, match="a champion needs a registered name"):
-        champion_run(settings, places.runs())
-    assert champion_run(make_settings(merge(SMALL, {"tracking": {"register_as": "new"}})), places.runs()) is None
+        champion_with_version(settings, places.runs())[0]
+    assert (
+        champion_with_version(make_settings(merge(SMALL, {"tracking": {"register_as": "new"}})), places.runs())[0]
+        is None
+    )
 
 
 @pytest.mark.long
