@@ -39,8 +39,8 @@ def add(path: Path, name: str, store: Path, options: AddOptions, intake: Intake 
 
     Returns:
         Images uint8 (n, 1 or 3, height, width), grey if all are grey; vectors float32 (n, features); or series float32
-        (n, channels, length). The manifest's `extra` says what was skipped, resized and adapted, and how columns became
-        features or windows were cut.
+        (n, channels, length). The notes beside the set say what was left out and adapted; the manifest's `extra` says
+        how columns became features or windows were cut.
 
     Raises:
         NothingNew: the set to append to has all of it.

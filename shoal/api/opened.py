@@ -137,7 +137,7 @@ class Run:
                 array: images uint8 (n, channels, height, width), grey ones also (n, height, width); vectors
                 (n, features).
             on_odd: images of another size than the set's: skip, resize, or as-set: resize where the set was made so.
-            embedding: none; columns: also embedding_0, embedding_1 and so on; list: one column of arrays.
+            embedding: none; columns: also embedding_0, embedding_1 and so on.
             round: the round whose state predicts; None: the last one.
 
         Returns:
@@ -152,8 +152,9 @@ class Run:
         from shoal.review.served.predict import Predictor, check_embedding, predict
 
         if isinstance(source, np.ndarray):
-            predictor = Predictor(self._folder, round)
-            table = predictor.assign_array(source, check_embedding(embedding))
+            check_embedding(embedding)
+            predictor = Predictor(self._folder, round, embedding)
+            table = predictor.assign_array(source)
             table.attrs["round"] = predictor.round
             return table
         found = predict(self._folder, Path(source), on_odd, embedding, round)

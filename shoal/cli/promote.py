@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 from shoal.cli.console import say
 from shoal.cli.options import FinishedRun, Json, Why
@@ -19,7 +20,7 @@ def promote(name: FinishedRun, why: Why = "", as_json: Json = False) -> None:
 
     moved = approve(RunFolder.find(name, places.runs(), unfinished=False), why)
     if as_json:
-        print(json.dumps(moved.to_json()))
+        print(json.dumps(asdict(moved)))
     elif moved.move is None:
         say(f"models:/{moved.name}/{moved.version} of run {moved.run} is the champion already")
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -28,7 +29,7 @@ def rollback(
 
     moved = roll_back(name, places.runs(), why)
     if as_json:
-        print(json.dumps(moved.to_json()))
+        print(json.dumps(asdict(moved)))
         return
     say(f"models:/{moved.name}/{moved.version} of run {moved.run} is the champion again")
     say(f"before it was version {moved.before}; `shoal model promote RUN` brings back the model of a run")

@@ -17,7 +17,7 @@ from shoal.lifecycle.taking_in import NightError
 from shoal.methods.registry import METHODS
 from shoal.review.mlflow_log.model_registry import registered_name
 from shoal.review.results.stable_names import NIGHT
-from shoal.review.served.promotion import champion_run, decision_of
+from shoal.review.served.promotion import champion_with_version, decision_of
 
 
 def check_settings(settings: Settings) -> None:
@@ -84,7 +84,7 @@ def champion_in_use(settings: Settings) -> RunFolder | None:
     """
     if settings.chooses_method:
         return None
-    return judged_champion(champion_run(settings, places.runs()))
+    return judged_champion(champion_with_version(settings, places.runs())[0])
 
 
 def judged_champion(champion: RunFolder | None) -> RunFolder | None:

@@ -107,16 +107,13 @@ def served_model(home: Path) -> Path:
 
 def keep(home: Path, run: RunFolder) -> Path:
     """What the stages `partition` and `federate` leave for `evaluate` and `report`."""
-    from shoal.cli.stages import FEDERATION, PARTITION, keep_result
+    from shoal.cli.stages import FEDERATION, PARTITION
     from shoal.cli.stages import keep as keep_run
-    from shoal.engine.store.kept_state import read_state
     from shoal.review.results.result import run_result
 
     (home / PARTITION).parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(run.lineage().partition.folder, home / PARTITION)
-    state = read_state(run)
-    keep_run(run, state.server.round, state.memory_index.files(), home / FEDERATION)
-    keep_result(run_result(run), home / FEDERATION)
+    keep_run(run, run_result(run), home / FEDERATION)
     return home / FEDERATION
 
 
@@ -211,13 +208,13 @@ def champion(subject: Subject) -> None:
     """What a night reads of its champion: the state to start from, the decision, and the scores on new samples."""
     from shoal.data.sets.prepared import open_prepared
     from shoal.engine.store.warm_start import WarmStart
-    from shoal.review.served.judging import assign_held_out, held_out_samples
+    from shoal.review.served.judging import held_out_samples, judge
     from shoal.review.served.promotion import decision_of
 
     run = RunFolder(subject.run)
     origin = WarmStart.from_run(run)
     samples = held_out_samples(open_prepared(subject.store))
-    print(origin.run, origin.sha256, decision_of(run), assign_held_out(run, samples).judge(samples).scores)
+    print(origin.run, origin.sha256, decision_of(run), judge(run, samples)[0].scores)
 
 
 def stage(name: str) -> Callable[[Subject], None]:

@@ -71,7 +71,7 @@ def night() -> None:
     from shoal.engine.settings.run_settings import make_settings
     from shoal.flows.nightly import nightly
     from shoal.lifecycle.night_settings import NightSettings
-    from shoal.review.served.promotion import champion_run
+    from shoal.review.served.promotion import champion_with_version
     from tests.conftest import SMALL
 
     os.chdir(places.home())
@@ -88,7 +88,7 @@ def night() -> None:
     except ShoalError as error:
         print(f"error {error}", flush=True)
         leave(1)
-    champion = champion_run(settings, places.runs())
+    champion = champion_with_version(settings, places.runs())[0]
     assert champion is not None
     state = {"set": found["data"], "champion": champion.status().weights_sha256, "models": models()}
     print(f"{STATE}{json.dumps(state)}", flush=True)

@@ -416,7 +416,7 @@ def finished_files(folder: Path) -> Opened:
     (paths.work / "update-0.safetensors").write_bytes(b"x")
     digest = hashlib.sha256(b"x").hexdigest()
     name = "update-0.safetensors"
-    seed = FinishedWork(0, 5, 6, 7, 8, {"loss": 1.0}, {1: 3}, {"update": name}, {name: digest}, 0.5).to_json()
+    seed = FinishedWork(0, 5, 6, 7, 8, {"loss": 1.0}, {}, {name: digest}, 0.5).to_json()
     return Opened([_json(seed)], _put(paths.done(0), lambda: finished_work(RunFolder(folder), 1, 0)), "never", True)
 
 
@@ -430,7 +430,7 @@ def clients_numbers(folder: Path) -> Opened:
     from shoal.engine.store.tables import make_tables
 
     metrics = {"loss": 1.0, "pulled": 3}
-    seed = FinishedWork(0, 5, 6, 7, 8, metrics, {1: 3}, {"update": "u"}, {"u": "0"}, 0.5).to_json()
+    seed = FinishedWork(0, 5, 6, 7, 8, metrics, {1: 3}, {"u": "0"}, 0.5).to_json()
 
     def read(data: bytes) -> Any:
         try:

@@ -101,10 +101,11 @@ def test_a_number_at_the_edge_makes_the_verdict_doubtful(home: Path, small: Make
 
 @pytest.mark.long
 def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    from shoal.cli.console import execute
+    from shoal.api.running import complete
+    from shoal.cli.console import err
 
-    execute(new_run(on_points(small)))
-    assert "3 clusters: the most detail that halves" in capsys.readouterr().err
+    complete(new_run(on_points(small)), err)
+    assert "3 clusters, of 2 to 6: the most detail that halves" in capsys.readouterr().err
 
 
 @pytest.mark.long
@@ -195,8 +196,8 @@ def test_a_method_that_trains_asks_federated_kmeans(home: Path, small: Make, mon
 
 def test_a_plan_counts_with_the_largest_number_and_chooses_none(home: Path, small: Make) -> None:
     plan = rehearse(small(model={"clusters": "auto"}, choose={"max_clusters": 9}))
-    assert plan.choice == (2, 9)
-    assert plan.measured is not None
+    assert "chosen among 2 to 9 first" in plan.notes[0]
+    assert plan.seconds is not None
     assert not (places.store() / "choices").exists()
     assert not places.runs().exists()
 

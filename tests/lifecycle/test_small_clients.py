@@ -38,7 +38,7 @@ def test_small_clients_are_named_by_the_run_and_by_its_plan(home: Path, small: C
     assert event.message == f"clients that do not take part: {REASON}"
     assert event.facts["clients"] == {"far": 1, "tiny": 1}
     plan = rehearse(settings)
-    assert (plan.clients, plan.left_out) == (2, REASON)
+    assert (plan.clients, plan.notes) == (2, (f"left out: {REASON}",))
     console = Console(width=140)
     with console.capture() as said:
         console.print(plan_table(plan))

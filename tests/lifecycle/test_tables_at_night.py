@@ -180,7 +180,9 @@ def test_rows_unlike_all_others_are_refused(readings: Place) -> None:
 def test_the_first_table_is_added_by_hand(home: Path, small: Make) -> None:
     place = Place(home, small)
     rows(20, 0).to_csv(place.incoming / "first.csv", index=False)
-    with pytest.raises(DataError, match=r"no data set 'mine' yet.*shoal data add .*first\.csv --name mine"):
+    with pytest.raises(
+        DataError, match=r"no images yet.*of tables add the first one with `shoal data add TABLE --name mine`"
+    ):
         place.night()
     assert not store_folder(places.store(), "mine").exists()
 

@@ -80,14 +80,7 @@ class Environment:
     git: GitState
     hardware: Machine
     versions: Mapping[str, str]
-    shoal: ShoalVersion | None = None
-
-    @property
-    def shoal_git(self) -> GitState:
-        """The commit of Shoal's clone."""
-        if self.shoal is None:
-            return self.git
-        return self.shoal.git
+    shoal: ShoalVersion
 
 
 @dataclass(frozen=True)

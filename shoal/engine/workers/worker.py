@@ -7,7 +7,6 @@ is complete when its done-file exists, so that an interrupted round resumes wher
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -17,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from shoal.core.durable import private_folder
-from shoal.core.errors import FailureCause, ShoalError
+from shoal.core.errors import ShoalError
 from shoal.engine.messages.evaluation_shards import judged_tensors, read_shards, save_shard
 from shoal.engine.messages.inspection import check_answer
 from shoal.engine.messages.wire import (
@@ -191,11 +190,11 @@ class Worker:
         paths = RoundPaths(opened.run.path, round)
         private_folder(opened.run.work)
         private_folder(paths.work)
-        messages: dict[str, tuple[str, Message]] = {update_file(number): ("update", update.message)}
+        messages = {update_file(number): update.message}
         if update.memory is not None:
-            messages[memory_file(number)] = ("memory", Message(update.memory))
+            messages[memory_file(number)] = Message(update.memory)
         for peer, message in sorted(update.peers.items()):
-            messages[peer_file(number, peer)] = (f"peer-{peer}", message)
+            messages[peer_file(number, peer)] = message
         peers = {peer: message.size(sample_bytes) for peer, message in sorted(update.peers.items())}
         done = FinishedWork(
             client=number,
@@ -205,8 +204,7 @@ class Worker:
             bytes_d2d=sum(peers.values()),
             metrics=update.metrics,
             peers=peers,
-            files={part: name for name, (part, _) in messages.items()},
-            sha256={name: save_message(paths.work / name, message) for name, (_, message) in messages.items()},
+            sha256={name: save_message(paths.work / name, message) for name, message in messages.items()},
             seconds=time.perf_counter() - began,
         )
         write_sealed(paths.done(number), done.to_json(), sync=False)
@@ -307,8 +305,7 @@ def outgoing_update(opened: OpenedRun, down: Message, client: Client, update: Up
 
 
 def failure(error: Exception) -> Failed:
-    """Return an exception as an answer: its message, its cause and its traceback."""
-    where = "".join(traceback.format_exception(error))
+    """Return an exception as an answer: its message and its cause."""
     if isinstance(error, ShoalError):
-        return Failed(str(error), error.failure_cause, where)
-    return Failed(f"{type(error).__name__}: {error}", FailureCause.OTHER, where)
+        return Failed(str(error), error.failure_cause)
+    return Failed(f"{type(error).__name__}: {error}")

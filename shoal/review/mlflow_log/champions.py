@@ -163,11 +163,11 @@ def return_to_previous(client: Any, name: str, who: str, why: str) -> Move | Non
 
 
 def champion_version(client: Any, name: str) -> str | None:
-    """Return the version that has the alias `champion`; None where none has it."""
-    version = client.get_registered_model(name).aliases.get(CHAMPION)
-    if version is None:
-        return None
-    return str(version)
+    """Return the version that has the alias `champion`; None where none has it, or no model has the name."""
+    for model in client.search_registered_models(f"name = '{name}'"):
+        if CHAMPION in model.aliases:
+            return str(model.aliases[CHAMPION])
+    return None
 
 
 def _record(client: Any, name: str, moves: Sequence[Move], version: str, kind: str, who: str, why: str) -> Move:

@@ -9,7 +9,8 @@ from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.client_names import client_names
 from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.run_folder import SETTINGS, RunFolder
-from shoal.review.mlflow_log.run_names import partition_title, shorten
+from shoal.review.mlflow_log.origins import sources_of
+from shoal.review.mlflow_log.run_names import shorten
 from shoal.review.results.baseline_tables import baseline_rows
 from shoal.review.results.clusters import ClusterFacts, cluster_facts
 from shoal.review.results.result import run_result
@@ -50,22 +51,16 @@ def section(title: str, lines: Sequence[str]) -> str:
 
 def origin_rows(run: RunFolder, settings: Settings, facts: ClusterFacts | None) -> list[tuple[str, str]]:
     """Return for each thing that the model was made of its name, and its value with digests."""
-    lineage = run.lineage()
+    origin = run.lineage().origin
     rows = [
         ("method", f"{settings.method.name}, seed {settings.seed}"),
-        ("data", f"{lineage.data.name}: sha256 {lineage.data.digest}, DVC {lineage.data.dvc}"),
-        ("partition", f"{partition_title(settings)}: sha256 {lineage.partition.digest}, DVC {lineage.partition.dvc}"),
         ("sites", f"{len(client_names(run)):,}"),
         ("clusters (K)", "none" if facts is None else str(facts.clusters)),
-        ("Shoal", f"{lineage.shoal.in_words()}: sha256 {lineage.shoal.sha256}"),
         ("weights", f"sha256 {run.status().weights_sha256}, after round {run.status().round}"),
     ]
-    if lineage.encoder is not None:
-        rows.append(("encoder", f"{lineage.encoder.in_words()}: sha256 {lineage.encoder.sha256}"))
-    if lineage.git.commit:
-        rows.append(("commit", lineage.git.in_words()))
-    if lineage.origin is not None:
-        rows.append(("started from", f"run {lineage.origin.run}, round {lineage.origin.round}"))
+    rows += [(row.what, f"{row.name}: {row.digest}".removesuffix(": ")) for row in sources_of(run)]
+    if origin is not None:
+        rows.append(("started from", f"run {origin.run}, round {origin.round}"))
     return rows
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from shoal.engine.store.checkpoint import has_server, load_manifest, load_state,
 from shoal.engine.store.codec import load_server, save_server
 from shoal.engine.store.round_paths import SERVER, RoundPaths
 from shoal.engine.store.run_folder import RunFolder
-from shoal.methods.contract.base import Method
 from shoal.methods.registry import METHODS
 from shoal.review.mlflow_log.experiments import SETTINGS_SHOWN
 from shoal.review.mlflow_log.rounds import quality_metrics, round_metrics, round_stamp
@@ -73,7 +73,7 @@ def log_models(client: Any, logged: Any, run: RunFolder, settings: Settings, *, 
     """
     full = [r for r in rounds_done(run) if has_server(run, r)]
     rounds = {"none": [], "final": full[-1:], "all": full}[settings.tracking.checkpoints]
-    log = ModelLog(client, logged, run, settings)
+    log = ModelLog(client, logged, run, settings, models_of(client, logged))
     for round in rounds:
         log.add(f"round-{round:04d}", CHECKPOINT, round, partial(write_checkpoint, run, settings, round))
     if not final or not settings.tracking.model or is_ready(log.models.get(MODEL)):
@@ -86,22 +86,23 @@ def log_models(client: Any, logged: Any, run: RunFolder, settings: Settings, *, 
         log.add(MODEL, FINAL, checkpoint.server.round, partial(save_final_model, run, checkpoint))
 
 
+@dataclass(frozen=True)
 class ModelLog:
     """The models of an MLflow run, to which models are added.
 
-    Args:
+    Attributes:
         client: an MlflowClient.
         logged: the MLflow run.
         run: the run's folder.
         settings: of the run.
+        models: those that MLflow has, by name.
     """
 
-    def __init__(self, client: Any, logged: Any, run: RunFolder, settings: Settings) -> None:
-        self.client = client
-        self.logged = logged
-        self.run = run
-        self.settings = settings
-        self.models = models_of(client, logged)
+    client: Any
+    logged: Any
+    run: RunFolder
+    settings: Settings
+    models: Mapping[str, Any]
 
     def add(self, name: str, kind: str, round: int, write: Callable[[Path, Any], Path]) -> None:
         """Log a model, or complete one that an earlier attempt began, unless MLflow has it.
@@ -151,27 +152,29 @@ class ModelLog:
         self.client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
 
 
-def write_checkpoint(run: RunFolder, settings: Settings, round: int, folder: Path, _: Any) -> Path:
-    """Write the state of a round to a folder, and return it; a damaged state is refused."""
-    load_state(run, round)
-    copy_checkpoint(RoundPaths(run.path, round), folder, METHODS[settings.method.name], settings.tracking.clients)
-    return folder
+def write_checkpoint(run: RunFolder, settings: Settings, round: int, folder: Path, _: Any = None) -> Path:
+    """Write the server state of a round to a folder; single clients' updates only where enrolment needs them.
 
-
-def copy_checkpoint(paths: RoundPaths, folder: Path, method: type[Method], with_clients: bool) -> None:
-    """Copy the server state of a round for MLflow; single clients' updates only where enrolment needs them.
+    A damaged state is refused. With `tracking.clients` false, no data of single clients are written, nor the manifest.
 
     Args:
-        paths: of the round.
+        run: the run's folder.
+        settings: of the run.
+        round: the round.
         folder: takes the copy.
-        method: of the run.
-        with_clients: whether data of single clients may be logged (`tracking.clients`), the manifest too.
+
+    Returns:
+        The folder.
     """
+    load_state(run, round)
+    paths = RoundPaths(run.path, round)
     server = load_server(paths.server)
-    logged = method.served(server, clients_told=with_clients)
+    with_clients = settings.tracking.clients
+    logged = METHODS[settings.method.name].served(server, clients_told=with_clients)
     if logged.tensors.keys() == server.tensors.keys():
         shutil.copy(paths.server, folder)
     else:
         save_server(folder / SERVER, logged, sync=False)
     if with_clients:
         shutil.copy(paths.manifest, folder)
+    return folder

@@ -10,6 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,28 +25,29 @@ MAX_TAG_CHARACTERS = 8000
 """Characters of a tag's value that MLflow keeps."""
 
 
+@dataclass
 class ParentRun:
     """A run in MLflow under which other runs are nested.
 
-    Args:
+    Attributes:
         settings: of one of the runs; they say where to log. With `tracking.mlflow` false nothing is logged.
         key: tag and value by which the parent is looked up, such as ("shoal.comparison", a digest).
         name: its name on MLflow's page.
         tags: further tags.
+        reached: whether MLflow has all that was logged so far.
     """
 
-    def __init__(
-        self, settings: Settings, key: tuple[str, str], name: str, tags: Mapping[str, str] | None = None
-    ) -> None:
-        self._settings = settings
-        self._tag, self._value = key
-        self._name = name
-        self._tags = dict(tags or {})
-        self._client: Any = None
-        self._experiment = ""
-        self._id: str | None = None
-        self.reached = settings.tracking.mlflow
-        """Whether MLflow has all that was logged so far."""
+    settings: Settings
+    key: tuple[str, str]
+    name: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+    reached: bool = field(init=False)
+    _client: Any = field(init=False)
+    _experiment: str = field(init=False)
+    _id: str | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.reached = self.settings.tracking.mlflow
 
     def adopt(self, run: RunFolder) -> None:
         """Nest a run under this one, whether MLflow has the run already or not; a run with a parent keeps it.
@@ -104,18 +106,18 @@ class ParentRun:
             self.reached = False
             logging.getLogger(__name__).warning(
                 "MLflow at %s does not have %s (%s); the same command again logs it",
-                shown_uri(self._settings),
-                self._name,
-                reason_of(error, self._settings),
+                shown_uri(self.settings),
+                self.name,
+                reason_of(error, self.settings),
             )
 
     def _begin(self) -> None:
-        self._client = open_client(self._settings)
-        artifacts = artifact_folder(tracking_uri(self._settings))
-        self._experiment = experiment_of(self._client, self._settings.tracking.experiment, artifacts)
-        parent = run_with_tag(self._client, self._experiment, self._tag, self._value)
+        self._client = open_client(self.settings)
+        artifacts = artifact_folder(tracking_uri(self.settings))
+        self._experiment = experiment_of(self._client, self.settings.tracking.experiment, artifacts)
+        parent = run_with_tag(self._client, self._experiment, *self.key)
         if parent is None:
-            tags = {self._tag: self._value, "mlflow.source.name": self._value, **self._tags}
-            parent = self._client.create_run(self._experiment, tags=tags, run_name=self._name)
+            tags = {self.key[0]: self.key[1], "mlflow.source.name": self.key[1], **self.tags}
+            parent = self._client.create_run(self._experiment, tags=tags, run_name=self.name)
         self._id = str(parent.info.run_id)
-        self._client.update_run(self._id, status="RUNNING", name=self._name)
+        self._client.update_run(self._id, status="RUNNING", name=self.name)

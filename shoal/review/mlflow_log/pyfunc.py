@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -79,7 +79,7 @@ class FederatedModel(PythonModel):
     def load_context(self, context: Any) -> None:
         """Read settings, data manifest and server state from the logged files."""
         about, server = read_model(context.artifacts)
-        self.cluster_ids: list[int] | None = about["cluster_ids"]
+        self.cluster_ids: dict[int, int] = dict(enumerate(about["cluster_ids"] or ()))
         self.spec = DataSpec(**{**about["spec"], "shape": tuple(about["spec"]["shape"])})
         method = served_method(make_settings(about["settings"]), self.spec, about["encoder_sha256"])
         self.predictor = method.predictor(server)
@@ -108,26 +108,11 @@ class FederatedModel(PythonModel):
         cluster = answer.cluster.tolist()
         columns = {
             "cluster": cluster,
-            NAME: stable_numbers(cluster, self.cluster_ids),
+            NAME: [self.cluster_ids.get(number, number) for number in cluster],
             "soft": answer.soft.float().tolist(),
             "embedding": answer.embedding.float().tolist(),
         }
         return pd.DataFrame(columns)
-
-
-def stable_numbers(clusters: Sequence[int], cluster_ids: Sequence[int] | None) -> list[int]:
-    """Return the stable numbers of clusters.
-
-    Args:
-        clusters: numbers in the model; -1 where there is no cluster.
-        cluster_ids: the stable number of each cluster of the model; None where they are the model's own.
-
-    >>> stable_numbers([1, 0, -1], [7, 4]), stable_numbers([1, -1], None)
-    ([4, 7, -1], [1, -1])
-    """
-    if cluster_ids is None:
-        return list(clusters)
-    return [cluster_ids[cluster] if cluster >= 0 else cluster for cluster in clusters]
 
 
 def read_model(artifacts: Mapping[str, str]) -> tuple[dict[str, Any], Server]:

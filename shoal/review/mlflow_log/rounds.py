@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +30,6 @@ from shoal.engine.store.manifest import Manifest
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.tables import round_rows
-from shoal.methods.registry import METHODS
 from shoal.review.results.clusters import cluster_facts
 
 MAX_CLIENT_CURVES = 50
@@ -71,16 +69,6 @@ def metric_name(name: str) -> str:
 def allowed_name(name: str) -> str:
     """Return a name in which each character that MLflow refuses is replaced by _."""
     return re.sub(r"[^\w\-. :]", "_", name)
-
-
-def client_metric_names(names: Sequence[str]) -> list[str]:
-    """Return the clients' names as parts of MLflow's metric names, no two of them equal."""
-    found = [allowed_name(name) for name in names]
-    counts = Counter(found)
-    for k, name in enumerate(found):
-        if counts[name] > 1 or not name.strip(". "):
-            found[k] = f"{name.replace('.', '_')}-{k}"
-    return found
 
 
 def log_rounds(client: Any, logged: Any, run: RunFolder, settings: Settings) -> None:
@@ -141,13 +129,16 @@ def round_metrics(manifest: Manifest) -> dict[str, float]:
 
 
 def names_of_clients(run: RunFolder, settings: Settings) -> list[str]:
-    """Return the clients' names in MLflow; none where nothing may be logged about single clients, or of too many."""
-    if not settings.tracking.clients:
+    """Return the clients' names in MLflow; none where nothing may be logged about single clients, or of too many.
+
+    They are numbers where two names, or a name and MLflow's rules, do not go together.
+    """
+    names = [allowed_name(name) for name in client_names(run)]
+    if not settings.tracking.clients or len(names) > MAX_CLIENT_CURVES:
         return []
-    if METHODS[settings.method.name].pooled:
-        return ["all"]
-    names = client_names(run)
-    return client_metric_names(names) if len(names) <= MAX_CLIENT_CURVES else []
+    if len({name.strip(". ") for name in names} - {""}) < len(names):
+        return [str(client) for client in range(len(names))]
+    return names
 
 
 def client_losses(manifest: Manifest, names: Sequence[str]) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -59,31 +60,36 @@ def contact_sheet(title: str, lines: Sequence[str], blocks: Sequence[Block], col
         columns: images side by side.
     """
     thumbs = [[thumbnail(image) for image in block.images] for block in blocks]
+    sides = np.array([thumb.shape[:2] for row in thumbs for thumb in row])
     caption_lines = len(blocks[0].captions[0])
-    width = max(_NAMED_WIDTH if caption_lines > 1 else MIN_SIDE, *(t.shape[1] for row in thumbs for t in row))
-    height = max(thumb.shape[0] for row in thumbs for thumb in row)
-    cell = (height + _CAPTION_LINE * caption_lines + _GAP, width + _GAP)
-    rows = sum(-(-len(row) // columns) for row in thumbs)
+    height = sides[:, 0].max()
+    width = max(_NAMED_WIDTH if caption_lines > 1 else MIN_SIDE, sides[:, 1].max())
+    down = height + _CAPTION_LINE * caption_lines + _GAP
+    across = width + _GAP
+    right = columns * across
+    texts = [(title, 17, _INK, _GAP, _LINE + _GAP, right)]
+    texts += [(line, 12, _GREY, _GAP, _LINE * row + _GAP, right) for row, line in enumerate(lines, start=2)]
+    images = []
     top = _LINE * (len(lines) + 2)
-    size = (top + _HEADING * len(blocks) + rows * cell[0] + _GAP, columns * cell[1] + _GAP)
-    canvas = np.full((*size, 3), 255, dtype=np.uint8)
-    figure = Figure(figsize=(size[1] / _DPI, size[0] / _DPI), dpi=_DPI)
-    _write(figure, _GAP, _LINE + _GAP, title, 17, size[1] - _GAP, _INK)
-    for number, line in enumerate(lines):
-        _write(figure, _GAP, _LINE * (number + 2) + _GAP, line, 12, size[1] - _GAP, _GREY)
     for block, row in zip(blocks, thumbs, strict=True):
-        _write(figure, _GAP, top + _LINE, block.heading, 13, size[1] - _GAP, _INK)
+        texts.append((block.heading, 13, _INK, _GAP, top + _LINE, right))
         top += _HEADING
         for place, (thumb, caption) in enumerate(zip(row, block.captions, strict=True)):
-            left = _GAP + place % columns * cell[1]
-            up = top + place // columns * cell[0]
-            y = up + (height - thumb.shape[0]) // 2
-            x = left + (width - thumb.shape[1]) // 2
-            canvas[y : y + thumb.shape[0], x : x + thumb.shape[1]] = thumb
+            left = _GAP + place % columns * across
+            up = top + place // columns * down
+            images.append((up + (height - thumb.shape[0]) // 2, left + (width - thumb.shape[1]) // 2, thumb))
             for number, line in enumerate(caption, start=1):
-                _write(figure, left, up + height + _CAPTION_LINE * number - 3, line, 10, left + width, _GREY)
-        top += -(-len(row) // columns) * cell[0]
+                texts.append((line, 10, _GREY, left, up + height + _CAPTION_LINE * number - 3, left + width))
+        top += -(-len(row) // columns) * down
+    canvas = np.full((top + _GAP, right + _GAP, 3), 255, dtype=np.uint8)
+    for y, x, thumb in images:
+        canvas[y : y + thumb.shape[0], x : x + thumb.shape[1]] = thumb
+    figure = Figure(figsize=(canvas.shape[1] / _DPI, canvas.shape[0] / _DPI), dpi=_DPI)
     figure.figimage(canvas, origin="upper")
+    for text, size, colour, left, base, end in texts:
+        short = fit_text(drawable(text), int((end - left) / (size * _LETTER_WIDTH)))
+        style: dict[str, Any] = {"fontsize": size, "color": colour, "fontfamily": families(), "parse_math": False}
+        figure.text(left, len(canvas) - base, short, transform=None, **style)  # without one, points are pixels
     return figure
 
 
@@ -125,26 +131,9 @@ def fit_text(text: str, letters: int) -> str:
     >>> fit_text("north/scan-0001.png", 11)
     'north…1.png'
     """
-    if cell_len(text) <= letters:
-        return text
-    first = text[: letters // 2]
-    last = text[-(letters // 2) :]
-    while cell_len(first) + cell_len(last) >= letters and last:
-        first = first[: len(last)]
-        last = last[1:]
-    return f"{first}…{last}"
-
-
-def _write(figure: Figure, left: int, base: int, text: str, size: int, right: int, colour: str) -> None:
-    """Write a text on a line between two pixels, cut to what fits there."""
-    width, height = figure.get_size_inches() * _DPI
-    short = fit_text(drawable(text), int((right - left) / (size * _LETTER_WIDTH)))
-    figure.text(
-        left / width,
-        1 - base / height,
-        short,
-        fontsize=size,
-        fontfamily=families(),
-        color=colour,
-        parse_math=False,
-    )
+    half = letters // 2
+    short = text
+    while cell_len(short) > letters and half:
+        short = f"{text[:half]}…{text[-half:]}"
+        half -= 1
+    return short

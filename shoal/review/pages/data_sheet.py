@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -76,11 +75,11 @@ def groups_of(prepared: Prepared, partition: Partition | None) -> list[tuple[str
         names = partition_client_names(partition)
         return [(name, partition.sample[partition.rows(client)]) for client, name in enumerate(names)]
     if "client" in prepared.columns():
-        return _by_group(prepared.column("client"), [str(name) for name in prepared.manifest.extra.get("clients", [])])
-    if prepared.train_y is not None:
-        return _by_group(np.asarray(prepared.train_y), prepared.manifest.class_names)
-    return [("", np.arange(len(prepared.train_x)))]
-
-
-def _by_group(group_of: np.ndarray, names: Sequence[str]) -> list[tuple[str, np.ndarray]]:
+        group_of = prepared.column("client")
+        names = [str(name) for name in prepared.manifest.extra.get("clients", [])]
+    elif prepared.train_y is not None:
+        group_of = np.asarray(prepared.train_y)
+        names = list(prepared.manifest.class_names)
+    else:
+        return [("", np.arange(len(prepared.train_x)))]
     return [(named(names, group), np.flatnonzero(group_of == group)) for group in np.unique(group_of).tolist()]

@@ -93,11 +93,14 @@ def draw_groups(axes: Axes, points: np.ndarray, groups: pd.Series, name: str) ->
     largest = in_order(groups.value_counts().index[:MAX_GROUPS].tolist())
     others = points[~np.isin(group_of, largest)]
     if len(others):
-        axes.scatter(*others.T, s=6, color=GREY, label=f"others, or no {name}")
+        axes.scatter(others[:, 0], others[:, 1], s=6, color=GREY, label=f"others, or no {name}")
     for number, group in enumerate(largest):
         members = points[group_of == group]
-        shape = {"color": PALETTE[number % len(PALETTE)], "marker": MARKERS[number // len(PALETTE)]}
-        axes.scatter(*members.T, s=9, alpha=0.6, linewidths=0, label=legend_label(group), **shape)
+        colour = PALETTE[number % len(PALETTE)]
+        marker = MARKERS[number // len(PALETTE)]
+        label = legend_label(group)
+        x, y = members.T
+        axes.scatter(x, y, s=9, color=colour, marker=marker, alpha=0.6, linewidths=0, label=label)
         if name != "client":  # a client's samples are everywhere
             halo = [withStroke(linewidth=2, foreground="white")]
             axes.annotate(group, np.median(members, axis=0), ha="center", va="center", fontsize=8, path_effects=halo)

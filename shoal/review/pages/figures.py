@@ -35,17 +35,14 @@ MAX_LINES = 200
 
 def draw_figures(run: RunFolder) -> list[Path]:
     """Draw scores, clients' losses and bytes over rounds, and the method's figures, in the run's figures folder."""
-    rounds = run.table("rounds")
+    rounds = run.table("rounds").set_index("round")
     clients = run.table("clients")
     drawn = []
-    shown = [metric.name for metric in shown_in("figure") if metric.name in rounds]
-    if shown:
+    scores = {metric.name.upper(): rounds[metric.name] for metric in shown_in("figure") if metric.name in rounds}
+    if scores:
         figure, axes = round_figure("scores", "score (0 to 1, higher is better)")
-        for number, name in enumerate(shown):
-            points = rounds[["round", name]].dropna()
-            axes.plot(points["round"], points[name], label=name.upper(), **line_style(number))
+        draw_lines(axes, scores)
         axes.set_ylim(0, 1)
-        axes.legend()
         drawn.append(save(figure, run.figures / "scores.png"))
     if "loss" in clients and clients["loss"].notna().any():
         figure, axes = round_figure("loss that clients report", "mean loss of local steps (no unit)")
@@ -53,12 +50,9 @@ def draw_figures(run: RunFolder) -> list[Path]:
         drawn.append(save(figure, run.figures / "losses.png"))
     if len(rounds):
         figure, axes = round_figure("bytes sent", "MB, summed over clients and rounds")
-        for number, (way, words) in enumerate(WAYS.items()):
-            megabytes = rounds[f"bytes_{way}"].cumsum() / 1e6
-            if way != "d2d" or megabytes.any():
-                axes.plot(rounds["round"], megabytes, label=words, **line_style(number))
+        sent = {way: rounds[f"bytes_{way}"].cumsum() / 1e6 for way in WAYS}
+        draw_lines(axes, {WAYS[way]: line for way, line in sent.items() if way != "d2d" or line.any()})
         axes.set_ylim(bottom=0)
-        axes.legend()
         drawn.append(save(figure, run.figures / "bytes.png"))
     if chosen := run.lineage().clusters_chosen:
         drawn.append(save(number_figure(chosen), run.figures / "cluster-number.png"))
@@ -72,16 +66,14 @@ def number_figure(chosen: Choice) -> Figure:
         chosen: the choice.
     """
     figure, axes = round_figure("how many clusters", "mean over pairs of halves (1 is best)", "number of clusters")
-    curve = pd.DataFrame([record_to_json(point) for point in chosen.curve])
-    details = [detail(point) for point in chosen.curve]
-    curve["decides"] = [value / (max(details) or 1) for value in details]
+    curve = pd.DataFrame([record_to_json(point) for point in chosen.curve]).set_index("clusters")
+    details = pd.Series([detail(point) for point in chosen.curve], curve.index)
     lines = {
-        "stability": "stability: Rand index of two halves",
-        "silhouette": "simplified silhouette",
-        "decides": "what decides: stability³ log k over its largest",
+        "stability: Rand index of two halves": curve["stability"],
+        "simplified silhouette": curve["silhouette"],
+        "what decides: stability³ log k over its largest": details / (details.max() or 1),
     }
-    for number, (name, label) in enumerate(lines.items()):
-        axes.plot(curve["clusters"], curve[name], label=label, **line_style(number))
+    draw_lines(axes, lines)
     axes.axvline(chosen.clusters, color="black", linestyle=":", label=f"chosen: {chosen.clusters}")
     axes.set_ylim(top=1.02)
     axes.legend(fontsize="small")
@@ -101,6 +93,14 @@ def round_figure(title: str, unit: str, over: str = "communication round") -> tu
     axes.set(title=title, xlabel=over, ylabel=unit)
     axes.grid(alpha=0.3)
     return figure, axes
+
+
+def draw_lines(axes: Axes, lines: Mapping[str, pd.Series]) -> None:
+    """Draw lines over the index of their values, without those that are missing, and a legend with their names."""
+    for number, (name, line) in enumerate(lines.items()):
+        points = line.dropna()
+        axes.plot(points.index, points, label=legend_label(name), **line_style(number))
+    axes.legend(fontsize="small")
 
 
 def line_style(number: int) -> dict[str, Any]:
@@ -159,15 +159,15 @@ def compare_curves(tables: Mapping[str, pd.DataFrame], metric: str, path: Path) 
     """
     figure, axes = round_figure("", metric.upper())
     last = max(int(table["round"].max()) for table in tables.values())
-    for number, (name, table) in enumerate(tables.items()):
-        points = table[["round", metric]].dropna()
-        if len(points) == 1:  # a run of one round is a level to compare with
-            points = pd.DataFrame({"round": [1, last], metric: points[metric].iloc[0]})
-        axes.plot(points["round"], points[metric], label=legend_label(name), **line_style(number))
+    curves = {name: table.set_index("round")[metric] for name, table in tables.items()}
+    # A run of one round is a level to compare with.
+    draw_lines(
+        axes,
+        {name: pd.Series(line.max(), [1, last]) if line.count() == 1 else line for name, line in curves.items()},
+    )
     axes.set_xlim(0.5, last + 0.5)
     if metric in DESCRIBED and DESCRIBED[metric].unit in ("share", "index"):
         axes.set_ylim(0, 1)
-    axes.legend()
     return save(figure, path)
 
 

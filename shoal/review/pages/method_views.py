@@ -27,17 +27,15 @@ def method_and_history(run: RunFolder) -> tuple[Method, RunHistory]:
     """
     opened = OpenedRun(run)
     checkpoint = read_state_if_any(run)
-    server = None
     clients = OpenedClients(opened, 0)
     if checkpoint is not None:
-        server = checkpoint.server
-        clients = OpenedClients(opened, server.round, checkpoint.memory_index.clients())
+        clients = OpenedClients(opened, checkpoint.server.round, checkpoint.memory_index.clients())
     history = RunHistory(
         run.table("rounds"),
         run.table("clients"),
         tuple(client_names(run)),
         tuple(opened.prepared.manifest.class_names),
-        server,
+        None if checkpoint is None else checkpoint.server,
         clients,
     )
     return opened.method, history

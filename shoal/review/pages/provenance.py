@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from dataclasses import dataclass
 from typing import Any
 
-from shoal.core.errors import DataError, ShoalError
-from shoal.data.sets.prepared import read_manifest
+from shoal.core.errors import ShoalError
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.defaults import DECIDE_DEFAULTS, changed_settings, default_settings
 from shoal.engine.settings.run_settings import Settings, flatten, make_settings
-from shoal.engine.store.embedded import embedded_from
-from shoal.engine.store.lineage import DataVersion, PartitionVersion
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
+from shoal.review.mlflow_log.origins import LineageRow, sources_of
 from shoal.review.mlflow_log.page import mlflow_page
 from shoal.review.mlflow_log.run_names import shorten
 
@@ -22,23 +19,6 @@ MAX_CHARACTERS = 120
 """Characters of a value that are shown."""
 FILES = (SETTINGS, LINEAGE, "rounds.parquet", "clients.parquet", "links.parquet", "clusters.parquet", "events.jsonl")
 """The files of a run to which its report links, where they exist."""
-
-
-@dataclass(frozen=True)
-class LineageRow:
-    """One row of a run's lineage, as its report shows it.
-
-    Attributes:
-        what: what the row is about: data, code and so on.
-        name: its name.
-        link: its address for a browser; may be empty.
-        digest: tells it apart from others; may be empty.
-    """
-
-    what: str
-    name: str
-    link: str = ""
-    digest: str = ""
 
 
 def changed_rows(settings: Settings) -> list[tuple[str, str, str]]:
@@ -73,19 +53,13 @@ def lineage_rows(run: RunFolder) -> list[LineageRow]:
     lineage = run.lineage()
     machine = ", ".join(lineage.hardware.gpus) or f"{lineage.hardware.cores} cores"
     versions = ", ".join(f"{name} {version}" for name, version in lineage.versions.items())
-    rows = tracking_rows(run)
-    if commit := lineage.git.in_words():
-        rows.append(LineageRow("commit", commit))
-    rows.append(LineageRow("Shoal", lineage.shoal.in_words(), "", f"sha256 {lineage.shoal.sha256}"))
-    rows.append(data_row("data", run, lineage.data, lineage.data.name))
-    rows += embedded_rows(run)
-    rows.append(data_row("partition", run, lineage.partition, run.folder_of("partition").name))
-    if encoder := lineage.encoder:
-        rows.append(LineageRow("encoder", encoder.in_words(), "", f"sha256 {encoder.sha256}"))
-    rows.append(LineageRow("settings", SETTINGS, "", f"sha256 {lineage.settings_sha256}"))
-    rows.append(LineageRow("machine", f"{lineage.resolved.device}, {lineage.resolved.precision}, {machine}"))
-    rows.append(LineageRow("versions", versions))
-    return rows
+    return [
+        *tracking_rows(run),
+        *sources_of(run),
+        LineageRow("settings", SETTINGS, "", f"sha256 {lineage.settings_sha256}"),
+        LineageRow("machine", f"{lineage.resolved.device}, {lineage.resolved.precision}, {machine}"),
+        LineageRow("versions", versions),
+    ]
 
 
 def tracking_rows(run: RunFolder) -> list[LineageRow]:
@@ -93,40 +67,14 @@ def tracking_rows(run: RunFolder) -> list[LineageRow]:
     tracking = run.status().tracking
     rows = []
     if run_id := tracking.mlflow_run:
-        page = None
+        row = LineageRow("MLflow run", f"{run_id}, on the page that shoal serve starts")
         with contextlib.suppress(ShoalError):  # the store's address names a variable that is not set here
-            page = mlflow_page(run)
-        if page is None:
-            rows.append(LineageRow("MLflow run", f"{run_id}, on the page that shoal serve starts"))
-        else:
-            rows.append(LineageRow("MLflow run", run_id, masked(page)))
+            if page := mlflow_page(run):
+                row = LineageRow("MLflow run", run_id, masked(page))
+        rows.append(row)
     if prefect := tracking.prefect:
         rows.append(LineageRow("Prefect flow run", prefect.flow_run, masked(prefect.page or "")))
     return rows
-
-
-def embedded_rows(run: RunFolder) -> list[LineageRow]:
-    """Return the rows of the images and the encoder that a set of vectors was made of; none for any other set."""
-    try:
-        origin = embedded_from(read_manifest(run.folder_of("data")))
-    except DataError:  # the data are not here
-        return []
-    if origin is None:
-        return []
-    encoder = origin.encoder
-    return [
-        LineageRow("images", origin.images, "", f"sha256 {origin.digest}"),
-        LineageRow("encoder", f"{encoder.in_words()}; on {origin.device}", "", f"sha256 {encoder.sha256}"),
-    ]
-
-
-def data_row(what: str, run: RunFolder, version: DataVersion | PartitionVersion, name: str) -> LineageRow:
-    """Return the row of the data set (`data`) or of the partition (`partition`), with a link where it is here."""
-    folder = run.folder_of(what)
-    link = ""
-    if folder.is_absolute() and folder.is_dir():
-        link = folder.as_uri()
-    return LineageRow(what, name, link, f"sha256 {version.digest}, DVC {version.dvc}")
 
 
 def run_files(run: RunFolder) -> list[str]:

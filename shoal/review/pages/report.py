@@ -165,11 +165,8 @@ def last_clients(run: RunFolder) -> list[dict[str, Any]]:
 
 def names_in_pictures(run: RunFolder, table: pd.DataFrame | None) -> list[str]:
     """Return the names that a run's pictures may show: of clients, labels and files."""
-    names = list(client_names(run))
-    for column in ("label", "file"):
-        if table is not None and column in table:
-            names += table[column].dropna().astype(str).unique().tolist()
-    return names
+    named = pd.DataFrame() if table is None else table.filter(["label", "file"])
+    return [*client_names(run), *pd.unique(named.astype("string").stack())]
 
 
 def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from shoal.core.streams import Streams
 from shoal.data.intake.own_store import VERSIONS
-from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.data.sets.prepared import open_prepared
 from shoal.data.sets.sample_files import sample_files
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.drift import share_drift
@@ -79,47 +78,30 @@ def find_drift(champion: RunFolder, data: Path, level: float, seed: int) -> list
     """
     prepared = open_prepared(data)
     table = sample_files(prepared)
-    if not prepared.manifest.extra.get(VERSIONS) or table is None:
+    versions = prepared.manifest.extra.get(VERSIONS)
+    if not versions or table is None:
         return []
-    before = prepared.manifest.extra[VERSIONS][-1]
     predictor = Predictor(champion)
-    new = np.where(table["part"] == "train", table["index"] >= before["train"], table["index"] >= before["test"])
-    clusters: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    parts: dict[str, Any] = {"train": prepared.train_x, "test": prepared.test_x}
+    table["new"] = table["index"] >= table["part"].map({part: versions[-1][part] for part in parts})
+    clusters: dict[str, tuple[list[int], list[int]]] = {"": ([], [])}
     for number, client in enumerate(prepared.manifest.extra["clients"]):
         rng = Streams(seed, client=number).numpy("samples to look for drift in")
-        sides = [np.flatnonzero((table["client"] == client) & (new == side)) for side in (False, True)]
-        old_rows, new_rows = (_draw(rows, rng) for rows in sides)
-        clusters[client] = (
-            _clusters_of(predictor, prepared, table, old_rows),
-            _clusters_of(predictor, prepared, table, new_rows),
-        )
-    everybody = tuple(np.concatenate([pair[side] for pair in clusters.values()]) for side in (0, 1))
-    compared = {
-        name: pair
-        for name, pair in {"": everybody, **clusters}.items()
-        if min(len(side) for side in pair) >= MIN_SAMPLES
-    }
+        clusters[client] = ([], [])
+        for side in (0, 1):
+            rows = table[(table["client"] == client) & (table["new"] == side)]
+            if len(rows) > MAX_SAMPLES:
+                rows = rows.iloc[np.sort(rng.choice(len(rows), MAX_SAMPLES, replace=False))]
+            for part, files in rows.groupby("part"):
+                assigned = predictor.assign_array(parts[part][files["index"].to_numpy()])["cluster"].tolist()
+                clusters[client][side].extend(assigned)
+                clusters[""][side].extend(assigned)
+    compared = {name: pair for name, pair in clusters.items() if min(map(len, pair)) >= MIN_SAMPLES}
     rng = Streams(seed).numpy("drift thresholds")
     drifts = []
-    for client, (old, fresh) in compared.items():
-        distance, by_chance = share_drift(old, fresh, predictor.clusters, level / len(compared), rng)
-        drifts.append(Drift(client, len(old), len(fresh), distance, by_chance))
+    for client, (old, new) in compared.items():
+        sides = (np.array(old), np.array(new))
+        drifts.append(
+            Drift(client, len(old), len(new), *share_drift(*sides, predictor.clusters, level / len(compared), rng))
+        )
     return drifts
-
-
-def _draw(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return at most `MAX_SAMPLES` of some rows, in their order."""
-    if len(rows) <= MAX_SAMPLES:
-        return rows
-    return np.sort(rng.choice(rows, MAX_SAMPLES, replace=False))
-
-
-def _clusters_of(predictor: Predictor, prepared: Prepared, table: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
-    """Return the clusters, by the champion's model, of some rows of the table of files, int (n,), in any order."""
-    files = table.iloc[rows]
-    clusters = [np.zeros(0, dtype=np.int64)]
-    for part, samples in (("train", prepared.train_x), ("test", prepared.test_x)):
-        index = files.loc[files["part"] == part, "index"].to_numpy()
-        if len(index) and samples is not None:
-            clusters.append(predictor.assign_array(samples[index])["cluster"].to_numpy())
-    return np.concatenate(clusters)

@@ -15,10 +15,11 @@ would not have decided otherwise. The interval comes from paired draws of the he
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -48,7 +49,7 @@ MAX_SAMPLES = 5_000
 """Held-out samples that are used, a seeded draw: the cost of `neighbours` grows with their square."""
 BATCH = 512
 CONFIDENCE = 0.95
-"""Share of the draws that the interval of a difference holds, unless a night sets another."""
+"""Share of the draws that the interval of a difference holds."""
 
 
 class JudgingError(ShoalError):
@@ -70,10 +71,6 @@ class HeldOutScores:
     samples: int
     scores: dict[str, float]
     clusters_used: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the scores as JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -110,25 +107,19 @@ class Decision:
             return PROMOTED
         return KEPT
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the decision as JSON."""
-        return asdict(self)
-
     def rows(self) -> list[dict[str, str]]:
         """Return the decision as a table: a row a score, with the champion's, the challenger's and their difference."""
-        champion_scores: dict[str, float] = {}
-        if self.champion is not None:
-            champion_scores = self.champion.scores
         rows = []
         for name, new in self.challenger.scores.items():
             row = {"score": name, "champion": "-", "challenger": f"{new:.4f}", "difference": "-", "interval": "-"}
-            if name == self.score:
-                row["score"] += f" (decides, margin {self.margin:g})"
-                if self.low is not None and self.high is not None:
-                    row["interval"] = f"{self.low:+.4f} to {self.high:+.4f}"
-            if name in champion_scores:
-                old = champion_scores[name]
+            if self.champion is not None:
+                old = self.champion.scores[name]
                 row |= {"champion": f"{old:.4f}", "difference": f"{new - old:+.4f}"}
+            if name == self.score:
+                row |= {
+                    "score": f"{name} (decides, margin {self.margin:g})",
+                    "interval": f"{self.low:+.4f} to {self.high:+.4f}",
+                }
             rows.append(row)
         return rows
 
@@ -159,42 +150,13 @@ class HeldOut:
             features = side_by_side(features, np.concatenate(encodings))
         return nearest_samples(features)
 
-    def score(self, name: str, found: HeldOutClusters, rows: np.ndarray | None = None) -> float:
-        """Return a score of a model's clusters, of all samples or of those in some rows, int64 (m,)."""
-        if name == NEIGHBOURS:
-            return neighbour_information(found.cluster, self.neighbours, found.clusters, rows)
-        assert self.y is not None, "only labels give the other scores"
-        measure = {"acc": accuracy, "nmi": nmi}[name]
-        if rows is None:
-            return measure(self.y, found.cluster)
-        return measure(self.y[rows], found.cluster[rows])
+
+Score = Callable[[str, np.ndarray | None], float]
+"""From the name of a score, and the rows of the samples that count (None: all), to its value for a model."""
 
 
-@dataclass(frozen=True)
-class HeldOutClusters:
-    """The clusters that a model gives to the held-out samples.
-
-    Args:
-        run: the name of its run's folder.
-        cluster: of each sample, int (n,).
-        clusters: how many the model has, empty ones included.
-    """
-
-    run: str
-    cluster: np.ndarray
-    clusters: int
-
-    def judge(self, samples: HeldOut) -> HeldOutScores:
-        """Return the scores of the model."""
-        names = [NEIGHBOURS]
-        if samples.y is not None:
-            names += ["acc", "nmi"]
-        scores = {name: samples.score(name, self) for name in names}
-        return HeldOutScores(self.run, len(samples.x), scores, len(np.unique(self.cluster)))
-
-
-def assign_held_out(run: RunFolder, samples: HeldOut) -> HeldOutClusters:
-    """Return the clusters that a finished run's model gives to held-out samples.
+def judge(run: RunFolder, samples: HeldOut) -> tuple[HeldOutScores, Score]:
+    """Return the scores of a finished run's model on held-out samples, and what computes them on some of the samples.
 
     Raises:
         JudgingError: the model takes other samples. RunError: the run cannot give new samples a cluster.
@@ -208,7 +170,20 @@ def assign_held_out(run: RunFolder, samples: HeldOut) -> HeldOutClusters:
             "names of their own with tracking.register_as"
         )
     parts = [predictor.assign(samples.x[start : start + BATCH])["cluster"] for start in range(0, len(samples.x), BATCH)]
-    return HeldOutClusters(run.name, np.concatenate(parts), predictor.clusters)
+    cluster = np.concatenate(parts)
+    measures: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {}
+    if samples.y is not None:
+        measures = {"acc": accuracy, "nmi": nmi}
+
+    def score(name: str, rows: np.ndarray | None) -> float:
+        if name == NEIGHBOURS:
+            return neighbour_information(cluster, samples.neighbours, predictor.clusters, rows)
+        assert samples.y is not None, "only labels give the other scores"
+        chosen = slice(None) if rows is None else rows
+        return measures[name](samples.y[chosen], cluster[chosen])
+
+    scores = {name: score(name, None) for name in (NEIGHBOURS, *measures)}
+    return HeldOutScores(run.name, len(samples.x), scores, len(np.unique(cluster))), score
 
 
 def check_held_out(prepared: Prepared) -> None:
@@ -263,7 +238,6 @@ def compare(
     data: Path,
     score: ScoreName | Literal["auto"],
     margin: float,
-    confidence: float = CONFIDENCE,
 ) -> Decision:
     """Score both models on the present held-out samples of a set, and decide.
 
@@ -273,7 +247,6 @@ def compare(
         data: the folder of the set.
         score: the score that decides; auto: `acc` where there are labels, else `neighbours`.
         margin: by which the challenger must be better.
-        confidence: of the interval of the difference, which must lie above 0.
 
     Raises:
         JudgingError: too few samples are held out, or the score needs labels and they have none.
@@ -283,25 +256,23 @@ def compare(
     if prepared.spec.kind == "image":
         encoder = encoder_of(challenger)
     samples = held_out_samples(prepared, encoder)
-    new = assign_held_out(challenger, samples)
-    judged = new.judge(samples)
+    judged, new = judge(challenger, samples)
     if champion is None:
         return Decision(True, "there was no champion: this is the first", "", margin, judged, None)
     if champion.name == challenger.name:
         return Decision(True, "it is the champion already", "", margin, judged, judged)
     name = _deciding_score(score, judged, samples)
-    old = assign_held_out(champion, samples)
-    old_judged = old.judge(samples)
+    old_judged, old = judge(champion, samples)
 
     def difference(rows: np.ndarray) -> float:
-        return samples.score(name, new, rows) - samples.score(name, old, rows)
+        return new(name, rows) - old(name, rows)
 
     rng = Streams(challenger.settings().seed).numpy("held-out samples of a comparison")
-    low, high = bootstrap_interval(difference, len(samples.x), confidence, rng)
+    low, high = bootstrap_interval(difference, len(samples.x), CONFIDENCE, rng)
     gain = judged.scores[name] - old_judged.scores[name]
     promoted = gain >= margin and gain > 0 and low > 0
     scores = f"{name} {judged.scores[name]:.4f} against the champion's {old_judged.scores[name]:.4f}"
-    interval = f"{confidence:.0%} interval {low:+.4f} to {high:+.4f}"
+    interval = f"{CONFIDENCE:.0%} interval {low:+.4f} to {high:+.4f}"
     why = f"{scores}: {_reason(gain, margin, low)} ({interval})"
     return Decision(promoted, why, name, margin, judged, old_judged, low, high)
 

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -18,8 +18,7 @@ import torch
 
 from shoal.core.errors import DataError, shown
 from shoal.data.intake.array_files import is_array_file, open_array_file
-from shoal.data.intake.folder_files import find_images
-from shoal.data.intake.image_decoding import Unusable, decode, decode_with_changes
+from shoal.data.intake.image_decoding import Unusable, decode
 from shoal.data.intake.images import Rejected, listing, note_left_out
 from shoal.data.intake.own_windows import new_windows
 from shoal.data.intake.spelling import tidy
@@ -43,13 +42,11 @@ from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_t
 from shoal.review.results.served_method import served_method
 from shoal.review.results.stable_names import NAME, with_stable_numbers
 from shoal.review.results.summary import counted
-from shoal.review.served.new_images import fit_image, note_changes, one_file
+from shoal.review.served.new_images import images_in, read_image
 
 OddSize = Literal["as-set", "skip", "resize"]
-Embedding = Literal["none", "columns", "list"]
-"""Embeddings in a table: left out; a column a dimension, `embedding_0` and so on; or one column of lists."""
-Column = np.ndarray | list[np.ndarray]
-"""A column of a table of samples: a value a sample, or an embedding a sample."""
+Embedding = Literal["none", "columns"]
+"""The model's features of samples in a table: left out, or a column a dimension, `embedding_0` and so on."""
 TABLES = (".parquet", ".csv", ".csv.gz")
 TABLE_FILES = (".parquet", ".pq", ".csv", ".csv.gz")
 """Suffixes of tables that are written, and of those that are read."""
@@ -85,6 +82,7 @@ class Predictor:
     Args:
         run: the run's folder.
         round: the round of the state to use; None: the last one.
+        embedding: none, or columns (`Embedding`).
 
     Attributes:
         round: that round.
@@ -95,7 +93,7 @@ class Predictor:
         StoreError: a file of the model is damaged.
     """
 
-    def __init__(self, run: RunFolder, round: int | None = None) -> None:
+    def __init__(self, run: RunFolder, round: int | None = None, embedding: str = "none") -> None:
         status = run.status()
         if status.state != FINISHED:
             raise RunError(
@@ -117,45 +115,39 @@ class Predictor:
             )
         checkpoint = read_state(run, round)
         self.round = checkpoint.server.round
-        self.coding = facts.data.coding or TableCoding(tuple(tidy(name) for name in facts.data.features))
-        self.windows = facts.data.windows
-        self.on_odd = facts.data.on_odd
+        self.embedding = embedding
         self.clusters = facts.clusters
-        self.names: np.ndarray | None = None
-        if facts.names is not None:
-            self.names = np.asarray(facts.names.names, dtype=np.int32)
-        self.spec = facts.data.spec
-        self.embedded = facts.data.embedded
-        self.image_spec = self.spec
-        if self.embedded is not None:
-            self.on_odd = self.embedded.on_odd
-            self.image_spec = self.embedded.spec
+        self.names = None if facts.names is None else np.asarray(facts.names.names, dtype=np.int32)
+        data = facts.data
+        self.coding = data.coding or TableCoding(tuple(tidy(name) for name in data.features))
+        self.windows = data.windows
+        self.spec = data.spec
+        self.embedded = data.embedded
+        images = data.embedded or data
+        self.image_spec = images.spec
+        self.on_odd = images.on_odd
         method = served_method(run.settings(), self.spec, run.lineage().encoder_sha256)
         self._predict = method.predictor(checkpoint.judged)
-        self._centres: torch.Tensor | None = None
-        if centres is not None:
-            self._centres = centres["centres"]
+        self._centres = None if centres is None else centres["centres"]
 
     def takes_images(self, source: Path) -> bool:
         """Return whether new samples in a folder or a file are images; vectors of an encoder may also be a table."""
         is_table = source.is_file() and source.name.lower().endswith(TABLE_FILES)
         return self.image_spec.kind == "image" and not (self.embedded is not None and is_table)
 
-    def assign(self, x: np.ndarray, embedding: Embedding = "none") -> dict[str, Column]:
-        """Return cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype.
-
-        Args:
-            x: the samples.
-            embedding: the form in which the embedding is added.
-        """
-        assigned, h = self.judge(x)
-        columns: dict[str, Column] = {**assigned}
+    def assign(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """Return cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype."""
+        with torch.no_grad():
+            batch = torch.from_numpy(x).float()
+            if self.spec.kind == "image":
+                batch /= 255
+            found = self._predict(batch)
+        columns = self._columns_of(found)
         if self.names is not None:
-            columns[NAME] = self.names[assigned["cluster"]]
-        if embedding == "columns":
+            columns[NAME] = self.names[columns["cluster"]]
+        if self.embedding == "columns":
+            h = found.embedding.flatten(1).float().cpu().numpy()
             columns |= {f"embedding_{place}": h[:, place] for place in range(h.shape[1])}
-        elif embedding == "list":
-            columns["embedding"] = list(h)
         return columns
 
     @cached_property
@@ -169,20 +161,11 @@ class Predictor:
             return None
         return frozen_encoder(self.embedded.encoder.name, self.embedded.encoder.sha256)
 
-    def assign_images(self, x: np.ndarray, embedding: Embedding = "none") -> dict[str, Column]:
+    def assign_images(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Return the columns of `assign` for images uint8 (n, channels, height, width), encoded if the set is."""
         if self.encoder is not None:
             x = encode_images(self.encoder, x)
-        return self.assign(x, embedding)
-
-    def judge(self, x: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Return the columns of `assign`, and the model's features of each sample, float32 (n, d)."""
-        with torch.no_grad():
-            batch = torch.from_numpy(x).float()
-            if self.spec.kind == "image":
-                batch /= 255
-            found = self._predict(batch)
-        return self._columns_of(found), found.embedding.flatten(1).float().cpu().numpy()
+        return self.assign(x)
 
     def _columns_of(self, found: Prediction) -> dict[str, np.ndarray]:
         if self._centres is not None:
@@ -193,13 +176,12 @@ class Predictor:
         confidence = found.soft.float().gather(1, found.cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
         return {"cluster": found.cluster.numpy(), "confidence": confidence.numpy()}
 
-    def assign_array(self, x: np.ndarray, embedding: Embedding = "none") -> pd.DataFrame:
+    def assign_array(self, x: np.ndarray) -> pd.DataFrame:
         """Return a row a sample: row, cluster, confidence, with centres distance, and on request the embedding.
 
         Args:
             x: samples (n, *shape) in the form of the set: images uint8 (n, channels, height, width) or, where grey, (n,
                 height, width); vectors float (n, features). A set that was made of images takes both.
-            embedding: the form in which the embedding is added.
 
         Raises:
             DataError: another shape or type, no sample, or values that are not finite.
@@ -216,7 +198,7 @@ class Predictor:
             assign = self.assign
             x = x.astype(np.float32)
         parts = [
-            pd.DataFrame(assign(np.ascontiguousarray(x[start : start + ROWS_PER_BATCH]), embedding))
+            pd.DataFrame(assign(np.ascontiguousarray(x[start : start + ROWS_PER_BATCH])))
             for start in range(0, len(x), ROWS_PER_BATCH)
         ]
         found = pd.concat(parts, ignore_index=True)
@@ -259,7 +241,7 @@ def predict(
         source: for a model of images, a folder of images at any depth, or one image; for a model of vectors, a table
             with the set's feature columns (Parquet or CSV), or a file with an array of vectors (.npy and others).
         on_odd: how to treat images of another size: skip or resize; as-set: resize where the set was made that way.
-        embedding: none, columns or list (`Embedding`).
+        embedding: none or columns (`Embedding`).
         round: the round of the state to use; None: the last one.
         only: of a folder of images, only these paths below it; then all of them may be unusable. None: all images.
 
@@ -269,48 +251,40 @@ def predict(
     """
     if on_odd not in get_args(OddSize):
         raise DataError(f"--on-odd is {on_odd!r}, expected one of {', '.join(get_args(OddSize))}")
-    form = check_embedding(embedding)
-    predictor = Predictor(run, round)
+    check_embedding(embedding)
+    predictor = Predictor(run, round, embedding)
     if not source.exists():
         raise DataError(f"{source} does not exist: give a folder of images, or a table")
     if on_odd == "as-set":
         on_odd = predictor.on_odd
     if predictor.takes_images(source):
-        found = _predict_images(predictor, source, on_odd, form, only)
+        found = _predict_images(predictor, source, on_odd, only)
     elif source.is_file() and is_array_file(source):
-        found = _predict_vectors(predictor, source, form)
+        found = _predict_vectors(predictor, source)
     else:
-        found = _predict_table(predictor, source, form)
+        found = _predict_table(predictor, source)
     return replace(found, round=predictor.round, rounds=predictor.rounds)
 
 
-def check_embedding(text: str, path: Path | None = None) -> Embedding:
-    """Return a word as an `Embedding`; refuse it before any work where the file cannot hold it.
+def check_embedding(text: str) -> None:
+    """Refuse a word that is no `Embedding`.
 
     Raises:
-        DataError: it is another word, or asks for lists in a CSV file.
+        DataError: it is another word.
     """
     if text not in get_args(Embedding):
         raise DataError(f"--embedding is {text!r}, expected one of {', '.join(get_args(Embedding))}")
-    if text == "list" and path is not None and not path.name.endswith(".parquet"):
-        raise DataError(f"--embedding list needs a Parquet file, and --out is {path}: use columns, or a .parquet name")
-    return cast(Embedding, text)
 
 
-def _no_image(source: Path, intake: Intake) -> DataError:
-    message = f"no image in {source}: expected files such as .png or .jpg at any depth"
-    if summary := intake.summary():
-        message += f" ({summary})"
-    return DataError(message)
-
-
-def _predict_images(
-    predictor: Predictor, source: Path, on_odd: str, embedding: Embedding, only: Collection[str] | None
-) -> Predicted:
+def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Collection[str] | None) -> Predicted:
     intake = Intake()
-    names, root = _images_of(predictor, source, intake, only)
+    root = source.parent if source.is_file() else source
+    names = images_in(source, predictor.image_spec.name, intake) if only is None else sorted(only)
     if not names:
-        raise _no_image(source, intake)
+        seen = intake.summary()
+        raise DataError(
+            f"no image in {source}: expected files such as .png or .jpg at any depth" + (f" ({seen})" if seen else "")
+        )
     skipped: list[Rejected] = []
     parts: list[pd.DataFrame] = []
     for start in range(0, len(names), IMAGES_PER_BATCH):
@@ -318,16 +292,12 @@ def _predict_images(
         images = []
         for file in names[start : start + IMAGES_PER_BATCH]:
             try:
-                decoded = decode_with_changes(root / file)
-                image = fit_image(decoded.pixels, predictor.image_spec, on_odd)
+                images.append(read_image(root, file, predictor.image_spec, on_odd, intake))
+                files.append(file)
             except Unusable as error:
                 skipped.append(Rejected(file, str(error), error.kind))
-                continue
-            note_changes(file, decoded, predictor.image_spec, intake)
-            files.append(file)
-            images.append(image)
         if files:
-            parts.append(pd.DataFrame({"file": files, **predictor.assign_images(np.stack(images), embedding)}))
+            parts.append(pd.DataFrame({"file": files, **predictor.assign_images(np.stack(images))}))
     if not parts and only is not None:
         parts = [pd.DataFrame({"file": [], "cluster": [], "confidence": []})]
     if not parts:
@@ -337,18 +307,7 @@ def _predict_images(
     return Predicted(pd.concat(parts, ignore_index=True), skipped, intake)
 
 
-def _images_of(
-    predictor: Predictor, source: Path, intake: Intake, only: Collection[str] | None
-) -> tuple[list[str], Path]:
-    """Return the images of a folder, or the one that is given, and the folder of their names."""
-    if source.is_file():
-        return [one_file(source, predictor.image_spec.name, intake)], source.parent
-    if only is not None:
-        return sorted(only), source
-    return find_images(source, intake), source
-
-
-def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> Predicted:
+def _predict_table(predictor: Predictor, source: Path) -> Predicted:
     spec = predictor.spec
     expected = int(np.prod(spec.shape))
     if source.is_dir() or not source.name.lower().endswith(TABLE_FILES):
@@ -359,7 +318,7 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
     intake = Intake()
     if predictor.windows is not None:
         windows, names = new_windows(source, predictor.windows, intake)
-        found = predictor.assign_array(windows, embedding)
+        found = predictor.assign_array(windows)
         found.insert(1, "window", names)
         return Predicted(found, [], intake=intake)
     table = read_table(source, intake=intake)
@@ -367,15 +326,11 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
     coding = predictor.coding
     names = list(coding.columns)
     if names:
-        missing = [name for name in names if name not in table.columns]
+        missing = [shown(name) for name in names if name not in table.columns]
         if missing:
-            others = [shown(str(column)) for column in table.columns if column not in names]
-            hint = separator_hint(table)
-            if others and not hint:
-                hint = f". Rename its columns, if they are among these: {first_of(others)}"
             raise DataError(
                 f"{source} lacks {len(missing)} of the {len(names)} columns of {spec.name!r}: "
-                f"{first_of([shown(name) for name in missing])}{hint}"
+                f"{first_of(missing)}{separator_hint(table)}"
             )
         for column in table.columns.difference(names, sort=False):
             intake.leave_out("column that is not a feature of the set", str(column))
@@ -390,12 +345,12 @@ def _predict_table(predictor: Predictor, source: Path, embedding: Embedding) -> 
     intake.take("columns", len(coding.columns))
     intake.see("rows", len(kept))
     intake.take("rows", len(x))
-    found = predictor.assign_array(x.reshape(len(x), *spec.shape), embedding)
+    found = predictor.assign_array(x.reshape(len(x), *spec.shape))
     found["row"] = np.flatnonzero(kept)
     return Predicted(found, [], intake=intake)
 
 
-def _predict_vectors(predictor: Predictor, source: Path, embedding: Embedding) -> Predicted:
+def _predict_vectors(predictor: Predictor, source: Path) -> Predicted:
     """Return the clusters of the vectors in a file of arrays, block by block."""
     spec = predictor.spec
     file = open_array_file(source)
@@ -403,7 +358,7 @@ def _predict_vectors(predictor: Predictor, source: Path, embedding: Embedding) -
     if file.width != expected:
         raise DataError(f"{source} has vectors of {file.width} numbers, expected {expected}, as {spec.name!r} has")
     intake = Intake()
-    parts = [predictor.assign_array(x.reshape(len(x), *spec.shape), embedding) for x in float32_blocks(file)]
+    parts = [predictor.assign_array(x.reshape(len(x), *spec.shape)) for x in float32_blocks(file)]
     intake.see("rows", file.rows)
     intake.take("rows", file.rows)
     table = pd.concat(parts, ignore_index=True)
@@ -461,24 +416,20 @@ def check_images(found: Predicted) -> None:
 
 
 def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
-    """Draw one contact sheet of new images, a block a cluster: the most certain first, the least certain last.
+    """Draw one contact sheet of new images, a block a cluster: the most certain first, then the least certain.
 
     Raises:
         DataError: the samples are not images.
     """
     check_images(found)
-    root = source
-    if source.is_file():
-        root = source.parent
+    root = source.parent if source.is_file() else source
     blocks = []
     for cluster, rows in with_stable_numbers(found.table).groupby("cluster"):
         certain, unsure = by_certainty(rows)
-        drawn = pd.concat([certain, unsure[::-1]])
+        drawn = pd.concat([certain, unsure])
         # Small at once, so that photos at full size do not fill the memory.
-        images = [
-            thumbnail(np.atleast_3d(decode(root / file)).transpose(2, 0, 1)).transpose(2, 0, 1)
-            for file in drawn["file"]
-        ]
+        decoded = (np.atleast_3d(decode(root / file)).transpose(2, 0, 1) for file in drawn["file"])
+        images = [thumbnail(pixels).transpose(2, 0, 1) for pixels in decoded]
         heading = f"cluster {cluster}: {counted(len(rows), 'image')}"
         if len(drawn) < len(rows):
             heading += f", the {len(certain)} most certain and the {len(unsure)} least certain"

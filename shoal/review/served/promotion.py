@@ -17,7 +17,7 @@ from shoal.core.errors import ShoalError
 from shoal.core.records import record_from_json
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.run_folder import SETTINGS, RunFolder
+from shoal.engine.store.run_folder import SETTINGS, RunError, RunFolder
 from shoal.engine.store.run_order import in_order
 from shoal.engine.store.shared_temp import user_name
 from shoal.review.mlflow_log.champions import (
@@ -42,31 +42,27 @@ DRIFTED = "drift"
 MOVED = "champion_moved"
 """Events of a run: drift of new samples; and that it became the champion by approval or a rollback."""
 NO_REASON = "no reason was given"
+NOTES = ("message", "drift")
+"""Facts in the event of a decision that are no part of it."""
 
 
 class PromotionError(ShoalError):
     """The registry cannot be asked for the champion, or cannot change it."""
 
 
-def champion_run(settings: Settings, runs: Path) -> RunFolder | None:
-    """Return the run of the champion of the name that these settings register under; None where there is none.
+def champion_with_version(settings: Settings, runs: Path) -> tuple[RunFolder | None, str | None]:
+    """Return the run of the champion of the name that these settings register under, and its version.
+
+    Returns:
+        None and None where there is no champion.
 
     Raises:
         PromotionError: MLflow does not answer, or the run's folder is not there.
     """
-    run, _ = champion_with_version(settings, runs)
-    return run
-
-
-def champion_with_version(settings: Settings, runs: Path) -> tuple[RunFolder | None, str | None]:
-    """Return the run of the champion and its version; None and None where there is none.
-
-    Raises:
-        PromotionError: see `champion_run`.
-    """
     name = name_of_model(settings)
     with registry_client(settings) as client:
-        if not is_registered(client, name) or (version := champion_version(client, name)) is None:
+        version = champion_version(client, name)
+        if version is None:
             return None, None
         run = run_of_version(client, name, version)
     folder = _folder_of_run(runs, run)
@@ -76,11 +72,6 @@ def champion_with_version(settings: Settings, runs: Path) -> tuple[RunFolder | N
             "restore the folder, or give the alias to a version whose run is there"
         )
     return folder, version
-
-
-def is_registered(client: Any, name: str) -> bool:
-    """Return whether MLflow has a registered model of a name."""
-    return bool(client.search_registered_models(f"name = '{name}'"))
 
 
 def run_of_version(client: Any, name: str, version: str) -> str:
@@ -133,16 +124,15 @@ def user() -> str:
 def keep_decision(run: RunFolder, decision: Decision, drift: Sequence[Drift]) -> None:
     """Write a decision to the events of the challenger's run, from which everything else follows."""
     message = f"{decision.outcome}: {decision.why}"
-    run.event(DECIDED, message=message, **decision.to_json(), drift=[each.sentence() for each in drift])
+    run.event(DECIDED, message=message, **asdict(decision), drift=[comparison.sentence() for comparison in drift])
 
 
 def decision_of(run: RunFolder) -> Decision | None:
     """Return the decision on a run; None where it was not judged."""
-    found = next((event for event in reversed(run.whole_events()) if event.kind == DECIDED), None)
-    if found is None:
+    decided = [event.facts for event in run.whole_events() if event.kind == DECIDED]
+    if not decided:
         return None
-    facts = {name: fact for name, fact in found.facts.items() if name not in ("message", "drift")}
-    return record_from_json(Decision, facts)
+    return record_from_json(Decision, {name: fact for name, fact in decided[-1].items() if name not in NOTES})
 
 
 def execute_decision(run: RunFolder) -> str | None:
@@ -165,7 +155,7 @@ def execute_decision(run: RunFolder) -> str | None:
         version = version_of(client, run, name)
         known = [move.version for move in history(client, name) if move.kind == PROMOTED]
         if decision.promoted and version not in known:
-            make_champion(client, name, version, PROMOTED, _night_of(user()), decision.why)
+            make_champion(client, name, version, PROMOTED, f"a night of {user()}", decision.why)
         _tag(client, run, name, version, {NIGHT_DECISION: decision.outcome, "shoal.night.why": decision.why})
         if not decision.promoted:
             _point_challenger(client, name)
@@ -180,9 +170,9 @@ def version_of(client: Any, run: RunFolder, name: str) -> str:
     """
     run_id = run.status().tracking.mlflow_run
     if run_id:
-        for each in client.search_model_versions(f"run_id = '{run_id}'"):
-            if each.name == name:
-                return str(each.version)
+        for version in client.search_model_versions(f"run_id = '{run_id}'"):
+            if version.name == name:
+                return str(version.version)
     raise PromotionError(f"MLflow has no model {name!r} of run {run.name}: `shoal run --resume {run.name}` logs it")
 
 
@@ -200,12 +190,9 @@ def _point_challenger(client: Any, name: str) -> None:
     A version that was registered since the champion's promotion, and lost against it, would hide the one that waits.
     """
     champion = int(champion_version(client, name) or 0)
-    waiting = [
-        int(each.version)
-        for each in client.search_model_versions(f"name = '{name}'")
-        if each.tags.get(NIGHT_DECISION) == WAITS and int(each.version) > champion
-    ]
-    if waiting:
+    versions = client.search_model_versions(f"name = '{name}'")
+    waiting = [int(version.version) for version in versions if version.tags.get(NIGHT_DECISION) == WAITS]
+    if waiting and max(waiting) > champion:
         client.set_registered_model_alias(name, CHALLENGER, str(max(waiting)))
 
 
@@ -226,10 +213,6 @@ class ChampionMove:
     run: str
     before: str | None
     move: Move | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the move as JSON."""
-        return asdict(self)
 
 
 def approve(run: RunFolder, why: str) -> ChampionMove:
@@ -269,15 +252,14 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> ChampionMove:
     """
     settings, name = _model(which, runs)
     with registry_client(settings) as client:
-        if not is_registered(client, name):
-            raise PromotionError(f"MLflow has no model {name!r}: give one of {_names_in_words(_names(client))}")
         _note_moves(client, name, runs)
         before = champion_version(client, name)
         move = return_to_previous(client, name, user(), why or NO_REASON)
         if move is None:
             raise PromotionError(
                 f"{name!r} had no champion before version {before or 'none'}: there is nothing to return to; "
-                "`shoal model promote RUN` makes the model of another run the champion"
+                "`shoal model promote RUN` makes the model of another run the champion, and these have one: "
+                + (", ".join(_names(client)) or "none")
             )
         run = run_of_version(client, name, move.version)
     folder = _folder_of_run(runs, run)
@@ -289,29 +271,25 @@ def roll_back(which: str | None, runs: Path, why: str = "") -> ChampionMove:
 
 def _model(which: str | None, runs: Path) -> tuple[Settings, str]:
     """Return settings that say where MLflow is, and the registered name that is meant."""
-    settings = make_settings({})
-    found = in_order(runs)
-    if found:
-        settings = RunFolder(found[-1].parent).settings()
     if which is not None:
-        if which == "latest" or (runs / which / SETTINGS).is_file() or Path(which, SETTINGS).is_file():
+        with contextlib.suppress(RunError):
             settings = RunFolder.find(which, runs).settings()
             return settings, name_of_model(settings)
+    settings = make_settings({})
+    if started := in_order(runs):
+        settings = RunFolder(started[-1].parent).settings()
+    if which is not None:
         return settings, which
     with registry_client(settings) as client:
         names = _names(client)
     if len(names) != 1:
-        raise PromotionError(f"{len(names)} models have a champion: name one of {_names_in_words(names)}")
+        raise PromotionError(f"{len(names)} models have a champion, and one has to be named: {', '.join(names)}")
     return settings, names[0]
 
 
 def _names(client: Any) -> list[str]:
     """Return the registered names that have a champion."""
-    return sorted(each.name for each in client.search_registered_models() if CHAMPION in each.aliases)
-
-
-def _names_in_words(names: Sequence[str]) -> str:
-    return ", ".join(names) or "(MLflow has no model with a champion)"
+    return sorted(model.name for model in client.search_registered_models() if CHAMPION in model.aliases)
 
 
 def _note_moves(client: Any, name: str, runs: Path) -> Move | None:
@@ -328,14 +306,9 @@ def _note_moves(client: Any, name: str, runs: Path) -> Move | None:
         if run is not None:
             decision = decision_of(run)
         if decision is not None and decision.promoted:
-            make_champion(client, name, version, PROMOTED, _night_of(user()), decision.why)
+            make_champion(client, name, version, PROMOTED, f"a night of {user()}", decision.why)
             return None
     return note_move_by_hand(client, name)
-
-
-def _night_of(who: str) -> str:
-    """Return what acts in a night, in words."""
-    return f"a night of {who}"
 
 
 def note_approval(settings: Settings) -> Move | None:
@@ -346,6 +319,4 @@ def note_approval(settings: Settings) -> Move | None:
     """
     name = name_of_model(settings)
     with registry_client(settings) as client:
-        if not is_registered(client, name):
-            return None
         return _note_moves(client, name, places.runs())

@@ -205,7 +205,7 @@ def test_a_run_that_was_killed_in_its_first_round_is_missed_too(home: Path, smal
 
 
 def test_a_rehearsal_spends_nothing(home: Path, small: Make) -> None:
-    assert rehearse(small(**BASE, privacy=PRIVATE)).measured is not None
+    assert rehearse(small(**BASE, privacy=PRIVATE)).seconds is not None
     assert not of_digits().path.exists()
 
 

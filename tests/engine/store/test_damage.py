@@ -209,7 +209,7 @@ def test_an_answer_damaged_before_it_is_aggregated_ends_the_run_and_is_made_agai
         go_on(run, rots)
     go_on(run, rots)
     assert numbers(run) == numbers(whole)
-    assert not load_manifest(run, 2).record.refused
+    assert not load_manifest(run, 2).record.refusals
 
 
 def test_a_message_that_waits_for_a_client_is_the_one_that_was_sent(home: Path, small: Make) -> None:

@@ -25,13 +25,12 @@ from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
-from shoal.methods.cfl.cfl import CFL
 from shoal.methods.scores.metrics import METRICS
 from shoal.review.mlflow_log import rounds as mlflow_rounds
 from shoal.review.mlflow_log.experiments import NOTE
 from shoal.review.mlflow_log.model_card import origin_rows
-from shoal.review.mlflow_log.models import copy_checkpoint, models_of
-from shoal.review.mlflow_log.rounds import client_losses, client_metric_names, metric_name, names_of_clients
+from shoal.review.mlflow_log.models import models_of, write_checkpoint
+from shoal.review.mlflow_log.rounds import client_losses, metric_name, names_of_clients
 from shoal.review.mlflow_log.run_names import run_name
 from shoal.review.mlflow_log.tracking import sync
 from shoal.review.pages.provenance import lineage_rows
@@ -160,7 +159,7 @@ def test_of_single_clients_updates_mlflow_gets_those_that_enrol(home: Path, smal
     for told, left in ((True, {"edge"}), (False, set())):
         folder = home / str(told)
         folder.mkdir()
-        copy_checkpoint(paths, folder, CFL, with_clients=told)
+        write_checkpoint(run, small(tracking={"clients": told}, method={"name": "cfl"}), 4, folder)
         kept = {name.split("/")[0] for name in load_server(folder / "server.safetensors").tensors}
         assert kept == starts - {"latest", "edge"} | left
         assert (folder / "manifest.json").exists() == told
@@ -210,16 +209,26 @@ def test_losses_are_told_of_few_clients(home: Path, small: Make, monkeypatch: py
     assert client_losses(manifest, []) == {}
     pooled = straight(small(method={"name": "kmeans"}))
     assert client_losses(load_manifest(pooled, 1), names_of_clients(pooled, pooled.settings())).keys() == {
-        "training/client_loss/all"
+        "training/client_loss/all clients"
     }
 
 
-def test_any_client_name_can_name_a_metric() -> None:
-    names = client_metric_names(["Klinik Süd", "a/b", "a_b", "..", "50 % #1", "a.b"])
-    assert names[0] == "Klinik Süd"
-    assert len(set(names)) == len(names)
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        (["Klinik Süd", "50 % #1", "a.b"], ["Klinik Süd", "50 _ _1", "a.b"]),
+        (["a/b", "a_b"], ["0", "1"]),
+        (["..", "a"], ["0", "1"]),
+    ],
+)
+def test_any_client_name_can_name_a_metric(
+    named: list[str], expected: list[str], small: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from mlflow.utils.validation import _validate_metric_name
 
+    monkeypatch.setattr(mlflow_rounds, "client_names", lambda run: named)
+    names = names_of_clients(None, small())  # type: ignore[arg-type]
+    assert names == expected
     for name in names:
         _validate_metric_name(f"training/client_loss/{name}")
 

@@ -27,6 +27,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
+from shoal.methods.scores.neighbours import neighbour_information
 from shoal.models.frozen import frozen_encoder
 from shoal.review.mlflow_log.champions import history
 from shoal.review.results.clusters import keep_clusters
@@ -34,10 +35,10 @@ from shoal.review.results.next_step import next_step
 from shoal.review.results.result import run_result
 from shoal.review.served import judging
 from shoal.review.served.drift import find_drift
-from shoal.review.served.judging import Decision, HeldOut, HeldOutClusters, JudgingError, compare, encoder_of
+from shoal.review.served.judging import Decision, HeldOut, JudgingError, compare, encoder_of
 from shoal.review.served.promotion import (
     PromotionError,
-    champion_run,
+    champion_with_version,
     decision_of,
     execute_decision,
     keep_decision,
@@ -98,10 +99,9 @@ def test_models_of_a_pretrained_encoder_are_judged_by_its_features_too(home: Pat
     checks = 60 * (np.indices((32, 32)).sum(0) % 2 * 2 - 1)
     x = (colour + patterned[:, None, None, None] * checks).astype(np.uint8)
     encoder = frozen_encoder(f"file:{write_scripted(home / 'contrasts.pt', 1.0, Contrasts)}")
-    found = HeldOutClusters("a run", patterned, 2)
     data = open_prepared(prepare("digits", places.store()).folder)
-    assert HeldOut(data, x, None).score("neighbours", found) < 0.2
-    assert HeldOut(data, x, None, encoder).score("neighbours", found) > 0.6
+    assert neighbour_information(patterned, HeldOut(data, x, None).neighbours, 2) < 0.2
+    assert neighbour_information(patterned, HeldOut(data, x, None, encoder).neighbours, 2) > 0.6
 
 
 def test_the_encoder_of_a_model_that_no_client_trains_judges(home: Path, small: Make) -> None:
@@ -127,7 +127,7 @@ def test_the_margin_decides(pair: tuple[RunFolder, RunFolder]) -> None:
 def test_mlflow_is_told_and_can_be_told_again(pair: tuple[RunFolder, RunFolder]) -> None:
     champion, challenger = pair
     client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
-    found = champion_run(challenger.settings(), places.runs())
+    found = champion_with_version(challenger.settings(), places.runs())[0]
     assert found is not None
     assert found.name == champion.name
     assert decision_of(challenger) is None
@@ -151,7 +151,7 @@ def test_mlflow_is_told_and_can_be_told_again(pair: tuple[RunFolder, RunFolder])
     shutil.move(challenger.path, moved)
     try:
         with pytest.raises(PromotionError, match=f"comes from run {challenger.name}, whose folder is not in"):
-            champion_run(champion.settings(), places.runs())
+            champion_with_version(champion.settings(), places.runs())[0]
     finally:
         shutil.move(moved, challenger.path)
 
@@ -209,7 +209,7 @@ def test_a_champion_is_taken_back_and_approved_again(
     assert champions()["champion"] == "2"
     promote(challenger.name, why="once more")
     assert "is the champion already" in capsys.readouterr().out
-    with pytest.raises(PromotionError, match=f"no model 'other': give one of {NAME}"):
+    with pytest.raises(PromotionError, match=f"'other' had no champion .* these have one: {NAME}"):
         roll_back("other", places.runs())
 
 
@@ -252,7 +252,7 @@ def test_a_challenger_that_waits_keeps_its_alias_until_it_is_approved(pair: tupl
     assert move is not None
     assert (move.version, move.kind) == ("2", "set in MLflow")
     assert "challenger" not in champions()
-    assert champion_run(champion.settings(), places.runs()).name == challenger.name
+    assert champion_with_version(champion.settings(), places.runs())[0].name == challenger.name
 
 
 def test_what_cannot_be_judged_is_said(pair: tuple[RunFolder, RunFolder], tmp_path: Path) -> None:
@@ -266,8 +266,11 @@ def test_what_cannot_be_judged_is_said(pair: tuple[RunFolder, RunFolder], tmp_pa
         compare(pair[1], pair[0], more.folder, "auto", 0.01)
     settings = make_settings(merge(SMALL, {"tracking": {"register_as": "none"}}))
     with pytest.raises(PromotionError, match="a champion needs a registered name"):
-        champion_run(settings, places.runs())
-    assert champion_run(make_settings(merge(SMALL, {"tracking": {"register_as": "new"}})), places.runs()) is None
+        champion_with_version(settings, places.runs())[0]
+    assert (
+        champion_with_version(make_settings(merge(SMALL, {"tracking": {"register_as": "new"}})), places.runs())[0]
+        is None
+    )
 
 
 @pytest.mark.long
