@@ -40,10 +40,10 @@ def test_added_tables_score_as_all_samples_do(drawn):
 
 def test_empty_rows_and_columns_change_no_draw_of_chance():
     rng = np.random.default_rng(0)
-    cluster, label = rng.choice([0, 2, 4], 50), rng.choice([0, 3], 50)
-    tables = (added(cluster, label, rng.integers(0, CLIENTS, 50))[:, :-1], crossed(label, cluster))
-    first, second = (chance_ari(table, 50, np.random.default_rng(1)) for table in tables)
-    assert first == second > 0
+    cluster, label = rng.choice([0, 2, 4], 36), rng.choice([0, 3], 36)
+    tables = (added(cluster, label, rng.integers(0, CLIENTS, 36))[:, :-1], crossed(label, cluster))
+    first, second = (chance_ari(table, 1, np.random.default_rng(1)) for table in tables)
+    assert first == second
 
 
 def test_a_sample_outside_the_table_is_refused():
