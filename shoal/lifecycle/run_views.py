@@ -32,14 +32,14 @@ def make_figures(run: RunFolder) -> bool:
     Returns:
         Whether all of them were there already.
     """
-    from shoal.review.pages.cluster_sheets import draw_cluster_sheets  # here: matplotlib takes a second to import
-    from shoal.review.pages.embedding_figure import draw_embedding
-    from shoal.review.pages.figures import draw_figures
-
     drop_damaged_figures(run)
     source = source_of_figures(run)
     if sources(run).get(FIGURES) == source:
         return True
+    from shoal.review.pages.cluster_sheets import draw_cluster_sheets  # here: matplotlib takes a second to import
+    from shoal.review.pages.embedding_figure import draw_embedding
+    from shoal.review.pages.figures import draw_figures
+
     draws: dict[str, Callable[[RunFolder], object]] = {
         "figures": draw_figures,
         "the figure of features": draw_embedding,
