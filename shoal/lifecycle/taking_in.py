@@ -186,28 +186,27 @@ def _append(watched: _Watched, onto: Prepared | None, arrivals: Arrivals, what: 
     fresh = not_seen_before(arrivals.left_out, folder, onto)
     refuse_too_many(fresh, arrivals.files, night.bad, folder, what if what == "images" else "tables")
     reasons = tuple(f"{each.path}: {each.reason}" for each in fresh)
-    summary = arrivals.intake.summary()
-    also = f"; {summary}" if summary else ""
     batch = arrivals.batch
     if batch is not None:
         if onto is not None:
             refuse_strange(batch, onto, night.strange, folder, what)
         onto = store_batch(name, places.store(), batch, night.held_out, watched.settings.seed, onto, by_hash=True)
         clients = counted(len(set(batch.client)), "client")
-        message = f"{counted(len(batch.x), f'new {what[:-1]}')} of {clients} in {folder}{also}"
+        message = f"{counted(len(batch.x), f'new {what[:-1]}')} of {clients} in {folder}"
     elif onto is None:
-        raise DataError(
-            f"the watched folder {folder} has no images yet that can be used: put some in sub-folders, one per client"
-            f"{also}; of tables add the first one with `shoal data add TABLE --name {name}` and its options, and "
-            "nights append the others"
+        words = (
+            f"the watched folder {folder} has no images yet that can be used: put some in sub-folders, one per client",
+            arrivals.intake.summary(),
+            f"of tables add the first one with `shoal data add TABLE --name {name}`, and nights append the others",
         )
+        raise DataError("; ".join(filter(None, words)))
     else:
-        message = f"nothing new in {folder}{also}"
+        message = f"nothing new in {folder}"
         if fresh:
             record(onto.folder, arrivals.intake, append=True)
     # Also where nothing is new: a night may have been killed before DVC knew of it.
     _, warning = try_to_track(onto.folder)
-    message = "; ".join(part for part in (message, warning) if part)
+    message = "; ".join(filter(None, (message, arrivals.intake.summary(), warning)))
     return _taken_in(onto, 0 if batch is None else len(batch.x), message, reasons)
 
 
