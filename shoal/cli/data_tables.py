@@ -79,14 +79,15 @@ def print_manifest(prepared: Prepared) -> None:
         out.print(_clients_table(prepared))
     if is_stale(prepared):
         say(changed_images(prepared))
+    for key in LISTS:
+        if files := manifest.extra.get(key):
+            say(f"{key}: {_words([': '.join(file) for file in files])}")
 
 
 def _extra_rows(prepared: Prepared) -> dict[str, str]:
     """Return the further entries of a manifest in words."""
     manifest = prepared.manifest
-    entries = {key: value for key, value in manifest.extra.items() if key != "files"}
-    for key in LISTS:
-        entries[key] = [": ".join(entry) for entry in manifest.extra.get(key, [])]
+    entries = {key: value for key, value in manifest.extra.items() if key not in ("files", *LISTS)}
     if WINDOWS in entries:
         entries[WINDOWS] = window_rule(manifest).words()
     if TABLES in entries:
