@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import warnings
 from collections.abc import Sequence
 
-from shoal.engine.store.run_events import Observer
+from rich.console import Console
+
+from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.result import RunResult
+
+CHOICES = ("method_chosen", "clusters_chosen", "scale_of_columns")
+"""Events that say what the settings of a run left open, and how it was chosen."""
 
 
 def execute(run: RunFolder, observers: Sequence[Observer] = ()) -> RunResult:
@@ -31,3 +39,30 @@ def execute(run: RunFolder, observers: Sequence[Observer] = ()) -> RunResult:
 
             return run_with_prefect(run, observers=observers)
     return drive(run, observers=observers)
+
+
+def complete(run: RunFolder, console: Console | None, observers: Sequence[Observer] = ()) -> RunResult:
+    """Do what is still to do of a run; with a console show what was chosen for it, bars, and warnings."""
+    from shoal.lifecycle.progress import progress
+
+    warned: list[Event] = []
+
+    def collect(event: Event) -> None:
+        if is_warning(event):
+            warned.append(event)
+
+    with contextlib.ExitStack() as shown:
+        watching: Observer = collect
+        if console is not None:
+            for event in run.events():
+                if event.kind in CHOICES:
+                    console.print(event.message, highlight=False, markup=False, soft_wrap=True)
+            watching = shown.enter_context(progress(console))
+        try:
+            return execute(run, [watching, *observers])
+        except KeyboardInterrupt:
+            print(f"interrupted: `shoal run --resume {run.name}` continues the run", file=sys.stderr)
+            raise
+        finally:
+            for line in warning_lines(warned):  # with a console they are shown when they happen
+                warnings.warn(line, RuntimeWarning, stacklevel=4)

@@ -26,6 +26,7 @@ REASONS: dict[str, tuple[str, ...]] = {
         "engine.settings.defaults.changed_settings",
         "engine.settings.defaults.default_settings",
         "engine.settings.merge.merge",
+        "engine.settings.run_settings.expand_names",
         "engine.settings.run_settings.flatten",
         "engine.settings.run_settings.load_settings",
         "engine.settings.run_settings.make_settings",

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,14 +12,10 @@ from shoal.api.opened import Run
 from shoal.api.settings_source import SettingsSource, settings_of
 from shoal.engine.settings import places
 from shoal.engine.settings.private_home import private_files
-from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
+from shoal.engine.store.run_events import Observer
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker_processes import start_fork_server
 from shoal.lifecycle.rehearsal import Plan, rehearse
-from shoal.review.results.result import RunResult
-
-CHOICES = ("method_chosen", "clusters_chosen", "scale_of_columns")
-"""Events that say what the settings of a run left open, and how it was chosen."""
 
 
 @private_files()
@@ -95,33 +88,7 @@ def _folder(path: str | Path | None) -> Path | None:
 
 
 def _to_its_end(folder: RunFolder, progress: bool, observers: Sequence[Observer]) -> Run:
+    from shoal.flows.execute import complete
+
     complete(folder, Console(stderr=True) if progress else None, observers)
     return Run(folder)
-
-
-def complete(folder: RunFolder, console: Console | None, observers: Sequence[Observer] = ()) -> RunResult:
-    """Do what is still to do of a run; with a console show what was chosen for it, bars, and warnings."""
-    from shoal.flows.execute import execute
-    from shoal.lifecycle.progress import progress
-
-    warned: list[Event] = []
-
-    def collect(event: Event) -> None:
-        if is_warning(event):
-            warned.append(event)
-
-    with contextlib.ExitStack() as shown:
-        watching: Observer = collect
-        if console is not None:
-            for event in folder.events():
-                if event.kind in CHOICES:
-                    console.print(event.message, highlight=False, markup=False, soft_wrap=True)
-            watching = shown.enter_context(progress(console))
-        try:
-            return execute(folder, [watching, *observers])
-        except KeyboardInterrupt:
-            print(f"interrupted: `shoal run --resume {folder.name}` continues the run", file=sys.stderr)
-            raise
-        finally:
-            for line in warning_lines(warned):  # with a console they are shown when they happen
-                warnings.warn(line, RuntimeWarning, stacklevel=4)

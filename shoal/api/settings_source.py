@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from shoal.engine.settings.merge import merge
-from shoal.engine.settings.run_settings import NAME_KEYS, Settings, SettingsError, load_settings, make_settings
+from shoal.engine.settings.run_settings import Settings, SettingsError, expand_names, load_settings, make_settings
 
 SettingsSource: TypeAlias = "Settings | Mapping[str, Any] | str | Path | None"
 
@@ -44,10 +44,7 @@ def nested(source: Mapping[str, Any]) -> dict[str, Any]:
     for path, value in source.items():
         if not isinstance(path, str):
             raise SettingsError(f"{path!r} names no setting: expected a word such as rounds, or a path as data.name")
-        *steps, last = path.split(".")
-        if not steps and last in NAME_KEYS and isinstance(value, str):
-            value = {NAME_KEYS[last]: value}
-        for step in reversed([*steps, last]):
+        for step in reversed(path.split(".")):
             value = {step: dict(value) if isinstance(value, Mapping) else value}
-        found = merge(found, value)
+        found = merge(found, expand_names(value))
     return found

@@ -12,11 +12,10 @@ import typer
 
 from shoal.cli.embed import embed, show_tracking
 from shoal.cli.options import Set, with_options
-from shoal.core.errors import DataError, PartitionError
+from shoal.core.errors import DataError
 from shoal.data.intake.options import AddOptions
 
 if TYPE_CHECKING:
-    from shoal.data.partition.table import Partition
     from shoal.lifecycle.dvc_tracking import Stored
 
 app = typer.Typer(
@@ -82,18 +81,17 @@ def partition_set(
 
 @app.command("show", epilog="Example: shoal data show mnist --images sheet.png")
 def show(
-    what: Annotated[str, typer.Argument(help="a prepared data set, or the folder of a partition")],
+    what: Annotated[str, typer.Argument(help="a prepared data set")],
     images: Annotated[Path | None, typer.Option(help="for images: contact sheet to write, .png")] = None,
     seed: Annotated[int, typer.Option(help="seed of the draw of images on the contact sheet")] = 0,
 ) -> None:
-    """Show what a prepared data set or a partition holds, and which method fits a set.
+    """Show what a prepared data set holds, and which method fits it.
 
     The contact sheet has a block for each client, or for each label if the data name no clients. Its images are drawn
     at random with the seed.
     """
     from shoal.cli.console import say
-    from shoal.cli.data_tables import print_manifest, print_partition
-    from shoal.data.partition.table import load_partition
+    from shoal.cli.data_tables import print_manifest
     from shoal.data.sets.prepare import is_built_in, lost_set, prepared_sets, resolve, store_folder
     from shoal.data.sets.prepared import open_prepared
     from shoal.engine.settings import places
@@ -101,26 +99,16 @@ def show(
     from shoal.review.results.fonts import missing_letters
 
     store = places.store()
-    partition: Partition | None = None
-    folder = next((f for f in (Path(what), store / "partitions" / what) if (f / "partition.json").exists()), None)
-    if folder is not None:
-        partition = load_partition(folder)
-        prepared = open_prepared(store_folder(store, partition.data), verify=True)
-        if prepared.manifest.digest != partition.data_digest:
-            raise PartitionError(f"{folder} divides another version of {partition.data!r}: make the partition again")
-        print_partition(partition, prepared)
-    else:
-        full_name = resolve(what)[2] if is_built_in(what) else what
-        if not (store_folder(store, full_name) / "manifest.json").exists():
-            names = ", ".join(manifest.name for manifest in prepared_sets(store)) or "none"
-            hint = f". Run `shoal data prepare {full_name}`" if is_built_in(what) else ""
-            unknown = f"{what!r} is neither a prepared data set nor the folder of a partition; prepared: {names}{hint}"
-            raise DataError(lost_set(what, store) or unknown)
-        prepared = open_prepared(store_folder(store, full_name), verify=True)
-        print_manifest(prepared)
-        _show_advice(full_name, prepared.manifest.classes)
+    name = resolve(what)[2] if is_built_in(what) else what
+    if not (store_folder(store, name) / "manifest.json").exists():
+        names = ", ".join(manifest.name for manifest in prepared_sets(store)) or "none"
+        hint = f". Run `shoal data prepare {name}`" if is_built_in(what) else ""
+        raise DataError(lost_set(what, store) or f"{what!r} is no prepared data set; prepared: {names}{hint}")
+    prepared = open_prepared(store_folder(store, name), verify=True)
+    print_manifest(prepared)
+    _show_advice(name, prepared.manifest.classes)
     if images is not None:
-        say(f"images: {draw_data_sheet(prepared, images, partition=partition, seed=seed)}")
+        say(f"images: {draw_data_sheet(prepared, images, seed=seed)}")
         shown = prepared.manifest.extra.get("clients", prepared.manifest.class_names)
         if sentence := missing_letters(str(name) for name in shown):
             say(sentence)

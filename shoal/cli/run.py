@@ -48,7 +48,7 @@ def run(
         return
     start_fork_server()
     folder = open_run(settings, overrides, resume, partition)
-    from shoal.api.running import complete
+    from shoal.flows.execute import complete
 
     err.print(f"run [bold]{folder.path}[/]", highlight=False)
     result = complete(folder, err)

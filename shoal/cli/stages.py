@@ -17,7 +17,6 @@ from typing import Annotated
 import typer
 from dvc.utils.serialize import parse_yaml
 
-from shoal.api.running import complete
 from shoal.cli.console import err, say
 from shoal.core.durable import new_version
 from shoal.core.errors import DataError, ShoalError
@@ -33,6 +32,7 @@ from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder, write_lineage
+from shoal.flows.execute import complete
 from shoal.lifecycle.embedding import embed as embed_images
 from shoal.lifecycle.preparing import with_known_choices
 from shoal.lifecycle.run_views import make_figures

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from shoal.core.durable import lock_if_free
+from shoal.core.durable import lock_if_free, new_version
 from shoal.core.errors import DataError, ShoalError, short_text
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.intake.array_files import is_array_file
@@ -42,8 +42,6 @@ SHEET = "sheet.png"
 FACTS = "batch.json"
 LOGGED = "logged"
 """Files of a batch; the last one is there once MLflow has the others."""
-PART = ".part"
-"""Suffix of a batch that is being written, or that a kill cut short."""
 
 
 class AssignError(ShoalError):
@@ -155,7 +153,7 @@ def claimed_batches(folder: Path) -> Iterator[None]:
     with lock_if_free(folder / ".lock") as ours:
         if not ours:
             raise AssignError(f"another process assigns files into {folder}: wait for it")
-        for left in folder.glob(f"*{PART}"):
+        for left in folder.glob(".*.tmp"):
             shutil.rmtree(left)
         yield
 
@@ -244,17 +242,11 @@ def write_batch(folder: Path, watch: Path, found: Predicted, batch: Batch, *, sh
     """Write a batch whole and return its folder, or leave none."""
     numbers = [int(path.name) for path in batches(folder)]
     place = folder / f"{max(numbers, default=0) + 1:04d}"
-    part = place.with_name(place.name + PART)
-    try:
-        part.mkdir()
-        write_table(with_cluster_id(found.table), part / TABLE)
+    with new_version(place) as scratch:
+        write_table(with_cluster_id(found.table), scratch / TABLE)
         if sheet and len(found.table):
-            predicted_sheet(found, watch, part / SHEET)
-        write_sealed(part / FACTS, record_to_json(batch))
-        part.rename(place)
-    except (OSError, ShoalError):
-        shutil.rmtree(part, ignore_errors=True)  # on a full disk it would take room from other files
-        raise
+            predicted_sheet(found, watch, scratch / SHEET)
+        write_sealed(scratch / FACTS, record_to_json(batch))
     return place
 
 

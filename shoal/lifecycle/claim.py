@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 from shoal.core.durable import lock_if_free
 from shoal.engine.settings import places
@@ -15,6 +14,8 @@ from shoal.engine.store.run_folder import LOCK_SECONDS, RunError, RunFolder
 from shoal.engine.store.warm_start import WarmStart
 from shoal.lifecycle.starting import new_run, runs_like
 
+CLAIM = "claim"
+"""The lock of a run that a pipeline works on."""
 BEGAN = "pipeline_began"
 ENDED = "pipeline_ended"
 """Events of a claimed run: between the two it is unfinished, even if its rounds are done."""
@@ -38,17 +39,12 @@ def claimed_run(
         ShoalError: the data, the partition or the method refuse the settings; WarmStartError: the origin does not fit.
     """
     places.runs().mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as claim:
         with lock_if_free(places.runs() / ".choosing", math.inf):
-            claim = _unfinished(settings, origin, data) if resume else None
-            if claim is None:
+            run = _unfinished(settings, origin, data, claim) if resume else None
+            if run is None:
                 run = new_run(settings, origin=origin)
-                new_claim = _claim(run.path)
-                if new_claim is None:  # it was made under the lock a moment ago
-                    raise RunError(f"run {run.name} is new, but another process uses it: start again")
-                claim = (run, new_claim)
-        run = claim[0]
-        stack.enter_context(claim[1])
+                claim.enter_context(lock_if_free(run.path / CLAIM))
         run.event(BEGAN)
         yield run
         run.event(ENDED)
@@ -61,10 +57,9 @@ def claimed(run: RunFolder) -> Iterator[None]:
     Raises:
         RunError: another process works on it.
     """
-    claim = _claim(run.path, LOCK_SECONDS)
-    if claim is None:
-        raise RunError(f"run {run.name} is in use by another process: wait for it")
-    with claim:
+    with lock_if_free(run.path / CLAIM, LOCK_SECONDS) as ours:
+        if not ours:
+            raise RunError(f"run {run.name} is in use by another process: wait for it")
         run.event(BEGAN)
         yield
         run.event(ENDED)
@@ -99,26 +94,24 @@ def claimed_nights(data: str, flow_run: str = "") -> Iterator[str]:
 
 
 def _unfinished(
-    settings: Settings, origin: WarmStart | None, data: str | None
-) -> tuple[RunFolder, contextlib.ExitStack] | None:
-    """Return the newest unclaimed run of these settings and its claim, if it is unfinished; else None."""
-    origin_sha256 = None if origin is None else origin.sha256
-    for run in runs_like(settings, origin_sha256):
+    settings: Settings, origin: WarmStart | None, data: str | None, claim: contextlib.ExitStack
+) -> RunFolder | None:
+    """Return the newest unclaimed run of these settings, if it is unfinished; `claim` gets its lock."""
+    for run in runs_like(settings, None if origin is None else origin.sha256):
         if data is not None and run.lineage().data.digest != data:
             continue
-        claim = _claim(run.path)
-        if claim is None:
-            continue
-        try:
-            with run.locked(patience=0):  # `shoal run` locks a run without a claim
-                pass
-        except RunError:
-            claim.close()
-            continue
-        if is_done(run):
-            claim.close()
-            return None  # a schedule wants a new run
-        return run, claim
+        with contextlib.ExitStack() as tried:
+            if not tried.enter_context(lock_if_free(run.path / CLAIM)):
+                continue
+            try:
+                with run.locked(patience=0):  # `shoal run` locks a run without a claim
+                    pass
+            except RunError:
+                continue
+            if is_done(run):
+                return None  # a schedule wants a new run
+            claim.push(tried.pop_all())
+            return run
     return None
 
 
@@ -126,16 +119,3 @@ def is_done(run: RunFolder) -> bool:
     """Return whether nothing is left to do: the rounds, and of a claimed run what the pipeline does after them."""
     last = [event.kind for event in run.events() if event.kind in (BEGAN, ENDED)][-1:]
     return run.is_finished() and last != [BEGAN]
-
-
-def _claim(run: Path, patience: float = 0) -> contextlib.ExitStack | None:
-    """Return a claim on a run, which ends when it is closed; None where another process has one.
-
-    Args:
-        run: the run's folder.
-        patience: seconds for which a claimed run is tried again.
-    """
-    with contextlib.ExitStack() as stack:
-        if stack.enter_context(lock_if_free(run / "claim", patience)):
-            return stack.pop_all()
-    return None

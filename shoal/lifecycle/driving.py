@@ -14,7 +14,7 @@ from shoal.engine.settings.hardware import one_arena
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_events import Observer, observing
 from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
-from shoal.lifecycle.run_views import make_report, make_views
+from shoal.lifecycle.run_views import make_figures, make_report
 from shoal.review.mlflow_log.tracking import Tracker
 from shoal.review.results.clusters import has_clusters, keep_clusters
 from shoal.review.results.result import RunResult, run_result
@@ -92,7 +92,7 @@ def find_clusters(run: RunFolder, runner: Runner, pool: Pool | None) -> None:
 
 def show(run: RunFolder, runner: Runner) -> None:
     """Make the figures and the report of a run whose rounds are done, where they are missing."""
-    runner.submit("report", "figures and report", lambda: make_views(run)).result()
+    runner.submit("report", "figures and report", lambda: make_report(run, fresh=make_figures(run))).result()
 
 
 def record(run: RunFolder, runner: Runner, tracker: Tracker) -> None:

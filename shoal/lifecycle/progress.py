@@ -28,7 +28,8 @@ def step_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     Yields:
         A function to call with the steps done and the steps in all.
     """
-    if not (in_kernel() or sys.stderr.isatty()):
+    console = Console(stderr=True)
+    if not (console.is_jupyter or console.is_terminal):
         yield lambda done, total: None
         return
     with bar(label) as steps:
@@ -52,7 +53,7 @@ def progress(console: Console, label: str = "") -> Iterator[Observer]:
         An observer for the engine.
     """
     shown: contextlib.AbstractContextManager[Observer] = contextlib.nullcontext(lines_of_a_run(console, label))
-    if in_kernel() or console.is_terminal:
+    if console.is_jupyter or console.is_terminal:
         if label:  # above the bars: beside them it would leave no room for the numbers
             console.print(Text(label), soft_wrap=True)
         shown = bars_of_a_run()
@@ -65,14 +66,6 @@ def progress(console: Console, label: str = "") -> Iterator[Observer]:
                     console.print("[yellow]warning[/]", Text(event.message or event.kind), soft_wrap=True)
 
         yield observe
-
-
-def in_kernel() -> bool:
-    """Return whether this process is a notebook's kernel (IPython that shows more than text)."""
-    shell = sys.modules.get("IPython")
-    if shell is None or not hasattr(shell, "get_ipython"):
-        return False
-    return getattr(shell.get_ipython(), "kernel", None) is not None
 
 
 def bar(label: str, *, leave: bool = False) -> Any:

@@ -26,24 +26,6 @@ from shoal.review.results.views import (
 REPORT = "the report"
 
 
-def make_views(run: RunFolder) -> None:
-    """Draw the figures of a finished run that are missing, then write the report that embeds them."""
-    make_report(run, fresh=make_figures(run))
-
-
-def figure_views() -> dict[str, Callable[[RunFolder], object]]:
-    """Return what draws each figure view, by its name in words."""
-    from shoal.review.pages.cluster_sheets import draw_cluster_sheets  # here: matplotlib takes a second to import
-    from shoal.review.pages.embedding_figure import draw_embedding
-    from shoal.review.pages.figures import draw_figures
-
-    return {
-        "figures": draw_figures,
-        "the figure of features": draw_embedding,
-        "contact sheets": draw_cluster_sheets,
-    }
-
-
 def make_figures(run: RunFolder) -> bool:
     """Draw the figures of a finished run that are missing, damaged or out of date.
 
@@ -54,7 +36,16 @@ def make_figures(run: RunFolder) -> bool:
     source = source_of_figures(run)
     if sources(run).get(FIGURES) == source:
         return True
-    for what, draw in figure_views().items():
+    from shoal.review.pages.cluster_sheets import draw_cluster_sheets  # here: matplotlib takes a second to import
+    from shoal.review.pages.embedding_figure import draw_embedding
+    from shoal.review.pages.figures import draw_figures
+
+    draws: dict[str, Callable[[RunFolder], object]] = {
+        "figures": draw_figures,
+        "the figure of features": draw_embedding,
+        "contact sheets": draw_cluster_sheets,
+    }
+    for what, draw in draws.items():
         if attempt(run, what, partial(draw, run)) is None:
             source = ""  # so that they are drawn again when the run is resumed
     attempt(run, "the digests of figures", partial(keep_figures, run, source))

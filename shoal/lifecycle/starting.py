@@ -122,7 +122,7 @@ def new_run(settings: Settings, partition: Path | None = None, origin: WarmStart
         with one_thread():
             initial_state(facts)  # the method may refuse the data, or so many clients
     except BaseException:
-        discard(run)
+        shutil.rmtree(run.path)
         raise
     return run
 
@@ -178,11 +178,6 @@ def record_scale(run: RunFolder, settings: Settings, prepared: Prepared) -> None
         done = "columns are standardised over the federation: they are measurements"
     message = f"{done} (method.standardise=true or false decides otherwise)"
     run.event("scale_of_columns", message=message, standardise=prepared.spec.measurements)
-
-
-def discard(run: RunFolder) -> None:
-    """Remove the folder of a run that never began."""
-    shutil.rmtree(run.path)
 
 
 def runs_with(settings: Settings) -> Iterator[RunFolder]:

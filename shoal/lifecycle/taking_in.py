@@ -8,7 +8,7 @@ and then embedded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own import check_name
 from shoal.data.intake.own_images import read_folder, refuse
 from shoal.data.intake.own_store import Arrivals, Batch, check_spelling, store_batch
-from shoal.data.sets.intake_notes import Intake, left_out_before, names_file, record
+from shoal.data.sets.intake_notes import left_out_before, names_file, record
 from shoal.data.sets.prepare import is_built_in, own_folder, own_pointer, store_folder
 from shoal.data.sets.prepared import Prepared, read_manifest
 from shoal.data.sets.writing import writing
@@ -67,6 +67,15 @@ class TakenIn:
     left_out: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Watched:
+    """The watched folder of a night, and the settings."""
+
+    settings: Settings
+    night: NightSettings
+    folder: Path
+
+
 def take_in(settings: Settings, night: NightSettings) -> TakenIn:
     """Bring the data set of a night up to date: add all new samples, or none and raise an error.
 
@@ -76,8 +85,7 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
     """
     name = settings.data.name
     if night.watch is None:
-        prepared = prepare_data(settings)
-        return _taken_in(prepared, 0, f"{prepared.manifest.name!r} stays as it is: no folder is watched")
+        return _taken_in(prepare_data(settings), 0, f"{name!r} stays as it is: no folder is watched")
     _check(settings)
     folder = places.home() / Path(night.watch).expanduser()
     update_from_dvc(folder)
@@ -88,15 +96,16 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
         )
     check_spelling(name)
     origin = embedded_set(name)
+    watched = _Watched(settings, night, folder)
     if origin is not None:
-        return _take_in_embedded(settings, night, folder, origin)
+        return _take_in_embedded(watched, origin)
     with writing(own_folder(places.store(), name)):
         onto = present_set(name)
         if onto is not None:
             check_method(settings, places.store())
         if onto is not None and onto.manifest.kind != "image":
-            return _take_in_tables(settings, night, folder, onto)
-        return _take_in_images(settings, night, folder, onto, name)
+            return _take_in_tables(watched, onto)
+        return _take_in_images(watched, onto, name)
 
 
 def present_set(name: str) -> Prepared | None:
@@ -106,15 +115,15 @@ def present_set(name: str) -> Prepared | None:
     return check_name(name, store, force=False, append=exists)
 
 
-def _take_in_embedded(settings: Settings, night: NightSettings, folder: Path, origin: EmbeddedFrom) -> TakenIn:
+def _take_in_embedded(watched: _Watched, origin: EmbeddedFrom) -> TakenIn:
     """Append new images to the set that a set of vectors was embedded from, and embed them.
 
     Raises:
         NightError: the set of images is not here, or a built-in one.
     """
     store = places.store()
-    name = settings.data.name
-    check_method(settings, store)
+    name = watched.settings.data.name
+    check_method(watched.settings, store)
     before = read_manifest(store_folder(store, name))
     here = store_folder(store, origin.images).exists() or own_pointer(store, origin.images).exists()
     if is_built_in(origin.images) or not here:
@@ -123,15 +132,15 @@ def _take_in_embedded(settings: Settings, night: NightSettings, folder: Path, or
             "be added: leave night.watch out"
         )
     with writing(own_folder(store, origin.images)):
-        taken = _take_in_images(settings, night, folder, present_set(origin.images), origin.images)
+        taken = _take_in_images(watched, present_set(origin.images), origin.images)
     made = embed(origin.images, origin.encoder.name, name)
     about = made.prepared.manifest
     message = "; ".join(part for part in (taken.message, made.message, made.warning) if part)
     new = about.train + about.test - before.train - before.test
-    return replace(_taken_in(made.prepared, new, message), left_out=taken.left_out)
+    return _taken_in(made.prepared, new, message, taken.left_out)
 
 
-def _take_in_tables(settings: Settings, night: NightSettings, folder: Path, onto: Prepared) -> TakenIn:
+def _take_in_tables(watched: _Watched, onto: Prepared) -> TakenIn:
     """Append the rows, or the windows, of new tables in the watched folder to the set.
 
     Raises:
@@ -143,68 +152,62 @@ def _take_in_tables(settings: Settings, night: NightSettings, folder: Path, onto
             f"{name!r} holds {onto.manifest.kind}s that are not from a table, and a night appends images and tables: "
             f"append with `shoal data add PATH --name {name} --append`, and leave night.watch out"
         )
-    if night.labels is not None:
+    if watched.night.labels is not None:
         raise NightError(
             f"night.labels is for images, and {name!r} is made of tables, which hold their labels: leave it out"
         )
-    arrivals = dropped_tables(folder, onto, night.held_out)
-    if night.on_bad == "refuse":
-        refuse({"correct them, or set night.on_bad to skip": arrivals.left_out}, folder, "table")
+    arrivals = dropped_tables(watched.folder, onto, watched.night.held_out)
+    if watched.night.on_bad == "refuse":
+        refuse({"correct them, or set night.on_bad to skip": arrivals.left_out}, watched.folder, "table")
     what = "windows" if onto.manifest.kind == "series" else "rows"
-    return _append(settings, night, folder, onto, arrivals, what, name)
+    return _append(watched, onto, arrivals, what, name)
 
 
-def _take_in_images(
-    settings: Settings, night: NightSettings, folder: Path, onto: Prepared | None, name: str
-) -> TakenIn:
+def _take_in_images(watched: _Watched, onto: Prepared | None, name: str) -> TakenIn:
     """Append what is new in the watched folder to a set of images; `onto` is None where there is no set yet."""
-    labels = None
-    if night.labels is not None:
-        labels = places.home() / Path(night.labels).expanduser()
+    night = watched.night
+    labels = None if night.labels is None else places.home() / Path(night.labels).expanduser()
     options = AddOptions(on_bad=night.on_bad, on_odd=night.on_odd, labels=labels)
-    return _append(settings, night, folder, onto, read_folder(folder, onto, options, grows=True), "images", name)
+    return _append(watched, onto, read_folder(watched.folder, onto, options, grows=True), "images", name)
 
 
-def _append(
-    settings: Settings,
-    night: NightSettings,
-    folder: Path,
-    onto: Prepared | None,
-    arrivals: Arrivals,
-    what: str,
-    name: str,
-) -> TakenIn:
+def _append(watched: _Watched, onto: Prepared | None, arrivals: Arrivals, what: str, name: str) -> TakenIn:
     """Append what is new to a set, unless too much of it cannot be used or is strange.
 
     Args:
-        settings, night: of the night.
-        folder: the watched folder.
+        watched: the folder.
         onto: the set; None: there is none yet.
         arrivals: what is new.
         what: the samples are called, in the plural: images, rows or windows.
         name: of the set.
     """
+    night = watched.night
+    folder = watched.folder
     fresh = not_seen_before(arrivals.left_out, folder, onto)
     refuse_too_many(fresh, arrivals.files, night.bad, folder, what if what == "images" else "tables")
     reasons = tuple(f"{each.path}: {each.reason}" for each in fresh)
-    notes = arrivals.intake
     batch = arrivals.batch
-    if batch is None:
-        if onto is None:
-            raise DataError(
-                f"the watched folder {folder} has no images yet that can be used: put some in sub-folders, one per "
-                f"client{_also(notes)}; of tables add the first one with `shoal data add TABLE --name {name}` and its "
-                "options, and nights append the others"
-            )
+    if batch is not None:
+        if onto is not None:
+            refuse_strange(batch, onto, night.strange, folder, what)
+        onto = store_batch(name, places.store(), batch, night.held_out, watched.settings.seed, onto, by_hash=True)
+        clients = counted(len(set(batch.client)), "client")
+        message = f"{counted(len(batch.x), f'new {what[:-1]}')} of {clients} in {folder}"
+    elif onto is None:
+        words = (
+            f"the watched folder {folder} has no images yet that can be used: put some in sub-folders, one per client",
+            arrivals.intake.summary(),
+            f"of tables add the first one with `shoal data add TABLE --name {name}`, and nights append the others",
+        )
+        raise DataError("; ".join(filter(None, words)))
+    else:
+        message = f"nothing new in {folder}"
         if fresh:
-            record(onto.folder, notes, append=True)
-        return replace(_with_dvc(onto, 0, f"nothing new in {folder}{_also(notes)}"), left_out=reasons)
-    if onto is not None:
-        refuse_strange(batch, onto, night.strange, folder, what)
-    prepared = store_batch(name, places.store(), batch, night.held_out, settings.seed, onto, by_hash=True)
-    clients = counted(len(set(batch.client)), "client")
-    message = f"{counted(len(batch.x), f'new {what[:-1]}')} of {clients} in {folder}{_also(notes)}"
-    return replace(_with_dvc(prepared, len(batch.x), message), left_out=reasons)
+            record(onto.folder, arrivals.intake, append=True)
+    # Also where nothing is new: a night may have been killed before DVC knew of it.
+    _, warning = try_to_track(onto.folder)
+    message = "; ".join(filter(None, (message, arrivals.intake.summary(), warning)))
+    return _taken_in(onto, 0 if batch is None else len(batch.x), message, reasons)
 
 
 def not_seen_before(left_out: Sequence[Rejected], folder: Path, onto: Prepared | None) -> list[Rejected]:
@@ -242,22 +245,8 @@ def refuse_too_many(left_out: Sequence[Rejected], usable: int, share: float, fol
         )
 
 
-def _also(notes: Intake) -> str:
-    """Return what was adapted and left out, as the end of a sentence."""
-    summary = notes.summary()
-    if not summary:
-        return ""
-    return f"; {summary}"
-
-
-def _with_dvc(prepared: Prepared, new: int, message: str) -> TakenIn:
-    """Let DVC know the set, also where nothing is new: a night may have been killed before DVC knew of it."""
-    _, warning = try_to_track(prepared.folder)
-    return _taken_in(prepared, new, "; ".join(part for part in (message, warning) if part))
-
-
-def _taken_in(prepared: Prepared, new: int, message: str) -> TakenIn:
-    return TakenIn(str(prepared.folder), prepared.manifest.digest, new, message)
+def _taken_in(prepared: Prepared, new: int, message: str, left_out: tuple[str, ...] = ()) -> TakenIn:
+    return TakenIn(str(prepared.folder), prepared.manifest.digest, new, message, left_out)
 
 
 def _check(settings: Settings) -> None:

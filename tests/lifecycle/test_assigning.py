@@ -205,7 +205,7 @@ def test_a_kill_neither_repeats_nor_loses_a_file(place: Path, monkeypatch: pytes
     put(place, "right-3.png")
     assign_new(SETTINGS)
     assert sorted(all_tables(place)["file"]) == ["dark-1.png", "left-2.png", "right-3.png"]
-    assert not list(place.glob(f"results/assigned/{MODEL}/*.part"))
+    assert not list(place.glob(f"results/assigned/{MODEL}/.*.tmp"))
     runs = logged(MlflowClient(tracking_uri=store_uri(places.mlflow_store())))
     assert sum(run.data.metrics["assigned/samples"] for run in runs) == 3
     assert assign_new(SETTINGS).samples == 0
@@ -228,10 +228,10 @@ def test_a_full_disk_loses_nothing(place: Path, monkeypatch: pytest.MonkeyPatch,
         elif moment == "facts":
             patch.setattr(codec, "write_file", full)
         else:
-            patch.setattr(Path, "rename", full)
+            patch.setattr("shoal.core.durable.put_in_place", full)
         with pytest.raises((OSError, ShoalError), match=r"No space left on device|the disk is full"):
             assign_new(SETTINGS)
-        assert not list(place.glob(f"results/assigned/{MODEL}/*.part")), "what was half written takes no space"
+        assert not list(place.glob(f"results/assigned/{MODEL}/.*.tmp")), "what was half written takes no space"
     done = assign_new(SETTINGS)
     assert (done.samples, Path(done.folder).name) == (2, "0002")
     assert sorted(all_tables(place)["file"]) == ["dark-1.png", "left-2.png", "right-3.png"]

@@ -101,8 +101,8 @@ def test_a_number_at_the_edge_makes_the_verdict_doubtful(home: Path, small: Make
 
 @pytest.mark.long
 def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    from shoal.api.running import complete
     from shoal.cli.console import err
+    from shoal.flows.execute import complete
 
     complete(new_run(on_points(small)), err)
     assert "3 clusters, of 2 to 6: the most detail that halves" in capsys.readouterr().err

@@ -55,8 +55,8 @@ def test_rounds_that_end_before_there_are_clusters_are_refused(home: Path) -> No
 
 
 def test_the_run_has_the_method_and_its_lineage_says_why(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from shoal.api.running import complete
     from shoal.cli.console import err
+    from shoal.flows.execute import complete
 
     settings = unnamed()
     assert settings.chooses_method

@@ -8,31 +8,25 @@ import numpy as np
 
 from shoal.core.errors import DataError
 from shoal.core.streams import Streams
-from shoal.data.partition.table import Partition
 from shoal.data.sets.prepared import Prepared
 from shoal.engine.store.client_names import named
 from shoal.engine.store.embedded import images_behind, why_no_images
 from shoal.review.pages.cluster_sheets import images_of
 from shoal.review.pages.contact_sheet import Block, draw_sheet
-from shoal.review.results.clusters import partition_client_names
 
 COLUMNS = 12
 MAX_BLOCKS = 200
 """Clients or labels of a sheet."""
 
 
-def draw_data_sheet(
-    prepared: Prepared, path: Path, *, partition: Partition | None = None, columns: int = COLUMNS, seed: int = 0
-) -> Path:
+def draw_data_sheet(prepared: Prepared, path: Path, *, columns: int = COLUMNS, seed: int = 0) -> Path:
     """Draw training images, or windows of series as line plots, as a PNG with a named block for each client.
 
-    Where the data name no clients, a block is of a label. Its images are a random draw, in their order in the set, with
-    planted rotations applied.
+    Where the data name no clients, a block is of a label. Its images are a random draw, in their order in the set.
 
     Args:
         prepared: a set of images or windows.
         path: the PNG; its folder is made.
-        partition: its clients are shown instead of those that the data name.
         columns: images of a block.
         seed: of the draws.
 
@@ -44,8 +38,8 @@ def draw_data_sheet(
         kind = prepared.manifest.kind
         reason = f"data set {prepared.manifest.name!r} holds {kind}s: expected a set of images or of windows"
         raise DataError(why_no_images(prepared) or reason)
-    image_of = images_of(images, partition)
-    groups = groups_of(images, partition)
+    image_of = images_of(images, None)
+    groups = groups_of(images)
     blocks = []
     for number, (name, samples) in enumerate(groups[:MAX_BLOCKS]):
         rows = drawn_samples(samples, columns, seed, number)
@@ -69,11 +63,8 @@ def drawn_samples(samples: np.ndarray, count: int, seed: int, block: int) -> np.
     return np.sort(rng.choice(samples, min(count, len(samples)), replace=False))
 
 
-def groups_of(prepared: Prepared, partition: Partition | None) -> list[tuple[str, np.ndarray]]:
+def groups_of(prepared: Prepared) -> list[tuple[str, np.ndarray]]:
     """Return the name of each client, or of each label, and its samples, int (n,); without either all samples."""
-    if partition is not None:
-        names = partition_client_names(partition)
-        return [(name, partition.sample[partition.rows(client)]) for client, name in enumerate(names)]
     if "client" in prepared.columns():
         group_of = prepared.column("client")
         names = [str(name) for name in prepared.manifest.extra.get("clients", [])]

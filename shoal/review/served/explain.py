@@ -122,7 +122,8 @@ class Explained:
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook: the clients' table, and the sheet if there are images."""
-        shown = f"<p><b>{html.escape(self.title)}</b></p>{self.clients.to_html(index=False, float_format='%.3f')}"
+        table = self.clients.to_html(index=False, float_format="{:.3f}".format)
+        shown = f"<p><b>{html.escape(self.title)}</b></p>{table}"
         if images_behind(open_prepared(self.run.folder_of("data"))) is None:
             return shown
         with io.BytesIO() as file:

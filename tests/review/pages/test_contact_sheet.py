@@ -4,8 +4,6 @@ from PIL import Image
 from rich.cells import cell_len
 
 from shoal.core.errors import DataError
-from shoal.data.partition.make import make_partition
-from shoal.data.partition.schemes import IID
 from shoal.review.pages.contact_sheet import Block, contact_sheet, fit_text, thumbnail
 from shoal.review.pages.data_sheet import draw_data_sheet, drawn_samples
 
@@ -32,17 +30,12 @@ def test_a_sheet_shows_a_draw_of_each_clients_images():
     assert drawn_samples(own[:4], 12, 0, block=3).tolist() == own[:4].tolist()
 
 
-def test_a_set_has_a_block_for_each_label_or_client(digits, build, tmp_path):
+def test_a_set_has_a_block_for_each_label(digits, build, tmp_path):
     sheet = drawn(draw_data_sheet(digits, tmp_path / "s.png", columns=5))
     top = 2 * 17
     assert sheet.shape[:2] == (top + 10 * BLOCK + 6, 5 * CELL + 6)
     first = drawn_samples(np.flatnonzero(digits.train_y == 0), 5, seed=0, block=0)[0]
     assert np.array_equal(sheet[top + 26 :: 6, 6:][:8, :48:6, 0], digits.train_x[first, 0])
-    partition = make_partition(IID(clients=2, transform="rotation"), digits)
-    clients = drawn(draw_data_sheet(digits, tmp_path / "c.png", partition=partition, columns=5))
-    sample = drawn_samples(partition.sample[partition.rows(1)], 5, seed=0, block=1)[0]
-    image = clients[top + BLOCK + 26 :: 6, 6:][:8, :48:6, 0]
-    assert np.array_equal(image, np.rot90(digits.train_x[sample, 0], 2))
     with pytest.raises(DataError, match="expected a set of images"):
         draw_data_sheet(build([0, 1], shape=(3,), kind="vector"), tmp_path / "v.png")
     assert drawn(draw_data_sheet(build(5), tmp_path / "u.png", columns=3)).shape[0] == top + BLOCK + 6
