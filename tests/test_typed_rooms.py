@@ -35,6 +35,7 @@ REASONS: dict[str, tuple[str, ...]] = {
         "engine.store.method_choice.MethodChoice.settings",
         "methods.auto.Rule.settings",
         "methods.auto.Rule.space",
+        "api.searching.FoundSettings.best",
         "sweeps.search.definition.SearchDefinition.settings",
         "sweeps.search.definition.make_search",
         "sweeps.search.result.best_settings",

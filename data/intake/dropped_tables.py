@@ -17,7 +17,7 @@ from shoal.data.intake.folder_files import files_below
 from shoal.data.intake.images import Rejected, note_left_out
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own_rows import read_rows
-from shoal.data.intake.own_store import SKIPPED, Arrivals, Batch, NothingNew
+from shoal.data.intake.own_store import Arrivals, Batch, NothingNew
 from shoal.data.intake.own_windows import read_windows, refuse_overlap
 from shoal.data.intake.table_coding import CODING
 from shoal.data.intake.table_origin import ROLES, TableRoles, known_tables
@@ -85,7 +85,7 @@ def dropped_tables(folder: Path, onto: Prepared, test: float) -> Arrivals:
             batches.append(batch)
             grown = _with_names(grown, batch)
     note_left_out(rejected, notes)
-    joined = _joined(batches, folder, notes, rejected) if batches else None
+    joined = _joined(batches, folder, notes) if batches else None
     return Arrivals(joined, rejected, len(batches), notes)
 
 
@@ -124,7 +124,7 @@ def _with_names(onto: Prepared, batch: Batch) -> Prepared:
     return replace(onto, manifest=replace(about, class_names=labels, extra=extra))
 
 
-def _joined(batches: Sequence[Batch], folder: Path, notes: Intake, rejected: Sequence[Rejected]) -> Batch:
+def _joined(batches: Sequence[Batch], folder: Path, notes: Intake) -> Batch:
     """Return several tables as one batch; the last one knows the tables of all."""
     last = batches[-1]
     x = np.concatenate([batch.x for batch in batches])
@@ -138,6 +138,5 @@ def _joined(batches: Sequence[Batch], folder: Path, notes: Intake, rejected: Seq
         clients=list(dict.fromkeys(name for batch in batches for name in batch.clients)),
         file=[name for batch in batches for name in batch.file],
         source=f"folder {folder.name}, {len(x)} {what} of {len(set(client))} clients",
-        extra={**last.extra, SKIPPED: [[each.path, each.reason] for each in rejected]},
         intake=notes,
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from shoal.core.errors import DataError
 from shoal.data.intake.options import AddOptions
@@ -40,8 +39,8 @@ def add(path: Path, name: str, store: Path, options: AddOptions, intake: Intake 
 
     Returns:
         Images uint8 (n, 1 or 3, height, width), grey if all are grey; vectors float32 (n, features); or series float32
-        (n, channels, length). The manifest's `extra` says what was skipped, resized and adapted, and how columns became
-        features or windows were cut.
+        (n, channels, length). The notes beside the set say what was left out and adapted; the manifest's `extra` says
+        how columns became features or windows were cut.
 
     Raises:
         NothingNew: the set to append to has all of it.
@@ -53,25 +52,6 @@ def add(path: Path, name: str, store: Path, options: AddOptions, intake: Intake 
         read = read_vectors
     elif path.is_dir():
         read = _read_images
-    return _add(read, path, name, store, options, intake)
-
-
-def add_folder(folder: Path, name: str, store: Path, *, intake: Intake | None = None, **options: Any) -> Prepared:
-    """Prepare a folder of images, see `add`; `options` are those of `AddOptions`."""
-    return _add(_read_images, folder, name, store, AddOptions(**options), intake)
-
-
-def add_table(path: Path, name: str, store: Path, *, intake: Intake | None = None, **options: Any) -> Prepared:
-    """Prepare a table, see `add`; `options` are those of `AddOptions`."""
-    return _add(_read_table, path, name, store, AddOptions(**options), intake)
-
-
-def add_vectors(path: Path, name: str, store: Path, *, intake: Intake | None = None, **options: Any) -> Prepared:
-    """Prepare vectors in arrays, see `add`; `options` are those of `AddOptions`."""
-    return _add(read_vectors, path, name, store, AddOptions(**options), intake)
-
-
-def _add(read: Reader, path: Path, name: str, store: Path, options: AddOptions, intake: Intake | None) -> Prepared:
     check_spelling(name)
     if options.clients is not None and read is not read_vectors:
         raise DataError(

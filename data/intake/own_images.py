@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from shoal.data.intake.images import (
 from shoal.data.intake.label_file import read_labels
 from shoal.data.intake.names import one_spelling_each
 from shoal.data.intake.options import AddOptions
-from shoal.data.intake.own_store import SKIPPED, Arrivals, Batch, known_files
+from shoal.data.intake.own_store import Arrivals, Batch, known_files
 from shoal.data.intake.spelling import tidy
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
@@ -93,9 +93,7 @@ def read_folder(
     note_left_out(left_out, notes)
     if not taken:
         return Arrivals(None, left_out, 0, notes)
-    batch = _batch(folder, taken, size, onto, options, notes)
-    skipped = [[each.path, each.reason] for each in left_out]
-    return Arrivals(replace(batch, extra={SKIPPED: skipped, **batch.extra}), left_out, len(taken), notes)
+    return Arrivals(_batch(folder, taken, size, onto, options, notes), left_out, len(taken), notes)
 
 
 def _files(folder: Path, onto: Prepared | None, notes: Intake, *, grows: bool) -> tuple[list[str], list[Rejected]]:
@@ -207,11 +205,11 @@ def _batch(
     channels = channels_of(pictures) if onto is None else onto.manifest.shape[0]
     files = [picture.path for picture in pictures]
     label = None if options.labels is None else read_labels(options.labels, files, onto, notes)
-    resized = []
+    extra = {}
     for picture in pictures:
         if picture.size != size:
+            extra = {"on_odd": "resize"}  # what a model of the set does with new images
             reason = f"resized from {picture.size[0]}x{picture.size[1]} to {size[0]}x{size[1]}"
-            resized.append([picture.path, reason])
             notes.adapt(f"resized to {size[0]}x{size[1]} (height x width)", picture.path, reason)
         if picture.changes:
             notes.adapt(CONVERTED, picture.path, picture.changes)
@@ -234,7 +232,7 @@ def _batch(
         files,
         source=f"folder {folder.name}, {len(pictures)} images of {len(set(owner))} clients{there}",
         licence=options.licence,
-        extra={"resized": resized},
+        extra=extra,
         intake=notes,
     )
 

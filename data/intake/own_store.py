@@ -32,9 +32,6 @@ VERSIONS = "versions"
 """Entry of a manifest's `extra`: digest and counts of the versions that a set was appended to, the oldest first.
 
 Each version is the first `train` and `test` samples of the set."""
-SKIPPED = "skipped"
-LISTS = (SKIPPED, "resized")
-"""Entries of a manifest's `extra` with pairs of path and reason; appending lengthens them."""
 
 
 @dataclass(frozen=True)
@@ -179,12 +176,7 @@ def _both_licences(old: str, new: str) -> str:
 def _grown(about: Manifest, new: dict[str, Any]) -> dict[str, Any]:
     """Return the entries of a manifest after an addition."""
     version = {"digest": about.digest, "train": about.train, "test": about.test}
-    extra = {**about.extra, **new, VERSIONS: [*about.extra.get(VERSIONS, []), version]}
-    for key in LISTS:
-        if key in extra:
-            earlier = about.extra.get(key, [])
-            extra[key] = [*earlier, *(entry for entry in new.get(key, []) if entry not in earlier)]
-    return extra
+    return {**about.extra, **new, VERSIONS: [*about.extra.get(VERSIONS, []), version]}
 
 
 def _after(onto: Prepared, part: str, new: Part) -> Part:

@@ -152,7 +152,7 @@ def measurement(environment: Environment, date: str) -> Measurement:
     hardware = environment.hardware
     gpus = ", ".join(dict.fromkeys(hardware.gpus)) or "no GPU"
     machine = f"{hardware.cores} cores {hardware.machine}, {gpus}, {hardware.system.split()[0]}, {hardware.python}"
-    return Measurement(commit_of(environment.shoal_git), date, machine, dict(environment.versions))
+    return Measurement(commit_of(environment.shoal.git), date, machine, dict(environment.versions))
 
 
 def commit_of(git: GitState) -> str:

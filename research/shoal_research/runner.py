@@ -101,7 +101,7 @@ def run_study(
     overrides = overrides or {}
     planned = cells(study, scale, seeds, rows, columns)
     here, known = measured_before(name, scale, overrides)
-    commit = commit_of(current_environment().shoal_git)
+    commit = commit_of(current_environment().shoal.git)
     missing = [] if gather else [cell for cell in planned if is_missing(cell, known, commit, again=again)]
     folder = study_folder(name, scale)
     folder.mkdir(parents=True, exist_ok=True)
@@ -267,8 +267,8 @@ def find_again(settings: Settings) -> RunFolder | None:
     run = next(runs_like(settings), None)
     if run is None or not run.is_finished():
         return run
-    commit = commit_of(current_environment().shoal_git)
-    same = commit_of(run.lineage().environment.shoal_git) == commit and not commit.endswith(CHANGED)
+    commit = commit_of(current_environment().shoal.git)
+    same = commit_of(run.lineage().environment.shoal.git) == commit and not commit.endswith(CHANGED)
     return run if same else None
 
 

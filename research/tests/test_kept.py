@@ -108,7 +108,7 @@ def results(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def test_what_this_home_measured_is_added_to_what_is_kept(results: Path) -> None:
     study = toy(images={"seen.png": "What is seen."})
-    head = commit_of(current_environment().shoal_git).removesuffix("+")
+    head = commit_of(current_environment().shoal.git).removesuffix("+")
     write_cells(results / "kept" / "toy-cpu.json", measured("old", "2026-01-01", 1.0, row="large"))
     write_cells(study_folder("toy", "cpu") / "cells.json", measured(head, "2026-02-01", 2.0000000001))
     (study_folder("toy", "cpu") / "seen.png").write_bytes(b"an image")

@@ -15,6 +15,23 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.comparison import check_different, compared_run
 from shoal.review.results.run_list import listed_runs
 
+COLUMNS = (
+    "name",
+    "method",
+    "data",
+    "state",
+    "rounds",
+    "metric",
+    "score",
+    "verdict",
+    "seconds",
+    "bytes",
+    "epsilon",
+    "epsilon_of_set",
+    "why",
+)
+"""Of the table of runs."""
+
 
 def runs(
     *, method: str | None = None, data: str | None = None, state: str | Sequence[str] = (), last: int | None = None
@@ -28,7 +45,8 @@ def runs(
 
     Returns:
         Columns method, data, state, rounds, metric and score (the first that judges it), verdict (good, doubtful or
-        chance), seconds, bytes (on the disk) and why, where something is wrong.
+        chance), seconds, bytes (on the disk), of private runs epsilon and epsilon_of_set (of all runs on it so far),
+        and why, where something is wrong.
     """
     if isinstance(state, str):
         state = (state,)
@@ -36,9 +54,9 @@ def runs(
     for run in listed_runs(places.runs(), method=method, data=data, states=state, last=last):
         row = run.to_json()
         metric, score = row.pop("score") or (None, None)
-        rows.append({**row, "metric": metric, "score": score})
-    columns = ["name", "method", "data", "state", "rounds", "metric", "score", "verdict", "seconds", "bytes", "why"]
-    return pd.DataFrame(rows, columns=columns).set_index("name")
+        epsilon, of_set = row.pop("epsilon") or (None, None)
+        rows.append({**row, "metric": metric, "score": score, "epsilon": epsilon, "epsilon_of_set": of_set})
+    return pd.DataFrame(rows, columns=COLUMNS).set_index("name")
 
 
 def compare(*names: str | Path | Run) -> pd.DataFrame:
@@ -55,14 +73,19 @@ def compare(*names: str | Path | Run) -> pd.DataFrame:
     named = [str(each.path if isinstance(each, Run) else each) for each in names]
     found = [RunFolder.find(name, places.runs(), unfinished=False) for name in named]
     check_different(found)
+    return side_by_side(found)
+
+
+def side_by_side(runs: Sequence[RunFolder]) -> pd.DataFrame:
+    """Return the table of `compare`."""
     rows = []
-    for run in found:
-        each = compared_run(run)
-        result = each.result
+    for run in runs:
+        compared = compared_run(run)
+        result = compared.result
         row = {
             "name": run.name,
-            "method": each.method,
-            "data": each.data,
+            "method": compared.method,
+            "data": compared.data,
             "state": result.status,
             "rounds": result.rounds,
             "verdict": "" if result.verdict is None else result.verdict.word,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.api.bars import bars
+from rich.console import Console
+
 from shoal.api.opened import Run
 from shoal.api.settings_source import SettingsSource, settings_of
 from shoal.engine.settings import places
@@ -17,6 +19,10 @@ from shoal.engine.store.run_events import Event, Observer, is_warning, warning_l
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker_processes import start_fork_server
 from shoal.lifecycle.rehearsal import Plan, rehearse
+from shoal.review.results.result import RunResult
+
+CHOICES = ("method_chosen", "clusters_chosen", "scale_of_columns")
+"""Events that say what the settings of a run left open, and how it was chosen."""
 
 
 @private_files()
@@ -89,7 +95,14 @@ def _folder(path: str | Path | None) -> Path | None:
 
 
 def _to_its_end(folder: RunFolder, progress: bool, observers: Sequence[Observer]) -> Run:
+    complete(folder, Console(stderr=True) if progress else None, observers)
+    return Run(folder)
+
+
+def complete(folder: RunFolder, console: Console | None, observers: Sequence[Observer] = ()) -> RunResult:
+    """Do what is still to do of a run; with a console show what was chosen for it, bars, and warnings."""
     from shoal.flows.execute import execute
+    from shoal.lifecycle.progress import progress
 
     warned: list[Event] = []
 
@@ -98,13 +111,17 @@ def _to_its_end(folder: RunFolder, progress: bool, observers: Sequence[Observer]
             warned.append(event)
 
     with contextlib.ExitStack() as shown:
-        watching = [shown.enter_context(bars())] if progress else [collect]
+        watching: Observer = collect
+        if console is not None:
+            for event in folder.events():
+                if event.kind in CHOICES:
+                    console.print(event.message, highlight=False, markup=False, soft_wrap=True)
+            watching = shown.enter_context(progress(console))
         try:
-            execute(folder, [*watching, *observers])
+            return execute(folder, [watching, *observers])
         except KeyboardInterrupt:
-            print(f"interrupted: shoal.resume({folder.name!r}) continues the run")
+            print(f"interrupted: `shoal run --resume {folder.name}` continues the run", file=sys.stderr)
             raise
         finally:
-            for line in warning_lines(warned):  # with bars they are shown below them
-                warnings.warn(line, RuntimeWarning, stacklevel=3)
-    return Run(folder)
+            for line in warning_lines(warned):  # with a console they are shown when they happen
+                warnings.warn(line, RuntimeWarning, stacklevel=4)

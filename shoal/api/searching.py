@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from shoal.api.bars import bars
-from shoal.core.errors import ShoalError
 from shoal.engine.settings.private_home import private_files
 from shoal.engine.store.run_events import Observer
 from shoal.engine.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from shoal.sweeps.search.definition import SearchDefinition
     from shoal.sweeps.search.result import SearchResult
 
@@ -31,6 +31,7 @@ class FoundSettings:
         judged_by: what the score is.
         trials: a row a trial: number, state, score, its settings, the rounds that were judged, its runs, and why it
             ended.
+        ranking: numbers of the trials, the best first.
         caveats: sentences on how far to trust it.
         page: the HTML page.
     """
@@ -39,28 +40,30 @@ class FoundSettings:
     score: float
     judged_by: str
     trials: pd.DataFrame
+    ranking: tuple[int, ...]
     caveats: list[str]
     page: Path
 
+    def to_json(self) -> dict[str, Any]:
+        """Return nested dictionaries and lists of JSON values."""
+        trials = json.loads(self.trials.to_json(orient="records", double_precision=15))
+        return {**vars(self), "trials": trials, "page": str(self.page)}
+
     @classmethod
     def from_search(cls, definition: SearchDefinition, result: SearchResult) -> FoundSettings:
-        """Return the settings that a search found.
-
-        Raises:
-            ShoalError: no trial is finished.
-        """
+        """Return the settings that a search with a finished trial found."""
         from shoal.sweeps.search.caveats import caveats
         from shoal.sweeps.search.page import FILE, trials_frame
         from shoal.sweeps.search.result import best_settings
 
-        best = result.best_trial
-        if best is None or best.score is None:
-            raise ShoalError(f"search {result.search!r} has no finished trial: call it with more trials")
+        best = result.ranked[0]
+        assert best.score is not None
         return cls(
-            best=best_settings(definition, result),
+            best=best_settings(definition, best),
             score=best.score,
             judged_by=result.score,
             trials=trials_frame(result),
+            ranking=result.ranking,
             caveats=caveats(definition, result),
             page=Path(result.folder) / FILE,
         )
@@ -88,26 +91,34 @@ def search(
     >>> found = shoal.search(lr)  # doctest: +SKIP
     >>> shoal.run(found.best, seed=100)  # doctest: +SKIP
     """
+    from rich.console import Console
+
     from shoal.sweeps.search.definition import load_search, make_search
-    from shoal.sweeps.search.runner import run_search
 
     if isinstance(definition, Mapping):
         checked = make_search(dict(definition))
     else:
         checked = load_search(Path(definition))
-    if trials is not None:
-        checked = checked.model_copy(update={"trials": trials})
-    with contextlib.ExitStack() as shown:
-        watch = None
-        if progress:
-            observe = shown.enter_context(bars())
+    return find_settings(checked, trials, Console(stderr=True) if progress else None)
 
-            def watch(label: str, run: RunFolder) -> Observer:
-                print(f"{label}: {run.name}")
-                return observe
+
+def find_settings(definition: SearchDefinition, trials: int | None, console: Console | None) -> FoundSettings:
+    """Search as `search` does; with a console show which runs are made, and bars."""
+    from shoal.lifecycle.progress import progress
+    from shoal.sweeps.search.runner import run_search
+
+    if trials is not None:
+        definition = definition.model_copy(update={"trials": trials})
+    if console is None:
+        return FoundSettings.from_search(definition, run_search(definition))
+    with progress(console) as observe:
+
+        def watch(label: str, run: RunFolder) -> Observer:
+            console.print(f"{label}: {run.name}", highlight=False, markup=False, soft_wrap=True)
+            return observe
 
         try:
-            return FoundSettings.from_search(checked, run_search(checked, watch))
+            return FoundSettings.from_search(definition, run_search(definition, watch))
         except KeyboardInterrupt:
-            print("interrupted; the same call resumes the search")
+            console.print("interrupted; the same call resumes the search", highlight=False)
             raise

@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import err, out, results_table
+from shoal.cli.console import err, out, table_of
 from shoal.cli.options import AnyRun, Json
 from shoal.core.errors import ShoalError
 
 app = typer.Typer(add_completion=False)
+WORDS = ("method", "data", "state", "rounds", "verdict")
+"""What stands above the numbers of each run."""
 
 
 @app.command(epilog="Example: shoal compare 20260131-120000_fedpnp_mnist_1a2b3c4d latest")
@@ -32,16 +34,17 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Show runs side by side."""
+    from shoal.api.listing import side_by_side
     from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
+    from shoal.methods.scores.metrics import shown_in
     from shoal.review.results.comparison import check_different, compared_run, why_not_comparable
+    from shoal.review.results.number_names import name_of
 
-    names = names or []
     if not names:
         raise ShoalError("nothing to compare: name runs")
     found = [RunFolder.find(name, places.runs(), unfinished=any_run) for name in names]
     check_different(found)
-    results = [compared_run(run) for run in found]
     if page is not None:
         from shoal.review.pages.comparison_page import write_comparison
 
@@ -51,9 +54,12 @@ def compare(
 
         log_comparison(log, found)
     if as_json:
-        print(json.dumps([each.to_json() for each in results]))
+        print(json.dumps([compared_run(run).to_json() for run in found]))
         return
-    out.print(results_table(results))
+    metrics = [metric.name for metric in shown_in("comparison")]
+    table = side_by_side(found).filter([*WORDS, *metrics, "MB_up", "MB_down", "MB_d2d", "seconds"])
+    rows = [(name_of(name), *values) for name, values in table.T.iterrows()]
+    out.print(table_of(("run", *table.index), rows))
     reason = why_not_comparable(found)
     if reason is not None:
         out.print(reason, highlight=False, soft_wrap=True)

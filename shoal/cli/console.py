@@ -1,14 +1,14 @@
-"""The two consoles, a run with its progress, and results as tables, which commands share."""
+"""The two consoles, and results as tables, which commands share."""
 
 from __future__ import annotations
 
 import io
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from numbers import Integral, Number, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -18,7 +18,8 @@ from rich.text import Text
 from shoal.core.errors import escaped
 
 if TYPE_CHECKING:  # pandas takes a while to import, and most commands show no result
-    from shoal.review.results.comparison import ComparedRun
+    import pandas as pd
+
     from shoal.review.results.result import RunResult
 
 
@@ -49,10 +50,6 @@ escape_unencodable()
 # A pipe has no width: there tables must not be folded to 80 columns.
 out = NameSafeConsole(width=None if sys.stdout.isatty() else 140)
 err = NameSafeConsole(stderr=True)
-WORDS = ("run", "data", "state", "method")
-"""The first headings of a comparison."""
-MAX_COLUMNS = 5
-"""Up to so many runs are compared in columns."""
 
 
 def say(text: str) -> None:
@@ -62,10 +59,10 @@ def say(text: str) -> None:
 
 def cell(value: object) -> Text:
     """Return a value as a cell of a table: numbers with three digits, names on one line, nothing read as markup."""
-    if value is None:
-        return Text()
     if isinstance(value, Text):
         return value
+    if value is None or value != value:  # None, or the number that tables have in its place
+        return Text()
     if isinstance(value, Integral):
         return Text(f"{int(value):,}")
     if isinstance(value, Real):
@@ -91,6 +88,12 @@ def table_of(headings: Iterable[object], rows: Iterable[Iterable[object]], title
     return table
 
 
+def frame_table(frame: pd.DataFrame, title: str | Text | None = None) -> Table:
+    """Return a data frame as `table_of` shows it, its columns named in words."""
+    headings = [str(column).replace("_", " ") for column in frame.columns]
+    return table_of(headings, frame.itertuples(index=False), title)
+
+
 def shoal_command(name: str = "shoal", folder: Path | None = None) -> str:
     """Return how a program of this installation is called in a folder, by default the current one.
 
@@ -104,29 +107,6 @@ def shoal_command(name: str = "shoal", folder: Path | None = None) -> str:
     if program.is_relative_to(here):
         return str(program.relative_to(here))
     return name if shutil.which(name) else str(program)
-
-
-def execute(folder: Any) -> RunResult:
-    """Complete a run with progress on standard error, as a Prefect flow where the settings ask for one."""
-    from shoal.flows.execute import execute as execute_run
-    from shoal.lifecycle.progress import progress
-
-    if method := folder.lineage().method_chosen:
-        err.print(method.reason, highlight=False, soft_wrap=True)
-    if chosen := folder.lineage().clusters_chosen:
-        err.print(f"{chosen.clusters} clusters: {chosen.rule}", highlight=False, soft_wrap=True)
-        if chosen.doubt:
-            err.print(f"do not trust this number: {chosen.doubt}", highlight=False, soft_wrap=True)
-    for event in folder.events():
-        if event.kind == "scale_of_columns":
-            err.print(event.message, highlight=False, soft_wrap=True)
-    with progress(err) as observe:
-        try:
-            return execute_run(folder, [observe])
-        except KeyboardInterrupt:
-            command = f"{shoal_command()} run --resume {folder.name}"
-            err.print(f"interrupted; resume it with: {command}", highlight=False, soft_wrap=True)
-            raise
 
 
 def show_result(result: RunResult, title: str) -> None:
@@ -146,41 +126,3 @@ def show_result(result: RunResult, title: str) -> None:
     say(f"report: {result.run}/report.html")
     if result.quality:
         say(f"clusters: {result.run}/clusters.parquet")
-
-
-def results_table(runs: Sequence[ComparedRun]) -> Table:
-    """Return runs side by side: the run, its data, state and method, scores, bytes, seconds.
-
-    A few runs have a column each, since their names fit no row of a terminal; more of them have a row each.
-    """
-    rows = results_rows(runs)
-    if len(runs) > MAX_COLUMNS:
-        return table_of(rows[0], [row.values() for row in rows])
-    headings, *others = [(heading, *(row[heading] for row in rows)) for heading in rows[0]]
-    return table_of(headings, others)
-
-
-def results_rows(runs: Sequence[ComparedRun]) -> list[dict[str, object]]:
-    """Return what `results_table` shows of each run, by heading."""
-    from shoal.methods.scores.metrics import shown_in
-    from shoal.review.results.number_names import name_of
-    from shoal.review.results.result import WAYS
-
-    numbers = [{**run.result.metrics, **run.result.quality} for run in runs]
-    measured = [metric for metric in shown_in("comparison") if any(metric.name in values for values in numbers)]
-    # Metrics without labels are only shown where a run has no others: there is no room for both.
-    with_labels = {metric.name for metric in measured if metric.labels}
-    labelled = all(not with_labels.isdisjoint(values) for values in numbers)
-    metrics = [metric.name for metric in measured if metric.labels or not labelled]
-    rows = []
-    for run, values in zip(runs, numbers, strict=True):
-        result = run.result
-        row: dict[str, object] = dict(
-            zip(WORDS, (Path(result.run).name, run.data, result.status, run.method), strict=True)
-        )
-        row["rounds"] = result.rounds
-        row |= {name_of(name): values.get(name) for name in metrics}
-        row |= {f"MB {words}": f"{result.bytes[way] / 1e6:.1f}" for way, words in WAYS.items()}
-        row["seconds"] = f"{result.seconds:.0f}"
-        rows.append(row)
-    return rows

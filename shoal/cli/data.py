@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.embed import embed
-from shoal.cli.options import with_options, with_options_of_any
+from shoal.cli.embed import embed, show_tracking
+from shoal.cli.options import Set, with_options
 from shoal.core.errors import DataError, PartitionError
 from shoal.data.intake.options import AddOptions
-from shoal.data.partition.schemes import SCHEMES, PartitionSettings
 
 if TYPE_CHECKING:
     from shoal.data.partition.table import Partition
-    from shoal.lifecycle.adding import Added
+    from shoal.lifecycle.dvc_tracking import Stored
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -37,12 +36,9 @@ def list_sets() -> None:
     print_sets()
 
 
-@app.command("prepare", epilog="Example: shoal data prepare gaussian --option clusters=10 --option seed=3")
+@app.command("prepare", epilog="Example: shoal data prepare gaussian-clusters10-seed3")
 def prepare_command(
-    name: Annotated[str, typer.Argument(help="a built-in data set; `shoal data list` shows them")],
-    option: Annotated[
-        list[str] | None, typer.Option("--option", "-o", help="an option of the set, NAME=NUMBER; repeatable")
-    ] = None,
+    name: Annotated[str, typer.Argument(help="a built-in data set, with its options; `shoal data list` shows them")],
     force: Annotated[bool, typer.Option("--force", help="prepare the set again if it is prepared already")] = False,
 ) -> None:
     """Verify the raw files of a data set and write its arrays to the store.
@@ -53,79 +49,35 @@ def prepare_command(
     from shoal.data.sets.prepare import prepare
     from shoal.engine.settings import places
 
-    options = _options(option or [])
-    print_manifest(prepare(name, places.store(), mirror=places.mirror(), force=force, options=options))
+    print_manifest(prepare(name, places.store(), mirror=places.mirror(), force=force))
 
 
-def _options(texts: list[str]) -> dict[str, int]:
-    options = {}
-    for text in texts:
-        key, _, value = text.partition("=")
-        try:
-            options[key.strip()] = int(value)
-        except ValueError:
-            raise DataError(f"--option {text!r}: expected NAME=NUMBER, such as clusters=10") from None
-    return options
-
-
-Kind = Annotated[
-    str | None,
-    typer.Option(help=f"scheme: {', '.join(SCHEMES)} (default: by_column if the data name clients, else iid)"),
-]
-Limit = Annotated[int | None, typer.Option(help="use a random subset of at most so many training samples")]
-
-
-@app.command("partition", epilog="Example: shoal data partition mnist --kind dirichlet --beta 0.1 --clients 10")
-@with_options_of_any(SCHEMES.values())
+@app.command(
+    "partition", epilog="Example: shoal data partition mnist --set partition=dirichlet --set partition.beta=0.1"
+)
 def partition_set(
     name: Annotated[str, typer.Argument(help="a data set, built in or your own; it is prepared if necessary")],
-    kind: Kind = None,
-    limit: Limit = None,
-    seed: Annotated[int, typer.Option(help="seed of every draw")] = 0,
-    out: Annotated[Path | None, typer.Option(help="folder to write (default: a folder in the store)")] = None,
-    **options: Any,
+    overrides: Set = None,
 ) -> None:
-    """Divide the training samples of a data set among clients.
+    """Divide the training samples of a data set among clients, by the settings `partition`, `data.limit` and `seed`.
 
-    A set of your own that names its clients is divided by them unless --kind says otherwise. Writes the table
+    A set of your own that names its clients is divided by them unless partition.kind says otherwise. Writes the table
     (Parquet), summary.csv and labels.png, a heat map of labels by clients.
     """
     from shoal.cli.console import say
     from shoal.cli.data_tables import print_partition
-    from shoal.data.partition.store import ensure_partition, partition_folder, write_partition
-    from shoal.data.sets.prepare import has_clients, prepare
+    from shoal.data.sets.prepare import prepare
     from shoal.engine.settings import places
+    from shoal.engine.settings.run_settings import load_settings
+    from shoal.lifecycle.preparing import prepare_partition
     from shoal.review.pages.partition_figure import partition_figure
 
-    store = places.store()
-    settings = _settings(kind or ("by_column" if has_clients(name, store) else "iid"), options)
-    prepared = prepare(name, store, mirror=places.mirror())
-    partition = ensure_partition(store, prepared, settings, limit=limit, seed=seed)
-    folder = partition_folder(store, prepared, settings, limit, seed)
-    if out is not None:
-        if out.exists() and any(out.iterdir()) and not (out / "partition.json").exists():
-            raise PartitionError(f"--out {out}: the folder holds other files; name a new folder")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_partition(partition, prepared, out.resolve())
-        folder = out
+    settings = load_settings(None, [f"data.name={name}", *(overrides or ())])
+    prepared = prepare(name, places.store(), mirror=places.mirror(), options=settings.data.options)
+    folder, partition = prepare_partition(settings, prepared)
     figure = partition_figure(partition, prepared, folder / "labels.png")
     print_partition(partition, prepared)
     say(f"table:  {folder / 'partition.parquet'}\nfigure: {figure}")
-
-
-def _settings(kind: str, options: dict[str, Any]) -> PartitionSettings:
-    """Return the settings of a scheme; options of other schemes are refused."""
-    scheme = SCHEMES.get(kind)
-    if scheme is None:
-        raise PartitionError(f"--kind {kind!r} is unknown; expected one of {', '.join(SCHEMES)}")
-    chosen = {option: value for option, value in options.items() if value is not None}
-    for option in chosen:
-        schemes = [name for name, other in SCHEMES.items() if option in other.__dataclass_fields__]
-        if kind not in schemes:
-            raise PartitionError(
-                f"--{option} belongs to {', '.join(schemes)}, not to {kind}: drop it, or choose another --kind"
-            )
-    return scheme(**chosen)
 
 
 @app.command("show", epilog="Example: shoal data show mnist --images sheet.png")
@@ -158,21 +110,15 @@ def show(
             raise PartitionError(f"{folder} divides another version of {partition.data!r}: make the partition again")
         print_partition(partition, prepared)
     else:
-        if is_built_in(what):
-            full_name = resolve(what)[2]
-        else:
-            full_name = what
+        full_name = resolve(what)[2] if is_built_in(what) else what
         if not (store_folder(store, full_name) / "manifest.json").exists():
-            if lost := lost_set(what, store):
-                raise DataError(lost)
             names = ", ".join(manifest.name for manifest in prepared_sets(store)) or "none"
-            raise DataError(
-                f"{what!r} is neither a prepared data set nor the folder of a partition; prepared: {names}"
-                + (f". Run `shoal data prepare {full_name}`" if is_built_in(what) else "")
-            )
+            hint = f". Run `shoal data prepare {full_name}`" if is_built_in(what) else ""
+            unknown = f"{what!r} is neither a prepared data set nor the folder of a partition; prepared: {names}{hint}"
+            raise DataError(lost_set(what, store) or unknown)
         prepared = open_prepared(store_folder(store, full_name), verify=True)
         print_manifest(prepared)
-        _show_advice(full_name)
+        _show_advice(full_name, prepared.manifest.classes)
     if images is not None:
         say(f"images: {draw_data_sheet(prepared, images, partition=partition, seed=seed)}")
         shown = prepared.manifest.extra.get("clients", prepared.manifest.class_names)
@@ -180,17 +126,18 @@ def show(
             say(sentence)
 
 
-def _show_advice(name: str) -> None:
+def _show_advice(name: str, classes: int | None) -> None:
     """Print which method fits a set, and the command that runs it."""
     from shoal.cli.console import say, shoal_command
     from shoal.engine.settings.run_settings import load_settings
     from shoal.lifecycle.advice import advise
 
     # Advice needs no number of clusters: it is left open.
-    advice = advise(load_settings(None, ["model.clusters=auto", f"data.name={name}"]))
-    say(advice.clients)
-    say(advice.reason)
-    say(f"run: {advice.command.replace('shoal', shoal_command(), 1)}")
+    method, clients = advise(load_settings(None, ["model.clusters=auto", f"data.name={name}"]))
+    say(clients)
+    say(method.reason)
+    open_number = "" if classes else " --set model.clusters=auto"
+    say(f"run: {shoal_command()} run --set data.name={name}{open_number}")
 
 
 Source = Annotated[
@@ -272,18 +219,14 @@ def _announce(name: str) -> None:
         err.print(f"[yellow]warning[/] the set is added, but no deployment was started: {error}", highlight=False)
 
 
-def _show_added(added: Added) -> None:
+def _show_added(added: Stored) -> None:
     """Print what was added, and start the deployments that wait for it; end with status 1 where DVC did not take it."""
-    from shoal.cli.console import out, say
+    from shoal.cli.console import out
     from shoal.cli.data_tables import print_manifest
     from shoal.cli.intake_table import print_intake
     from shoal.data.sets.intake_notes import names_file
 
     print_manifest(added.prepared)
     print_intake(out, added.intake, names_file(added.prepared.folder))
-    if added.warning:
-        say(f"warning: {added.warning}")
-        raise typer.Exit(1)
-    if added.pointer is not None:
-        say(f"tracked by DVC: commit {added.pointer} to git, and `dvc push` the data to your remote")
+    show_tracking(added)
     _announce(added.prepared.manifest.name)

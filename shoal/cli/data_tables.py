@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.console import out, say, table_of
-from shoal.data.intake.own_store import LISTS
+from shoal.cli.console import frame_table, out, say, table_of
 from shoal.data.intake.table_origin import TABLES, known_tables
 from shoal.data.intake.windows import WINDOWS, window_rule
 from shoal.data.partition.summary import summary
 from shoal.data.partition.table import Partition
 from shoal.data.sets.built_in import SETS
 from shoal.data.sets.by_client import ClientArray
+from shoal.data.sets.intake_notes import left_out_before, names_file, printable
 from shoal.data.sets.prepare import is_built_in, own_sets, prepared_sets, resolve
 from shoal.data.sets.prepared import Prepared
 from shoal.data.sets.repair import damaged_sets, repair_sets
+from shoal.data.sets.wording import first_of
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import changed_images, is_stale
-from shoal.review.results.summary import counted
 
 MAX_LABELS = 20
 MAX_CLIENTS = 60
-MAX_FILES = 10
 MAX_NAMES = 10
 """The largest numbers that a table shows."""
 
@@ -63,37 +61,38 @@ def _row(name: str, kind: str, manifest: Any, description: str) -> list[object]:
 def print_manifest(prepared: Prepared) -> None:
     """Print what a set holds, its clients, and the user's files that were adapted or left out."""
     manifest = prepared.manifest
+    labels = _words(manifest.class_names) if manifest.class_names else manifest.classes or "no labels"
     rows = {
         "kind": manifest.kind,
         "shape": " x ".join(map(str, manifest.shape)),
-        "train": f"{manifest.train:,}" + (f" ({manifest.subset})" if manifest.subset else ""),
+        "train": f"{manifest.train:,}",
         "test": f"{manifest.test:,}",
-        "classes": _words(manifest.class_names) if manifest.class_names else str(manifest.classes or "no labels"),
+        "subset": manifest.subset,
+        "classes": str(labels),
         "source": manifest.source,
         "licence": manifest.licence,
         "sha256": manifest.digest,
         "folder": str(prepared.folder),
+        **_extra_rows(prepared),
     }
-    rows |= _extra_rows(prepared)
-    out.print(table_of(("entry", "value"), rows.items(), Text(manifest.name)))
+    out.print(table_of(("entry", "value"), [row for row in rows.items() if row[1]], Text(manifest.name)))
     if "client" in prepared.columns() and len(manifest.extra.get("clients", ())):
         out.print(_clients_table(prepared))
     if is_stale(prepared):
         say(changed_images(prepared))
-    for key in LISTS:
-        if manifest.extra.get(key):
-            say(_listed(key, manifest.extra[key], prepared.folder))
+    if names := sorted(map(printable, left_out_before(prepared.folder))):
+        say(f"left out: {first_of(names, MAX_NAMES)}; reasons: {names_file(prepared.folder)}")
 
 
 def _extra_rows(prepared: Prepared) -> dict[str, str]:
     """Return the further entries of a manifest in words."""
     manifest = prepared.manifest
-    entries = {key: value for key, value in manifest.extra.items() if key not in ("files", *LISTS)}
+    entries = {key: value for key, value in manifest.extra.items() if key != "files"}
     if WINDOWS in entries:
         entries[WINDOWS] = window_rule(manifest).words()
     if TABLES in entries:
         entries[TABLES] = list(known_tables(manifest.extra))
-    return {key.replace("_", " "): _words(value) for key, value in entries.items()}
+    return {key.replace("_", " "): _words(value) for key, value in entries.items() if value}
 
 
 def _words(value: Any) -> str:
@@ -115,29 +114,16 @@ def _clients_table(prepared: Prepared) -> Table:
     return table_of(("client", *columns), rows[:MAX_CLIENTS], title)
 
 
-def _listed(key: str, entries: list[list[str]], folder: Path) -> str:
-    """Return what was done with files: how many there are, then the first."""
-    lines = [f"{key}: {counted(len(entries), 'image')}"]
-    lines += [f"  {path}: {reason}" for path, reason in entries[:MAX_FILES]]
-    if len(entries) > MAX_FILES:
-        lines.append(f"  and {len(entries) - MAX_FILES} more, listed in {folder / 'manifest.json'}")
-    return "\n".join(lines)
-
-
 def print_partition(partition: Partition, prepared: Prepared) -> None:
     """Print how many samples of each label each client holds."""
     frame = summary(partition, prepared)
-    label_columns = [column for column in frame.columns if str(column).startswith("label_")]
-    if len(label_columns) > MAX_LABELS:
-        # Too wide for a terminal; the summary file has all labels.
-        label_counts = (frame[label_columns] > 0).sum(axis=1)
-        frame.insert(list(frame.columns).index(label_columns[0]), "labels held", label_counts)
-        frame = frame.drop(columns=label_columns)
-    names = prepared.manifest.class_names
-    headings = {column: names[i] if i < len(names) else str(column) for i, column in enumerate(label_columns)}
+    labels = [column for column in frame.columns if str(column).startswith("label_")]
+    if len(labels) > MAX_LABELS:  # too wide for a terminal; the summary file has all labels
+        frame.insert(frame.columns.get_loc(labels[0]), "labels held", (frame[labels] > 0).sum(axis=1))
+        frame = frame.drop(columns=labels)
+    shown = frame.head(MAX_CLIENTS).rename(columns=dict(zip(labels, prepared.manifest.class_names, strict=False)))
     title = f"{partition.data}, {partition.settings.get('kind', '')}: {partition.clients} clients"
-    shown = frame.head(MAX_CLIENTS).rename(columns=headings)
-    out.print(table_of(shown.columns, shown.itertuples(index=False), Text(title)))
+    out.print(frame_table(shown, Text(title)))
     if len(frame) > MAX_CLIENTS:
         say(f"and {len(frame) - MAX_CLIENTS} more clients")
     left_out = partition.settings.get("left_out")

@@ -176,37 +176,26 @@ def demo_table(runs: list[DemoRun]) -> Table:
     rows = []
     for run in runs:
         scores = [run.scores[name] for name in ("acc", "nmi", "ari")]
-        sent = "all data"
-        if run.way != "floor":
-            sent = f"{sum(run.result.bytes.values()) / 1e6:.1f}"
+        sent = "all data" if run.way == "floor" else f"{sum(run.result.bytes.values()) / 1e6:.1f}"
         rows.append((CLIENT_WORDS[run.clients], LABELS[run.method], *scores, sent, f"{run.result.seconds:.0f}"))
     headings = ("the clients' images are", "method", "ACC", "NMI", "ARI", "MB sent", "seconds")
     return table_of(headings, rows, "digits, 5 clients, no labels")
 
 
 def closing(found: list[DemoRun], figure: Path, page: Path) -> list[str]:
-    """Return what the table shows, the files to look at, and three commands to try next."""
+    """Return what the table shows, the files to look at, and commands to try next."""
     shoal = shoal_command()
     together = [run for run in found if run.way == "together"]
-    verdicts = []
-    for run in together:
-        if run.result.verdict is not None:
-            verdicts.append(f"verdict on {run.method}: {run.result.verdict.word}. {run.result.verdict.reason}")
-    commands = [f"  {shoal} open {Path(run.result.run).name}" for run in together]
-    words = [f"# the report of {run.method}, in a browser" for run in together]
-    width = max(map(len, commands))
+    verdicts = [(run.method, run.result.verdict) for run in together]
     return [
         "ACC, NMI, ARI: agreement with labels that no method saw; 'alone' is the mean over the five clients.",
         *(against_the_best_alone(found, clients) for clients in CLIENT_WORDS),
-        *verdicts,
+        *(f"verdict on {method}: {verdict.word}. {verdict.reason}" for method, verdict in verdicts if verdict),
         "",
         f"figure, with images of the clusters found: {figure}",
         f"the runs side by side: {page}",
-        "look:",
-        *(f"{command:{width}}  {word}" for command, word in zip(commands, words, strict=True)),
-        "again, each alone:",
-        *(f"  {shoal} run {run.result.run}/settings.yaml" for run in together),
         "next:",
+        *(f"  {shoal} open {Path(run.result.run).name}  # the report, in a browser" for run in together),
         f"  {shoal} serve                            # schedules, the worker, and these runs in MLflow's page",
         f"  {shoal} data add FOLDER --name mine      # your own images: a folder with a sub-folder for each client",
         f"  {shoal} run --set data.name=mine --set model.clusters=10    # a method that fits your images",
@@ -218,9 +207,7 @@ def against_the_best_alone(found: list[DemoRun], clients: str) -> str:
     scores = {each.way: each.scores for each in found if each.clients == clients}
     together = scores["together"]["acc"]
     best = scores["alone"]["acc_max"]
-    more = "no more than the best of them alone"
-    if together > best:
-        more = "more than any of them alone"
+    more = "more than any of them alone" if together > best else "no more than the best of them alone"
     words = CLIENT_WORDS[clients]
     return f"Clients whose images are {words} find {more}: {together:.3f} together, {best:.3f} the best alone."
 
@@ -253,15 +240,15 @@ def draw_clusters(axes: Axes, run: RunFolder) -> None:
     assert table is not None, "the run is finished"
     image_of = images_of(open_prepared(run.folder_of("data")), None)
     clusters = list(table.groupby("cluster"))
-    side = 9  # an image and a pixel between two of them
-    sheet = np.full((len(clusters) * side - 1, IMAGES_PER_CLUSTER * side - 1), 255, dtype=np.uint8)
-    for row, (_, samples) in enumerate(clusters):
-        first = samples.sort_values("confidence", ascending=False, kind="stable")[:IMAGES_PER_CLUSTER]
-        for column, where in enumerate(zip(first["part"], first["sample"], strict=True)):
-            sheet[row * side : (row + 1) * side - 1, column * side : (column + 1) * side - 1] = image_of(*where)[0]
-    axes.imshow(sheet, cmap="gray", interpolation="nearest")
+    rows = []
+    for _, samples in clusters:
+        first = samples.nlargest(IMAGES_PER_CLUSTER, "confidence")
+        images = [image_of(*where)[0] for where in zip(first["part"], first["sample"], strict=True)]
+        images += [np.full((8, 8), 255, np.uint8)] * (IMAGES_PER_CLUSTER - len(images))
+        rows.append(np.hstack([np.pad(image, (0, 1), constant_values=255) for image in images]))
+    axes.imshow(np.vstack(rows)[:-1, :-1], cmap="gray", interpolation="nearest")
     axes.set_xticks([])
     labels = [f"cluster {cluster}\n{len(samples)} images" for cluster, samples in clusters]
-    axes.set_yticks([row * side + 3.5 for row in range(len(clusters))], labels, fontsize=7)
+    axes.set_yticks([9 * row + 3.5 for row in range(len(clusters))], labels, fontsize=7)
     axes.tick_params(left=False)
     axes.spines[:].set_visible(False)

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from shoal.cli.console import cell, out, say, table_of
+from shoal.cli.console import cell, frame_table, out, say
 from shoal.cli.options import FinishedRun, Json
 from shoal.core.errors import DataError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from shoal.review.served.explain import Explained
-
 
 app = typer.Typer(add_completion=False)
 MAX_SAMPLES = 12
@@ -43,45 +37,21 @@ def explain(
     if sheet is not None:
         found.draw(sheet)
     if as_json:
-        drawn = {}
-        if sheet is not None:
-            drawn = {"sheet": str(sheet)}
-        print(json.dumps(found.to_json() | drawn))
+        print(json.dumps(found.to_json() | ({} if sheet is None else {"sheet": str(sheet)})))
         return
-    out.print(clients_table(found))
+    out.print(frame_table(found.clients, found.title))
     for line in found.lines:
         out.print(cell(line), soft_wrap=True)
     if sheet is not None:
         say(f"contact sheet: {sheet}")
         return
-    out.print(samples_table(found))
+    certain = found.shown[found.shown["shown"] == "certain"].drop(columns="shown")
+    if "distance" in certain:
+        title = "nearest to its centre"
+        certain = certain.sort_values("distance", kind="stable")
+    else:
+        title = "most certain"
+        certain = certain.sort_values("confidence", ascending=False, kind="stable")
+    out.print(frame_table(certain.head(MAX_SAMPLES), title))
     if found.kind in ("image", "series"):
         say("--out sheet.png draws them, with a row for each client")
-
-
-def clients_table(explained: Explained) -> Table:
-    """Return the clients that have samples in the cluster."""
-    headings = ["client", "samples", "of the client's data", "of the cluster", "mean confidence"]
-    rows = []
-    for row in explained.clients.to_dict("records"):
-        shares = [f"{row[share]:.1%}" for share in ("share_of_client", "share_of_cluster")]
-        rows.append([row["client"], row["samples"], *shares, row["mean_confidence"]])
-    if "mostly_label" in explained.clients:
-        headings.append("mostly label")
-        labels = explained.clients[["mostly_label", "label_share"]].itertuples(index=False)
-        for row, (label, share) in zip(rows, labels, strict=True):
-            row.append(f"{label} ({share:.0%})" if isinstance(label, str) else "")
-    return table_of(headings, rows, explained.title)
-
-
-def samples_table(explained: Explained) -> Table:
-    """Return the samples that are nearest to the cluster's centre, or most certain."""
-    rows = explained.shown[explained.shown["shown"] == "certain"].drop(columns="shown")
-    title = "most certain"
-    if "distance" in rows:
-        title = "nearest to its centre"
-        rows = rows.sort_values("distance", kind="stable")
-    else:
-        rows = rows.sort_values("confidence", ascending=False, kind="stable")
-    headings = [name.replace("_", " ") for name in rows.columns]
-    return table_of(headings, rows[:MAX_SAMPLES].itertuples(index=False), title)

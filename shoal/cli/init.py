@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import subprocess
 import sys
@@ -27,7 +26,6 @@ FILES = {
 """The files of a project by their names in the package, which differ where DVC would take them for its own."""
 VERSION = "shoal-version.txt"
 app = typer.Typer(add_completion=False)
-QUIET_DVC = "    analytics = false\n    check_update = false\n"
 
 
 class ProjectError(ShoalError):
@@ -90,26 +88,14 @@ def _initialise_dvc(folder: Path) -> None:
         inside = _run(folder, "git", "rev-parse", "--show-prefix")
         if inside is None and _run(folder, "git", "init", "-q") is None:
             raise ProjectError(f"git could not be initialised in {shown(folder, 200)}: run `git init` there to see why")
-        options = []
-        if inside:
-            options = ["--subdir"]
+        options = ["--subdir"] if inside else []
     if _run(folder, sys.executable, "-m", "dvc", "init", "-q", *options) is None:
         raise ProjectError(f"DVC could not be initialised in {shown(folder, 200)}: run `dvc init` there to see why")
-    config = folder / ".dvc" / "config"
-    text = ""
-    if config.exists():
-        text = config.read_text()
-    head = "[core]\n"
-    if "[core]" in text:
-        head = ""
-    config.write_text((head + text).replace("[core]\n", f"[core]\n{QUIET_DVC}", 1))
+    for option in ("analytics", "check_update"):
+        _run(folder, sys.executable, "-m", "dvc", "config", f"core.{option}", "false")
 
 
 def _run(folder: Path, *command: str) -> str | None:
     """Return the output of a command in a folder; None where it fails."""
-    with contextlib.suppress(OSError):
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return done.stdout.strip()
-        return None
-    return None
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return None if done.returncode else done.stdout.strip()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, get_type_hints
 
 import typer
 
@@ -24,29 +24,16 @@ OutFile = Annotated[Path | None, typer.Option("--out", help="file to write")]
 def with_options(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command, which takes `**options`, an option for each field of a dataclass; its description is the help."""
     hints = get_type_hints(kind)
-    return _with(
-        _option(field.name, hints[field.name], field.default, field.metadata["description"]) for field in fields(kind)
-    )
+    options = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=Annotated[hints[field.name], typer.Option(help=field.metadata["description"])],
+        )
+        for field in fields(kind)
+    ]
 
-
-def with_options_of_any(kinds: Iterable[type]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an option, by default None, for each field that any of several dataclasses has but `kind`."""
-    options: dict[str, inspect.Parameter] = {}
-    for kind in kinds:
-        hints = get_type_hints(kind)
-        for field in fields(kind):
-            words = f"{field.metadata.get('description')} (default: {field.default})"
-            options.setdefault(field.name, _option(field.name, hints[field.name] | None, None, words))
-    del options["kind"]
-    return _with(options.values())
-
-
-def _option(name: str, hint: Any, default: Any, words: str) -> inspect.Parameter:
-    annotation = Annotated[hint, typer.Option(help=words)]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def _with(options: Iterable[inspect.Parameter]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
         *others, _ = signature.parameters.values()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from shoal.cli.console import err, out, say, table_of
+from shoal.cli.console import err, frame_table, out, say
 from shoal.cli.options import FinishedRun, Json, Round
 from shoal.core.errors import DataError, escaped
 
@@ -111,19 +111,13 @@ def show_clusters(table: pd.DataFrame, out_file: Path | None, sheet: Path | None
     from shoal.review.results.stable_names import with_stable_numbers
     from shoal.review.results.summary import counted
 
-    if out_file is None:
-        show_rows(table)
+    if out_file is None:  # without embeddings, for which a terminal is too narrow
+        out.print(frame_table(table.filter(regex="^(?!embedding)").head(MAX_ROWS)))
+        if len(table) > MAX_ROWS:
+            say(f"and {len(table) - MAX_ROWS:,} more; --out FILE writes all of them")
     clusters = with_stable_numbers(table).groupby("cluster")["confidence"].agg(["size", "mean"])
-    headings = ("cluster", "samples", "mean confidence")
-    out.print(table_of(headings, clusters.itertuples(), counted(len(table), "sample")))
+    clusters.columns = ["samples", "mean confidence"]
+    out.print(frame_table(clusters.reset_index(), counted(len(table), "sample")))
     for what, path in (("table", out_file), ("contact sheet", sheet)):
         if path is not None:
             say(f"{what}: {path}")
-
-
-def show_rows(table: pd.DataFrame) -> None:
-    """Print the first rows, without embeddings, for which a terminal is too narrow."""
-    columns = [column for column in table.columns if not str(column).startswith("embedding")]
-    out.print(table_of(columns, table[columns].head(MAX_ROWS).itertuples(index=False)))
-    if len(table) > MAX_ROWS:
-        say(f"and {len(table) - MAX_ROWS:,} more; --out FILE writes all of them")

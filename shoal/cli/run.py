@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from shoal.cli.console import err, execute, out, say, show_result, table_of
+from shoal.cli.console import err, out, say, show_result, table_of
 from shoal.cli.options import Json, Set
 from shoal.core.errors import ShoalError
 
@@ -48,8 +48,10 @@ def run(
         return
     start_fork_server()
     folder = open_run(settings, overrides, resume, partition)
+    from shoal.api.running import complete
+
     err.print(f"run [bold]{folder.path}[/]", highlight=False)
-    result = execute(folder)
+    result = complete(folder, err)
     if as_json:
         print(json.dumps(result.to_json()))
     else:
@@ -108,9 +110,7 @@ def show_plan(settings: Path | None, overrides: Set, partition: Path | None, as_
         print(json.dumps(plan.to_json()))
         return
     out.print(plan_table(plan))
-    if plan.measured is None:
-        say(f"time and bytes are unknown: {plan.why}")
-    else:
+    if plan.seconds is not None:
         say(
             "time and bytes follow from two updates of one client, here and now; aggregation, evaluations, figures and "
             "MLflow are added"
@@ -129,11 +129,7 @@ def plan_table(plan: Plan) -> Table:
         ("rounds", f"{plan.rounds:,}, of {plan.a_round:,} clients each"),
         ("workers", f"{plan.slots} on {plan.device}"),
     ]
-    if plan.left_out:
-        rows.append(("left out", plan.left_out))
-    if plan.choice is not None:
-        low, high = plan.choice
-        rows.append(("clusters", f"chosen among {low} to {high} first, which takes extra time; here {high}"))
+    rows += [("note", note) for note in plan.notes]
     if plan.bytes is not None and plan.seconds is not None:
         for way, name in (("up", "to the server"), ("down", "from the server"), ("d2d", "between clients")):
             rows.append((f"bytes {name}", f"about {size(plan.bytes[way])}"))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import out, say, table_of
+from shoal.cli.console import frame_table, out, say
 from shoal.cli.options import Json
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
-    from shoal.review.results.listed_run import ListedRun
+    import pandas as pd
 
 
 app = typer.Typer(add_completion=False)
@@ -44,8 +43,8 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """List runs, the newest first, or remove some."""
+    from shoal.api.listing import runs as list_runs
     from shoal.engine.settings import places
-    from shoal.review.results.run_list import listed_runs
 
     if remove:
         remove_runs(remove, sure=yes)
@@ -53,61 +52,28 @@ def runs(
     for state in states or ():
         if state not in STATES:
             raise ShoalError(f"no run is in state {state!r}: expected one of {', '.join(STATES)}")
-    found = listed_runs(places.runs(), method=method, data=data, states=states or (), last=last)
+    found = list_runs(method=method, data=data, state=states or (), last=last).reset_index()
     if as_json:
-        print(json.dumps([run.to_json() for run in found]))
-    elif found:
+        print(found.to_json(orient="records"))
+    elif len(found):
         show_runs(found)
     else:
         filtered = method is not None or data is not None or states
         say(f"no {'such ' if filtered else ''}run in {places.runs()}")
 
 
-def show_runs(listed: Sequence[ListedRun]) -> None:
+def show_runs(found: pd.DataFrame) -> None:
     """Print runs as a table, and below it why runs failed or cannot be read."""
     from shoal.engine.store.status import FAILED
     from shoal.review.results.listed_run import UNREADABLE
 
-    rows = [row_of(run) for run in listed]
-    left_out: set[str] = set()
+    table = found.drop(columns=["why", "bytes"]).assign(seconds=found["seconds"].round().astype(int))
+    table["MB on disk"] = (found["bytes"] / 1e6).round(1)
     if out.width < WIDE:  # a run's name has its method and its data
-        left_out = {"method", "data", "seconds", "MB on disk"}
-    if not any(run.epsilon for run in listed):
-        left_out.add("epsilon, of set")
-    headings = [heading for heading in rows[0] if heading not in left_out]
-    out.print(table_of(headings, [[row[heading] for heading in headings] for row in rows]))
-    for run in listed:
-        if run.state in (FAILED, UNREADABLE) and run.why:
-            say(f"{run.name}: {run.why}")
-
-
-def row_of(run: ListedRun) -> dict[str, object]:
-    """Return a run as a row of the table, by heading."""
-    score = ""
-    if run.score is not None:
-        score = f"{run.score[0].replace('_', ' ')} {run.score[1]:.3f}"
-    return {
-        "run": run.name,
-        "method": run.method,
-        "data": run.data,
-        "state": run.state,
-        "verdict": run.verdict,
-        "rounds": run.rounds,
-        "score": score,
-        "seconds": f"{run.seconds:.0f}",
-        "MB on disk": f"{run.bytes / 1e6:.1f}",
-        "epsilon, of set": epsilon_words(run),
-    }
-
-
-def epsilon_words(run: ListedRun) -> str:
-    """Return epsilon of a run's messages, and of all private runs on its data set; empty without privacy."""
-    if run.epsilon is None:
-        return ""
-    own, whole = run.epsilon
-    if whole is not None:
-        return f"{own:.3g}, {whole:.3g}"
-    return f"{own:.3g}"
+        table = table.drop(columns=["method", "data", "metric", "seconds", "MB on disk"])
+    out.print(frame_table(table.rename(columns={"name": "run"}).dropna(axis="columns", how="all")))
+    for run in found[found["state"].isin([FAILED, UNREADABLE]) & (found["why"] != "")].itertuples():
+        say(f"{run.name}: {run.why}")
 
 
 def remove_runs(names: Sequence[str], *, sure: bool) -> None:

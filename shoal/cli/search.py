@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from shoal.cli.console import err, out, say, shoal_command, table_of
+from shoal.cli.console import err, frame_table, out, say, shoal_command
 from shoal.cli.options import Json
-from shoal.core.errors import ShoalError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from shoal.engine.store.run_events import Observer
-    from shoal.engine.store.run_folder import RunFolder
-    from shoal.sweeps.search.result import SearchResult
-
 
 app = typer.Typer(add_completion=False)
 MAX_TRIALS = 10
@@ -37,47 +28,18 @@ def search(
     from shoal.engine.workers.worker_processes import start_fork_server
 
     start_fork_server()  # worker processes start while the rest is imported
-    from shoal.lifecycle.progress import progress
-    from shoal.sweeps.search.caveats import caveats, value_in_words
+    from shoal.api.searching import find_settings
     from shoal.sweeps.search.definition import load_search
-    from shoal.sweeps.search.page import BEST, FILE
-    from shoal.sweeps.search.runner import run_search
+    from shoal.sweeps.search.page import BEST
 
-    definition = load_search(path)
-    if trials is not None:
-        definition = definition.model_copy(update={"trials": trials})
-    with progress(err) as observe:
-
-        def watch(label: str, run: RunFolder) -> Observer:
-            err.print(f"{label}: {run.name}", highlight=False, soft_wrap=True)
-            return observe
-
-        try:
-            result = run_search(definition, watch)
-        except KeyboardInterrupt:
-            err.print("interrupted; the same command resumes the search", highlight=False)
-            raise
+    found = find_settings(load_search(path), trials, err)
     if as_json:
-        print(json.dumps(result.to_json()))
+        print(json.dumps(found.to_json()))
         return
-    out.print(trials_table(result))
-    for sentence in caveats(definition, result):
+    best_first = found.trials.loc[list(found.ranking)].drop(columns=["last_score", "last_round", "runs", "why"])
+    out.print(frame_table(best_first.head(MAX_TRIALS), f"{len(best_first)} trials"))
+    for sentence in found.caveats:
         say(sentence)
-    best = result.best_trial
-    if best is None or best.score is None:
-        raise ShoalError(f"search {result.search!r} has no finished trial")
-    values = ", ".join(f"{path} {value_in_words(value)}" for path, value in best.values.items())
-    say(f"best: trial {best.number}, {result.score} {best.score:.4f}: {values}")
-    say(f"repeat it: {shoal_command()} run {result.folder}/{BEST}")
-    say(f"page: {result.folder}/{FILE}")
-
-
-def trials_table(result: SearchResult) -> Table:
-    """Return the best trials as a table."""
-    from shoal.sweeps.search.caveats import value_in_words
-    from shoal.sweeps.search.result import ranked
-
-    trials = ranked(result)[:MAX_TRIALS]
-    rows = [(trial.number, trial.state, trial.score, *map(value_in_words, trial.values.values())) for trial in trials]
-    headings = ("trial", "state", result.score, *trials[0].values)
-    return table_of(headings, rows, f"{len(result.trials)} trials: {result.summary()}")
+    say(f"best: trial {found.ranking[0]}, {found.judged_by} {found.score:.4f}")
+    say(f"repeat it: {shoal_command()} run {found.page.with_name(BEST)}")
+    say(f"page: {found.page}")

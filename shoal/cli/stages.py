@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,8 @@ from typing import Annotated
 import typer
 from dvc.utils.serialize import parse_yaml
 
-from shoal.cli.console import execute, say
+from shoal.api.running import complete
+from shoal.cli.console import err, say
 from shoal.core.durable import new_version
 from shoal.core.errors import DataError, ShoalError
 from shoal.data.partition.make import make_partition
@@ -83,7 +84,7 @@ def prepare(
 
 @app.command()
 def embed(images: str, encoder: Annotated[str, typer.Option()], name: Annotated[str, typer.Option()]) -> None:
-    """Make vectors of the images of a set of the user's own: the stages that `shoal data embed --stage` adds."""
+    """Make vectors of the images of a set of the user's own: a stage that docs/encoders.md shows."""
     print(embed_images(images, encoder, name).message)
 
 
@@ -144,10 +145,7 @@ def federate(params: Params = Path("params.yaml")) -> None:
         shutil.copytree(PARTITION, run.path / "partition")
         lineage = run.lineage()
         run.set_lineage(partition=replace(lineage.partition, folder=stored_path(run.path / "partition")))
-    result = execute(run)
-    checkpoint = read_state(run)
-    keep(run, checkpoint.server.round, checkpoint.memory_index.files(), FEDERATION)
-    keep_result(result, FEDERATION)
+    keep(run, complete(run, err), FEDERATION)
 
 
 @app.command()
@@ -184,17 +182,19 @@ def _data(settings: Settings) -> Prepared:
     return open_prepared(prepared_folder(places.store(), settings.data.name))
 
 
-def keep(run: RunFolder, round: int, memories: Iterable[str], folder: Path) -> None:
-    """Copy the part of a run that later stages need: tables, figures, and one round with its clients' memories.
+def keep(run: RunFolder, result: RunResult, folder: Path) -> None:
+    """Copy the part of a run that later stages need: tables, figures, and the last round with its clients' memories.
 
-    The copy names the folders of data and partition that the stages declare, relative to the home folder.
+    The copy names the folders of data and partition that the stages declare, relative to the home folder. Its
+    result.json has a digest of each file.
 
     Args:
-        run: the run.
-        round: whose checkpoint is kept.
-        memories: files of clients that the checkpoint names, relative to the run.
+        run: the finished run.
+        result: of the run.
         folder: of the copy, which replaces an older one.
     """
+    checkpoint = read_state(run)
+    round = checkpoint.server.round
     with new_version(folder) as scratch:
         for path in run.path.iterdir():
             if path.is_file() and path.name not in ("lock", "report.html"):
@@ -202,19 +202,15 @@ def keep(run: RunFolder, round: int, memories: Iterable[str], folder: Path) -> N
         if run.figures.is_dir():
             shutil.copytree(run.figures, scratch / run.figures.name)
         shutil.copytree(RoundPaths(run.path, round).checkpoint, scratch / "rounds" / f"{round:04d}")
-        for name in memories:
+        for name in checkpoint.memory_index.files():
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(run.path / name, scratch / name)
         lineage = run.lineage()
         kept = lineage.with_folders(f"data/store/prepared/{lineage.data.name}", PARTITION.as_posix())
         write_lineage(scratch / "lineage.json", kept)
-
-
-def keep_result(result: RunResult, folder: Path) -> None:
-    """Write result.json beside the files of a kept run, with a digest of each."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    kept = {path.relative_to(folder).as_posix(): file_digest(path) for path in files}
-    write_sealed(folder / "result.json", {**result.to_json(), "run": Path(result.run).name, "files": kept})
+        files = sorted(path for path in scratch.rglob("*") if path.is_file())
+        digests = {path.relative_to(scratch).as_posix(): file_digest(path) for path in files}
+        write_sealed(scratch / "result.json", {**result.to_json(), "run": run.name, "files": digests})
 
 
 def kept_name() -> str:
@@ -225,16 +221,14 @@ def kept_name() -> str:
     """
     path = FEDERATION / "result.json"
     result = read_sealed(path)
-    name = result.get("run")
-    files = result.get("files")
-    if not isinstance(name, str) or not name or not isinstance(files, dict):
+    if not {"run", "files"} <= result.keys():
         raise StoreError(f"{path} is not the result of a run: {AGAIN}")
-    for file, sha256 in files.items():
+    for file, sha256 in result["files"].items():
         try:
             check_digest(FEDERATION / file, sha256)
         except StoreError as error:
             raise StoreError(f"{error}: {AGAIN}") from None
-    return Path(name).name
+    return Path(result["run"]).name
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +10,13 @@ from shoal.data.intake.own import add
 from shoal.data.intake.own_store import NothingNew
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepare import own_folder
-from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings import places
-from shoal.lifecycle.dvc_tracking import DvcError, track
+from shoal.lifecycle.dvc_tracking import Stored, try_to_track
 
 PATHS = ("labels", "clients")
 
 
-@dataclass(frozen=True)
-class Added:
-    """A set of the user's own.
-
-    Attributes:
-        prepared: the set.
-        pointer: DVC's pointer to it, a small file for git; None outside a DVC repository.
-        warning: why DVC did not take it; empty where it did, or was not asked.
-        intake: what was taken, adapted and left out.
-    """
-
-    prepared: Prepared
-    pointer: Path | None
-    warning: str
-    intake: Intake
-
-
-def add_own(path: Path, name: str, **options: Any) -> Added:
+def add_own(path: Path, name: str, **options: Any) -> Stored:
     """Add a folder with one sub-folder of images per client, a table with a client column, or vectors in arrays.
 
     Args:
@@ -53,12 +34,7 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
         prepared = add(path, name, places.store(), AddOptions(**options), intake)
     except NothingNew as nothing:
         # An earlier call may have been killed before DVC took the set.
-        try:
-            track(own_folder(places.store(), name))
-        except DvcError as error:
-            raise NothingNew(f"{nothing}; {error}") from None
-        raise
-    try:
-        return Added(prepared, track(prepared.folder), "", intake)
-    except DvcError as error:
-        return Added(prepared, None, str(error), intake)
+        _, warning = try_to_track(own_folder(places.store(), name))
+        raise NothingNew("; ".join(part for part in (str(nothing), warning) if part)) from None
+    pointer, warning = try_to_track(prepared.folder)
+    return Stored(prepared, "", pointer, warning, intake)

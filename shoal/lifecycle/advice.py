@@ -1,35 +1,17 @@
-"""Which method for a set: what `method.name: auto` chooses for it and why, and the command that runs it."""
+"""Which method for a set: what `method.name: auto` chooses for it and why."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
 from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle.choosing_method import choose_method
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_scheme
 
 
-@dataclass(frozen=True)
-class Advice:
-    """The answer to "which method?" for one set.
-
-    Attributes:
-        method: the name of the method.
-        clients: how the samples are spread over the clients, in a sentence.
-        reason: why this method.
-        command: runs it.
-    """
-
-    method: str
-    clients: str
-    reason: str
-    command: str
-
-
-def advise(settings: Settings) -> Advice:
-    """Return advice for the data set and the partition of some settings, whose method is auto.
+def advise(settings: Settings) -> tuple[MethodChoice, str]:
+    """Return the method for some settings, whose method is auto, and how the samples are spread over the clients.
 
     Raises:
         ShoalError: there is no such set, or it cannot be dealt to clients.
@@ -37,11 +19,7 @@ def advise(settings: Settings) -> Advice:
     settings = with_scheme(settings)
     prepared = prepare_data(settings)
     _, table = prepare_partition(settings, prepared)
-    choice = choose_method(settings, prepared, table)
-    command = f"shoal run --set data.name={settings.data.name}"
-    if prepared.spec.classes is None:
-        command += " --set model.clusters=auto"
-    return Advice(choice.method, sizes_of_clients(table.counts()), choice.reason, command)
+    return choose_method(settings, prepared, table), sizes_of_clients(table.counts())
 
 
 def sizes_of_clients(counts: np.ndarray) -> str:

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -23,9 +23,10 @@ from shoal.core.errors import DataError, ShoalError, short_text
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.intake.array_files import is_array_file
 from shoal.data.intake.folder_files import CANNOT_BE_LISTED, files_below, find_images
+from shoal.data.intake.images import Rejected
 from shoal.data.sets.intake_notes import Intake
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.assign_settings import AssignSettings
@@ -102,15 +103,6 @@ class Assignment:
     logged: bool = True
 
 
-@dataclass(frozen=True)
-class _Champion:
-    """The model that assigns."""
-
-    run: RunFolder
-    version: str
-    predictor: Predictor = field(repr=False)
-
-
 def assign_new(settings: AssignSettings) -> Assignment:
     """Assign the files of the watched folder that are new or were changed, and log what MLflow does not have yet.
 
@@ -126,12 +118,29 @@ def assign_new(settings: AssignSettings) -> Assignment:
         raise DataError(f"the watched folder {watch} does not exist: make it, and put new files into it")
     folder = places.home() / Path(settings.into).expanduser() / settings.model
     with claimed_batches(folder):
-        champion = _champion(settings)
+        # Settings of a run that would register under the model's name, in the same MLflow.
+        registry = make_settings({"tracking": {"register_as": settings.model, "uri": settings.uri}})
+        run, version = champion_with_version(registry, places.runs())
+        if run is None or version is None:
+            raise AssignError(
+                f"MLflow has no champion of {settings.model!r}: train a model that registers under this name, or set "
+                "assignment.model to a registered name"
+            )
+        images = Predictor(run).takes_images(watch)
         unreadable: list[str] = []
-        new = new_files(watch, champion, known_files(folder), unreadable)
+        new = new_files(watch, candidates(watch, unreadable, images=images), known_files(folder), unreadable)
         done = Assignment(f"nothing new in {watch}", 0, "")
         if new:
-            done = write_batch(settings, watch, folder, champion, new)
+            found = predict_files(run, watch, sorted(new), settings.on_odd if images else None)
+            reasons = {rejected.path: rejected.reason for rejected in found.skipped}
+            files = {name: replace(facts, left_out=reasons.get(name, "")) for name, facts in new.items()}
+            place = write_batch(
+                folder, watch, found, Batch(settings.model, version, run.name, files), sheet=settings.sheet and images
+            )
+            count = len(found.table)
+            message = f"{counted(count, 'sample')} of {counted(len(new), 'new file')} assigned by {settings.model}"
+            message += f" version {version}: {place / TABLE}"
+            done = Assignment(message, count, str(place), tuple(f"{name}: {why}" for name, why in reasons.items()))
         logged = [log_batch(settings.model, batch) for batch in batches(folder) if not (batch / LOGGED).exists()]
         return replace(done, left_out=(*done.left_out, *unreadable), logged=all(logged))
 
@@ -149,21 +158,6 @@ def claimed_batches(folder: Path) -> Iterator[None]:
         for left in folder.glob(f"*{PART}"):
             shutil.rmtree(left)
         yield
-
-
-def _champion(settings: AssignSettings) -> _Champion:
-    run, version = champion_with_version(_registry_settings(settings), places.runs())
-    if run is None or version is None:
-        raise AssignError(
-            f"MLflow has no champion of {settings.model!r}: train a model that registers under this name, or set "
-            "assignment.model to a registered name"
-        )
-    return _Champion(run, version, Predictor(run))
-
-
-def _registry_settings(settings: AssignSettings) -> Settings:
-    """Return settings of a run that would register under the model's name, in the same MLflow."""
-    return make_settings({"tracking": {"register_as": settings.model, "uri": settings.uri}})
 
 
 def batches(folder: Path) -> list[Path]:
@@ -199,26 +193,42 @@ def known_files(folder: Path) -> dict[str, FileFacts]:
     return known
 
 
+def candidates(watch: Path, unreadable: list[str], *, images: bool) -> list[str]:
+    """Return the files below a folder that a model may take: images, or tables and arrays of vectors.
+
+    `unreadable` gets a sentence for each file or folder that cannot be read.
+    """
+    intake = Intake()
+    if images:
+        names = find_images(watch, intake)
+    else:
+        below = files_below(watch, intake)
+        names = [name for name in below if name.lower().endswith(TABLE_FILES) or is_array_file(watch / name)]
+    for reason, left_out in intake.left_out.items():
+        if reason.startswith(CANNOT_BE_LISTED):
+            unreadable.extend(f"{name}: {reason}" for name in left_out)
+    return sorted(names)
+
+
 def new_files(
-    watch: Path, champion: _Champion, known: Mapping[str, FileFacts], unreadable: list[str]
+    watch: Path, names: Sequence[str], known: Mapping[str, FileFacts], unreadable: list[str]
 ) -> dict[str, FileFacts]:
     """Return the files that are new, or whose bytes have changed, by path below the watched folder.
 
     Args:
         watch: the watched folder.
-        champion: the model that assigns.
+        names: files below it.
         known: facts of files that were assigned or left out before.
         unreadable: gets a sentence for each file that cannot be read; the next time looks again.
     """
-    found = {}
-    for path in candidates(watch, champion.predictor, unreadable):
-        name = path.relative_to(watch).as_posix()
+    new = {}
+    for name in names:
         before = known.get(name)
         try:
-            about = path.stat()
+            about = (watch / name).stat()
             if before is not None and (before.bytes, before.modified_ns) == (about.st_size, about.st_mtime_ns):
                 continue
-            with path.open("rb") as file:
+            with (watch / name).open("rb") as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         except FileNotFoundError:
             continue  # it was removed a moment ago
@@ -226,87 +236,47 @@ def new_files(
             unreadable.append(f"{name}: it cannot be read ({error.strerror or error})")
             continue
         if before is None or before.sha256 != sha256:
-            found[name] = FileFacts(sha256, about.st_size, about.st_mtime_ns)
-    return found
+            new[name] = FileFacts(sha256, about.st_size, about.st_mtime_ns)
+    return new
 
 
-def candidates(watch: Path, predictor: Predictor, unreadable: list[str]) -> list[Path]:
-    """Return the files below a folder that a model may take: images, or tables and arrays of vectors.
-
-    `unreadable` gets a sentence for each file or folder that cannot be read.
-    """
-    intake = Intake()
-    if predictor.takes_images(watch):
-        names = find_images(watch, intake)
-    else:
-        names = [
-            name
-            for name in files_below(watch, intake)
-            if name.lower().endswith(TABLE_FILES) or is_array_file(watch / name)
-        ]
-    for reason, left_out in intake.left_out.items():
-        if reason.startswith(CANNOT_BE_LISTED):
-            unreadable.extend(f"{name}: {reason}" for name in left_out)
-    return [watch / name for name in sorted(names)]
-
-
-def write_batch(
-    settings: AssignSettings, watch: Path, folder: Path, champion: _Champion, new: dict[str, FileFacts]
-) -> Assignment:
-    """Assign new files, and write the batch."""
-    found = predict_files(settings, watch, champion, sorted(new))
-    reasons = {each.path: each.reason for each in found.skipped}
-    files = {name: replace(facts, left_out=reasons.get(name, "")) for name, facts in new.items()}
+def write_batch(folder: Path, watch: Path, found: Predicted, batch: Batch, *, sheet: bool) -> Path:
+    """Write a batch whole and return its folder, or leave none."""
     numbers = [int(path.name) for path in batches(folder)]
     place = folder / f"{max(numbers, default=0) + 1:04d}"
     part = place.with_name(place.name + PART)
-    table = with_cluster_id(found.table)
     try:
         part.mkdir()
-        write_table(table, part / TABLE)
-        if settings.sheet and len(table) and "file" in found.table and champion.predictor.takes_images(watch):
+        write_table(with_cluster_id(found.table), part / TABLE)
+        if sheet and len(found.table):
             predicted_sheet(found, watch, part / SHEET)
-        write_sealed(part / FACTS, record_to_json(Batch(settings.model, champion.version, champion.run.name, files)))
+        write_sealed(part / FACTS, record_to_json(batch))
         part.rename(place)
     except (OSError, ShoalError):
         shutil.rmtree(part, ignore_errors=True)  # on a full disk it would take room from other files
         raise
-    message = (
-        f"{counted(len(table), 'sample')} of {counted(len(new), 'new file')} assigned by {settings.model} version "
-    )
-    message += f"{champion.version}: {place / TABLE}"
-    return Assignment(message, len(table), str(place), tuple(f"{name}: {why}" for name, why in reasons.items()))
+    return place
 
 
-def predict_files(settings: AssignSettings, watch: Path, champion: _Champion, names: Sequence[str]) -> Predicted:
-    """Return the clusters of new files; those that cannot be used are listed with reasons."""
-    if champion.predictor.takes_images(watch):
-        return predict(champion.run, watch, settings.on_odd, only=set(names))
-    from shoal.data.intake.images import Rejected
-
-    tables = []
+def predict_files(run: RunFolder, watch: Path, names: Sequence[str], on_odd: str | None) -> Predicted:
+    """Return the clusters of new files, images unless `on_odd` is None; those that cannot be used are listed."""
+    if on_odd is not None:
+        return predict(run, watch, on_odd, only=set(names))
+    tables = [pd.DataFrame({"file": [], "cluster": [], "confidence": []})]
     skipped = []
     for name in names:
         try:
-            table = predict(champion.run, watch / name).table
+            tables.append(predict(run, watch / name).table.assign(file=name))
         except DataError as error:
             skipped.append(Rejected(name, str(error)))
-            continue
-        table.insert(0, "file", name)
-        tables.append(table)
-    if not tables:
-        tables = [pd.DataFrame({"file": [], "cluster": [], "confidence": []})]
-    return Predicted(pd.concat(tables, ignore_index=True), skipped)
+    return Predicted(pd.concat(tables[1:] or tables, ignore_index=True), skipped)
 
 
 def with_cluster_id(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table with the stable name of each cluster beside the file; without one it is the cluster's number."""
-    names = table["cluster"]
-    if NAME in table:
-        names = table[NAME]
-    rest = table.drop(columns=["file", NAME, "confidence"], errors="ignore")
-    first = pd.DataFrame({"file": table["file"], NAME: names, "confidence": table["confidence"]})
-    return pd.concat([first, rest], axis=1)
+    named = table if NAME in table else table.assign(**{NAME: table["cluster"]})
+    first = ["file", NAME, "confidence"]
+    return named[[*first, *named.columns.difference(first, sort=False)]]
 
 
 def log_batch(model: str, place: Path) -> bool:

@@ -139,7 +139,7 @@ def features_to_cluster(
     placing = counts[counts >= 2 * PLACING_SAMPLES].sum()
     if landmarks and 2 * placing > len(features.x):
         return method_space(method, features), partial(landmark_half, landmarks)
-    projected = partial(project, unit=False, least_points=method.settings.min_points)
+    projected = partial(project, least_points=method.settings.min_points)
     if encoded:
         last = features._replace(x=features.x[:, : method.source.first_layers])
         return projected(last, ENCODER_COMPONENTS, ENCODER_WHITENING), None

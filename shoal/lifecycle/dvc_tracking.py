@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal.core.errors import ShoalError
+from shoal.data.sets.intake_notes import Intake
+from shoal.data.sets.prepared import Prepared
 from shoal.lifecycle.dvc_command import dvc, refusal
 
 STAGE_VARIABLE = "DVC_STAGE"
@@ -14,6 +17,25 @@ STAGE_VARIABLE = "DVC_STAGE"
 
 class DvcError(ShoalError):
     """DVC did not take a data set."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A set of the user's own that was added, or that an encoder made of images.
+
+    Attributes:
+        prepared: the set.
+        message: what was done, in a sentence.
+        pointer: DVC's pointer to it, a small file for git; None outside a DVC repository.
+        warning: why DVC did not take it; empty where it did, or was not asked.
+        intake: what was taken, adapted and left out.
+    """
+
+    prepared: Prepared
+    message: str = ""
+    pointer: Path | None = None
+    warning: str = ""
+    intake: Intake = field(default_factory=Intake)
 
 
 def dvc_root(folder: Path) -> Path | None:
@@ -45,3 +67,11 @@ def track(path: Path) -> Path | None:
             "once that works"
         )
     return path.with_name(f"{path.name}.dvc")
+
+
+def try_to_track(path: Path) -> tuple[Path | None, str]:
+    """Put a folder under DVC's care as `track` does; return the pointer, and why DVC refused if it did."""
+    try:
+        return track(path), ""
+    except DvcError as error:
+        return None, str(error)

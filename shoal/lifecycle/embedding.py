@@ -6,9 +6,8 @@ Where images were appended to a set that was embedded before, only batches with 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,18 @@ from torch import nn
 from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
 from shoal.data.intake.own import check_name
-from shoal.data.intake.own_store import VERSIONS, Batch, store_batch
+from shoal.data.intake.own_store import VERSIONS
+from shoal.data.intake.own_writing import Part, write_by_client
+from shoal.data.sets.by_client import is_by_client
+from shoal.data.sets.intake_notes import Intake, record
 from shoal.data.sets.prepare import own_folder, prepare, store_folder
-from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, write_prepared
+from shoal.data.sets.prepared import Prepared, open_prepared, write_prepared
 from shoal.data.sets.remedy import EMBEDDED
 from shoal.data.sets.sample_files import sample_files
 from shoal.data.sets.writing import writing
 from shoal.engine.settings import places
-from shoal.engine.store.embedded import COLUMN_PREFIX, EmbeddedFrom, embedded_from, embedded_set
-from shoal.lifecycle.dvc_tracking import STAGE_VARIABLE, DvcError, track
-from shoal.lifecycle.embed_stage import add_stage, commit_stage, is_stage, stage_script
+from shoal.engine.store.embedded import COLUMN_PREFIX, EmbeddedFrom, embedded_set
+from shoal.lifecycle.dvc_tracking import Stored, try_to_track
 from shoal.lifecycle.progress import step_bar
 from shoal.models.encoder_sources import slug
 from shoal.models.frozen import BATCH, encode_images, encoder_version, frozen_encoder, layer_widths_of
@@ -38,32 +39,7 @@ Watch = Callable[[int, int], None]
 """A function that is called with the images done and the images in all."""
 
 
-@dataclass(frozen=True)
-class Embedded:
-    """A set of vectors that an encoder made of images.
-
-    Attributes:
-        prepared: the set.
-        message: what was done, in a sentence.
-        pointer: DVC's pointer to it, a small file for git; None outside a DVC repository.
-        warning: why DVC did not take it; empty where it did, or was not asked.
-    """
-
-    prepared: Prepared
-    message: str
-    pointer: Path | None = None
-    warning: str = ""
-
-
-@dataclass(frozen=True)
-class Group:
-    """One client's images of one part: embedded together, and with no one else's."""
-
-    part: str
-    rows: np.ndarray
-
-
-def embed(name: str, encoder: str, target: str | None = None, *, force: bool = False, stage: bool = False) -> Embedded:
+def embed(name: str, encoder: str, target: str | None = None, *, force: bool = False) -> Stored:
     """Make a set of vectors of a set of images; samples keep their order, clients, labels, files and part.
 
     Args:
@@ -71,18 +47,14 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
         encoder: a pretrained encoder, as in `model.encoder`.
         target: the name of the new set; None: NAME-ENCODER.
         force: replace a set of that name that was not made of these images by this encoder.
-        stage: make the embedding a stage of dvc.yaml, so that `dvc repro` embeds again where the images have changed.
 
     Raises:
-        StageError: with `stage`, where there is no dvc.yaml, or the images are a built-in set.
         DataError: the set holds no images, or the name is taken. EncoderError: the encoder is not installed.
     """
     store = places.store()
     images = open_prepared(prepare(name, store, mirror=places.mirror()).folder, verify=True)
     if images.manifest.kind != "image":
         raise DataError(f"{name!r} holds {images.manifest.kind}s, and an encoder takes images: name a set of images")
-    if stage:
-        stage_script(images.manifest.name)
     origin = EmbeddedFrom(
         images=images.manifest.name,
         digest=images.manifest.digest,
@@ -95,24 +67,21 @@ def embed(name: str, encoder: str, target: str | None = None, *, force: bool = F
     target = target or f"{images.manifest.name}-{slug(encoder)}"
     with writing(own_folder(store, target)):
         before = embedded_set(target)
-        known = before is not None and (before.images, before.encoder) == (origin.images, origin.encoder)
-        changed = known and before is not None and before.digest != origin.digest
-        if known and not changed and not force:
-            prepared = open_prepared(store_folder(store, target))
-            return _with_dvc(prepared, f"{target!r} is up to date: nothing to embed", stage=stage)
-        if not known:
+        if before is None or (before.images, before.encoder) != (origin.images, origin.encoder):
             check_name(target, store, force, append=False)
-        earlier = None
-        if changed and before is not None and not force:
-            earlier = _still_valid(target, store, images, before, origin)
+            before = None
+        elif before.digest == origin.digest and not force:
+            prepared = open_prepared(store_folder(store, target))
+            return Stored(prepared, f"{target!r} is up to date: nothing to embed", *try_to_track(prepared.folder))
+        earlier = None if before is None or force else _still_valid(target, store, images, before, origin)
         prepared = _embed(images, target, store, origin, earlier)
     message = f"{prepared.manifest.train + prepared.manifest.test:,} images of {name!r} are vectors in {target!r}"
-    if changed:
+    if before is not None and before.digest != origin.digest:
         message += f"; {origin.images!r} had changed since it was embedded"
     if earlier is not None:
         kept = earlier.manifest.train + earlier.manifest.test
         message += f": {kept:,} have the vectors that they had, the others are new"
-    return _with_dvc(prepared, message, stage=stage)
+    return Stored(prepared, message, *try_to_track(prepared.folder))
 
 
 def check_encoder(encoder: str, source: Path) -> None:
@@ -156,27 +125,18 @@ def _embed(images: Prepared, target: str, store: Path, origin: EmbeddedFrom, ear
         earlier: the vectors of the first images of each part; None: there are none.
     """
     network = frozen_encoder(origin.encoder.name, origin.encoder.sha256)
+    known: dict[str, np.ndarray] = {}
+    versions: list[dict[str, object]] = []
+    if earlier is not None:
+        about = earlier.manifest
+        known = {"train": np.asarray(earlier.train_x)}
+        if earlier.test_x is not None:
+            known["test"] = np.asarray(earlier.test_x)
+        version = {"digest": about.digest, "train": about.train, "test": about.test}
+        versions = [*about.extra.get(VERSIONS, []), version]
     with step_bar(f"images of {images.manifest.name}") as watch:
-        vectors = embedded_groups(
-            images, network.to(origin.device), network.features, watch, known=known_vectors(earlier)
-        )
-    return _write(images, target, store, origin, vectors, versions_after(earlier))
-
-
-def known_vectors(earlier: Prepared | None) -> dict[str, np.ndarray]:
-    """Return the vectors of an earlier version by part; nothing where there is none."""
-    if earlier is None:
-        return {}
-    arrays = {"train": earlier.train_x, "test": earlier.test_x}
-    return {part: np.asarray(x) for part, x in arrays.items() if x is not None}
-
-
-def versions_after(earlier: Prepared | None) -> list[dict[str, object]]:
-    """Return the versions of a set that follows an earlier one, the oldest first; nothing where there is none."""
-    if earlier is None:
-        return []
-    about = earlier.manifest
-    return [*about.extra.get(VERSIONS, []), {"digest": about.digest, "train": about.train, "test": about.test}]
+        vectors = embedded_groups(images, network.to(origin.device), network.features, watch, known)
+    return _write(images, target, store, origin, vectors, versions)
 
 
 def embedded_groups(
@@ -202,18 +162,17 @@ def embedded_groups(
     vectors = {part: np.empty((count, width), np.float32) for part, count in counts.items()}
     total = sum(counts.values())
     done = 0
-    for group in groups_of(images):
-        x = images.train_x if group.part == "train" else images.test_x
+    for part, rows in groups_of(images):
+        x = images.train_x if part == "train" else images.test_x
         assert x is not None
-        there = known.get(group.part, np.empty((0, width), np.float32))
-        kept = kept_count(group.rows, len(there))
-        vectors[group.part][group.rows[:kept]] = there[group.rows[:kept]]
-        for start in range(kept, len(group.rows), BATCH):
-            rows = group.rows[start : start + BATCH]
-            vectors[group.part][rows] = encode_images(network, x[rows])
-            watch(min(done + start + BATCH, total), total)
-        done += len(group.rows)
-        watch(done, total)
+        there = known.get(part, np.empty((0, width), np.float32))
+        kept = kept_count(rows, len(there))
+        vectors[part][rows[:kept]] = there[rows[:kept]]
+        for start in range(kept, len(rows), BATCH):
+            batch = rows[start : start + BATCH]
+            vectors[part][batch] = encode_images(network, x[batch])
+            watch(done + start + len(batch), total)
+        done += len(rows)
     return vectors
 
 
@@ -233,18 +192,16 @@ def kept_count(rows: np.ndarray, known: int) -> int:
     return before - before % BATCH
 
 
-def groups_of(images: Prepared) -> Iterator[Group]:
-    """Yield the images of each client and part; a set without clients is one group a part."""
+def groups_of(images: Prepared) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield part and rows of the images of each client, embedded without those of others; without clients of a part."""
     owners = {"train": np.zeros(images.manifest.train, int), "test": np.zeros(images.manifest.test, int)}
-    if "client" in images.columns():
+    if is_by_client(images.manifest.files):
+        owners = {part: images.owners(part) for part in owners}
+    elif "client" in images.columns():
         owners["train"] = images.column("client")
-        files = sample_files(images)
-        if files is not None and images.manifest.test:
-            number = {name: k for k, name in enumerate(images.manifest.extra["clients"])}
-            owners["test"] = files[files["part"] == "test"]["client"].map(number).to_numpy()
     for part, owner in owners.items():
         for client in np.unique(owner):
-            yield Group(part, np.flatnonzero(owner == client))
+            yield part, np.flatnonzero(owner == client)
 
 
 def _write(
@@ -267,73 +224,21 @@ def _write(
         extra[VERSIONS] = versions
     if "clients" in about.extra:
         extra["clients"] = about.extra["clients"]
-    files = sample_files(images)
-    if files is not None and "client" in images.columns():
-        batch = Batch(
-            "vector",
-            np.concatenate([vectors["train"], vectors["test"]]),
-            _labels(images),
-            files["client"].tolist(),
-            list(about.extra["clients"]),
-            files["file"].tolist(),
-            source=source,
-            licence=about.licence,
-            extra=extra,
-            class_names=class_names_of(about),
-            in_test=np.repeat([False, True], [about.train, about.test]),
-        )
-        return store_batch(target, store, batch, 0.0, 0)
-    folder = own_folder(store, target)
-    manifest = Manifest(
-        name=target,
-        kind="vector",
-        shape=(width,),
-        classes=about.classes,
-        train=about.train,
-        test=about.test,
-        source=source,
-        licence=about.licence,
-        class_names=about.class_names,
-        subset=about.subset,
-        extra=extra,
+    manifest = replace(
+        about, name=target, kind="vector", shape=(width,), source=source, digest="", extra=extra, files={}
     )
-    train_y, test_y = (None if y is None else np.asarray(y) for y in (images.train_y, images.test_y))
-    arrays = {"train_x": vectors["train"], "train_y": train_y, "test_y": test_y}
-    arrays["test_x"] = vectors["test"] if about.test else None
-    write_prepared(folder, manifest, arrays, {name: images.column(name) for name in images.columns()})
+    folder = own_folder(store, target)
+    labels = {"train": images.train_y, "test": images.test_y}
+    y = {part: None if values is None else np.asarray(values) for part, values in labels.items()}
+    files = sample_files(images)
+    if files is None:
+        arrays = {"train_x": vectors["train"], "train_y": y["train"], "test_y": y["test"]}
+        arrays["test_x"] = vectors["test"] if about.test else None
+        write_prepared(folder, manifest, arrays, {name: images.column(name) for name in images.columns()})
+    else:
+        parts = {}
+        for part, x in vectors.items():
+            parts[part] = Part(x, y[part], images.owners(part), files.loc[files["part"] == part, "file"].tolist())
+        write_by_client(folder, manifest, parts)
+        record(folder, Intake())
     return open_prepared(folder)
-
-
-def class_names_of(manifest: Manifest) -> tuple[str, ...]:
-    """Return the names of a set's classes, their numbers where they have none."""
-    return manifest.class_names or tuple(map(str, range(manifest.classes or 0)))
-
-
-def _labels(images: Prepared) -> list[str] | None:
-    """Return the label of each sample in words, training then test; None without labels."""
-    if images.train_y is None:
-        return None
-    names = class_names_of(images.manifest)
-    parts = [images.train_y] if images.test_y is None else [images.train_y, images.test_y]
-    return [names[k] for k in np.concatenate(parts).tolist()]
-
-
-def _with_dvc(prepared: Prepared, message: str, *, stage: bool) -> Embedded:
-    """Put the set under DVC's care, where there is a DVC repository: as a stage of dvc.yaml, or on its own."""
-    target = prepared.manifest.name
-    if os.environ.get(STAGE_VARIABLE):
-        return Embedded(prepared, message)
-    try:
-        if stage:
-            origin = embedded_from(prepared.manifest)
-            assert origin is not None
-            name = add_stage(origin.images, origin.encoder.name, target)
-            return Embedded(
-                prepared, f"{message}; `dvc repro` embeds again where the images have changed: stage {name}"
-            )
-        if is_stage(target):
-            commit_stage(target)
-            return Embedded(prepared, message)
-        return Embedded(prepared, message, track(prepared.folder))
-    except DvcError as error:
-        return Embedded(prepared, message, None, str(error))

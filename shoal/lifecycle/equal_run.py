@@ -41,4 +41,4 @@ def equal_run(settings: Settings) -> RunFolder | None:
 
 def is_same_code(lineage: Lineage, now: Environment) -> bool:
     """Return whether a run was computed by the Shoal and the packages that are here now."""
-    return now.shoal is not None and (lineage.shoal.sha256, lineage.versions) == (now.shoal.sha256, now.versions)
+    return (lineage.shoal.sha256, lineage.versions) == (now.shoal.sha256, now.versions)

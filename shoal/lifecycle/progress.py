@@ -6,25 +6,15 @@ import contextlib
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Column
 from rich.text import Text
 
-from shoal.engine.store.run_events import Event, Observer, is_warning, warning_lines
+from shoal.engine.store.run_events import Event, Observer, is_warning
 from shoal.methods.scores.metrics import shown_in
 
-COLUMNS = (
-    # On a narrow terminal the texts take several lines, and the numbers stay whole.
-    TextColumn("{task.description}", table_column=Column()),
-    BarColumn(bar_width=16),
-    MofNCompleteColumn(),
-    TimeElapsedColumn(),
-    TimeRemainingColumn(),
-)
 SECONDS_BETWEEN_LINES = 10
 """Time between two lines of progress in a file or a pipe."""
 SHOWN = {metric.name for metric in shown_in("progress")}
@@ -38,78 +28,41 @@ def step_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     Yields:
         A function to call with the steps done and the steps in all.
     """
-    if in_kernel():
-        with notebook_bar(label) as bar:
-
-            def step(done: int, total: int) -> None:
-                bar.total = total
-                bar.update(done - bar.n)
-
-            yield step
-        return
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not (in_kernel() or sys.stderr.isatty()):
         yield lambda done, total: None
         return
-    with Progress(*COLUMNS, console=console, transient=True) as bars:
-        task = bars.add_task(label, total=None, visible=False)
-        yield lambda done, total: bars.update(task, completed=done, total=total, visible=True)
+    with bar(label) as steps:
+
+        def step(done: int, total: int) -> None:
+            steps.total = total
+            steps.update(done - steps.n)
+
+        yield step
 
 
 @contextlib.contextmanager
 def progress(console: Console, label: str = "") -> Iterator[Observer]:
-    """Show bars for rounds and clients during a run, warnings when they happen, and all warnings at the end.
+    """Show bars for rounds and clients during a run, or now and then a line, and warnings when they happen.
+
+    Args:
+        console: for warnings and lines.
+        label: what stands before the rounds.
 
     Yields:
         An observer for the engine.
     """
-    warned: list[Event] = []
-    show = bars_of_a_run
-    if in_kernel():
-        show = notebook_bar_of_a_run
-    elif not console.is_terminal:
-        show = lines_of_a_run
-    try:
-        with show(console, label, warned) as observe:
-            yield observe
-    finally:
-        show_warnings(console, warning_lines(warned))
-
-
-def show_warnings(console: Console, lines: Sequence[str]) -> None:
-    """Print the warnings of a run below everything else."""
-    if lines:
-        console.print(f"[yellow]warnings[/] ({len(lines)}):", highlight=False)
-    for line in lines:
-        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
-
-
-@contextlib.contextmanager
-def bars_of_a_run(console: Console, label: str, warned: list[Event]) -> Iterator[Observer]:
-    """Show bars for rounds and clients.
-
-    Args:
-        console: where they are drawn.
-        label: what stands before them.
-        warned: gets the events that are warnings.
-    """
-    columns = (*COLUMNS, TextColumn("{task.fields[note]}", table_column=Column()))
-    with Progress(*columns, console=console) as bars:
-        rounds = bars.add_task(label or "rounds", total=None, note="")
-        clients = bars.add_task("  clients", total=None, note="")
+    shown: contextlib.AbstractContextManager[Observer] = contextlib.nullcontext(lines_of_a_run(console, label))
+    if in_kernel() or console.is_terminal:
+        if label:  # above the bars: beside them it would leave no room for the numbers
+            console.print(Text(label), soft_wrap=True)
+        shown = bars_of_a_run()
+    with shown as show:
 
         def observe(event: Event) -> None:
-            kind = event.kind
-            if kind in ("started", "resumed"):
-                bars.update(rounds, total=event.rounds, completed=event.round)
-            elif kind == "round_started":
-                bars.reset(clients, total=event.facts["clients"])
-                bars.update(clients, description=f"  round {event.round}, clients")
-            elif kind == "client_finished":
-                bars.advance(clients)
-            elif kind == "round_finished":
-                bars.update(rounds, completed=event.round, note=in_words(metrics_shown(event)))
-            show_if_warning(console, event, warned)
+            show(event)
+            if is_warning(event):
+                with no_bars():
+                    console.print("[yellow]warning[/]", Text(event.message or event.kind), soft_wrap=True)
 
         yield observe
 
@@ -122,41 +75,51 @@ def in_kernel() -> bool:
     return getattr(shell.get_ipython(), "kernel", None) is not None
 
 
-def notebook_bar(label: str) -> Any:
-    """Return a bar below a notebook's cell: a widget where the notebook has them, else text."""
+def bar(label: str, *, leave: bool = False) -> Any:
+    """Return a bar: in a terminal, or below a notebook's cell a widget where the notebook has them, else text.
+
+    Args:
+        label: what stands before it.
+        leave: whether it stays once it is done.
+    """
     with warnings.catch_warnings():  # that there are no widgets
         warnings.simplefilter("ignore")
         from tqdm.auto import tqdm
 
-        return tqdm(desc=label)
+        return tqdm(desc=label, leave=leave, dynamic_ncols=True)
+
+
+def no_bars() -> contextlib.AbstractContextManager[None]:
+    """Take the bars away until the end of the block, for something else to be printed."""
+    from tqdm import tqdm
+
+    taken: contextlib.AbstractContextManager[None] = tqdm.external_write_mode(sys.stderr)
+    return taken
 
 
 @contextlib.contextmanager
-def notebook_bar_of_a_run(console: Console, label: str, warned: list[Event]) -> Iterator[Observer]:
-    """Show a bar for rounds below a notebook's cell; arguments are those of `bars_of_a_run`."""
-    with notebook_bar(label or "rounds") as bar:
+def bars_of_a_run() -> Iterator[Observer]:
+    """Show bars for rounds and clients."""
+    with bar("rounds", leave=True) as rounds, bar("clients") as clients:
 
         def observe(event: Event) -> None:
             if event.kind in ("started", "resumed"):
-                bar.reset(event.rounds)
-                bar.update(event.round)
+                rounds.reset(event.rounds)
+                rounds.update(event.round)
+            elif event.kind == "round_started":
+                clients.set_description_str(f"round {event.round}, clients", refresh=False)
+                clients.reset(event.facts["clients"])
+            elif event.kind == "client_finished":
+                clients.update()
             elif event.kind == "round_finished":
-                bar.set_postfix_str(in_words(metrics_shown(event)), refresh=False)
-                bar.update(event.round - bar.n)
-            show_if_warning(console, event, warned)
+                rounds.set_postfix_str(in_words(metrics_shown(event)), refresh=False)
+                rounds.update(event.round - rounds.n)
 
         yield observe
 
 
-@contextlib.contextmanager
-def lines_of_a_run(console: Console, label: str, warned: list[Event]) -> Iterator[Observer]:
-    """Print a line for a round now and then, for a file or a pipe, where bars cannot be drawn.
-
-    Args:
-        console: where they are printed.
-        label: what stands before them.
-        warned: gets the events that are warnings.
-    """
+def lines_of_a_run(console: Console, label: str) -> Observer:
+    """Return an observer that prints a line for a round now and then, for a file or a pipe."""
     rounds: int | None = None
     due = 0.0
 
@@ -166,33 +129,12 @@ def lines_of_a_run(console: Console, label: str, warned: list[Event]) -> Iterato
             rounds = event.rounds
         elif event.kind == "round_finished" and (time.monotonic() >= due or event.round == rounds):
             due = time.monotonic() + SECONDS_BETWEEN_LINES
-            console.print(Text(round_line(label, event, rounds)), soft_wrap=True)
-        show_if_warning(console, event, warned)
+            words = f"round {event.round}" if rounds is None else f"round {event.round} of {rounds}"
+            before = f"{label}: " if label else ""
+            line = f"{before}{words} {in_words(metrics_shown(event))}"
+            console.print(Text(line.rstrip()), soft_wrap=True)
 
-    yield observe
-
-
-def round_line(label: str, event: Event, rounds: int | None) -> str:
-    """Return the line about a finished round.
-
-    Args:
-        label: what stands before it; may be empty.
-        event: the end of the round.
-        rounds: of the run, where they are known.
-    """
-    words = f"round {event.round}"
-    if rounds is not None:
-        words += f" of {rounds}"
-    if label:
-        words = f"{label}: {words}"
-    return f"{words} {in_words(metrics_shown(event))}".rstrip()
-
-
-def show_if_warning(console: Console, event: Event, warned: list[Event]) -> None:
-    """Print an event that is a warning, and add it to those so far."""
-    if is_warning(event):
-        warned.append(event)
-        console.print("[yellow]warning[/]", Text(event.message or event.kind), soft_wrap=True)
+    return observe
 
 
 def in_words(metrics: Mapping[str, float]) -> str:

@@ -23,27 +23,8 @@ from shoal.engine.store.run_facts import context_of
 from shoal.engine.workers.arithmetic import arithmetic
 from shoal.lifecycle.preflight import check_method
 from shoal.lifecycle.starting import Basis, basis_of
-from shoal.methods.contract.base import Client, Federation, Method, Server, Update
-from shoal.methods.contract.message import Message
+from shoal.methods.contract.base import Client, Federation, Method, Server
 from shoal.methods.registry import METHODS
-from shoal.review.results.result import WAYS
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The cost of a round for one client.
-
-    Args:
-        samples: training samples of the client.
-        seconds: of its work.
-        up, down, d2d: bytes that it sent to the server, got from it, and sent to other clients.
-    """
-
-    samples: int
-    seconds: float
-    up: int
-    down: int
-    d2d: int
 
 
 @dataclass(frozen=True)
@@ -58,13 +39,10 @@ class Plan:
         samples: training samples of the smallest, the median and the largest client.
         slots: how many clients work at once.
         device: on which they work.
-        measured: the cost of a round for one client; None where it could not be measured.
-        why: why it could not be measured; else empty.
-        seconds: of the clients' work in all rounds, estimated from that.
-        bytes: of all rounds, estimated too: up, down and d2d.
-        choice: smallest and largest number of clusters among which one is chosen before the run, which takes time and
-            bytes of its own; the run is counted with the largest.
-        left_out: clients of the data set that would not take part, and why; empty where all would.
+        seconds: of the clients' work in all rounds; None where it could not be measured.
+        bytes: of all rounds: up, down and d2d; None likewise.
+        notes: what else to know: clients that would not take part, a number of clusters that is chosen first, and why
+            time and bytes are unknown.
     """
 
     method: str
@@ -75,12 +53,9 @@ class Plan:
     samples: tuple[int, int, int]
     slots: int
     device: str
-    measured: Cost | None
-    why: str
     seconds: float | None
     bytes: dict[str, int] | None
-    choice: tuple[int, int] | None = None
-    left_out: str = ""
+    notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON."""
@@ -99,50 +74,51 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
     Raises:
         ShoalError: as `new_run`.
     """
-    choice = None
+    notes = []
     if settings.chooses_clusters:
         check_method(settings, places.store())
-        choice = (settings.choose.min_clusters, settings.choose.max_clusters)
-        settings = resolve(settings, clusters=settings.choose.max_clusters)
+        low, high = settings.choose.min_clusters, settings.choose.max_clusters
+        notes.append(
+            f"the number of clusters is chosen among {low} to {high} first, which takes extra time; here {high}"
+        )
+        settings = resolve(settings, clusters=high)
     basis = basis_of(settings, partition)
     settings = basis.settings
-    device = basis.resolved.device
-    slots = expected_slots(settings.workers, device)
-    rounds = settings.rounds
     table = basis.table
+    if reason := table.settings.get("left_out", {}).get("reason"):
+        notes.append(f"left out: {reason}")
     if METHODS[settings.method.name].pooled:
         table = table.pooled()
     sizes = table.counts().tolist()
+    slots = expected_slots(settings.workers, basis.resolved.device)
     federation = Federation(basis.prepared.spec, tuple(sizes), Streams(settings.seed), table.truth)
     method = method_of(basis)
+    seconds = None
+    sent = None
     with one_thread(), arithmetic(basis.resolved.precision):
         start = method.init_server(federation)
         drawn = method.sample_clients(start, federation)[: settings.participation.buffer]
         middle = sorted(drawn, key=sizes.__getitem__)[len(drawn) // 2]
-        cost, why = measure(method, start, basis, table, middle)
-    if why and choice is not None:
-        why = f"one client alone cannot try {choice[1]} clusters, the most that the run tries together ({why})"
-    seconds = None
-    sent = None
-    if cost is not None:
-        samples = sum(sizes[number] for number in drawn)
-        seconds = rounds * cost.seconds / max(1, cost.samples) * samples / min(slots, len(drawn))
-        sent = {way: getattr(cost, way) * len(drawn) * rounds for way in WAYS}
+        try:
+            took, one = second_round(method, start, basis, table, middle)
+        except ShoalError as error:
+            notes.append(f"time and bytes are unknown: {error}")
+        else:
+            samples = sum(sizes[number] for number in drawn)
+            seconds = settings.rounds * took / max(1, sizes[middle]) * samples / min(slots, len(drawn))
+            sent = {way: count * len(drawn) * settings.rounds for way, count in one.items()}
     return Plan(
         method=settings.method.name,
         data=settings.data.name,
         clients=len(sizes),
         a_round=len(drawn),
-        rounds=rounds,
+        rounds=settings.rounds,
         samples=(min(sizes), int(statistics.median(sizes)), max(sizes)),
         slots=slots,
-        device=str(device),
-        measured=cost,
-        why=why,
+        device=str(basis.resolved.device),
         seconds=seconds,
         bytes=sent,
-        choice=choice,
-        left_out=table.settings.get("left_out", {}).get("reason", ""),
+        notes=tuple(notes),
     )
 
 
@@ -161,16 +137,10 @@ def method_of(basis: Basis) -> Method:
     return METHODS[settings.method.name](settings.method, context)
 
 
-def measure(method: Method, server: Server, basis: Basis, table: Partition, number: int) -> tuple[Cost | None, str]:
-    """Return the cost of a round for one client, or why it cannot be measured; see `cost_of_a_round`."""
-    try:
-        return cost_of_a_round(method, server, basis, table, number), ""
-    except ShoalError as error:
-        return None, str(error)
-
-
-def cost_of_a_round(method: Method, server: Server, basis: Basis, table: Partition, number: int) -> Cost:
-    """Return the cost of the second round for a client that takes part alone: the first also warms up.
+def second_round(
+    method: Method, server: Server, basis: Basis, table: Partition, number: int
+) -> tuple[float, dict[str, int]]:
+    """Return seconds and bytes of the second round of a client that takes part alone: the first also warms up.
 
     Args:
         method: of the run.
@@ -182,33 +152,18 @@ def cost_of_a_round(method: Method, server: Server, basis: Basis, table: Partiti
         ShoalError: the client cannot do its work alone.
     """
     data = DeviceData(basis.prepared, method.context.device)
-    client = Client(
-        number,
-        client_samples(data, table, number),
-        client_samples(data, table, number, validation=True),
-        {},
-        (),
-        Streams(basis.settings.seed, 1, number),
-    )
-    down, update, seconds = timed_update(method, server, client)
-    following = method.aggregate(server, [replace(update, client=number)])
-    if not following.finished and following.round < basis.settings.rounds:
+    train = client_samples(data, table, number)
+    validation = client_samples(data, table, number, validation=True)
+    client = Client(number, train, validation, {}, (), Streams(basis.settings.seed, 1, number))
+    size = basis.prepared.spec.sample_bytes
+    while True:
+        down = method.broadcast(server, client.id)
+        began = time.perf_counter()
+        update = method.client_update(down, client)
+        seconds = time.perf_counter() - began
+        server = method.aggregate(server, [replace(update, client=number)])
+        if server.finished or server.round >= min(2, basis.settings.rounds):
+            peers = sum(message.size(size) for message in update.peers.values())
+            return seconds, {"up": update.message.size(size), "down": down.size(size), "d2d": peers}
         memory = client.memory if update.memory is None else update.memory
         client = replace(client, memory=memory, streams=Streams(basis.settings.seed, 2, number))
-        down, update, seconds = timed_update(method, following, client)
-    sample_bytes = basis.prepared.spec.sample_bytes
-    return Cost(
-        samples=len(client.train),
-        seconds=seconds,
-        up=update.message.size(sample_bytes),
-        down=down.size(sample_bytes),
-        d2d=sum(message.size(sample_bytes) for message in update.peers.values()),
-    )
-
-
-def timed_update(method: Method, server: Server, client: Client) -> tuple[Message, Update, float]:
-    """Return the server's message to a client, the client's update, and the seconds that the update took."""
-    down = method.broadcast(server, client.id)
-    began = time.perf_counter()
-    update = method.client_update(down, client)
-    return down, update, time.perf_counter() - began

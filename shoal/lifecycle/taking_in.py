@@ -15,12 +15,12 @@ import numpy as np
 
 from shoal.core.errors import DataError, ShoalError
 from shoal.core.streams import Streams
-from shoal.data.intake.dropped_tables import dropped_tables, tables_in, takes_tables
+from shoal.data.intake.dropped_tables import dropped_tables, takes_tables
 from shoal.data.intake.images import Rejected, listing
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own import check_name
 from shoal.data.intake.own_images import read_folder, refuse
-from shoal.data.intake.own_store import SKIPPED, Arrivals, Batch, check_spelling, store_batch
+from shoal.data.intake.own_store import Arrivals, Batch, check_spelling, store_batch
 from shoal.data.sets.intake_notes import Intake, left_out_before, names_file, record
 from shoal.data.sets.prepare import is_built_in, own_folder, own_pointer, store_folder
 from shoal.data.sets.prepared import Prepared, read_manifest
@@ -30,7 +30,7 @@ from shoal.engine.settings.run_settings import Settings
 from shoal.engine.settings.yaml_text import read_yaml_file
 from shoal.engine.store.embedded import EmbeddedFrom, embedded_set
 from shoal.lifecycle.dvc_command import dvc, refusal
-from shoal.lifecycle.dvc_tracking import DvcError, dvc_root, track
+from shoal.lifecycle.dvc_tracking import dvc_root, try_to_track
 from shoal.lifecycle.embedding import embed
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.preflight import check_method
@@ -94,9 +94,7 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
         onto = present_set(name)
         if onto is not None:
             check_method(settings, places.store())
-        if onto is None:
-            refuse_first_table(folder, name)
-        elif onto.manifest.kind != "image":
+        if onto is not None and onto.manifest.kind != "image":
             return _take_in_tables(settings, night, folder, onto)
         return _take_in_images(settings, night, folder, onto, name)
 
@@ -106,20 +104,6 @@ def present_set(name: str) -> Prepared | None:
     store = places.store()
     exists = (store_folder(store, name) / "manifest.json").exists() or own_pointer(store, name).exists()
     return check_name(name, store, force=False, append=exists)
-
-
-def refuse_first_table(folder: Path, name: str) -> None:
-    """Refuse tables for a set that does not exist yet: nothing says what their columns are.
-
-    Raises:
-        DataError: says how to add the first table.
-    """
-    tables = tables_in(folder, Intake())
-    if tables:
-        raise DataError(
-            f"there is no data set {name!r} yet, and the watched folder {folder} has tables: add the first one with "
-            f"`shoal data add {tables[0]} --name {name}` and its options; nights append the others"
-        )
 
 
 def _take_in_embedded(settings: Settings, night: NightSettings, folder: Path, origin: EmbeddedFrom) -> TakenIn:
@@ -209,7 +193,8 @@ def _append(
         if onto is None:
             raise DataError(
                 f"the watched folder {folder} has no images yet that can be used: put some in sub-folders, one per "
-                f"client{_also(notes)}"
+                f"client{_also(notes)}; of tables add the first one with `shoal data add TABLE --name {name}` and its "
+                "options, and nights append the others"
             )
         if fresh:
             record(onto.folder, notes, append=True)
@@ -223,13 +208,10 @@ def _append(
 
 
 def not_seen_before(left_out: Sequence[Rejected], folder: Path, onto: Prepared | None) -> list[Rejected]:
-    """Return the files that earlier additions to a set have not left out, and those that were written since.
-
-    Additions that took files are known by the set, and those that only left files out by the notes beside it.
-    """
+    """Return the files that earlier additions to a set have not left out, and those that were written since."""
     if onto is None:
         return list(left_out)
-    known = {path for path, _ in onto.manifest.extra.get(SKIPPED, [])} | left_out_before(onto.folder)
+    known = left_out_before(onto.folder)
     judged = max(_written(onto.folder / "manifest.json"), _written(names_file(onto.folder)))
     return [each for each in left_out if each.path not in known or _written(folder / each.path) > judged]
 
@@ -270,11 +252,8 @@ def _also(notes: Intake) -> str:
 
 def _with_dvc(prepared: Prepared, new: int, message: str) -> TakenIn:
     """Let DVC know the set, also where nothing is new: a night may have been killed before DVC knew of it."""
-    try:
-        track(prepared.folder)
-    except DvcError as error:
-        message += f"; {error}"
-    return _taken_in(prepared, new, message)
+    _, warning = try_to_track(prepared.folder)
+    return _taken_in(prepared, new, "; ".join(part for part in (message, warning) if part))
 
 
 def _taken_in(prepared: Prepared, new: int, message: str) -> TakenIn:

@@ -20,7 +20,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.page import mlflow_page
 from shoal.review.results.result import run_result, shown_metrics
 from shoal.sweeps.search.caveats import value_in_words
-from shoal.sweeps.search.result import SearchResult, ranked
+from shoal.sweeps.search.result import SearchResult
 
 UPDATE_SECONDS = 2.0
 """Minimum time between updates of the progress artifact."""
@@ -102,7 +102,7 @@ def search_artifacts(result: SearchResult) -> None:
             result.score: "" if trial.score is None else f"{trial.score:.4f}",
             **{setting: value_in_words(value) for setting, value in trial.values.items()},
         }
-        for trial in ranked(result)
+        for trial in result.ranked
     ]
     with contextlib.suppress(Exception):  # Prefect is out of reach: the search's folder has everything
         create_table_artifact(table=rows, description=f"search {result.search}: its page is in {result.folder}")

@@ -166,7 +166,7 @@ def test_an_interrupted_run_is_resumed(place: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(KeyboardInterrupt):
         shoal.run(SMALL, rounds=2, method="fedavg", partition={"kind": "iid", "validation": 0.2},
                   data={"limit": 60}, progress=False, observers=[stop])  # fmt: skip
-    assert "continues the run" in capsys.readouterr().out
+    assert "continues the run" in capsys.readouterr().err
     halted = shoal.load(unfinished=True)
     assert halted.state == "interrupted"
     with pytest.raises(shoal.ShoalError, match="no cluster table"):

@@ -107,16 +107,13 @@ def served_model(home: Path) -> Path:
 
 def keep(home: Path, run: RunFolder) -> Path:
     """What the stages `partition` and `federate` leave for `evaluate` and `report`."""
-    from shoal.cli.stages import FEDERATION, PARTITION, keep_result
+    from shoal.cli.stages import FEDERATION, PARTITION
     from shoal.cli.stages import keep as keep_run
-    from shoal.engine.store.kept_state import read_state
     from shoal.review.results.result import run_result
 
     (home / PARTITION).parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(run.lineage().partition.folder, home / PARTITION)
-    state = read_state(run)
-    keep_run(run, state.server.round, state.memory_index.files(), home / FEDERATION)
-    keep_result(run_result(run), home / FEDERATION)
+    keep_run(run, run_result(run), home / FEDERATION)
     return home / FEDERATION
 
 

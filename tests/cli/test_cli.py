@@ -42,6 +42,10 @@ def test_run_compare_and_resume(home: Path, settings_file: Path) -> None:
     assert again["weights_sha256"] == result["weights_sha256"]
     (compared,) = json.loads(shoal(home, "compare", "latest", "--json").stdout)
     assert compared["metrics"] == result["metrics"]
+    shown = shoal(home, "compare", "latest").stdout
+    assert "…" not in shown
+    assert compared["run"].rsplit("/", 1)[1] in shown
+    assert f"{result['metrics']['acc']:.3f}" in shown
 
 
 @pytest.mark.long

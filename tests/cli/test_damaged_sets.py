@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from shoal.cli.checks import stores
 from shoal.cli.data import app
 from shoal.core.errors import DataError
-from shoal.data.intake.own import add_table
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
+from tests.added_sets import add_set
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def mine(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of an own set."""
     monkeypatch.setenv("COLUMNS", "200")
     (home / "t.csv").write_text("client,x,y\na,1.5,2\na,2.5,1\nb,0.5,3\nb,4.5,7\n")
-    add_table(home / "t.csv", "mine", places.store())
+    add_set(home / "t.csv", "mine", places.store())
     return own_folder(places.store(), "mine")
 
 
@@ -65,7 +65,7 @@ def test_show_and_doctor_notice_one_bit_and_say_what_helps(mine: Path) -> None:
     (check,) = (each for each in stores() if each.name == "data set mine")
     assert not check.ok
     assert "is not the file that its manifest describes" in check.detail
-    add_table(places.home() / "t.csv", "mine", places.store(), force=True)
+    add_set(places.home() / "t.csv", "mine", places.store(), force=True)
     assert "mine" in shoal_data("show", "mine")
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import requests
 
-from shoal.data.intake.own import add_folder
 from shoal.data.sets.prepare import prepare
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
+from tests.added_sets import add_set
 from tests.planted_images import write_clients
 from tests.runs import straight
 from tests.scripted_encoder import write_scripted
@@ -195,7 +195,7 @@ def test_a_search_is_a_flow_with_a_task_run_a_trial(server: Server, home: Path, 
 def test_an_embedding_is_a_flow_with_one_task_run(server: Server, home: Path) -> None:
     write_scripted(home / "encoders" / "means.pt")
     write_clients(home / "pictures", each=1)
-    add_folder(home / "pictures", "mine", places.store())
+    add_set(home / "pictures", "mine", places.store())
     code = "from shoal.flows.embed_flow import embed; print(embed('mine', 'file:means.pt', 'made')['digest'])"
     done = run_flow(server, home, code)
     assert done.returncode == 0, done.stderr

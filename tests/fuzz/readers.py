@@ -38,7 +38,7 @@ LINEAGE = {
     "hardware": {"cores": 1, "machine": "x", "system": "x", "gpus": [], "python": "3", "torch": "2"},
     "versions": {"shoal": "0"},
     "shoal": {"version": "0", "sha256": "0", "git": {"commit": None, "dirty": None}},
-    "layout": 2,
+    "layout": 3,
 }
 
 
@@ -416,7 +416,7 @@ def finished_files(folder: Path) -> Opened:
     (paths.work / "update-0.safetensors").write_bytes(b"x")
     digest = hashlib.sha256(b"x").hexdigest()
     name = "update-0.safetensors"
-    seed = FinishedWork(0, 5, 6, 7, 8, {"loss": 1.0}, {1: 3}, {"update": name}, {name: digest}, 0.5).to_json()
+    seed = FinishedWork(0, 5, 6, 7, 8, {"loss": 1.0}, {}, {name: digest}, 0.5).to_json()
     return Opened([_json(seed)], _put(paths.done(0), lambda: finished_work(RunFolder(folder), 1, 0)), "never", True)
 
 
@@ -430,7 +430,7 @@ def clients_numbers(folder: Path) -> Opened:
     from shoal.engine.store.tables import make_tables
 
     metrics = {"loss": 1.0, "pulled": 3}
-    seed = FinishedWork(0, 5, 6, 7, 8, metrics, {1: 3}, {"update": "u"}, {"u": "0"}, 0.5).to_json()
+    seed = FinishedWork(0, 5, 6, 7, 8, metrics, {1: 3}, {"u": "0"}, 0.5).to_json()
 
     def read(data: bytes) -> Any:
         try:
@@ -473,7 +473,7 @@ def privacy_ledger(folder: Path) -> Opened:
     from shoal.engine.rounds.privacy import Ledger
     from shoal.engine.rounds.privacy_ledger import SetLedger
 
-    ledger = Ledger(1.0, 1e-5)
+    ledger = Ledger(1.0)
     ledger.add([0, 2], [5, 7])
     whole = {"data": "digits", "runs": {"a": ledger.to_json()}}
     path = folder / "digits.json"

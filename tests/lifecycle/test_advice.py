@@ -16,10 +16,10 @@ POINTS = ["data.name=gaussian", "data.options={samples: 80, clusters: 3, dimensi
 
 
 def test_advice_is_what_auto_chooses(home: Path) -> None:
-    advice = advise(load_settings(None, [*POINTS, "model.clusters=auto", "partition.clients=4"]))
-    assert advice.method == "fedkmeans"
-    assert "at 4 clients" in advice.clients
-    assert "federated K-means on columns as they are" in advice.reason
+    method, clients = advise(load_settings(None, [*POINTS, "model.clusters=auto", "partition.clients=4"]))
+    assert method.method == "fedkmeans"
+    assert "at 4 clients" in clients
+    assert "federated K-means on columns as they are" in method.reason
 
 
 @pytest.mark.long

@@ -17,7 +17,6 @@ from mlflow import MlflowClient
 from PIL import Image
 
 from shoal.core.errors import DataError, ShoalError
-from shoal.data.intake.own import add_folder, add_table
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
@@ -38,6 +37,7 @@ from shoal.review.served import predict as serving
 from shoal.review.served.explain import explain
 from shoal.review.served.predict import predict
 from shoal.review.served.promotion import PromotionError
+from tests.added_sets import add_set
 from tests.conftest import SMALL
 from tests.planted_images import draw, kind_of, write_clients
 
@@ -62,7 +62,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.chdir(home)
         write_clients(home / "pictures")
-        add_folder(home / "pictures", "mine", places.store(), test=0.25)
+        add_set(home / "pictures", "mine", places.store(), test=0.25)
         run = new_run(make_settings(merge(SMALL, OWN)))
         run.event(NIGHT)
         drive(run)
@@ -308,7 +308,7 @@ def test_tables_of_vectors_are_assigned_file_by_file(home: Path, small: Make) ->
     rng = np.random.default_rng(0)
     rows = pd.DataFrame({"client": np.repeat(["a", "b"], 30), "x": np.tile([0.0, 9.0, 20.0], 20), "y": rng.random(60)})
     rows.to_csv(home / "mine.csv", index=False)
-    add_table(home / "mine.csv", "mine", places.store())
+    add_set(home / "mine.csv", "mine", places.store())
     drive(new_run(small(**OWN)))
     (home / "incoming").mkdir()
     rows.drop(columns="client").head(6).to_csv(home / "incoming" / "monday.csv", index=False)

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import ShoalError
-from shoal.data.intake.own import add_table
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import SettingsError, load_settings
 from shoal.engine.store.choice import Choice
@@ -29,6 +28,7 @@ from shoal.methods.contract.base import MethodError
 from shoal.review.pages.figures import draw_figures, number_figure
 from shoal.review.results.clusters import keep_clusters
 from shoal.review.results.result import run_result
+from tests.added_sets import add_set
 from tests.runs import straight
 
 Make = Callable[..., Any]
@@ -101,10 +101,11 @@ def test_a_number_at_the_edge_makes_the_verdict_doubtful(home: Path, small: Make
 
 @pytest.mark.long
 def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    from shoal.cli.console import execute
+    from shoal.api.running import complete
+    from shoal.cli.console import err
 
-    execute(new_run(on_points(small)))
-    assert "3 clusters: the most detail that halves" in capsys.readouterr().err
+    complete(new_run(on_points(small)), err)
+    assert "3 clusters, of 2 to 6: the most detail that halves" in capsys.readouterr().err
 
 
 @pytest.mark.long
@@ -140,7 +141,7 @@ def test_a_number_is_sought_where_the_method_clusters(home: Path, small: Make) -
     rng = np.random.default_rng(0)
     y = np.arange(240) % 3
     groups = 8.0 * np.eye(3)[y].repeat(4, 1) + rng.normal(size=(240, 12))
-    add_table(written(home, np.hstack([groups, 1000 * rng.normal(size=(240, 1))])), "mine", places.store())
+    add_set(written(home, np.hstack([groups, 1000 * rng.normal(size=(240, 1))])), "mine", places.store())
     data = {"name": "mine", "limit": None, "options": {}}
     told = []
     for standardise in (True, False):
@@ -195,8 +196,8 @@ def test_a_method_that_trains_asks_federated_kmeans(home: Path, small: Make, mon
 
 def test_a_plan_counts_with_the_largest_number_and_chooses_none(home: Path, small: Make) -> None:
     plan = rehearse(small(model={"clusters": "auto"}, choose={"max_clusters": 9}))
-    assert plan.choice == (2, 9)
-    assert plan.measured is not None
+    assert "chosen among 2 to 9 first" in plan.notes[0]
+    assert plan.seconds is not None
     assert not (places.store() / "choices").exists()
     assert not places.runs().exists()
 

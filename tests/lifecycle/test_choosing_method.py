@@ -55,12 +55,13 @@ def test_rounds_that_end_before_there_are_clusters_are_refused(home: Path) -> No
 
 
 def test_the_run_has_the_method_and_its_lineage_says_why(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from shoal.cli.console import execute
+    from shoal.api.running import complete
+    from shoal.cli.console import err
 
     settings = unnamed()
     assert settings.chooses_method
     run = new_run(settings)
-    execute(run)
+    complete(run, err)
     assert "federated K-means on columns as they are" in capsys.readouterr().err
     chosen = run.lineage().method_chosen
     assert chosen is not None

@@ -1,4 +1,4 @@
-"""An embedding as a stage of dvc.yaml, in a project that `shoal init` makes."""
+"""An embedding as a stage of dvc.yaml, as docs/encoders.md adds it, in a project that `shoal init` makes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,14 @@ import pytest
 import yaml
 
 from shoal.cli.init import make_project
-from shoal.data.intake.own import add_folder
 from shoal.data.sets.prepare import prepare
 from shoal.engine.settings import places
 from shoal.engine.store.embedded import is_stale
 from shoal.lifecycle.adding import add_own
-from shoal.lifecycle.embed_stage import StageError, is_stage
-from shoal.lifecycle.embedding import embed
 from tests.planted_images import write_clients
 from tests.scripted_encoder import Patches, write_scripted
 
 DVC = [sys.executable, "-m", "dvc"]
-
-
-def test_outside_a_project_there_is_no_stage(home: Path) -> None:
-    write_scripted(home / "encoders" / "parts.pt", kind=Patches)
-    write_clients(home / "pictures", each=1)
-    add_folder(home / "pictures", "mine", places.store())
-    with pytest.raises(StageError, match="make one by `shoal init`"):
-        embed("mine", "file:parts.pt", "made", stage=True)
 
 
 @pytest.mark.slow
@@ -40,8 +29,10 @@ def test_dvc_repro_embeds_again_where_images_have_come(home: Path, monkeypatch: 
     write_scripted(project / "encoders" / "parts.pt", kind=Patches)
     write_clients(home / "pictures", each=1)
     add_own(home / "pictures", "mine")
-    embed("mine", "file:parts.pt", "made", stage=True)
-    assert is_stage("made")
+    command = "sh stage.sh embed mine --encoder file:parts.pt --name made"
+    paths = ["-d", "data/store/own/mine", "-o", "data/store/own/made"]
+    subprocess.run([*DVC, "stage", "add", "-q", "-n", "embed-made", *paths, command], cwd=project, check=True)
+    assert "are vectors in 'made'" in repro(project)
     stages = yaml.safe_load((project / "dvc.yaml").read_text())["stages"]
     assert {"prepare", "report"} <= stages.keys(), "the other stages are still there"
     assert not repro(project), "nothing is left to do"

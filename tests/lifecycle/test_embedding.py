@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 import shoal
 from shoal.cli.data import app as data_app
 from shoal.core.errors import DataError, ShoalError
-from shoal.data.intake.own import add_folder
 from shoal.data.sets.prepare import own_sets, prepare
 from shoal.data.sets.prepared import Prepared
 from shoal.data.sets.sample_files import sample_files
@@ -36,6 +35,7 @@ from shoal.review.pages.provenance import lineage_rows
 from shoal.review.served.explain import explain
 from shoal.review.served.predict import predict
 from shoal.tasks.embed import embed as embed_task
+from tests.added_sets import add_set
 from tests.planted_images import kind_of, write_clients, write_new
 from tests.runs import go_on, stopped
 from tests.scripted_encoder import Patches, write_scripted
@@ -52,7 +52,7 @@ def images(home: Path) -> Prepared:
     files = sorted(path.relative_to(home / "pictures").as_posix() for path in (home / "pictures").rglob("*.png"))
     rows = [f"{file},{kind_of(file)}" for file in files]
     (home / "labels.csv").write_text("\n".join(["file,label", *rows]))
-    return add_folder(home / "pictures", "mine", places.store(), labels=home / "labels.csv", test=0.2)
+    return add_set(home / "pictures", "mine", places.store(), labels=home / "labels.csv", test=0.2)
 
 
 def encoded(images: np.ndarray) -> np.ndarray:
@@ -82,7 +82,7 @@ def test_labels_keep_their_numbers_where_these_are_not_in_order(home: Path, imag
     write_clients(home / "more", ("south",), each=2)
     rows = [f"{path.relative_to(home / 'more').as_posix()},aa" for path in (home / "more").rglob("*.png")]
     (home / "labels.csv").write_text("\n".join(["file,label", *rows]))
-    grown = add_folder(home / "more", "mine", places.store(), labels=home / "labels.csv", append=True)
+    grown = add_set(home / "more", "mine", places.store(), labels=home / "labels.csv", append=True)
     made = embed("mine", ENCODER, "made").prepared
     assert made.manifest.class_names == grown.manifest.class_names == ("dark", "left", "right", "aa")
     np.testing.assert_array_equal(made.train_y, grown.train_y)
@@ -102,7 +102,7 @@ def test_nothing_is_done_twice_and_changed_images_are_told(home: Path, images: P
     first = embed("mine", ENCODER, "made")
     assert "nothing to embed" in embed("mine", ENCODER, "made").message
     write_clients(home / "pictures", ("south",))
-    add_folder(home / "pictures", "mine", places.store(), labels=labels_of_new(home), append=True)
+    add_set(home / "pictures", "mine", places.store(), labels=labels_of_new(home), append=True)
     assert is_stale(first.prepared)
     assert images_behind(first.prepared) is not None, "the images that were embedded are still there"
     again = embed("mine", ENCODER, "made")
@@ -122,7 +122,7 @@ def test_only_batches_with_new_images_are_embedded(
     write_new(home / "pictures" / "north", each=2)
     write_clients(home / "pictures", ("south",))
     new = write_labels(home, [path for path in (home / "pictures").rglob("*.png") if not in_set(home, path, images)])
-    grown = add_folder(home / "pictures", "mine", places.store(), labels=new, append=True, test=0.2)
+    grown = add_set(home / "pictures", "mine", places.store(), labels=new, append=True, test=0.2)
     batch_sizes: list[int] = []
     monkeypatch.setattr(
         embedding, "encode_images", lambda network, pixels: batch_sizes.append(len(pixels)) or by_batch(0, pixels)
@@ -169,7 +169,7 @@ def labels_of_new(home: Path) -> Path:
 def test_other_images_are_not_shown_in_place_of_those_that_were_embedded(home: Path, images: Prepared) -> None:
     made = embed("mine", ENCODER, "made").prepared
     write_clients(home / "pictures", each=9)
-    add_folder(home / "pictures", "mine", places.store(), force=True)
+    add_set(home / "pictures", "mine", places.store(), force=True)
     assert images_behind(made) is None
     assert "has changed since it was embedded: run `shoal data embed mine" in str(why_no_images(made))
 
@@ -181,7 +181,7 @@ def test_wrong_requests_are_refused(home: Path, images: Prepared) -> None:
     with pytest.raises(DataError, match="there is a data set 'mine' already"):
         embed("mine", ENCODER, "mine")
     with pytest.raises(DataError, match=r"append to these, then run `shoal data embed mine"):
-        add_folder(home / "pictures", "made", places.store(), append=True)
+        add_set(home / "pictures", "made", places.store(), append=True)
     with pytest.raises(EncoderError, match=r"is not installed: put other\.pt into the folder encoders"):
         embed("mine", "file:other.pt")
 
@@ -208,14 +208,14 @@ def test_vectors_have_the_privacy_ledger_of_their_images(home: Path, images: Pre
     assert made.name == "mine"
     assert made.path.name == "mine.json"
     with SetLedger(home / "privacy" / "made.json", "made").changing() as runs:  # as an earlier version kept it
-        runs["earlier"] = Ledger(1.0, 1e-5)
+        runs["earlier"] = Ledger(1.0)
         runs["earlier"].ask([0])
     (home / "privacy" / "not of a set.json").write_text("{}")
     for name in ("mine", "made"):
         ledger = SetLedger.from_settings(DataSection(name=name))
         assert ledger.runs()["earlier"].asked == {0: 1}
         with ledger.changing() as runs:
-            runs[name] = Ledger(2.0, 1e-5)
+            runs[name] = Ledger(2.0)
     assert set(SetLedger.from_settings(DataSection(name="mine")).runs()) == {"earlier", "mine", "made"}
 
 

@@ -13,6 +13,7 @@ from shoal.cli.run import plan_table, run
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.store.run_order import in_order
+from shoal.lifecycle import rehearsal
 from shoal.lifecycle.rehearsal import rehearse
 from tests.runs import straight
 
@@ -30,34 +31,38 @@ def test_bytes_of_the_plan_are_those_of_the_run(home: Path, small: Make, fractio
     assert plan.bytes == {way: int(rounds[f"bytes_{way}"].sum()) for way in ("up", "down", "d2d")}
     assert (plan.clients, plan.a_round, plan.rounds) == (3, int(rounds["clients"].iloc[0]), 3)
     assert plan.samples == (80, 80, 80)
-    assert plan.measured is not None
     assert plan.seconds is not None
-    assert plan.seconds == pytest.approx(3 * plan.a_round * plan.measured.seconds), "of 80 samples all"
+    assert plan.seconds > 0
 
 
 def test_a_round_that_does_not_wait_counts_its_answers(home: Path, small: Make) -> None:
     settings = small(rounds=3, method={"name": "fedcc"}, participation={"buffer": 2})
     plan = rehearse(settings)
-    assert plan.measured is not None
     assert plan.bytes is not None
     run = straight(settings)
     assert plan.bytes["up"] == int(run.table("clients")["bytes_up"].sum())
 
 
-def test_time_follows_samples_and_slots(home: Path, small: Make) -> None:
+def test_time_follows_samples_and_slots(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four clients of which the median one works: uneven ones take as long as their samples say."""
+    measured = []
+
+    def timed(method: Any, server: Any, basis: Any, table: Any, number: int) -> tuple[float, dict[str, int]]:
+        measured.append(table.counts()[number])
+        return 6.0, {"up": 1, "down": 1, "d2d": 0}
+
+    monkeypatch.setattr(rehearsal, "second_round", timed)
     uneven = {"kind": "dirichlet", "beta": 0.5, "clients": 4, "minimum": 10}
     plan = rehearse(small(partition=uneven, workers={"slots": 2}))
-    assert plan.measured is not None
-    assert plan.seconds is not None
     min_samples, _, max_samples = plan.samples
-    assert min_samples <= plan.measured.samples <= max_samples
-    assert plan.seconds == pytest.approx(3 * plan.measured.seconds / plan.measured.samples * 240 / 2)
+    (samples,) = measured
+    assert min_samples <= samples <= max_samples
+    assert plan.seconds == pytest.approx(3 * 6.0 / samples * 240 / 2)
 
 
 def test_a_method_of_one_round_is_measured(home: Path, small: Make) -> None:
     kfed = rehearse(small(method={"name": "kfed"}, data={"name": "gaussian", "options": {"samples": 60}}))
-    assert kfed.measured is not None
+    assert kfed.seconds is not None
 
 
 def test_the_plan_is_shown_in_words(home: Path, small: Make) -> None:

@@ -13,11 +13,11 @@ from rich.console import Console
 
 from shoal.cli.run import plan_table
 from shoal.core.errors import PartitionError
-from shoal.data.intake.own import add_table
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.lifecycle.rehearsal import rehearse
 from shoal.lifecycle.starting import new_run
+from tests.added_sets import add_set
 
 REASON = "2 of 4 clients have fewer than 2 samples: 'far', 'tiny'"
 
@@ -25,7 +25,7 @@ REASON = "2 of 4 clients have fewer than 2 samples: 'far', 'tiny'"
 def add(home: Path, clients: list[str]) -> None:
     table = pd.DataFrame({"client": clients, "v": np.random.default_rng(0).normal(size=len(clients))})
     table.assign(w=table["v"] * 2 + 1).to_csv(home / "t.csv", index=False)
-    add_table(home / "t.csv", "sites", places.store(), force=True)
+    add_set(home / "t.csv", "sites", places.store(), force=True)
 
 
 def test_small_clients_are_named_by_the_run_and_by_its_plan(home: Path, small: Callable[..., Any]) -> None:
@@ -38,7 +38,7 @@ def test_small_clients_are_named_by_the_run_and_by_its_plan(home: Path, small: C
     assert event.message == f"clients that do not take part: {REASON}"
     assert event.facts["clients"] == {"far": 1, "tiny": 1}
     plan = rehearse(settings)
-    assert (plan.clients, plan.left_out) == (2, REASON)
+    assert (plan.clients, plan.notes) == (2, (f"left out: {REASON}",))
     console = Console(width=140)
     with console.capture() as said:
         console.print(plan_table(plan))

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.intake.own import add_folder, add_table, add_vectors
 from shoal.data.sets.prepare import store_folder
 from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.data.sets.sample_files import sample_files
@@ -21,6 +20,7 @@ from shoal.engine.store.embedded import is_stale
 from shoal.lifecycle.embedding import embed
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.taking_in import NightError, TakenIn, take_in
+from tests.added_sets import add_set
 from tests.planted_images import write_clients, write_new
 from tests.scripted_encoder import Patches, write_scripted
 
@@ -90,7 +90,7 @@ def readings(home: Path, small: Make) -> Place:
     """A set of 40 rows with labels and an own name of the column of clients."""
     place = Place(home, small)
     rows(40, 0).to_csv(home / "first.csv", index=False)
-    add_table(home / "first.csv", "mine", places.store(), client_column="site", label_column="kind", test=0.2)
+    add_set(home / "first.csv", "mine", places.store(), client_column="site", label_column="kind", test=0.2)
     return place
 
 
@@ -180,7 +180,9 @@ def test_rows_unlike_all_others_are_refused(readings: Place) -> None:
 def test_the_first_table_is_added_by_hand(home: Path, small: Make) -> None:
     place = Place(home, small)
     rows(20, 0).to_csv(place.incoming / "first.csv", index=False)
-    with pytest.raises(DataError, match=r"no data set 'mine' yet.*shoal data add .*first\.csv --name mine"):
+    with pytest.raises(
+        DataError, match=r"no images yet.*of tables add the first one with `shoal data add TABLE --name mine`"
+    ):
         place.night()
     assert not store_folder(places.store(), "mine").exists()
 
@@ -188,7 +190,7 @@ def test_the_first_table_is_added_by_hand(home: Path, small: Make) -> None:
 def test_arrays_are_not_watched(home: Path, small: Make) -> None:
     place = Place(home, small)
     np.savez(home / "x.npz", x=np.eye(8, dtype=np.float32), client=np.repeat(["a", "b"], 4))
-    add_vectors(home / "x.npz", "mine", places.store())
+    add_set(home / "x.npz", "mine", places.store())
     with pytest.raises(NightError, match="holds vectors that are not from a table"):
         place.night()
 
@@ -208,7 +210,7 @@ def test_the_windows_of_new_and_of_grown_tables_are_appended(home: Path, small: 
     place = Place(home, small)
     loads(10, 0).to_csv(home / "first.csv", index=False)
     options = {"window": "24h", "time_column": "time"}
-    add_table(home / "first.csv", "mine", places.store(), client_column="site", **options)
+    add_set(home / "first.csv", "mine", places.store(), client_column="site", **options)
     place.put(loads(3, 10), "more.csv")
     taken = place.night()
     assert (taken.new, place.set().manifest.shape) == (6, (1, 24))
@@ -223,7 +225,7 @@ def test_overlapping_windows_have_no_held_out_part(home: Path, small: Make) -> N
     place = Place(home, small)
     loads(10, 0).to_csv(home / "first.csv", index=False)
     options = {"window": "24h", "step": "12h", "time_column": "time"}
-    add_table(home / "first.csv", "mine", places.store(), client_column="site", **options)
+    add_set(home / "first.csv", "mine", places.store(), client_column="site", **options)
     place.put(loads(3, 10), "more.csv")
     with pytest.raises(DataError, match="would share samples with those to train on"):
         place.night()
@@ -233,7 +235,7 @@ def test_new_images_of_an_embedded_set_are_embedded(home: Path, small: Make) -> 
     place = Place(home, small)
     write_scripted(home / "encoders" / "parts.pt", kind=Patches)
     write_clients(place.incoming)
-    add_folder(place.incoming, "pictures", places.store())
+    add_set(place.incoming, "pictures", places.store())
     first = embed("pictures", "file:parts.pt", "mine").prepared.manifest
     assert place.night().new == 0
     write_new(place.incoming / "north", each=2)

@@ -22,14 +22,14 @@ BASE: dict[str, Any] = {
 
 REFUSED = [
     ({"vary": {"local.lrr": {"choices": [1, 2]}}}, "vary.local.lrr: 1 cannot be used: local.lrr: there is no such"),
-    ({"vary": {"local.lr": {"low": 1, "hihg": 2}}}, "vary.local.lr: hihg: there is no such setting; did you mean high"),
-    ({"vary": {"local.lr": {"low": "x", "high": 2}}}, "vary.local.lr: low: given 'x'; input should be a valid number"),
+    ({"vary": {"local.lr": {"low": 1, "hihg": 2}}}, "vary.local.lr.hihg: there is no such setting; did you mean high"),
+    ({"vary": {"local.lr": {"low": "x", "high": 2}}}, "vary.local.lr.low: given 'x'; input should be a valid number"),
     ({"vary": {"local.lr": {"low": 1}}}, "expected choices, or low and high"),
     ({"vary": {"local.lr": {"low": 2, "high": 1}}}, "low is 2 and high 1: expected low below high"),
-    ({"vary": {"local.lr": {"low": 0, "high": 1, "log": True}}}, "with log, expected low above 0"),
+    ({"vary": {"local.lr": {"low": 0, "high": 1, "log": True}}}, "and with log low above 0 and no step"),
     ({"vary": {"local.lr": {"choices": [0.1, 0.1]}}}, "expected at least two choices, each of them once"),
     ({"vary": {"local.lr": {"choices": [0.1, -1]}}}, "vary.local.lr: -1 cannot be used: local.lr: given '-1'"),
-    ({"vary": {"local.lr": 3}}, "vary.local.lr: given '3'; expected"),
+    ({"vary": {"local.lr": 3}}, "vary.local.lr: given '3'; input should be a valid dictionary"),
     ({"vary": {"method.name": {"choices": ["fedcc", "fedpmp"]}}}, "'fedpmp' is not known; did you mean fedpnp"),
     ({"vary": {}}, "vary: given {}"),
     ({"vary": {"data.limit": {"low": 100, "high": 200}}}, "vary.data.limit: data cannot vary within a search"),

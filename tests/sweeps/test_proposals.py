@@ -11,18 +11,16 @@ import pytest
 
 from shoal.sweeps.search.caveats import caveats
 from shoal.sweeps.search.definition import SearchDefinition, make_search
-from shoal.sweeps.search.importance import importances
 from shoal.sweeps.search.noise import noise_of
-from shoal.sweeps.search.proposals import import_optuna, most_trials, propose
+from shoal.sweeps.search.page import evaluator_of, importances
+from shoal.sweeps.search.proposals import import_optuna, most_trials, propose, settle
 from shoal.sweeps.search.result import SearchResult, result_from_trials
-from shoal.sweeps.set_options import option_text, set_options
 
 VARY: dict[str, Any] = {
     "local.lr": {"low": 1e-5, "high": 1.0, "log": True},
     "local.batch": {"choices": [16, 32, 64]},
     "local.epochs": {"low": 1, "high": 5},
 }
-FACTS: dict[str, Any] = {"scores": [], "runs": [], "why": ""}
 
 
 def search(**changes: Any) -> SearchDefinition:
@@ -41,8 +39,7 @@ def carried_out(
     settled = list(start)
     while len(settled) < trials:
         proposal = propose(definition, settled)
-        value = score(proposal.values)
-        settled.append(proposal.to_stored("COMPLETE", value, {**FACTS, "scores": [value], "runs": ["run"]}))
+        settled.append(settle(proposal, "COMPLETE", [score(proposal.params)], ["run"]))
     return settled
 
 
@@ -75,11 +72,13 @@ def test_a_planted_best_is_found_and_a_setting_that_does_nothing_is_last(seed: i
     best = result.best_trial
     assert best is not None
     assert 0.005 < best.values["local.lr"] < 0.02  # type: ignore[operator]
-    found = importances(definition, study_with(trials))
+    found = importances(definition, study_with(trials), evaluator_of(definition))
     assert next(iter(found)) == "local.lr"
     assert found["local.batch"] < 0.2 < 0.5 < found["local.lr"]
-    assert importances(definition, study_with(trials)) == found, "the forest follows from the seed"
-    assert importances(definition, study_with(trials[:3])) == {}
+    assert importances(definition, study_with(trials), evaluator_of(definition)) == found, (
+        "the forest follows from the seed"
+    )
+    assert importances(definition, study_with(trials[:3]), None) == {}
 
 
 def test_a_grid_has_every_combination_once() -> None:
@@ -100,11 +99,15 @@ def test_what_is_behind_is_stopped_by_its_rounds_alone(pruner: str, stopped: int
     for level in (0.5, 0.6, 0.7):
         proposal = propose(definition, settled)
         for round in range(1, 5):
-            assert not proposal.stop_after(round, level + 0.01 * round)
-        settled.append(proposal.to_stored("COMPLETE", level + 0.04, FACTS))
+            proposal.report(level + 0.01 * round, round)
+            assert not proposal.should_prune()
+        settled.append(settle(proposal, "COMPLETE", [level + 0.04], []))
     for _ in range(2):  # a trial that was cut short sees its rounds again
         proposal = propose(definition, settled)
-        told = [proposal.stop_after(round, 0.1 + 0.01 * round) for round in range(1, 4)]
+        told = []
+        for round in range(1, 4):
+            proposal.report(0.1 + 0.01 * round, round)
+            told.append(proposal.should_prune())
         assert told.index(True) + 1 == stopped if stopped else not any(told)
 
 
@@ -115,8 +118,7 @@ def noisy(seeds: int, apart: float) -> SearchResult:
     settled: list[Any] = []
     for level in (0.5, 0.5 + apart, 0.5 - 2, 0.5 - 3):
         scores = [float(level + value) for value in draw.normal(0, 0.1, seeds)]
-        proposal = propose(definition, settled)
-        settled.append(proposal.to_stored("COMPLETE", float(np.mean(scores)), {**FACTS, "scores": scores}))
+        settled.append(settle(propose(definition, settled), "COMPLETE", scores, []))
     return result_from_trials(definition, settled, "")
 
 
@@ -141,20 +143,3 @@ def test_noise_leaves_out_what_a_seed_does_to_all_trials() -> None:
     assert noise.deviation == pytest.approx(0.3, rel=0.05)
     assert noise.difference == pytest.approx(1.96 * 0.3 * math.sqrt(2 / 40), rel=0.06)
     assert noise_of([(0.1,), (0.2,)]) is None
-
-
-def test_the_command_that_repeats_a_run_is_read_back_as_the_settings_were() -> None:
-    from shoal.engine.settings.run_settings import make_settings, parse_overrides
-
-    changes = {
-        "data": {"name": "007", "limit": None, "options": {"clusters": 3}},
-        "local": {"lr": 5.65556009778791e-06},
-        "method": {"name": "cfcl", "edges": [[0, 1]]},
-        "tracking": {"experiment": "two words", "model": False, "register_as": "none"},
-    }
-    words = set_options(changes).split(" --set ")
-    assert words[0] == ""
-    import shlex
-
-    assert make_settings(parse_overrides(shlex.split(set_options(changes))[1::2])) == make_settings(changes)
-    assert [option_text(value) for value in ("off", "[3]", "tpe", 1e22)] == ["off", '"[3]"', "tpe", "1e+22"]

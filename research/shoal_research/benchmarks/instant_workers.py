@@ -51,7 +51,8 @@ class InstantWorkers:
             return done if isinstance(done, Failed) else Failed(f"an answer of another kind: {type(done).__name__}")
         kept = request.run / "first"
         kept.mkdir(exist_ok=True)
-        for part, name in done.files.items():
+        for name in done.names:
+            part = name.partition("-")[0]
             self._files[part] = kept / name
             os.link(RoundPaths(request.run, request.round).work / name, kept / name)
         self._first = done
@@ -63,14 +64,14 @@ class InstantWorkers:
         paths = RoundPaths(request.run, request.round)
         private_folder(paths.work)
         names = {"update": update_file(client), "memory": memory_file(client)}
-        files = {part: names[part] for part in self._first.files}
-        digests = {files[part]: self._first.sha256[name] for part, name in self._first.files.items()}
-        for part, name in files.items():
+        digests = {names["update"]: self._first.sha256[self._first.update]}
+        for part in self._files:
+            name = names[part]
             (paths.work / name).unlink(missing_ok=True)
             # Written like any other: a link would be one file that all clients share.
             kept = self._files[part].read_bytes() if part == "update" else f"memory of client {client}".encode()
             (paths.work / name).write_bytes(kept)
             digests[name] = hashlib.sha256(kept).hexdigest() if part != "update" else digests[name]
-        done = replace(self._first, client=client, files=files, sha256=digests, seconds=0.0)
+        done = replace(self._first, client=client, sha256=digests, seconds=0.0)
         write_sealed(paths.done(client), done.to_json(), sync=False)
         return done

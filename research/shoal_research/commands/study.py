@@ -77,7 +77,7 @@ def study(
             err.print(label, highlight=False)
             return observe
 
-        if current_environment().shoal_git.dirty and not gather:
+        if current_environment().shoal.git.dirty and not gather:
             err.print("the work tree differs from its commit: this result cannot be kept (shoal claims --keep)")
         changes = typed(parse_overrides(overrides or ()))
         cells: dict[str, Any] = {"rows": row or (), "columns": column or (), "gather": gather, "again": again}

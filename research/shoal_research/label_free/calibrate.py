@@ -302,7 +302,7 @@ def number_of(samples: ClientSamples, seed: int, *, by_landmarks: bool) -> int:
     if by_landmarks:
         halves = partial(landmark_half, LANDMARKS)
         return find_cluster_number(samples, Search(), seed, collect=halves).clusters
-    space = project(samples, ENCODER_COMPONENTS, ENCODER_WHITENING, unit=False, least_points=2)
+    space = project(samples, ENCODER_COMPONENTS, ENCODER_WHITENING, least_points=2)
     return find_cluster_number(space, Search(), seed).clusters
 
 

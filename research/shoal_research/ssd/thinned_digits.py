@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from shoal.data.intake.own import add_folder
+from shoal.data.intake.options import AddOptions
+from shoal.data.intake.own import add
 from shoal.data.sets.prepare import own_sets, prepare
 from shoal.engine.settings import places
 
@@ -32,7 +33,8 @@ def add_missing(names: Sequence[str]) -> None:
     kept = thinned(labels)
     with tempfile.TemporaryDirectory(prefix=f"{NAME}-") as folder:
         table = write_images(images[kept], labels[kept], Path(folder))
-        add_folder(Path(folder) / "images", NAME, places.store(), labels=table, licence=LICENCE, test=TEST_SHARE)
+        options = AddOptions(labels=table, licence=LICENCE, test=TEST_SHARE)
+        add(Path(folder) / "images", NAME, places.store(), options)
 
 
 def thinned(labels: np.ndarray) -> np.ndarray:

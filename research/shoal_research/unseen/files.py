@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from shoal.data.intake.own import add_folder, add_table
+from shoal.data.intake.options import AddOptions
+from shoal.data.intake.own import add
 from shoal.data.sets.prepare import own_sets
 from shoal.data.sets.prepared import Prepared
 from shoal.engine.settings import places
@@ -35,9 +36,9 @@ def add_set(key: str, seed: int = SEED, samples: int | None = None) -> Prepared:
     with tempfile.TemporaryDirectory(prefix=f"{name}-") as folder:
         if drawn.columns is None:
             labels = write_images(drawn, site, Path(folder))
-            return add_folder(Path(folder) / "images", name, places.store(), labels=labels, licence=LICENCE)
+            return add(Path(folder) / "images", name, places.store(), AddOptions(labels=labels, licence=LICENCE))
         table = write_table(drawn, drawn.columns, site, Path(folder))
-        return add_table(table, name, places.store(), label_column="label", licence=LICENCE)
+        return add(table, name, places.store(), AddOptions(label_column="label", licence=LICENCE))
 
 
 def write_images(samples: Samples, site: np.ndarray, folder: Path) -> Path:

@@ -39,9 +39,9 @@ from shoal.methods.contract.questions import Question
 from shoal.methods.scores.assignment import assign_samples, assignment_metrics
 from shoal.methods.training.local import build_optimiser, load, seeded, view_recipe, weights
 from shoal.methods.training.steps import run_steps
-from shoal.methods.uifca import kfed_start
 from shoal.methods.uifca.declared import beyond_centres, memory_form
 from shoal.methods.uifca.flow_method import FORWARD_POINTS, FlowName, minibatches, new_flow
+from shoal.methods.uifca.kfed import gather_centres, kfed_assignment, send_centres
 from shoal_research.variants.latent_mixture import LOG_DEVIATIONS, MEANS, LatentMixture, breadth
 from shoal_research.variants.shared_protocol import OFFSETS, State, form_of, gaussians, mixture_of, moved_offsets
 
@@ -167,7 +167,7 @@ class SharedUIFCA(Method):
             raise ClientError(f"client {client.id} has no training samples to cluster")
         state = State.from_facts(message.facts)
         if state.phase == "centres":
-            return kfed_start.send_centres(client, self.context.clusters, self.settings.min_points)
+            return send_centres(client, self.context.clusters, self.settings.min_points)
         if not bool(torch.isfinite(client.train.x().float()).all()):
             raise ClientError(f"client {client.id} holds values that are not finite")
         network = self.loaded(message.tensors)
@@ -180,7 +180,7 @@ class SharedUIFCA(Method):
         """Send the sums and the sums of squares of each cluster's points in the latent space, (K, d) each."""
         clusters = self.context.clusters
         dimensions = math.prod(self.context.spec.shape)
-        cluster = kfed_start.kfed_assignment(message, client)
+        cluster = kfed_assignment(message, client)
         total = torch.zeros(clusters, dimensions, dtype=torch.float64, device=client.train.index.device)
         squares = torch.zeros_like(total)
         counts = [0] * clusters
@@ -203,7 +203,7 @@ class SharedUIFCA(Method):
         """Assign each point once a cluster round, and sum the posteriors of the client's points."""
         before = client.memory.get("assignment")
         if before is None:
-            before = kfed_start.kfed_assignment(message, client)
+            before = kfed_assignment(message, client)
         of_round = int(client.memory["cluster_round"]) if "cluster_round" in client.memory else 0
         due = before is None or of_round < state.cluster_round
         views = VIEWS if due and self.context.spec.kind == "image" else 1
@@ -290,7 +290,7 @@ class SharedUIFCA(Method):
         """Compute k-FED's clusters; then a Gaussian of each; then average the mixtures and move the offsets."""
         state = State.from_facts(server.facts)
         if state.phase == "centres":
-            labels = kfed_start.labels_of(updates, self.context.clusters, self.context.seed)
+            _, labels = gather_centres(updates, self.context.clusters, self.context.seed)
             return server.next(server.model, state=labels, facts=replace(state, phase="moments").facts())
         if state.phase == "moments":
             model = {**server.model, **gaussians(updates)}

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from shoal.core.errors import shown
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.manifest import COUNTED
-from shoal.methods.contract.declared import MAX_INT64, MIN_INT64, fits, short
+from shoal.methods.contract.declared import MAX_INT64, FactForm, MessageForm, exactly, fault, short
+from shoal.methods.contract.message import Message
 
 MAX_METRICS = 100
 """Most metrics that a client may report."""
@@ -24,16 +25,12 @@ def metrics_fault(metrics: Mapping[str, float]) -> str | None:
         return f"{short(metrics)}, expected numbers by name"
     if len(metrics) > MAX_METRICS:
         return f"{len(metrics)} metrics, expected at most {MAX_METRICS}"
-    for name, value in metrics.items():
+    for name in metrics:
         if not (isinstance(name, str) and METRIC_NAME.fullmatch(name)):
             return f"{shown(name)} is not the name of a metric: expected up to 100 letters, digits, and _ . / -"
         if name in COUNTED:
             return f"{name!r} is counted by the engine: give the metric another name in the method"
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return f"{name!r} is {shown(value)}, expected a number"
-        if isinstance(value, int) and not fits(value):
-            return f"{name!r} is {short(value)}, expected a whole number from {MIN_INT64} to {MAX_INT64}"
-    return None
+    return fault(Message(facts=dict(metrics)), MessageForm(facts=dict.fromkeys(metrics, FactForm(finite=False))))
 
 
 def counts_fault(done: FinishedWork, samples: int) -> str | None:
@@ -43,16 +40,9 @@ def counts_fault(done: FinishedWork, samples: int) -> str | None:
         done: the answer of a worker, in which any value may be wrong.
         samples: number of the client's training samples.
     """
-    if type(done.client) is not int or not 0 <= done.client <= MAX_INT64:
-        return f"client is {short(done.client)}, expected a whole number"
-    if type(done.samples) is not int or done.samples != samples:
-        return f"samples is {short(done.samples)}, expected {samples}"
-    sizes = {name: getattr(done, name) for name in ("bytes_up", "bytes_down", "bytes_d2d")}
-    for name, size in (*sizes.items(), *((f"bytes to client {short(peer)}", s) for peer, s in done.peers.items())):
-        if type(size) is not int or not 0 <= size <= MAX_INT64:
-            return f"{name} is {short(size)}, expected a whole number from 0 to {MAX_INT64}"
-    # Compared as it is: a whole number of hundreds of digits cannot become a float.
-    seconds = done.seconds
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_INT64:
-        return f"seconds is {short(seconds)}, expected a number from 0 to {MAX_INT64}"
-    return None
+    counts = {name: getattr(done, name) for name in ("client", "bytes_up", "bytes_down", "bytes_d2d")}
+    counts |= {f"bytes to client {short(peer)}": size for peer, size in done.peers.items()}
+    forms = dict.fromkeys(counts, FactForm(0, MAX_INT64, whole=True))
+    forms |= {"samples": exactly(samples), "seconds": FactForm(0, MAX_INT64)}
+    facts = {**counts, "samples": done.samples, "seconds": done.seconds}
+    return fault(Message(facts=facts), MessageForm(facts=forms))

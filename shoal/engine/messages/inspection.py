@@ -194,8 +194,7 @@ class RoundInspection:
             StoreError: a stored answer is missing or damaged.
         """
         left = [work for work in self.done if work.client not in self.refused]
-        for work, result in zip(left, read_ahead(self.inspect, left, self.size), strict=True):
-            inspected = result()
+        for work, inspected in zip(left, read_ahead(self.inspect, left, self.size), strict=True):
             self._inspected.add(work.client)
             if inspected.change is not None:
                 self._changes[work.client] = inspected.change

@@ -6,7 +6,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import TypeVar
 
 THREADS = max(2, min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2))
@@ -19,30 +18,27 @@ Item = TypeVar("Item")
 Read = TypeVar("Read")
 
 
-def read_ahead(
-    read: Callable[[Item], Read], items: Sequence[Item], size: int, max_ahead: int = THREADS + 2
-) -> Iterator[Callable[[], Read]]:
-    """Yield for each item, in order, a function that returns the result of `read` for it, or raises its exception.
+def read_ahead(read: Callable[[Item], Read], items: Sequence[Item], size: int) -> Iterator[Read]:
+    """Yield the result of `read` for each item, in order; an exception of it ends the reading.
 
     Args:
         read: reads an item; for large items threads call it.
         items: the items to read.
         size: bytes of an item.
-        max_ahead: most items to read ahead; fewer if they have more than `MAX_READ_AHEAD_BYTES`.
     """
     if size < MIN_THREAD_BYTES or len(items) < 2:
-        yield from (partial(read, item) for item in items)
+        yield from map(read, items)
         return
-    max_ahead = max(2, min(max_ahead, MAX_READ_AHEAD_BYTES // size))
+    max_ahead = max(2, min(THREADS + 2, MAX_READ_AHEAD_BYTES // size))
     with ThreadPoolExecutor(THREADS, thread_name_prefix="ahead") as threads:
         begun: deque[Future[Read]] = deque()
         try:
             for item in items:
                 begun.append(threads.submit(read, item))
                 if len(begun) == max_ahead:
-                    yield begun.popleft().result
+                    yield begun.popleft().result()
             while begun:
-                yield begun.popleft().result
+                yield begun.popleft().result()
         finally:  # a reader that stops early waits for no more files
             for future in begun:
                 future.cancel()

@@ -144,12 +144,10 @@ class Failed:
     Args:
         error: message for people.
         cause: kind of the failure, which decides what is done next.
-        traceback: for people who search for a mistake in the code.
     """
 
     error: str
     cause: FailureCause = FailureCause.OTHER
-    traceback: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)

@@ -15,26 +15,18 @@ class ClientHistory:
     """Times and refusals of the clients of a run.
 
     Attributes:
-        seconds: time of each client's newest update.
-        measured_seconds: the sum of these.
-        measured_samples: number of training samples of these clients.
+        seconds_per_sample: mean time of local work for a training sample, in the newest round; None: not known yet.
         refusals: number of rounds in which each client was refused.
     """
 
     def __init__(self) -> None:
-        self.seconds: dict[int, float] = {}
-        self.measured_seconds = 0.0
-        self.measured_samples = 0
+        self.seconds_per_sample: float | None = None
         self.refusals: Counter[int] = Counter()
 
     def add(self, record: RoundRecord) -> None:
         """Add a closed round."""
-        for row in record.clients:
-            before = self.seconds.get(row.client)
-            self.measured_seconds += row.seconds - (before or 0.0)
-            if before is None:
-                self.measured_samples += row.samples
-            self.seconds[row.client] = row.seconds
+        samples = sum(row.samples for row in record.clients)
+        self.seconds_per_sample = sum(row.seconds for row in record.clients) / max(1, samples)
         self.refusals = Counter({int(client): rounds for client, rounds in record.refusals.items()})
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from shoal.core.errors import ShoalError
@@ -51,5 +50,5 @@ def _knows_more(run: RunFolder, entry: Ledger | None) -> bool:
     if entry is None:
         return True
     loss = float(rounds[OWN_LOSS].max())
-    known = replace(entry, delta=run.settings().privacy.delta).spent().sent
+    known = entry.spent(run.settings().privacy.delta).sent
     return loss > known * (1 + TOLERANCE)

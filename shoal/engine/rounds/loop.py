@@ -29,7 +29,7 @@ from shoal.engine.rounds.runner import Runner
 from shoal.engine.rounds.training import Training
 from shoal.engine.store.checkpoint import drop_after, newest_valid
 from shoal.engine.store.codec import server_digest
-from shoal.engine.store.manifest import RoundRecord, RoundSeconds
+from shoal.engine.store.manifest import RoundSeconds
 from shoal.engine.store.run_events import Observer, observing
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
@@ -135,14 +135,10 @@ class Engine:
 
         # 6. Close the checkpoint: from now on the round is done.
         refusals = self.history.refusals_with(outcomes.refused)
-        self.checkpoint(before, after, make_record(round, outcomes, metrics, seconds, refusals))
+        self.checkpoints.close(after, make_record(round, outcomes, metrics, seconds, refusals))
         self.tell_quarantined(round, outcomes)
         self.tell("round_finished", round=round, metrics=metrics, seconds=seconds.round)
         return after
-
-    def checkpoint(self, before: RoundState, after: RoundState, record: RoundRecord) -> None:
-        """Close the round's checkpoint."""
-        self.checkpoints.close(before, after, record)
 
     # --- beginning and end ----------------------------------------------------------------------------------------
 
@@ -172,7 +168,7 @@ class Engine:
         self.facts = facts = RunFacts(self.run)
         self.buffered = BufferedRounds(facts)
         self.history = ClientHistory()
-        self.private = PrivateRun.from_facts(facts)
+        self.private = PrivateRun(facts)
         self.sampling = ClientSampling(facts, self.buffered, self.history)
         self.training = Training(
             facts, self.buffered, self.call, self.runner, self.slots, self.history, self.tell, self.private.ask

@@ -51,7 +51,6 @@ class Ledger:
 
     Args:
         noise: multiplier of a client's noise, `privacy.noise`; 0: updates are not hidden.
-        delta: for which epsilon is computed.
         averaged: whether the server computes the plain weighted mean.
         asked: number of private updates that each client was asked for.
         states: rho of each server state.
@@ -59,7 +58,6 @@ class Ledger:
     """
 
     noise: float
-    delta: float
     averaged: bool = True
     asked: Counter[int] = field(default_factory=Counter)
     states: dict[str, float] = field(default_factory=dict)
@@ -112,12 +110,12 @@ class Ledger:
         unknown = self.unknown * rho(self.noise) if self.unknown else 0.0
         return min(self.rho_sent, math.fsum((*self.states.values(), unknown)))
 
-    def spent(self) -> Spent:
-        """Return epsilon so far; 0 before the first round."""
-        return Spent(epsilon(self.rho_sent, self.delta), epsilon(self.rho_mean, self.delta))
+    def spent(self, delta: float) -> Spent:
+        """Return epsilon so far, for a delta; 0 before the first round."""
+        return Spent(epsilon(self.rho_sent, delta), epsilon(self.rho_mean, delta))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry as JSON, without delta, since epsilon can be computed for any."""
+        """Return the entry as JSON."""
         return {
             "noise": self.noise,
             "averaged": self.averaged,
@@ -127,7 +125,7 @@ class Ledger:
         }
 
     @classmethod
-    def from_json(cls, entries: dict[str, Any], delta: float) -> Ledger:
+    def from_json(cls, entries: dict[str, Any]) -> Ledger:
         """Return an entry from its JSON.
 
         Raises:
@@ -135,7 +133,7 @@ class Ledger:
         """
         asked = Counter({int(client): _count(count) for client, count in entries["asked"].items()})
         states = {str(state): _rho(value) for state, value in entries["states"].items()}
-        return cls(_rho(entries["noise"]), delta, bool(entries["averaged"]), asked, states, _count(entries["unknown"]))
+        return cls(_rho(entries["noise"]), bool(entries["averaged"]), asked, states, _count(entries["unknown"]))
 
 
 def rho(noise: float) -> float:

@@ -32,8 +32,6 @@ from shoal.engine.store.codec import PRIVATE, StoreError, disk_error, read_json,
 from shoal.engine.store.embedded import embedded_set
 
 FOLDER = "privacy"
-DELTA = 1e-5
-"""Default delta of entries, for readers to whom only rho matters."""
 
 
 def set_name(data: DataSection) -> str:
@@ -82,14 +80,14 @@ class SetLedger:
         return cls(places.home() / FOLDER / f"{quote(name, safe='')}.json", name)
 
     @contextlib.contextmanager
-    def changing(self, delta: float = DELTA) -> Iterator[dict[str, Ledger]]:
+    def changing(self) -> Iterator[dict[str, Ledger]]:
         """Lock the ledger, yield its entries by run, and write them at the end of this context.
 
         Raises:
             StoreError: it is damaged, or cannot be written; the file stays unchanged.
         """
         with self._locked():
-            runs = self.runs(delta)
+            runs = self.runs()
             yield runs
             entries = {name: ledger.to_json() for name, ledger in runs.items()}
             write_sealed(self.path, {"data": self.name, "runs": entries}, mode=PRIVATE)
@@ -107,18 +105,18 @@ class SetLedger:
         with lock_if_free(path, math.inf):
             yield
 
-    def runs(self, delta: float = DELTA) -> dict[str, Ledger]:
-        """Return the ledgers at a delta by name of their run; empty if there was no private run.
+    def runs(self) -> dict[str, Ledger]:
+        """Return the ledgers by name of their run; empty if there was no private run.
 
         Raises:
             StoreError: the file is damaged.
         """
         entries: dict[str, Ledger] = {}
         for ledger in self.older:
-            entries |= ledger.runs(delta)
-        return entries | self._written(delta)
+            entries |= ledger.runs()
+        return entries | self._written()
 
-    def _written(self, delta: float) -> dict[str, Ledger]:
+    def _written(self) -> dict[str, Ledger]:
         if not self.path.exists():
             return {}
         try:
@@ -127,7 +125,7 @@ class SetLedger:
             found = read_sealed(self.path)
             if found["data"] != self.name:
                 raise ValueError(f"it belongs to data set {found['data']!r}")
-            return {name: Ledger.from_json(entry, delta) for name, entry in found["runs"].items()}
+            return {name: Ledger.from_json(entry) for name, entry in found["runs"].items()}
         except (StoreError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise StoreError(
                 f"the privacy ledger of data set {self.name!r} is damaged: {self.path}: {short_text(error)}. Restore "
@@ -136,11 +134,11 @@ class SetLedger:
 
     def spent(self, delta: float) -> Spent:
         """Return epsilon of all private runs on the set together, for a delta."""
-        return total(list(self.runs(delta).values()), delta)
+        return total(list(self.runs().values()), delta)
 
 
 def total(ledgers: Sequence[Ledger], delta: float) -> Spent:
     """Return epsilon of several runs together."""
-    sent = sum(each.rho_sent for each in ledgers)
-    mean = sum(each.rho_mean for each in ledgers)
+    sent = sum(ledger.rho_sent for ledger in ledgers)
+    mean = sum(ledger.rho_mean for ledger in ledgers)
     return Spent(epsilon(sent, delta), epsilon(mean, delta))

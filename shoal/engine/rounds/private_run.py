@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from shoal.engine.rounds.ledger_completeness import IN_LEDGER, runs_that_know_more
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy import Ledger
 from shoal.engine.rounds.privacy_ledger import SetLedger, total
 from shoal.engine.settings import places
-from shoal.engine.settings.sections import PrivacySection
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.manifest import RoundRecord
@@ -24,43 +22,29 @@ class BudgetSpent(RunError):
     """The updates or the state would exceed the budget `privacy.epsilon` of a data set."""
 
 
-@dataclass
 class PrivateRun:
     """The privacy accounting of one run; a run without private updates accounts nothing.
 
     Args:
-        run: the run's name.
-        privacy: its settings.
-        averaged: whether its server computes the plain weighted mean.
-        sizes: number of samples of each client.
-        ledger: the ledger of its data set.
+        facts: of the run.
 
     Attributes:
+        privacy: its settings.
+        ledger: the ledger of its data set.
         own: entry of this run in the ledger.
         past: entry that follows from the manifests of closed rounds.
         others: entries of the other runs on the data set.
     """
 
-    run: str
-    privacy: PrivacySection
-    averaged: bool
-    sizes: Sequence[int]
-    ledger: SetLedger
-    own: Ledger = field(init=False)
-    past: Ledger = field(init=False)
-    others: list[Ledger] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.own = Ledger(self.privacy.noise, self.privacy.delta, self.averaged)
-        self.past = self.own.copy()
-
-    @classmethod
-    def from_facts(cls, facts: RunFacts) -> PrivateRun:
-        """Return the privacy accounting of a run."""
+    def __init__(self, facts: RunFacts) -> None:
         settings = facts.settings
-        averaged = settings.aggregation.is_mean
-        ledger = SetLedger.from_settings(settings.data)
-        return cls(facts.run.name, settings.privacy, averaged, facts.federation.sizes, ledger)
+        self.run = facts.run.name
+        self.sizes = facts.federation.sizes
+        self.privacy = settings.privacy
+        self.ledger = SetLedger.from_settings(settings.data)
+        self.own = Ledger(self.privacy.noise, settings.aggregation.is_mean)
+        self.past = self.own.copy()
+        self.others: list[Ledger] = []
 
     def read_back(self, record: RoundRecord) -> None:
         """Add a closed round of this run."""
@@ -78,7 +62,7 @@ class PrivateRun:
         if not self.privacy.secret:
             self.own = self.past
             return
-        with self.ledger.changing(self.privacy.delta) as runs:
+        with self.ledger.changing() as runs:
             has_entry = self.run in runs
             self._read(runs)
             lost = [run for run in runs_that_know_more(self.ledger.name, runs, places.runs()) if run != self.run]
@@ -103,7 +87,7 @@ class PrivateRun:
 
     def budget_spent(self, clients: Sequence[int]) -> bool:
         """Return whether one more round with these clients would exceed `privacy.epsilon`."""
-        self._read(self.ledger.runs(self.privacy.delta))
+        self._read(self.ledger.runs())
         after = self.own.after(clients, [self.sizes[client] for client in clients])
         return self._set_spent(after) > (self.privacy.epsilon or math.inf)
 
@@ -129,12 +113,12 @@ class PrivateRun:
             self._enter(lambda own: own.release(name, sizes), "mean", what)
         except BudgetSpent as exceeded:
             raise RoundFailed(f"round {round}: {exceeded}, or when more clients can take part") from None
-        spent = self.own.spent()
-        found = {"epsilon_sent": spent.sent, "epsilon_mean": spent.mean}
+        spent = self.own.spent(self.privacy.delta)
+        metrics = {"epsilon_sent": spent.sent, "epsilon_mean": spent.mean}
         if self.privacy.secret:
             whole = total([*self.others, self.own], self.privacy.delta)
-            found |= {IN_LEDGER: whole.sent, "epsilon_set_mean": whole.mean}
-        return found
+            metrics |= {IN_LEDGER: whole.sent, "epsilon_set_mean": whole.mean}
+        return metrics
 
     @property
     def budget_message(self) -> str:
@@ -149,7 +133,7 @@ class PrivateRun:
         if not self.privacy.secret:
             enter(self.own)
             return
-        with self.ledger.changing(self.privacy.delta) as runs:
+        with self.ledger.changing() as runs:
             self._read(runs)
             after = self.own.copy()
             enter(after)

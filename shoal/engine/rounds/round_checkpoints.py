@@ -66,19 +66,18 @@ class RoundCheckpoints:
         keep = self.facts.settings.checkpoint.keep + self.buffered.oldest
         self._pruning = Pruning(self.facts.run, keep)
 
-    def close(self, before: RoundState, after: RoundState, record: RoundRecord) -> None:
+    def close(self, after: RoundState, record: RoundRecord) -> None:
         """Close the checkpoint of a round, and update the status.
 
         This is no task run, which would cost more than the few milliseconds of the work itself.
 
         Args:
-            before: the state before the round.
-            after: the state after it.
+            after: the state after the round.
             record: what the round did.
         """
         run = self.facts.run
         close_round(run, after.round, record)
-        self._pruning.closed(after.round, before.memory_index.replaced_by(after.memory_index))
+        self._pruning.closed(after.round, after.memory_index.replaced)
         shutil.rmtree(RoundPaths(run.path, after.round).work, ignore_errors=True)
         self.history.add(record)
         rounds = self.facts.settings.rounds

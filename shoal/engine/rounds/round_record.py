@@ -31,6 +31,5 @@ def make_record(
         tuple(PeerBytes(round, work.client, peer, size) for work in works for peer, size in work.peers.items()),
         tuple(sorted(outcomes.drawn - done.keys())),
         seconds,
-        tuple(sorted(outcomes.refused)),
         refusals,
     )

@@ -42,7 +42,7 @@ class Training:
         call: has a worker do a request.
         runner: executes the work of each cohort.
         slots: number of requests that are worked on at once.
-        history: the times of clients.
+        history: knows how long local work takes.
         tell: logs an event (its kind, and facts by name).
         ask: accounts for private updates before clients are asked for them.
     """
@@ -147,23 +147,11 @@ class Training:
         if len(failed) > MAX_COHORTS_PER_SLOT * self.slots:
             failed = []
         by_first = {group[0]: group for group in groups if group not in failed}
-        expected = self.expected_seconds(clients_of(by_first.values()))
-        seconds = {first: sum(expected[client] for client in group) for first, group in by_first.items()}
-        cohorts = even_cohorts(seconds, self.slots, measured=bool(self.history.seconds))
-        return [*([by_first[first] for first in cohort] for cohort in cohorts), *([group] for group in failed)]
-
-    def expected_seconds(self, clients: Iterable[int]) -> dict[int, float]:
-        """Return the expected time of each client: its last time, or in proportion to its samples."""
         sizes = self.facts.federation.sizes
-        measured = self.history.seconds
-        rate = 1.0
-        if measured:
-            rate = self.history.measured_seconds / max(1, self.history.measured_samples)
-        expected = {}
-        for client in clients:
-            seconds = measured.get(client)
-            expected[client] = rate * sizes[client] if seconds is None else seconds
-        return expected
+        rate = self.history.seconds_per_sample
+        seconds = {first: (rate or 1.0) * sum(sizes[client] for client in group) for first, group in by_first.items()}
+        cohorts = even_cohorts(seconds, self.slots, measured=rate is not None)
+        return [*([by_first[first] for first in cohort] for cohort in cohorts), *([group] for group in failed)]
 
     # --- on the workers -------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from shoal.core.errors import shown
 from shoal.engine.settings.addresses import masked
@@ -119,6 +119,8 @@ def fields_at(
     for step in steps:
         if step in tagged:
             kind = tagged[step].chosen(raw[step])
+        elif get_origin(kind) is dict:
+            kind = get_args(kind)[1]
         else:
             kind = get_type_hints(kind).get(step) if isinstance(kind, type) else None
     if dataclasses.is_dataclass(kind):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -249,9 +249,9 @@ class Pruning:
     def __init__(self, run: RunFolder, keep: int) -> None:
         self._run = run
         self._keep = keep
-        self._kept: deque[tuple[int, list[str]]] = deque()
+        self._kept: deque[tuple[int, Iterable[str]]] = deque()
         """The rounds whose state is kept, and the files that each of them has replaced."""
-        before = MemoryIndex()
+        before: set[str] = set()
         in_use: set[str] = set()
         full = [round for round in rounds_done(run) if has_server(run, round)]
         for old in full[:-keep]:
@@ -264,14 +264,15 @@ class Pruning:
                 run.event("checkpoint_unreadable", round=round, message=message)
                 self._drop_state(round)
                 continue
-            self._kept.append((round, before.replaced_by(index)))
-            in_use |= index.files().keys()
-            before = index
+            files = set(index.files())
+            self._kept.append((round, before - files))
+            in_use |= files
+            before = files
         for path in run.memory.rglob("*.safetensors"):
             if str(path.relative_to(run.path)) not in in_use:
                 path.unlink(missing_ok=True)
 
-    def closed(self, round: int, replaced: list[str]) -> None:
+    def closed(self, round: int, replaced: Iterable[str]) -> None:
         """Remove files that are no longer needed once a round is closed, which replaced some of the round before."""
         self._kept.append((round, replaced))
         while len(self._kept) > self._keep:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import shown
 from shoal.engine.store.codec import StoreError, file_digest, load_message, read_sealed
-from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.round_paths import RoundPaths, memory_file, peer_file, update_file
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Update
 
@@ -26,8 +24,7 @@ class FinishedWork:
         bytes_d2d: size of all its messages to other clients.
         metrics: its own metrics, by name.
         peers: size in bytes of the message to each other client.
-        files: names of files in the round's work folder, by content: update, memory, peer-CLIENT.
-        sha256: hex digest of each file, by name.
+        sha256: hex digest of each of its files in the round's work folder, by name.
         seconds: time of the work.
     """
 
@@ -38,23 +35,29 @@ class FinishedWork:
     bytes_d2d: int
     metrics: Mapping[str, float]
     peers: Mapping[int, int]
-    files: Mapping[str, str]
     sha256: Mapping[str, str]
     seconds: float
 
     @property
     def update(self) -> str:
         """File of the message to the server."""
-        return self.files["update"]
+        return update_file(self.client)
 
     @property
     def memory(self) -> str | None:
         """File of the new private memory; None: it did not change."""
-        return self.files.get("memory")
+        name = memory_file(self.client)
+        return name if name in self.sha256 else None
 
     def peer(self, client: int) -> str:
         """Return the file of the message to another client."""
-        return self.files[f"peer-{client}"]
+        return peer_file(self.client, client)
+
+    @property
+    def names(self) -> set[str]:
+        """All its files."""
+        memory = set() if self.memory is None else {self.memory}
+        return {self.update, *memory, *map(self.peer, self.peers)}
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the done-file."""
@@ -65,11 +68,8 @@ class FinishedWork:
         """Return the work that a done-file describes.
 
         Raises:
-            KeyError, TypeError: an entry is missing, or unknown. ValueError: a file is not in the round's work folder.
+            KeyError, TypeError, ValueError, AttributeError: an entry is missing, unknown, or of another kind.
         """
-        for name in (*entries["files"].values(), *entries["sha256"]):
-            if not isinstance(name, str) or Path(name).name != name:
-                raise ValueError(f"{shown(name)} is not the name of a file")
         return cls(**{**entries, "peers": {int(peer): size for peer, size in entries["peers"].items()}})
 
 
@@ -78,7 +78,7 @@ def finished_work(run: RunFolder, round: int, client: int) -> FinishedWork | Non
     paths = RoundPaths(run.path, round)
     try:
         done = FinishedWork.from_json(read_sealed(paths.done(client)))
-        named = done.client == client and done.sha256.keys() == set(done.files.values())
+        named = done.client == client and done.sha256.keys() == done.names
         whole = named and all(file_digest(paths.work / name) == sha256 for name, sha256 in done.sha256.items())
     except (StoreError, OSError, KeyError, TypeError, ValueError, AttributeError):
         return None
@@ -88,7 +88,7 @@ def finished_work(run: RunFolder, round: int, client: int) -> FinishedWork | Non
 def forget_work(run: RunFolder, round: int, done: FinishedWork) -> None:
     """Remove a client's answer in a round: the done-file first, since without it the other files do not count."""
     paths = RoundPaths(run.path, round)
-    for path in (paths.done(done.client), *(paths.work / name for name in done.files.values())):
+    for path in (paths.done(done.client), *(paths.work / name for name in done.names)):
         path.unlink(missing_ok=True)
 
 

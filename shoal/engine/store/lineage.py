@@ -23,7 +23,7 @@ from shoal.engine.store.relocation import stored_path
 from shoal.methods.registry import ADDED
 from shoal.models.frozen import EncoderVersion, encoder_version, is_pretrained
 
-LAYOUT: Literal[2] = 2
+LAYOUT: Literal[3] = 3
 """The layout of a run's folder; a run of another layout is refused."""
 PACKAGES = ("shoal", "torch", "torchvision", "numpy", "pandas", "scikit-learn", "prefect", "mlflow", "dvc")
 
@@ -80,14 +80,7 @@ class Environment:
     git: GitState
     hardware: Machine
     versions: Mapping[str, str]
-    shoal: ShoalVersion | None = None
-
-    @property
-    def shoal_git(self) -> GitState:
-        """The commit of Shoal's clone."""
-        if self.shoal is None:
-            return self.git
-        return self.shoal.git
+    shoal: ShoalVersion
 
 
 @dataclass(frozen=True)
@@ -120,7 +113,7 @@ class Lineage:
     hardware: Machine
     versions: Mapping[str, str]
     shoal: ShoalVersion
-    layout: Literal[2]
+    layout: Literal[3]
     id: str = ""
     settings_file_sha256: str = ""
     clusters_chosen: Choice | None = None

@@ -66,7 +66,6 @@ class RoundRecord:
         links: the messages between clients.
         left_out: the clients that were drawn and are not done.
         seconds: the time of the round.
-        refused: the clients whose messages were refused.
         refusals: number of rounds so far, with this one, in which each client (its id as text) was refused, so that
             quarantine needs no older manifests.
     """
@@ -76,7 +75,6 @@ class RoundRecord:
     links: tuple[PeerBytes, ...]
     left_out: tuple[int, ...]
     seconds: RoundSeconds
-    refused: tuple[int, ...] = ()
     refusals: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -33,9 +33,15 @@ def own_folder(name: str) -> Path:
     path = Path(tempfile.gettempdir()) / f"{name}-{user_name()}"
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
-    why = why_not_own(path)
-    if why is not None:
-        raise SharedTempError(f"{path} {why}, and is not used: remove it, or set TMPDIR to another folder")
+    status = path.lstat()
+    mode = stat.S_IMODE(status.st_mode)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or mode & 0o022:
+        raise SharedTempError(
+            f"{path} is a link or a file, or belongs to another user, or can be written by other users, and is not "
+            "used: remove it, or set TMPDIR to another folder"
+        )
+    if mode & 0o077:
+        path.chmod(0o700)
     return path
 
 
@@ -53,25 +59,3 @@ def name_user() -> None:
         getpass.getuser()
     except (KeyError, OSError):
         os.environ["LOGNAME"] = str(os.geteuid())
-
-
-def why_not_own(path: Path) -> str | None:
-    """Return why a folder cannot be trusted, as the end of a sentence; None: it belongs to this user alone.
-
-    If others may read a folder of this user, its mode is changed to 0700.
-    """
-    try:
-        status = path.lstat()
-    except OSError as error:
-        return f"cannot be examined ({error.strerror or error})"
-    if stat.S_ISLNK(status.st_mode):
-        return "is a link"
-    if not stat.S_ISDIR(status.st_mode):
-        return "is not a folder"
-    if status.st_uid != os.geteuid():
-        return f"belongs to another user (number {status.st_uid})"
-    if stat.S_IMODE(status.st_mode) & 0o022:
-        return "can be written by other users, who may have put something there"
-    if stat.S_IMODE(status.st_mode) & 0o077:
-        path.chmod(0o700)
-    return None

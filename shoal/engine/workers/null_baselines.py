@@ -32,10 +32,12 @@ from shoal.methods.scores.baselines import (
     Comparison,
     compare_clusters,
     features_accuracy,
-    probe_of,
     side_by_side,
 )
-from shoal.methods.scores.evaluation import true_labels
+from shoal.methods.scores.client_scores import ClientScores, client_scores
+from shoal.methods.scores.clustering import label_table
+from shoal.methods.scores.evaluation import samples_at, true_labels
+from shoal.methods.scores.probe import probe_of
 from shoal.methods.training.local import seeded_build
 from shoal.models import frozen
 from shoal.models.encoders import ENCODERS, build_encoder
@@ -81,21 +83,23 @@ def null_comparison(
     labels = None
     if truth is not None:
         labels = truth[rows[rows < len(truth)].to(truth.device)].cpu().numpy()
-    comparison = compare_clusters(
-        assignment.cluster[rows].numpy(),
-        assignment.clusters,
-        spaces,
-        judging_space(spaces, site_of_rows(opened, clients, evaluation, rows)),
-        labels,
-        streams,
-    )
+    cluster = assignment.cluster[rows].numpy()
+    features = assignment.feature_rows[rows.numpy()]
+    site = site_of_rows(opened, rows.numpy())
+    said = []
+    for client in np.unique(site):
+        here = np.flatnonzero(site == client)
+        known = None if labels is None else labels[here[here < len(labels)]]
+        parts = {name: x[here] for name, x in spaces.items()}
+        said.append(said_of_client(opened, client, cluster[here], assignment.clusters, features[here], parts, known))
+    centres_sites = getattr(opened.method.settings, "centre_sites", False)
+    judge = judging_space(spaces, site if centres_sites else None)
+    comparison = compare_clusters(cluster, assignment.clusters, spaces, judge, labels, said, streams)
     if labels is None or len(labels) < len(rows):
         return comparison
     if learns_features(opened.method):
-        features = assignment.feature_rows[rows.numpy()]
         return with_probes(comparison, features, spaces, labels, int((rows < len(evaluation.train)).sum()))
     if opened.method.judges_features and assignment.centres is None:
-        features = assignment.feature_rows[rows.numpy()]
         return replace(comparison, features_acc=features_accuracy(features, assignment.clusters, labels, streams))
     return comparison
 
@@ -135,17 +139,47 @@ def with_probes(
     return replace(comparison, probe=probes[""], baseline_probes=baselines)
 
 
-def site_of_rows(opened: OpenedRun, clients: Clients, evaluation: Evaluation, rows: Tensor) -> np.ndarray | None:
-    """Return the site of some samples, which is their client, int (n,); None if the run does not subtract site means.
+def said_of_client(
+    opened: OpenedRun,
+    client: int,
+    cluster: np.ndarray,
+    clusters: int,
+    features: np.ndarray,
+    spaces: dict[str, np.ndarray],
+    labels: np.ndarray | None,
+) -> ClientScores:
+    """Return what a client says of its samples; those of the test part, and of an only client, are counted alone.
 
-    Test samples have no client: they count as one more site.
+    Args:
+        opened: the run.
+        client: its number; the number of clients for the test part.
+        cluster: int (n,).
+        clusters: how many there are.
+        features: of the model, (n, d).
+        spaces: features of the baselines, (n, e) each, by name.
+        labels: int (m,), of the first m samples; None without labels.
     """
-    if not getattr(opened.method.settings, "centre_sites", False):
-        return None
-    site = torch.full((len(evaluation.train) + len(evaluation.data.test_x),), len(clients))
-    for client in clients:
-        site[torch.searchsorted(evaluation.train.index, client.train.index).cpu()] = client.id
-    return site[rows].numpy()
+    spec = opened.prepared.spec
+    table = label_table(cluster, labels, clusters, spec.classes or 0)
+    if client == opened.partition.clients or opened.partition.clients < 2:
+        return ClientScores(table)
+    if "columns" in spaces:
+        spaces = column_spaces(spaces["columns"], spec.column_widths)
+    probed = labels if opened.method.judges_features else None
+    return client_scores(table, cluster, probed, features, judging_space(spaces)[1], Streams(0, 0, client))
+
+
+def site_of_rows(opened: OpenedRun, rows: np.ndarray) -> np.ndarray:
+    """Return the site of some samples, which is their client, int (n,); test samples count as one more site.
+
+    Args:
+        opened: the run.
+        rows: positions among training then test samples, int64 (n,).
+    """
+    partition = opened.partition
+    clients = partition.client[np.argsort(partition.sample, kind="stable")]  # in the order of the set
+    site: np.ndarray = np.append(clients, np.full(opened.prepared.spec.test, partition.clients))[rows]
+    return site
 
 
 def judging_space(spaces: dict[str, np.ndarray], site: np.ndarray | None = None) -> tuple[str, np.ndarray]:
@@ -198,11 +232,7 @@ def null_spaces(opened: OpenedRun, clients: Clients, evaluation: Evaluation, row
     """
     x = samples_at(evaluation, rows)
     if opened.prepared.spec.kind != "image":
-        columns = x.flatten(1).float().cpu().numpy()
-        variance = torch.from_numpy(columns.var(0, dtype=np.float64))
-        spread = group_variance(variance, opened.prepared.spec.column_widths).sqrt().numpy()
-        standardised = (columns - columns.mean(0, dtype=np.float64)) / np.where(spread > 0, spread, 1)
-        return {"columns": columns, "standardised": standardised.astype(np.float32)}
+        return column_spaces(x.flatten(1).float().cpu().numpy(), opened.prepared.spec.column_widths)
     spaces = {"pixels": pixels(x)}
     if opened.settings.model.encoder in ENCODERS:
         seed = stream_seed(opened.settings.seed, PURPOSE)
@@ -214,15 +244,12 @@ def null_spaces(opened: OpenedRun, clients: Clients, evaluation: Evaluation, row
     return spaces
 
 
-def samples_at(evaluation: Evaluation, rows: Tensor) -> Tensor:
-    """Return samples at positions among training then test samples, ascending: images float32 in [0, 1]."""
-    data = evaluation.data
-    rows = rows.to(data.device)
-    trained = rows[rows < len(evaluation.train)]
-    tests = data.test_x[rows[len(trained) :] - len(evaluation.train)]
-    if data.spec.kind == "image":
-        tests = tests.float().div_(255)
-    return torch.cat([evaluation.train.x(trained), tests])
+def column_spaces(columns: np.ndarray, widths: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Return columns (n, d) as they are, and standardised, by name; `widths` as of `DataSpec.column_widths`."""
+    variance = torch.from_numpy(columns.var(0, dtype=np.float64))
+    spread = group_variance(variance, widths).sqrt().numpy()
+    standardised = (columns - columns.mean(0, dtype=np.float64)) / np.where(spread > 0, spread, 1)
+    return {"columns": columns, "standardised": standardised.astype(np.float32)}
 
 
 def pixels(x: Tensor) -> np.ndarray:

@@ -8,8 +8,6 @@ would start its run again in each worker, and a program from standard input has 
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections import Counter
 from collections.abc import Iterator
 from multiprocessing import spawn
 from typing import Any
@@ -19,17 +17,15 @@ WORKER_NAME = "shoal worker"
 MAIN_KEYS = ("init_main_from_name", "init_main_from_path")
 """Keys of multiprocessing's preparation data that name the caller's main module."""
 
-_named: Counter[str] = Counter()
-_lock = threading.Lock()
+_named: list[str] = []
+"""Prefixes of the names of processes that start now without the caller's main module."""
 _prepared = spawn.get_preparation_data
 
 
 def _preparation_data(name: str) -> dict[str, Any]:
     """Return multiprocessing's data for a new process, without the caller's main module if the process is ours."""
     data = _prepared(name)
-    with _lock:
-        ours = any(name.startswith(prefix) for prefix, count in _named.items() if count)
-    if ours:
+    if name.startswith(tuple(_named)):
         data = {key: value for key, value in data.items() if key not in MAIN_KEYS}
     return data
 
@@ -40,11 +36,9 @@ def without_main(prefix: str = WORKER_NAME) -> Iterator[None]:
 
     Other processes start as usual: the caller may have processes of its own.
     """
-    with _lock:
-        _named[prefix] += 1
-        spawn.get_preparation_data = _preparation_data
+    _named.append(prefix)
+    spawn.get_preparation_data = _preparation_data
     try:
         yield
     finally:
-        with _lock:
-            _named[prefix] -= 1
+        _named.remove(prefix)

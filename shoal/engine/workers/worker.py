@@ -7,16 +7,16 @@ is complete when its done-file exists, so that an interrupted round resumes wher
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from torch import Tensor
 
 from shoal.core.durable import private_folder
-from shoal.core.errors import FailureCause, ShoalError
+from shoal.core.errors import ShoalError
 from shoal.engine.messages.evaluation_shards import judged_tensors, read_shards, save_shard
 from shoal.engine.messages.inspection import check_answer
 from shoal.engine.messages.wire import (
@@ -66,7 +66,7 @@ class Worker:
         self.device = device
         self._progress = progress
         self._opened: OpenedRun | None = None
-        self._messages: dict[tuple[Path, str], Message] = {}
+        self._read = lru_cache(MESSAGE_FILES_IN_MEMORY)(lambda path, sha256: load_message(path, device, sha256))
 
     def handle(self, request: Request) -> Answer:
         """Do a request and return its answer; an exception becomes a `Failed`."""
@@ -99,16 +99,7 @@ class Worker:
         Raises:
             StoreError: a file is missing or damaged.
         """
-        parts = []
-        for name in files.message:
-            key = opened.run.path / name, files.sha256[name]
-            part = self._messages.pop(key, None)
-            if part is None:
-                part = load_message(key[0], self.device, files.sha256[name])
-            self._messages[key] = part
-            parts.append(part)
-        for old in list(self._messages)[:-MESSAGE_FILES_IN_MEMORY]:
-            self._messages.pop(old, None)
+        parts = [self._read(opened.run.path / name, files.sha256[name]) for name in files.message]
         return Message(
             {name: part.tensors[name] for part in parts for name in part.tensors},
             {name: part.facts[name] for part in parts for name in part.facts},
@@ -199,11 +190,11 @@ class Worker:
         paths = RoundPaths(opened.run.path, round)
         private_folder(opened.run.work)
         private_folder(paths.work)
-        messages: dict[str, tuple[str, Message]] = {update_file(number): ("update", update.message)}
+        messages = {update_file(number): update.message}
         if update.memory is not None:
-            messages[memory_file(number)] = ("memory", Message(update.memory))
+            messages[memory_file(number)] = Message(update.memory)
         for peer, message in sorted(update.peers.items()):
-            messages[peer_file(number, peer)] = (f"peer-{peer}", message)
+            messages[peer_file(number, peer)] = message
         peers = {peer: message.size(sample_bytes) for peer, message in sorted(update.peers.items())}
         done = FinishedWork(
             client=number,
@@ -213,8 +204,7 @@ class Worker:
             bytes_d2d=sum(peers.values()),
             metrics=update.metrics,
             peers=peers,
-            files={part: name for name, (part, _) in messages.items()},
-            sha256={name: save_message(paths.work / name, message) for name, (_, message) in messages.items()},
+            sha256={name: save_message(paths.work / name, message) for name, message in messages.items()},
             seconds=time.perf_counter() - began,
         )
         write_sealed(paths.done(number), done.to_json(), sync=False)
@@ -315,8 +305,7 @@ def outgoing_update(opened: OpenedRun, down: Message, client: Client, update: Up
 
 
 def failure(error: Exception) -> Failed:
-    """Return an exception as an answer: its message, its cause and its traceback."""
-    where = "".join(traceback.format_exception(error))
+    """Return an exception as an answer: its message and its cause."""
     if isinstance(error, ShoalError):
-        return Failed(str(error), error.failure_cause, where)
-    return Failed(f"{type(error).__name__}: {error}", FailureCause.OTHER, where)
+        return Failed(str(error), error.failure_cause)
+    return Failed(f"{type(error).__name__}: {error}")

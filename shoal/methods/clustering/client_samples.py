@@ -68,14 +68,13 @@ class Search:
     least_points: int = 2
 
 
-def project(features: ClientSamples, components: int, power: float, *, unit: bool, least_points: int) -> ClientSamples:
+def project(features: ClientSamples, components: int, power: float, *, least_points: int) -> ClientSamples:
     """Return the samples to cluster: features projected on their principal components, by the clients' moments.
 
     Args:
         features: of all clients.
         components: number of components, at most as many as features.
         power: how far their variances are made equal, from 0 to 1.
-        unit: whether to scale every sample to unit length.
         least_points: a client with fewer samples sends no moments.
 
     Raises:
@@ -87,8 +86,7 @@ def project(features: ClientSamples, components: int, power: float, *, unit: boo
         if len(samples) >= least_points:
             total = Moments(*(a + b for a, b in zip(total, moments(samples), strict=True)))
     mean, projection = whitening(total, min(components, features.x.shape[1]), power)
-    x = (features.x - mean) @ projection
-    return features._replace(x=torch.nn.functional.normalize(x, dim=1) if unit else x)
+    return features._replace(x=(features.x - mean) @ projection)
 
 
 def local_starts(samples: ClientSamples, search: Search, seed: int, purpose: str) -> tuple[Tensor, Tensor]:

@@ -185,29 +185,20 @@ def check_trained_encoder(method: str, model: ModelSettings) -> None:
         MethodError: says what to set.
     """
     encoder = model.encoder
-    if model.start == "random" and encoder in ENCODERS:
-        return
-    if model.start == "random" and not is_pretrained(encoder):
-        raise MethodError(
-            f"method {method!r} trains its encoder, and {encoder!r} is never trained: set model.encoder to one of "
-            f"{', '.join(ENCODERS)}, or take method fedkmeans"
-        )
     if model.start == "random":
+        if encoder in ENCODERS:
+            return
         raise MethodError(
-            f"method {method!r} trains its encoder, and {encoder!r} comes with weights: set model.start=pretrained to "
-            f"train it from these, set model.encoder to one of {', '.join(ENCODERS)}, or take method fedkmeans"
-        )
-    if not is_pretrained(encoder):
-        raise MethodError(
-            f"model.start=pretrained needs an encoder with pretrained weights, and {encoder!r} has none: set "
-            f"model.encoder to {', '.join(PRETRAINED)}, timm:NAME or torchvision:NAME"
+            f"method {method!r} trains its encoder from random weights, and {encoder!r} is no network for that: set "
+            f"model.encoder to one of {', '.join(ENCODERS)}, model.start=pretrained to train an encoder that comes "
+            "with weights, or take method fedkmeans, which trains none"
         )
     try:
-        trainable = source_of(encoder).trainable
+        trainable = is_pretrained(encoder) and source_of(encoder).trainable
     except EncoderError as error:
         raise MethodError(f"model.encoder: {error}") from error
     if not trainable:
         raise MethodError(
-            f"model.start=pretrained cannot train {encoder!r}, a network in TorchScript: give its weights as "
-            "timm:NAME@FILE or torchvision:NAME@FILE"
+            f"model.start=pretrained cannot train {encoder!r}: set model.encoder to {', '.join(PRETRAINED)}, timm:NAME "
+            "or torchvision:NAME, either with @FILE for weights of your own (a network in TorchScript is never trained)"
         )

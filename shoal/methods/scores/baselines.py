@@ -11,17 +11,16 @@ Symbols in shapes: n samples, c clusters, d features.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from shoal.core.streams import Streams
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.scores.clustering import accuracy, ari, chance_ari
-from shoal.methods.scores.neighbours import nearest_samples
-from shoal.methods.scores.probe import linear_probe
+from shoal.methods.scores.client_scores import ClientScores, MeanByClient, means_by_client, sum_of_tables
+from shoal.methods.scores.clustering import accuracy, chance_ari, table_accuracy, table_ari
+from shoal.methods.scores.neighbours import nearest_samples, neighbour_agreement
 
 MAX_SAMPLES = 2_000
 """Samples of the comparison, a seeded draw: encoding them takes seconds."""
@@ -35,8 +34,6 @@ ARI_ORDERS = 200
 """Random orders of which the largest ARI is that of chance."""
 STARTS = 5
 """Starts of K-means on each space."""
-MAX_PROBE_FEATURES = 256
-"""Features of a probe: of more the principal components are taken, so that its fit takes seconds."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +55,7 @@ class Comparison:
         features_acc: of K-means on the features, where the run's clusters are those of a trained head.
         ari: of the run's clusters; None without labels, as the next.
         chance_ari: the largest of its clusters in `ARI_ORDERS` random orders.
+        by_client: means over clients of scores of the run's clusters and features, by name; they decide nothing.
     """
 
     samples: int
@@ -73,6 +71,7 @@ class Comparison:
     features_acc: float | None = None
     ari: float | None = None
     chance_ari: float | None = None
+    by_client: Mapping[str, MeanByClient] = field(default_factory=dict)
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -89,6 +88,7 @@ class Comparison:
             ("probe", self.baseline_probes),
         ):
             numbers |= {f"{kind}_of_{space}": value for space, value in values.items()}
+        numbers |= {name: mean.value for name, mean in self.by_client.items()}
         return {name: value for name, value in numbers.items() if value is not None}
 
 
@@ -98,6 +98,7 @@ def compare_clusters(
     spaces: Mapping[str, np.ndarray],
     judge: tuple[str, np.ndarray],
     labels: np.ndarray | None,
+    said: Sequence[ClientScores],
     streams: Streams,
 ) -> Comparison:
     """Return a clustering beside K-means in each of some spaces.
@@ -108,6 +109,7 @@ def compare_clusters(
         spaces: features (n, d) of the same samples, by name.
         judge: name and features (n, k) of the space in which neighbours are looked for.
         labels: int (m,), of the first m samples; None without labels.
+        said: by each client, and by those who hold samples without a client, of the run's clusters of their samples.
         streams: draw the starts, the same for every run that compares with the same space, and random orders.
     """
     finite = {name: x for name, x in spaces.items() if np.isfinite(x).all() and len(x) >= clusters}
@@ -119,8 +121,10 @@ def compare_clusters(
     near = nearest_samples(features)
     agreement = {name: neighbour_agreement(clustering, near) for name, clustering in baselines.items()}
     of_run = neighbour_agreement(cluster, near)
+    by_client = means_by_client(said)
     if labels is None or not len(labels):
-        return Comparison(len(cluster), space, of_run, agreement)
+        return Comparison(len(cluster), space, of_run, agreement, by_client=by_client)
+    labelled = sum_of_tables(said)[:, :-1]
     known = cluster[: len(labels)]
     rng = streams.numpy("random clusters")
     orders = [accuracy(labels, rng.permutation(known)) for _ in range(RANDOM_ORDERS)]
@@ -129,12 +133,13 @@ def compare_clusters(
         space=space,
         neighbours=of_run,
         baseline_neighbours=agreement,
-        acc=accuracy(labels, known),
+        acc=table_accuracy(labelled),
         chance_acc=float(np.mean(orders)),
-        ari=ari(labels, known),
-        chance_ari=chance_ari(labels, known, ARI_ORDERS, streams.numpy("ARI of random clusters")),
-        largest_class=float(np.unique(labels, return_counts=True)[1].max() / len(labels)),
+        ari=table_ari(labelled),
+        chance_ari=chance_ari(labelled, ARI_ORDERS, streams.numpy("ARI of random clusters")),
+        largest_class=float(labelled.sum(0).max() / labelled.sum()),
         baseline_acc={name: accuracy(labels, clustering[: len(labels)]) for name, clustering in baselines.items()},
+        by_client=by_client,
     )
 
 
@@ -164,49 +169,3 @@ def side_by_side(pixels: np.ndarray, features: np.ndarray) -> np.ndarray:
         spread = np.sqrt(np.square(centred).sum() / len(centred))
         parts.append(centred / (spread if spread > 0 else 1))
     return np.hstack(parts)
-
-
-def neighbour_agreement(cluster: np.ndarray, near: np.ndarray) -> float:
-    """Return how often neighbours share a cluster, beyond chance: (p - p0) / (1 - p0).
-
-    p is the share of pairs of a sample and a neighbour in one cluster, and p0 what it would be with clusters of these
-    sizes in random order. 0 where all samples are in one cluster.
-
-    Args:
-        cluster: int (n,), n at least 2.
-        near: neighbours of each, int (n, k).
-
-    >>> neighbour_agreement(np.array([0, 0, 1, 1]), np.array([[1], [0], [3], [2]]))
-    1.0
-    """
-    sizes = np.bincount(cluster).astype(float)
-    count = len(cluster)
-    by_chance = float((sizes * (sizes - 1)).sum() / (count * (count - 1)))
-    if by_chance >= 1:
-        return 0.0
-    same = float((cluster[near] == cluster[:, None]).mean())
-    return (same - by_chance) / (1 - by_chance)
-
-
-def probe_of(x: np.ndarray, learn: np.ndarray, held_out: np.ndarray, labels: np.ndarray, seed: int) -> float | None:
-    """Return the accuracy of a linear probe on features, of many features on their principal components.
-
-    Args:
-        x: (n, d).
-        learn, held: positions that the probe learns from and is tested on.
-        labels: int (n,).
-        seed: draws the features on which the penalty is chosen.
-
-    Returns:
-        None where nothing is to learn or to test, or features are not finite.
-    """
-    if not len(learn) or not len(held_out) or not np.isfinite(x).all():
-        return None
-    h = torch.from_numpy(x).double()
-    if h.shape[1] > MAX_PROBE_FEATURES:
-        h = h - h[learn].mean(0)
-        _, _, directions = torch.linalg.svd(h[learn], full_matrices=False)
-        h = h @ directions[:MAX_PROBE_FEATURES].T
-    y = torch.from_numpy(labels)
-    generator = torch.Generator().manual_seed(seed)
-    return linear_probe(h[learn], y[learn], h[held_out], y[held_out], generator).accuracy

@@ -20,7 +20,7 @@ from shoal.methods.clustering.k_means import Clustering, kmeans
 from shoal.methods.contract.base import Evaluation
 from shoal.methods.contract.context import Context
 from shoal.methods.contract.prediction import Prediction, ShardPredictions, Shared
-from shoal.methods.scores.clustering import cluster_balance, cluster_scores
+from shoal.methods.scores.clustering import cluster_balance, label_table, table_scores
 from shoal.methods.scores.probe import linear_probe
 from shoal.methods.scores.representation import alignment, effective_rank, knn_accuracy, uniformity
 from shoal.methods.training.local import as_input
@@ -311,15 +311,22 @@ def cluster_metrics(cluster: np.ndarray, clusters: int, evaluation: Evaluation) 
     Returns:
         `clusters_used` and `balance`; with labels also `acc`, `nmi`, `ari` and `purity`.
     """
-    metrics = {
-        "clusters_used": float(len(np.unique(cluster))),
-        "balance": cluster_balance(cluster, clusters),
-    }
     truth = true_labels(evaluation)
-    if truth is not None and len(truth):
-        # Where only training samples have labels, they come first.
-        metrics |= cluster_scores(truth.cpu().numpy(), cluster[: len(truth)])
-    return metrics
+    # Where only training samples have labels, they come first.
+    labels = None if truth is None else truth.cpu().numpy()
+    return table_metrics(label_table(cluster, labels, clusters, evaluation.data.spec.classes or 0))
+
+
+def table_metrics(table: np.ndarray) -> dict[str, float]:
+    """Return what `cluster_metrics` does, from the counts of all samples (`label_table`): the sum over those who count.
+
+    Args:
+        table: int (c, k + 1), of at least one sample.
+    """
+    sizes = table.sum(1)
+    metrics = {"clusters_used": float((sizes > 0).sum()), "balance": cluster_balance(sizes)}
+    labelled = table[:, :-1]
+    return metrics | table_scores(labelled) if labelled.any() else metrics
 
 
 def true_labels(evaluation: Evaluation) -> Tensor | None:

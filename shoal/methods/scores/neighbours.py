@@ -102,6 +102,28 @@ def neighbour_information(
     return float((both[positive] * np.log(both[positive] / single[positive] ** 2)).sum() / math.log(clusters))
 
 
+def neighbour_agreement(cluster: np.ndarray, near: np.ndarray) -> float:
+    """Return how often neighbours share a cluster, beyond chance: (p - p0) / (1 - p0).
+
+    p is the share of pairs of a sample and a neighbour in one cluster, and p0 what it would be with clusters of these
+    sizes in random order. 0 where all samples are in one cluster.
+
+    Args:
+        cluster: int (n,), n at least 2.
+        near: neighbours of each, int (n, k).
+
+    >>> neighbour_agreement(np.array([0, 0, 1, 1]), np.array([[1], [0], [3], [2]]))
+    1.0
+    """
+    sizes = np.bincount(cluster).astype(float)
+    count = len(cluster)
+    by_chance = float((sizes * (sizes - 1)).sum() / (count * (count - 1)))
+    if by_chance >= 1:
+        return 0.0
+    same = float((cluster[near] == cluster[:, None]).mean())
+    return (same - by_chance) / (1 - by_chance)
+
+
 def unlike(old: np.ndarray, new: np.ndarray, share: float = 0.99) -> np.ndarray:
     """Return which new samples are farther from every old one than old ones are from each other, bool (m,).
 

@@ -26,6 +26,8 @@ TOLERANCE = 1e-6
 """The largest entry of the gradient of a converged fit."""
 MAX_ITERATIONS = 5000
 """Iterations of a fit."""
+MAX_PROBE_FEATURES = 256
+"""Features of `probe_of`: of more the principal components are taken, so that its fit takes seconds."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,30 @@ def linear_probe(train_h: Tensor, train_y: Tensor, test_h: Tensor, test_y: Tenso
         strength = _choose(standardised, y, generator)
         predicted = _predict(standardised, y, test, strength)
     return Probe(float((predicted == test_y.cpu().numpy()).mean()), strength)
+
+
+def probe_of(x: np.ndarray, learn: np.ndarray, held_out: np.ndarray, labels: np.ndarray, seed: int) -> float | None:
+    """Return the accuracy of a linear probe on features, of many features on their principal components.
+
+    Args:
+        x: (n, d).
+        learn, held: positions that the probe learns from and is tested on.
+        labels: int (n,).
+        seed: draws the features on which the penalty is chosen.
+
+    Returns:
+        None where nothing is to learn or to test, or features are not finite.
+    """
+    if not len(learn) or not len(held_out) or not np.isfinite(x).all():
+        return None
+    h = torch.from_numpy(x).double()
+    if h.shape[1] > MAX_PROBE_FEATURES:
+        h = h - h[learn].mean(0)
+        _, _, directions = torch.linalg.svd(h[learn], full_matrices=False)
+        h = h @ directions[:MAX_PROBE_FEATURES].T
+    y = torch.from_numpy(labels)
+    generator = torch.Generator().manual_seed(seed)
+    return linear_probe(h[learn], y[learn], h[held_out], y[held_out], generator).accuracy
 
 
 def _choose(x: np.ndarray, y: np.ndarray, generator: torch.Generator) -> float:

@@ -56,13 +56,15 @@ def stability(before: np.ndarray, after: np.ndarray) -> float | None:
     return ari(before, after)
 
 
-def size_shares(cluster: np.ndarray, clusters: int) -> dict[str, float]:
+def size_shares(sizes: np.ndarray) -> dict[str, float]:
     """Return the shares of samples in the smallest and in the largest of c clusters, and the number of empty ones.
 
-    >>> size_shares(np.array([0, 0, 0, 1]), 3)
+    Args:
+        sizes: of all clusters, int (c,).
+
+    >>> size_shares(np.array([3, 1, 0]))
     {'smallest_cluster': 0.0, 'largest_cluster': 0.75, 'empty_clusters': 1.0}
     """
-    sizes = np.bincount(cluster, minlength=clusters)
     total = max(1, int(sizes.sum()))
     return {
         "smallest_cluster": float(sizes.min() / total),

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shoal.methods.scores.clustering import counts, table_nmi
+
 PERMUTATIONS = 200
 LEVEL = 0.05
 """Probability that clusters which have nothing to do with sites are called related to them."""
@@ -59,10 +61,9 @@ def site_dependence(
     """
     if len(np.unique(site)) < 2 or clusters * sites > MAX_CELLS:
         return None
-    table = _table(cluster, site, clusters, sites)
-    nmi = _information(table)
-    orders = [_table(rng.permutation(cluster), site, clusters, sites) for _ in range(PERMUTATIONS)]
-    null = np.array([_information(order) for order in orders])
+    table = counts(cluster, site, clusters, sites)
+    orders = [counts(rng.permutation(cluster), site, clusters, sites) for _ in range(PERMUTATIONS)]
+    null = np.array([table_nmi(order) for order in orders])
     sizes = np.maximum(1, table.sum(1))
     shares = table.max(1) / sizes
     null_shares = np.array([order.max(1) / sizes for order in orders])
@@ -72,7 +73,7 @@ def site_dependence(
     beyond = shares - whole[largest]
     site_clusters = np.flatnonzero((shares >= SITE_SHARE) & (beyond >= 1 - SITE_SHARE) & (shares > null_shares.max(0)))
     return SiteDependence(
-        nmi=nmi,
+        nmi=table_nmi(table),
         by_chance=float(np.quantile(null, 1 - LEVEL)),
         shares=tuple(shares.tolist()),
         shares_by_chance=tuple(np.quantile(null_shares, 1 - LEVEL, axis=0).tolist()),
@@ -95,20 +96,3 @@ def _closed_sites(table: np.ndarray, site_clusters: np.ndarray, largest: np.ndar
         inside[largest[cluster]] += table[cluster, largest[cluster]]
     present = table.sum(0) > 0
     return tuple(np.flatnonzero(present & (inside >= SITE_SHARE * table.sum(0))).tolist())
-
-
-def _table(cluster: np.ndarray, site: np.ndarray, clusters: int, sites: int) -> np.ndarray:
-    """Return the counts (c, s) of samples by cluster and site."""
-    counts = np.bincount(cluster * sites + site, minlength=clusters * sites)
-    return counts.reshape(clusters, sites)
-
-
-def _information(table: np.ndarray) -> float:
-    """Return the mutual information of rows and columns over the arithmetic mean of their entropies."""
-    from scipy.special import entr  # here: a worker that scores nothing starts sooner
-
-    joint = table / table.sum()
-    both = float(entr(joint.sum(1)).sum() + entr(joint.sum(0)).sum())
-    if both == 0:
-        return 0.0
-    return max(0.0, 2 * (both - float(entr(joint).sum())) / both)

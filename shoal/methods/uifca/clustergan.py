@@ -25,6 +25,7 @@ from shoal.methods.contract.prediction import Prediction
 from shoal.methods.contract.questions import Question
 from shoal.methods.scores.assignment import assignment_metrics, assignment_of
 from shoal.methods.training.local import build_optimiser, load, seeded, weights
+from shoal.methods.training.steps import descend
 from shoal.models.gan import ClusterGANNetwork
 
 PENALTY = 10.0
@@ -96,7 +97,8 @@ class ClusterGAN(Method):
             raise ClientError(f"client {client.id} has no training samples")
         network = self.network()
         load(network, message.tensors)
-        critic_optimiser = self.optimiser(network.critic.parameters(), client)
+        critics = list(network.critic.parameters())
+        critic_optimiser = self.optimiser(critics, client)
         pair = [*network.generator.parameters(), *network.encoder.parameters()]
         pair_optimiser = self.optimiser(pair, client)
         generator = client.streams.torch("game", device)
@@ -108,11 +110,11 @@ class ClusterGAN(Method):
                 with torch.no_grad():
                     fake = network.generate(*self.latents(batch, generator))
                 critic = critic_loss(network, real, fake, generator)
-                step(critic, critic_optimiser)
+                descend(critic, critics, critic_optimiser)
             z, cluster = self.latents(batch, generator)
             fake = network.generate(z, cluster)
             loss = -network.judge(fake).mean() + self.cycle(network, fake, z, cluster)
-            step(loss, pair_optimiser)
+            descend(loss, pair, pair_optimiser)
             sums["critic"] += critic.detach()
             sums["loss"] += loss.detach()
         means = {name: float(total) / s.steps for name, total in sums.items()}
@@ -179,10 +181,3 @@ def critic_loss(network: ClusterGANNetwork, real: Tensor, fake: Tensor, generato
     norms = gradient.flatten(1).norm(dim=1)
     result: Tensor = network.judge(fake).mean() - network.judge(real).mean() + PENALTY * (norms - 1).square().mean()
     return result
-
-
-def step(loss: Tensor, optimiser: torch.optim.Optimizer) -> None:
-    """Take one step down a loss."""
-    optimiser.zero_grad(set_to_none=True)
-    loss.backward()
-    optimiser.step()

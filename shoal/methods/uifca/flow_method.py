@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
@@ -17,6 +17,7 @@ from shoal.methods.contract.base import Client, Method, Server
 from shoal.methods.contract.context import Context, LocalSettings, MethodError
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.training.local import build_optimiser, seeded
+from shoal.methods.training.steps import descend
 from shoal.models.normalising_flows import Flow, build_flow
 
 FORWARD_POINTS = 1000
@@ -121,59 +122,15 @@ class FlowMethod(Method):
         vectors.load(flow, start)
         draws = minibatches(client.streams, k, len(positions), self.settings.steps, local.batch).to(positions.device)
         points = self.points(client.train, client.streams, f"flow noise {k}")
-        optimiser = build_optimiser(flow.parameters(), local, round)
+        parameters = list(flow.parameters())
+        optimiser = build_optimiser(parameters, local, round)
         total = torch.zeros((), dtype=torch.float64, device=positions.device)
         for rows in draws:
             loss = -flow.log_prob(points(positions[rows])).mean()
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
+            descend(loss, parameters, optimiser)
             total += loss.detach()
         trained = vectors.flatten(flow)
         return (trained, float(total) / len(draws)) if bool(torch.isfinite(trained).all()) else None
-
-    def fit_all(
-        self, starts: Tensor, positions: Mapping[int, Tensor], client: Client, round: int = 1
-    ) -> dict[int, tuple[Tensor, float] | None]:
-        """Run `fit` for every flow k of `positions`, from starts[k]; dense cycle flows in one computation."""
-        if self.settings.flow == "dense_cycle" and len(positions) > 1:
-            return self.fit_together(starts, positions, client, round)
-        return {k: self.fit(starts[k], rows, client, k, round) for k, rows in positions.items()}
-
-    def fit_together(
-        self, starts: Tensor, positions: Mapping[int, Tensor], client: Client, round: int
-    ) -> dict[int, tuple[Tensor, float] | None]:
-        """Run `fit` for several flows in one computation: equal up to rounding, and only for flows without buffers."""
-        local = self.context.local
-        flow = self.flow()
-        ks = list(positions)
-        # Rows of each parameter: flow after flow, as `Vectors` orders a flow's own.
-        sizes = [p.numel() for p in flow.parameters()]
-        stacked = {
-            f"flow.{name}": part.reshape(-1, *p.shape).clone().requires_grad_()
-            for (name, p), part in zip(flow.named_parameters(), starts[ks].split(sizes, 1), strict=True)
-        }
-        optimiser = build_optimiser(cast("Iterable[nn.Parameter]", stacked.values()), local, round)
-        log_prob = torch.func.vmap(lambda weights, x: torch.func.functional_call(_Density(flow), weights, (x,)))
-        draws = [
-            minibatches(client.streams, k, len(positions[k]), self.settings.steps, local.batch).to(positions[k].device)
-            for k in ks
-        ]
-        points = [self.points(client.train, client.streams, f"flow noise {k}") for k in ks]
-        total = torch.zeros(len(ks), device=starts.device)
-        for rows in zip(*draws, strict=True):
-            x = torch.stack([take(positions[k][row]) for k, take, row in zip(ks, points, rows, strict=True)])
-            losses = -log_prob(stacked, x).mean(1)
-            optimiser.zero_grad(set_to_none=True)
-            losses.sum().backward()
-            optimiser.step()
-            total += losses.detach()
-        trained = torch.cat([tensor.detach().flatten(1) for tensor in stacked.values()], 1)
-        means = (total / self.settings.steps).tolist()
-        return {
-            k: (row, mean) if bool(torch.isfinite(row).all()) else None
-            for k, row, mean in zip(ks, trained, means, strict=True)
-        }
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Return a function to the likeliest flow, posteriors under equal priors, and log-densities (embedding)."""
@@ -214,17 +171,6 @@ def new_flow(name: FlowName, context: Context, width: int, blocks: int = 2, *, o
         return build_flow("cycle" if dense else name, context.spec.shape, width, blocks, dense=dense)
     except ValueError as error:
         raise MethodError(f"method.flow: {error}") from None
-
-
-class _Density(nn.Module):
-    """A flow whose call is its log-density, for `functional_call`."""
-
-    def __init__(self, flow: Flow) -> None:
-        super().__init__()
-        self.flow = flow
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.flow.log_prob(x)
 
 
 def minibatches(streams: Streams, k: int, count: int, steps: int, batch: int) -> Tensor:

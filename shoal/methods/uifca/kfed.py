@@ -69,14 +69,32 @@ def local_centres(client: Client, clusters: int, min_points: int) -> tuple[Tenso
     return torch.from_numpy(clustering.centres).float(), torch.from_numpy(clustering.cluster)
 
 
-def gather_centres(updates: Iterable[Update], clusters: int, rng: np.random.Generator) -> tuple[Tensor, Tensors]:
+def send_centres(client: Client, clusters: int, min_points: int) -> Update:
+    """Send a client's local centres, each of `min_points` points or more; the client keeps its local clusters.
+
+    Raises:
+        ClientError: see `local_centres`.
+    """
+    centres, local = local_centres(client, clusters, min_points)
+    return Update(Message({"centres": centres}), memory={"local": local})
+
+
+def gather_centres(updates: Iterable[Update], clusters: int, seed: int) -> tuple[Tensor, Tensors]:
     """Return the server's K-means over all local centres: centres (clusters, d), and `labels/I` for each client I."""
+    rng = Streams(seed).numpy("kfed server")
     rows = [(update.client, update.message.tensors["centres"]) for update in updates]
     every = torch.cat([centres for _, centres in rows]).cpu()
     clustering = kmeans(every.numpy(), clusters, rng, starts=STARTS)
     labels = torch.from_numpy(clustering.cluster).split([len(centres) for _, centres in rows])
     by_client = {f"labels/{client}": part.clone() for (client, _), part in zip(rows, labels, strict=True)}
     return torch.from_numpy(clustering.centres).float(), by_client
+
+
+def kfed_assignment(message: Message, client: Client) -> Tensor | None:
+    """Return the cluster of each point, int64 (n,), by `labels` of the client's local clusters; None without them."""
+    if "labels" in message.tensors and "local" in client.memory:
+        return message.tensors["labels"][client.memory["local"]]
+    return None
 
 
 class KFed(Method):
@@ -113,13 +131,11 @@ class KFed(Method):
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Send local centres, and remember the local clusters."""
-        centres, local = local_centres(client, self.context.clusters, self.settings.min_points)
-        return Update(Message({"centres": centres}), memory={"local": local})
+        return send_centres(client, self.context.clusters, self.settings.min_points)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Cluster the centres; the run is finished."""
-        rng = Streams(self.context.seed).numpy("kfed server")
-        centres, labels = gather_centres(updates, self.context.clusters, rng)
+        centres, labels = gather_centres(updates, self.context.clusters, self.context.seed)
         return server.next({"centres": centres}, state=labels, finished=True)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:

@@ -5,7 +5,8 @@ In a cluster round (algorithm 2) K flows are learned by federated averaging over
 the flow under which it is likeliest. The cluster of a point never leaves the client.
 
 A round of the engine is one communication round. Where a cluster round begins, clients assign before they learn.
-`kfed_start` adds k-FED's start to the paper's algorithm. docs/methods.md lists where this departs from the paper.
+With `init: kfed` a round before these collects k-FED's first assignment (`kfed`). docs/methods.md lists where this
+departs from the paper.
 """
 
 from __future__ import annotations
@@ -26,16 +27,19 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment
 from shoal.methods.contract.questions import Question
 from shoal.methods.scores.assignment import assign_samples, assignment_metrics
-from shoal.methods.uifca import kfed_start
 from shoal.methods.uifca.averaged import FlowMeans, average
 from shoal.methods.uifca.declared import beyond_centres, centres_form, learn_form, memory_form
 from shoal.methods.uifca.flow_method import FlowMethod, FlowSettings
+from shoal.methods.uifca.kfed import gather_centres, kfed_assignment, send_centres
 from shoal.methods.uifca.quality import CurrentAssignment, point_scores
 from shoal.methods.uifca.state import UIFCAState
 from shoal.models.normalising_flows import bits_per_dimension
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+MIN_POINTS = 2
+"""A local centre of k-FED's start is the mean of so many points at least."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,7 @@ class UIFCA(FlowMethod):
             raise ClientError(f"client {client.id} holds values that are not finite")
         told = UIFCAState.from_facts(message.facts)
         if told.phase == "centres":
-            return kfed_start.send_centres(client, self.context.clusters, kfed_start.MIN_POINTS)
+            return send_centres(client, self.context.clusters, MIN_POINTS)
         return self.learn(message, client, self.assign(message, client))
 
     def assign(self, message: Message, client: Client) -> PointClusters:
@@ -172,8 +176,8 @@ class UIFCA(FlowMethod):
 
     def first_assignment(self, message: Message, client: Client) -> Tensor:
         """Return the start of algorithm 2: k-FED's assignment where there is one, else a random one; int64 (n,)."""
-        if (found := kfed_start.kfed_assignment(message, client)) is not None:
-            return found
+        if (by_kfed := kfed_assignment(message, client)) is not None:
+            return by_kfed
         generator = client.streams.torch("assignment")
         draw = torch.randint(self.context.clusters, (len(client.train),), generator=generator)
         return draw.to(client.train.index.device)
@@ -191,8 +195,8 @@ class UIFCA(FlowMethod):
         flows = self.starts() if restart else message.tensors["flows"]
         held_out = self.held_out(client, told.cluster_round)
         positions = cluster_positions(assigned.cluster, held_out, len(flows))
-        with_points = {k: rows for k, rows in enumerate(positions) if len(rows)}
-        fits = self.fit_all(flows, with_points, client, self.rounds_learned(told) + 1)
+        round = self.rounds_learned(told) + 1
+        fits = {k: self.fit(flows[k], rows, client, k, round) for k, rows in enumerate(positions) if len(rows)}
         trained = {k: fit for k, fit in fits.items() if fit is not None}
         if not trained:
             raise ClientError(
@@ -227,7 +231,9 @@ class UIFCA(FlowMethod):
         s = self.settings
         state = UIFCAState.from_server(server)
         if state.phase == "centres":
-            return kfed_start.cluster_centres(server, updates, self.context.clusters, self.context.seed)
+            _, labels = gather_centres(updates, self.context.clusters, self.context.seed)
+            facts = replace(state, phase="learn").facts()
+            return server.next(server.model, state={**server.state, **labels}, facts=facts)
         sent = server.model["flows"]
         starts = sent if s.warm_start else self.starts()
         averaged = average(updates, starts, self.context.aggregation)

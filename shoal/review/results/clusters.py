@@ -279,7 +279,7 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     assert status.weights_sha256 is not None, "the run is finished"
     if earlier:
         quality["stability"] = stability(assignments[earlier[-1]], assignments[last])
-    quality |= size_shares(found.cluster, found.clusters)
+    quality |= size_shares(np.bincount(found.cluster, minlength=found.clusters))
     confidence = "margin"
     if found.centres is None:
         confidence = "probability"

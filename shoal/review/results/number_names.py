@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from shoal.methods.scores.client_scores import BY_CLIENT
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.methods.scores.verdict import in_words
 from shoal.review.results.result import WAYS
@@ -38,11 +39,13 @@ OF_BASELINES = ("neighbour_agreement", "acc")
 def name_of(key: str) -> str:
     """Return the name of a number for people.
 
-    >>> name_of("bytes_d2d"), name_of("acc_of_pixels")
-    ('sent between clients', 'ACC of K-means on pixels')
+    >>> name_of("bytes_d2d"), name_of("acc_of_pixels"), name_of("knn_by_client")
+    ('sent between clients', 'ACC of K-means on pixels', 'k-NN accuracy, mean by client')
     """
     if key in NAMES:
         return NAMES[key]
+    if key.endswith(BY_CLIENT):
+        return f"{name_of(key.removesuffix(BY_CLIENT))}, mean by client"
     number, _, space = key.partition("_of_")
     if space and number == "probe":
         return f"linear probe on {in_words(space)}"
@@ -56,8 +59,8 @@ def value_of(key: str, value: object) -> str:
 
     >>> value_of("bytes_up", 956624.0), value_of("seconds", 0.4), value_of("loss", 4.39353), value_of("samples", 1288)
     ('956.6 kB', '0.4 s', '4.3935', '1,288')
-    >>> value_of("acc", 1.0), value_of("acc_of_pixels", 1.0)
-    ('1.0000', '1.0000')
+    >>> value_of("acc", 1.0), value_of("acc_of_pixels", 1.0), value_of("knn_by_client", 1.0)
+    ('1.0000', '1.0000', '1.0000')
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
@@ -67,7 +70,7 @@ def value_of(key: str, value: object) -> str:
         return size(value)
     if key.startswith("seconds"):
         return duration(value)
-    number = key.partition("_of_")[0]
+    number = key.removesuffix(BY_CLIENT).partition("_of_")[0]
     if value == int(value) and number not in DESCRIBED:
         return f"{int(value):,}"
     return f"{value:.4f}"

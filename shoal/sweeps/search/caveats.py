@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
-from shoal.sweeps.search.definition import SILHOUETTE, SearchDefinition, Value, Varied
+from shoal.sweeps.search.definition import SILHOUETTE, SearchDefinition, Value
 from shoal.sweeps.search.result import SearchResult
 
-EDGE_SHARE = 0.02
-"""A value within this share of a range from one of its ends lies at the end."""
 TRIALS_PER_SETTING = 10
 """With fewer trials for each setting importances are rough."""
-MAX_LISTED = 10
-"""Trials that are listed as equally good."""
 
 
 def value_in_words(value: Value) -> str:
@@ -21,19 +15,15 @@ def value_in_words(value: Value) -> str:
     >>> value_in_words(0.000123456), value_in_words(None), value_in_words(True), value_in_words(64)
     ('0.0001235', 'none', 'true', '64')
     """
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, float):
         return f"{value:.4g}"
-    return str(value)
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def caveats(definition: SearchDefinition, result: SearchResult) -> list[str]:
     """Return what a reader must know before trusting the result, a paragraph each."""
     sentences = []
-    if result.uses_labels:
+    if definition.uses_labels:
         sentences.append(f"The score {result.score} uses labels: without labels this search cannot be made.")
     if result.score == SILHOUETTE:
         sentences.append(
@@ -53,7 +43,7 @@ def caveats(definition: SearchDefinition, result: SearchResult) -> list[str]:
             f"The best of {finished} scores is partly luck: expect the same settings to score a little worse with new "
             "seeds."
         )
-    return [*sentences, *edge_sentences(definition, result)]
+    return sentences
 
 
 def noise_sentence(result: SearchResult) -> str:
@@ -64,40 +54,10 @@ def noise_sentence(result: SearchResult) -> str:
             "Each trial is one run, so it is not known how far scores differ by the seed alone; a search with seeds: 3 "
             "measures it. A small difference between two trials says nothing."
         )
-    equals = result.level_with_best()
-    listed = ", ".join(str(trial.number) for trial in equals[:MAX_LISTED])
-    if len(equals) > MAX_LISTED:
-        listed += ", ..."
     level = "no other trial is so close"
-    if equals:
-        level = f"as good as the best by that measure are trials {listed}"
+    if equals := result.level_with_best():
+        level = f"as good as the best by that measure are trials {', '.join(str(trial.number) for trial in equals)}"
     return (
         f"From seed to seed scores differ by {noise.deviation:.2g} (standard deviation, {noise.seeds} seeds of "
         f"{noise.trials} trials): two trials closer than {noise.difference:.2g} cannot be told apart; {level}."
     )
-
-
-def edge_sentences(definition: SearchDefinition, result: SearchResult) -> list[str]:
-    """Return a sentence for each setting whose best value lies at an end of its range."""
-    best = result.best_trial
-    if best is None:
-        return []
-    return [
-        f"The best value of {path}, {value_in_words(best.values[path])}, lies at the end of its range: a wider range "
-        "may hold a better one."
-        for path, varied in definition.vary.items()
-        if is_at_end(varied, best.values[path])
-    ]
-
-
-def is_at_end(varied: Varied, value: Value) -> bool:
-    """Return whether a value lies at one end of a range.
-
-    >>> is_at_end(Varied(low=1, high=100, log=True), 99), is_at_end(Varied(low=0.0, high=1.0), 0.5)
-    (True, False)
-    """
-    if varied.choices is not None or varied.low is None or varied.high is None or not isinstance(value, int | float):
-        return False
-    low, high, place = (math.log(end) if varied.log else float(end) for end in (varied.low, varied.high, value))
-    share = (place - low) / (high - low)
-    return not EDGE_SHARE < share < 1 - EDGE_SHARE

@@ -54,11 +54,16 @@ METHOD = "method.name"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$"
 
 
-def number_of(text: Any) -> Any:
-    """Return a number from text, whole where it has digits alone; other text as it is."""
-    with contextlib.suppress(ValueError):
-        return int(text) if re.fullmatch(r"[+-]?\d+", str(text)) else float(text)
-    return text
+def number_of(value: object) -> int | float:
+    """Return a finite number from a value or its text, whole where it has digits alone."""
+    text = str(value)
+    try:
+        number = int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"given {text!r}; input should be a valid number")
+    return number
 
 
 Number = Annotated[int | float, BeforeValidator(number_of)]
@@ -84,18 +89,17 @@ class Varied(Section):
     @model_validator(mode="after")
     def _check_kind(self) -> Varied:
         if self.choices is not None:
-            if self.low is not None or self.high is not None or self.log or self.step is not None:
+            if self.log or (self.low, self.high, self.step) != (None, None, None):
                 raise ValueError("choices exclude low, high, log and step")
-            if len({json.dumps(choice) for choice in self.choices}) != len(self.choices) or len(self.choices) < 2:
+            if len({json.dumps(choice) for choice in self.choices}) < max(2, len(self.choices)):
                 raise ValueError("expected at least two choices, each of them once")
-            return self
-        if self.low is None or self.high is None:
+        elif self.low is None or self.high is None:
             raise ValueError("expected choices, or low and high")
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ValueError(f"low is {self.low} and high {self.high}: expected low below high")
-        if self.log and (self.low <= 0 or self.step is not None):
-            raise ValueError("with log, expected low above 0 and no step")
-        if self.whole and self.step is not None and not isinstance(self.step, int):
+        elif self.low >= self.high or (self.log and (self.low <= 0 or self.step is not None)):
+            raise ValueError(
+                f"low is {self.low} and high {self.high}: expected low below high, and with log low above 0 and no step"
+            )
+        elif self.whole and isinstance(self.step, float):
             raise ValueError("low and high are whole numbers: expected a whole step")
         return self
 
@@ -106,9 +110,7 @@ class Varied(Section):
 
     def ends(self) -> tuple[Value, ...]:
         """Return the values that are checked before any work: all choices, or both ends of the range."""
-        if self.choices is not None:
-            return self.choices
-        return (self.low, self.high)
+        return self.choices or (self.low, self.high)
 
 
 class SearchDefinition(Section):
@@ -150,6 +152,11 @@ class SearchDefinition(Section):
         return self.score == NEIGHBOURS or DESCRIBED[self.score].better == "higher"
 
     @property
+    def direction(self) -> str:
+        """The direction in which the score is better, in Optuna's words."""
+        return "maximize" if self.maximises else "minimize"
+
+    @property
     def uses_labels(self) -> bool:
         """Whether the score needs labels."""
         return self.score not in CLUSTER_SCORES and DESCRIBED[self.score].labels
@@ -168,9 +175,7 @@ class SearchDefinition(Section):
             without_registration(self.settings), *(nested_setting(path, value) for path, value in values.items())
         )
         settings = load_settings(changes=raw)
-        if number:
-            return load_settings(changes=merge(raw, {"seed": settings.seed + number}))
-        return settings
+        return load_settings(changes=merge(raw, {"seed": settings.seed + number})) if number else settings
 
     def identity(self) -> dict[str, Any]:
         """Return what decides the trials, as JSON: neither how many there are nor where they run."""
@@ -184,25 +189,22 @@ def nested_setting(path: str, value: Value) -> dict[str, Any]:
     >>> nested_setting("local.lr", 0.1)
     {'local': {'lr': 0.1}}
     """
-    found: Any = value
+    nested: Any = value
     for step in reversed(path.split(".")):
-        found = {step: found}
-    return dict(found)
+        nested = {step: nested}
+    return dict(nested)
 
 
 def load_search(path: Path) -> SearchDefinition:
     """Read and check the YAML file of a search.
 
     Raises:
-        SearchError: the file cannot be read or is wrong: a line for each wrong key. SettingsError, DataError,
-            MethodError: its settings make no run.
+        SearchError: the file cannot be read or is wrong: a line for each wrong key.
     """
     raw = read_yaml_file(path, "search file", SearchError, "base")
     if not isinstance(raw, dict):
         raise SearchError(f"search file {path} holds a {type(raw).__name__}; expected keys and values")
-    definition = make_search(raw)
-    check_search(definition)
-    return definition
+    return make_search(raw)
 
 
 def make_search(raw: dict[str, Any]) -> SearchDefinition:
@@ -212,18 +214,6 @@ def make_search(raw: dict[str, Any]) -> SearchDefinition:
         SearchError: a line for each wrong key: what was given and what is expected.
     """
     raw = as_text(raw)
-    wrong = []
-    vary = raw.get("vary")
-    for path, value in vary.items() if isinstance(vary, dict) else ():
-        if not isinstance(value, dict):
-            wrong.append(f"vary.{path}: given {value!r}; expected {{choices: [...]}} or {{low: ..., high: ...}}")
-            continue
-        try:
-            Varied.model_validate(value)
-        except ValidationError as error:
-            wrong += [f"vary.{path}: {line}" for line in explain(value, lines_of(error), Varied)]
-    if wrong:
-        raise SearchError("\n".join(wrong))
     try:
         definition = SearchDefinition.model_validate(raw)
     except ValidationError as error:
@@ -241,12 +231,6 @@ def typed_choices(definition: SearchDefinition, path: str, varied: Varied) -> Va
             value = flatten(definition.settings_with({path: choice})).get(path, choice)
         typed.append(value)
     return varied.model_copy(update={"choices": tuple(typed) or None})
-
-
-def lines_of(error: ValidationError) -> list[Any]:
-    """Return one error for each value: a type such as `int | float` gives an error for each of its parts."""
-    found = {tuple(item["loc"][:1]): item for item in error.errors()}
-    return [{**item, "loc": loc} for loc, item in found.items()]
 
 
 def check_search(definition: SearchDefinition) -> None:

@@ -2,30 +2,39 @@
 
 results/searches/NAME/
   search.html  result.json  trials.csv  best.yaml  figures/  trials.db (`shoal.sweeps.search.store`)
+
+In MLflow the parent run has the best settings and their score, and these files; the trials' runs are nested in it.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import yaml
+from matplotlib import rc_context
 
+from shoal.core.streams import stream_seed
 from shoal.data.sets.csv_file import write_csv
 from shoal.engine.settings import places
 from shoal.engine.store.codec import write_atomic
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import DESCRIBED
+from shoal.review.mlflow_log.parent import ParentRun
+from shoal.review.mlflow_log.rounds import allowed_name, metric_name
 from shoal.review.pages.comparison_page import report_of
 from shoal.review.pages.pages import in_base64, write_page
+from shoal.review.results.fonts import make_drawable
 from shoal.sweeps.search.caveats import caveats, value_in_words
 from shoal.sweeps.search.definition import NEIGHBOURS, SearchDefinition
-from shoal.sweeps.search.figures import SLICES, draw_search
-from shoal.sweeps.search.importance import importances
-from shoal.sweeps.search.result import SearchResult, best_settings, ranked
-from shoal.sweeps.set_options import set_options
+from shoal.sweeps.search.proposals import SEED_LIMIT, import_optuna
+from shoal.sweeps.search.result import SearchResult, TrialRow, best_settings
 
 if TYPE_CHECKING:
     import optuna
@@ -35,54 +44,51 @@ BEST = "best.yaml"
 RESULT = "result.json"
 TRIALS = "trials.csv"
 NEIGHBOURS_WORDS = "how much samples that look alike share clusters, beyond chance; 1 at most, no label needed"
+MIN_TRIALS = 4
+"""With fewer finished trials no importance is computed."""
+PANEL_WIDTH = 3.6
+"""Of a setting in the figure of slices, in inches."""
 
 
 def write_search(
-    definition: SearchDefinition, result: SearchResult, study: optuna.study.Study, *, left: int
+    definition: SearchDefinition, result: SearchResult, best: TrialRow, study: optuna.study.Study
 ) -> dict[str, float]:
     """Write the page, and the files that belong to it, into the folder of a search.
 
     Args:
         definition: of the search.
-        result: with at least one finished trial.
-        study: its trials.
-        left: how many trials are still to be executed. While there are any, importances are not computed: that takes
-            seconds, and few trials say little about them.
+        result: its trials.
+        best: the best of them.
+        study: its trials, as Optuna has them.
 
     Returns:
-        The importance of each setting; empty while trials are left.
+        The importance of each setting.
     """
     folder = Path(result.folder)
-    importance = {} if left else importances(definition, study)
-    images = draw_search(definition, study, folder / "figures", importance=bool(importance))
-    settings = best_settings(definition, result)
+    evaluator = evaluator_of(definition)
+    importance = importances(definition, study, evaluator)
+    images = draw_search(definition, study, folder / "figures", evaluator if importance else None)
+    settings = best_settings(definition, best)
     write_atomic(folder / BEST, yaml.safe_dump(settings, sort_keys=False).encode(), sync=False)
     write_atomic(folder / RESULT, (json.dumps(result.to_json(), indent=1) + "\n").encode())
     write_csv(trials_frame(result), folder / TRIALS)
+    runs = {name: report_of(RunFolder(places.runs() / name)) for trial in result.trials for name in trial.runs}
     write_page(
         folder / FILE,
         "search.html.j2",
         definition=definition,
         result=result,
-        best=result.best_trial,
-        left=left,
+        best=best,
         words=NEIGHBOURS_WORDS if result.score == NEIGHBOURS else DESCRIBED[result.score].words,
         caveats=caveats(definition, result),
-        command=f"shoal run{set_options(settings)}",
-        images=[
-            (caption, in_base64(path.read_bytes()), path.stem.startswith(SLICES)) for caption, path in images.items()
-        ],
+        command=f"shoal run {folder / BEST}",
+        images=[(caption, in_base64(path.read_bytes())) for caption, path in images.items()],
         importance=importance,
-        level={trial.number for trial in result.level_with_best()},
-        rows=[(trial, trial.last_score, report_links(trial.runs)) for trial in ranked(result)],
+        level=result.level_with_best(),
+        reports=runs,
         value_in_words=value_in_words,
     )
     return importance
-
-
-def report_links(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return runs by name, each with the address of its report, which is empty where the run has none."""
-    return [(name, report_of(RunFolder(places.runs() / name))) for name in names]
 
 
 def trials_frame(result: SearchResult) -> pd.DataFrame:
@@ -101,3 +107,74 @@ def trials_frame(result: SearchResult) -> pd.DataFrame:
         for trial in result.trials
     ]
     return pd.DataFrame(rows)
+
+
+def evaluator_of(definition: SearchDefinition) -> Any:
+    """Return Optuna's fANOVA (Hutter, Hoos and Leyton-Brown 2014) with a random forest of the search's seed."""
+    seed = stream_seed(definition.seed, "search: importance") % SEED_LIMIT
+    return import_optuna().importance.FanovaImportanceEvaluator(seed=seed)
+
+
+def importances(definition: SearchDefinition, study: optuna.study.Study, evaluator: Any) -> dict[str, float]:
+    """Return the share of the scores' variance that each setting explains, the largest first; they add to 1.
+
+    Empty where a single setting varies, fewer than `MIN_TRIALS` trials are finished, or all have one score.
+    """
+    scores = [trial.value for trial in study.trials if trial.state.name == "COMPLETE"]
+    if len(definition.vary) < 2 or len(scores) < MIN_TRIALS or len(set(scores)) < 2:
+        return {}
+    result: dict[str, float] = import_optuna().importance.get_param_importances(study, evaluator=evaluator)
+    return result
+
+
+def draw_search(
+    definition: SearchDefinition, study: optuna.study.Study, folder: Path, evaluator: Any
+) -> dict[str, Path]:
+    """Draw all figures, as Optuna draws them; importances only with an evaluator. Return the PNG files, by caption."""
+    plots = import_optuna().visualization.matplotlib
+    folder.mkdir(parents=True, exist_ok=True)
+    score = definition.score
+    settings = list(definition.vary)
+    drawn = {}
+    # Optuna sets a style for the process, some backends open windows, and a single value is warned about.
+    with rc_context(), plt.ioff(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        history = plots.plot_optimization_history(study, target_name=score)
+        drawn["The score of each trial, and the best so far"] = save(history, folder / "history.png")
+        if evaluator is not None:
+            bars = plots.plot_param_importances(study, evaluator=evaluator, target_name=score)
+            caption = "How much of the variance of the scores each setting explains"
+            drawn[caption] = save(bars, folder / "importance.png")
+        slices = plots.plot_slice(study, settings, target_name=score)
+        caption = f"The score of finished trials over {', '.join(settings)}"
+        drawn[caption] = save(slices, folder / "slices.png", PANEL_WIDTH * len(settings))
+    return drawn
+
+
+def save(axes: object, path: Path, width: float = 6.4) -> Path:
+    """Write the figure of one panel or several as PNG of a width in inches, and close it."""
+    figure = np.ravel(np.asarray(axes))[0].figure
+    figure.set_size_inches(max(width, 6.4), 4)
+    make_drawable(figure)
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+    plt.close(figure)
+    return path
+
+
+def log_search(
+    parent: ParentRun, definition: SearchDefinition, result: SearchResult, importance: Mapping[str, float]
+) -> None:
+    """Log a search: the best score and settings, counts of trials, importances, and the files of its folder."""
+    best = result.best_trial
+    assert best is not None
+    assert best.score is not None
+    metrics = {f"trials/{state}": float(count) for state, count in result.counts().items()}
+    metrics |= {f"importance/{allowed_name(setting)}": share for setting, share in importance.items()}
+    metrics |= {f"best/{metric_name(result.score)}": best.score, "best/trial": float(best.number)}
+    numbers = {setting: value for setting, value in best.values.items() if type(value) in (int, float)}
+    metrics |= {f"best/{allowed_name(setting)}": float(value or 0) for setting, value in numbers.items()}
+    values = "\n".join(f"- `{setting}`: {value_in_words(value)}" for setting, value in best.values.items())
+    head = f"Search over {', '.join(definition.vary)} by {result.score}: {result.summary()}."
+    summary = f"Best: trial {best.number} with {result.score} {best.score:.4f}\n\n{values}"
+    note = "\n\n".join((head, summary, *caveats(definition, result)))
+    parent.finish(metrics, Path(result.folder), note, step=len(result.trials))

@@ -1,8 +1,8 @@
 """The settings of a trial, and whether it is stopped: Optuna decides, from (seed, trial) and the earlier trials alone.
 
-Each proposal is made on a copy of the search in memory that holds the settled trials, with a sampler whose draws follow
-from the search's seed and the trial's number. So a trial that was cut short gets the same settings when it is resumed,
-and stops or not after the same rounds.
+Each trial is proposed on a copy of the search in memory that holds the settled trials, with a sampler whose draws
+follow from the search's seed and the trial's number. So a trial that was cut short gets the same settings when it is
+resumed, and stops or not after the same rounds.
 """
 
 from __future__ import annotations
@@ -10,19 +10,17 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from decimal import Decimal
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.streams import stream_seed
-from shoal.sweeps.search.definition import SearchDefinition, SearchError, Value, Varied
+from shoal.sweeps.search.definition import SearchDefinition, SearchError, Varied
 
 if TYPE_CHECKING:  # it takes a second to import, and need not be installed
     import optuna
     from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
-INSTALL = "a search over settings needs the package optuna: pip install optuna"
 SEED_LIMIT = 2**32
 """Optuna's samplers take seeds below this."""
 HALVING_FACTOR = 3
@@ -38,7 +36,7 @@ def import_optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise SearchError(INSTALL) from None
+        raise SearchError("a search over settings needs the package optuna: pip install optuna") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     return optuna
@@ -63,36 +61,17 @@ def distributions_of(definition: SearchDefinition) -> dict[str, BaseDistribution
         return {path: distribution(varied) for path, varied in definition.vary.items()}
 
 
-def grid(definition: SearchDefinition) -> dict[str, list[Value]]:
-    """Return the values of each setting, whose combinations make the grid."""
-    return {path: grid_values(varied) for path, varied in definition.vary.items()}
-
-
-def grid_values(varied: Varied) -> list[Value]:
-    """Return all choices, or the values of a range: low, and as many steps as fit.
-
-    >>> grid_values(Varied(low=0.0, high=0.3, step=0.1))
-    [0.0, 0.1, 0.2, 0.3]
-    """
-    if varied.choices is not None:
-        return list(varied.choices)
-    low = varied.low
-    high = varied.high
-    step = varied.step or 1
-    assert low is not None
-    assert high is not None
-    if varied.whole:
-        return list(range(int(low), int(high) + 1, int(step)))
-    # In decimals, as Optuna counts: then 0.3 is three steps of 0.1.
-    first, last, distance = (Decimal(str(number)) for number in (low, high, step))
-    return [float(first + number * distance) for number in range(1 + int((last - first) / distance))]
-
-
 def most_trials(definition: SearchDefinition) -> int:
     """Return the number of trials: that of the definition; of a grid at most the number of its combinations."""
     if definition.sampler != "grid":
         return definition.trials
-    return min(definition.trials, math.prod(len(values) for values in grid(definition).values()))
+    counts = []
+    for values in distributions_of(definition).values():
+        about: Any = values
+        counts.append(
+            len(about.choices) if hasattr(about, "choices") else 1 + round((about.high - about.low) / about.step)
+        )
+    return min(definition.trials, math.prod(counts))
 
 
 def sampler_of(definition: SearchDefinition, number: int) -> optuna.samplers.BaseSampler:
@@ -100,12 +79,9 @@ def sampler_of(definition: SearchDefinition, number: int) -> optuna.samplers.Bas
     samplers = import_optuna().samplers
     seed = stream_seed(definition.seed, "search: settings of a trial", round=number) % SEED_LIMIT
     if definition.sampler == "grid":
-        # The order is drawn once: trial k takes the k-th combination.
-        result: optuna.samplers.BaseSampler = samplers.GridSampler(
-            grid(definition), seed=stream_seed(definition.seed, "search: grid") % SEED_LIMIT
-        )
+        result: optuna.samplers.BaseSampler = samplers.BruteForceSampler(seed)
     elif definition.sampler == "random":
-        result = samplers.RandomSampler(seed=seed)
+        result = samplers.RandomSampler(seed)
     else:
         result = samplers.TPESampler(seed=seed, n_startup_trials=definition.random_trials)
     return result
@@ -114,71 +90,54 @@ def sampler_of(definition: SearchDefinition, number: int) -> optuna.samplers.Bas
 def pruner_of(definition: SearchDefinition) -> optuna.pruners.BasePruner:
     """Return the pruner, which decides when a run is stopped early."""
     pruners = import_optuna().pruners
+    first = definition.spare_rounds + 1
     if definition.pruner == "median":
-        result: optuna.pruners.BasePruner = pruners.MedianPruner(
-            definition.spare_trials, n_warmup_steps=definition.spare_rounds + 1
-        )
+        result: optuna.pruners.BasePruner = pruners.MedianPruner(definition.spare_trials, n_warmup_steps=first)
     elif definition.pruner == "halving":
-        result = pruners.SuccessiveHalvingPruner(definition.spare_rounds + 1, HALVING_FACTOR)
+        result = pruners.SuccessiveHalvingPruner(first, HALVING_FACTOR)
     else:
         result = pruners.NopPruner()
     return result
 
 
-@dataclass
-class Proposal:
-    """A trial to execute.
-
-    Attributes:
-        number: of the trial, from 0.
-        values: of the settings that vary, by dotted key.
-    """
-
-    number: int
-    values: dict[str, Value]
-    _trial: optuna.trial.Trial
-
-    def stop_after(self, round: int, score: float) -> bool:
-        """Return whether to stop the trial, given its score after a round; call it for each round in order, once."""
-        self._trial.report(score, round)
-        return self._trial.should_prune()
-
-    def to_stored(self, state: str, score: float | None, facts: dict[str, Any]) -> FrozenTrial:
-        """Return the trial as the store keeps it.
-
-        Args:
-            state: COMPLETE, PRUNED or FAIL.
-            score: of a complete trial; else None.
-            facts: what else the store keeps, as JSON.
-        """
-        optuna = import_optuna()
-        trial = self._trial.study.get_trials(deepcopy=True)[self.number]
-        result: FrozenTrial = optuna.trial.create_trial(
-            state=optuna.trial.TrialState[state],
-            value=score,
-            params=trial.params,
-            distributions=trial.distributions,
-            intermediate_values=trial.intermediate_values,
-            user_attrs=facts,
-            system_attrs=trial.system_attrs,
-        )
-        return result
-
-
-def propose(definition: SearchDefinition, settled: Sequence[FrozenTrial]) -> Proposal:
-    """Return the next trial.
+def propose(definition: SearchDefinition, settled: Sequence[FrozenTrial]) -> optuna.trial.Trial:
+    """Return the next trial, which `settle` makes one of the settled ones.
 
     Args:
         definition: of the search.
         settled: all earlier trials, in order.
     """
-    optuna = import_optuna()
-    study = optuna.create_study(
-        direction="maximize" if definition.maximises else "minimize",
+    study = import_optuna().create_study(
+        direction=definition.direction,
         sampler=sampler_of(definition, len(settled)),
         pruner=pruner_of(definition),
     )
     study.add_trials(settled)
-    space = distributions_of(definition)
-    trial = study.ask(space)
-    return Proposal(len(settled), {path: trial.params[path] for path in space}, trial)
+    trial: optuna.trial.Trial = study.ask(distributions_of(definition))
+    return trial
+
+
+def settle(
+    trial: optuna.trial.Trial, state: str, scores: Sequence[float], runs: Sequence[str], why: str = ""
+) -> FrozenTrial:
+    """Return a trial as the store keeps it.
+
+    Args:
+        trial: from `propose`.
+        state: COMPLETE, PRUNED or FAIL.
+        scores: of its finished runs, one for each seed; the score of a complete trial is their mean.
+        runs: names of their folders, and of the run that was stopped or failed.
+        why: why it was stopped or failed.
+    """
+    optuna = import_optuna()
+    drawn = trial.study.get_trials(deepcopy=False)[trial.number]
+    result: FrozenTrial = optuna.trial.create_trial(
+        state=optuna.trial.TrialState[state],
+        value=fmean(scores) if state == "COMPLETE" else None,
+        params=drawn.params,
+        distributions=drawn.distributions,
+        intermediate_values=drawn.intermediate_values,
+        user_attrs={"scores": list(scores), "runs": list(runs), "why": why},
+        system_attrs=drawn.system_attrs,
+    )
+    return result

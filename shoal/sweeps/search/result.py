@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from shoal.engine.settings.merge import merge
-from shoal.sweeps.search.definition import SearchDefinition, SearchError, Value, nested_setting
+from shoal.sweeps.search.definition import SearchDefinition, Value, nested_setting
 from shoal.sweeps.search.noise import Noise, noise_of
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ class TrialRow:
         """The last score of the trial: after all its rounds, or when it was stopped; None where it has none."""
         if self.score is not None:
             return self.score
-        if self.curve:
-            return list(self.curve.values())[-1]
-        return None
+        return next(reversed(self.curve.values()), None)
 
 
 @dataclass(frozen=True)
@@ -61,9 +59,8 @@ class SearchResult:
     Attributes:
         search: its name.
         score: the name of the score.
-        uses_labels: whether that score needs labels.
-        maximises: whether a higher score is better.
         trials: all settled trials, by number.
+        ranking: their numbers: the finished ones from the best to the worst, then the others.
         best: number of the best finished trial, the earliest of equals; None where no trial is finished.
         noise: how far scores differ from seed to seed; None with one seed, or fewer than two finished trials.
         folder: of the search.
@@ -71,9 +68,8 @@ class SearchResult:
 
     search: str
     score: str
-    uses_labels: bool
-    maximises: bool
     trials: tuple[TrialRow, ...]
+    ranking: tuple[int, ...]
     best: int | None
     noise: Noise | None
     folder: str
@@ -81,14 +77,17 @@ class SearchResult:
     @property
     def finished(self) -> list[TrialRow]:
         """The trials with a score."""
-        return [trial for trial in self.trials if trial.state == FINISHED]
+        return [trial for trial in self.trials if trial.score is not None]
+
+    @property
+    def ranked(self) -> list[TrialRow]:
+        """Finished trials from the best to the worst, then the others by number."""
+        return [self.trials[number] for number in self.ranking]
 
     @property
     def best_trial(self) -> TrialRow | None:
         """The best finished trial."""
-        if self.best is None:
-            return None
-        return self.trials[self.best]
+        return None if self.best is None else self.trials[self.best]
 
     def counts(self) -> dict[str, int]:
         """Return how many trials are finished, stopped and failed."""
@@ -103,27 +102,14 @@ class SearchResult:
         best = self.best_trial
         if best is None or best.score is None or self.noise is None:
             return []
+        limits = (best.score - self.noise.difference, best.score + self.noise.difference)
         return [
-            trial
-            for trial in self.finished
-            if trial is not best and trial.score is not None and abs(trial.score - best.score) <= self.noise.difference
+            trial for trial in self.finished if trial is not best and limits[0] <= (trial.score or 0.0) <= limits[1]
         ]
 
     def to_json(self) -> dict[str, Any]:
         """Return nested dictionaries and lists of JSON values."""
         return asdict(self)
-
-
-def best_first(trials: Sequence[TrialRow], *, maximises: bool) -> list[TrialRow]:
-    """Return the trials with a score from the best to the worst, equals by number."""
-    scored = [trial for trial in trials if trial.score is not None]
-    return sorted(scored, key=lambda trial: trial.score or 0.0, reverse=maximises)
-
-
-def ranked(result: SearchResult) -> list[TrialRow]:
-    """Return finished trials from the best to the worst, then the others by number."""
-    finished = best_first(result.trials, maximises=result.maximises)
-    return [*finished, *(trial for trial in result.trials if trial not in finished)]
 
 
 def row_from_trial(number: int, trial: FrozenTrial) -> TrialRow:
@@ -144,26 +130,20 @@ def row_from_trial(number: int, trial: FrozenTrial) -> TrialRow:
 def result_from_trials(definition: SearchDefinition, trials: Sequence[FrozenTrial], folder: str) -> SearchResult:
     """Return the result of the settled trials, which lie in a folder."""
     rows = tuple(row_from_trial(number, trial) for number, trial in enumerate(trials))
-    finished = best_first(rows, maximises=definition.maximises)
+    finished = [row for row in rows if row.score is not None]
+    finished.sort(key=lambda row: row.score or 0.0, reverse=definition.maximises)
+    others = [row.number for row in rows if row.score is None]
     return SearchResult(
         search=definition.name,
         score=definition.score,
-        uses_labels=definition.uses_labels,
-        maximises=definition.maximises,
         trials=rows,
+        ranking=(*(row.number for row in finished), *others),
         best=finished[0].number if finished else None,
         noise=noise_of([row.scores for row in rows if row.score is not None]),
         folder=folder,
     )
 
 
-def best_settings(definition: SearchDefinition, result: SearchResult) -> dict[str, Any]:
-    """Return the settings of the best trial's first run, as a settings file has them.
-
-    Raises:
-        SearchError: no trial has a score.
-    """
-    best = result.best_trial
-    if best is None:
-        raise SearchError(f"search {result.search!r}: no trial has a score")
+def best_settings(definition: SearchDefinition, best: TrialRow) -> dict[str, Any]:
+    """Return the settings of the best trial's first run, as a settings file has them."""
     return merge(definition.settings, *(nested_setting(path, value) for path, value in best.values.items()))

@@ -10,7 +10,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shoal.core.durable import lock_if_free
 from shoal.core.errors import short_text
@@ -21,7 +21,6 @@ from shoal.sweeps.search.proposals import import_optuna
 
 if TYPE_CHECKING:
     import optuna
-    from optuna.trial import FrozenTrial
 
 DATABASE = "trials.db"
 LOCK = ".lock"
@@ -29,83 +28,50 @@ IDENTITY = "shoal.definition"
 """The attribute of Optuna's study that holds the definition of the search."""
 
 
-class SearchStore:
-    """The settled trials of a search. Made by `open_store`."""
-
-    def __init__(self, folder: Path, study: optuna.study.Study) -> None:
-        self.folder = folder
-        self.study = study
-
-    def trials(self) -> list[FrozenTrial]:
-        """Return all settled trials, by number."""
-        return self.study.get_trials(deepcopy=False)
-
-    def add(self, trial: FrozenTrial) -> None:
-        """Add the next settled trial."""
-        self.study.add_trial(trial)
+def folder_of(definition: SearchDefinition) -> Path:
+    """Return the folder of a search."""
+    return places.searches() / definition.name
 
 
 @contextlib.contextmanager
-def open_store(definition: SearchDefinition) -> Iterator[SearchStore]:
-    """Open the store of a search, made where it is missing; until the end no other process can open it.
+def open_study(definition: SearchDefinition) -> Iterator[optuna.study.Study]:
+    """Open the settled trials of a search, made where it is missing; until the end no other process can open it.
 
     Raises:
         SearchError: another process works on the search, the store has another definition of it, or its database is
             unreadable.
     """
     optuna = import_optuna()
-    folder = places.searches() / definition.name
+    folder = folder_of(definition)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk_error(folder, error) from error
-    with lock_if_free(folder / LOCK) as ours:
+    with lock_if_free(folder / LOCK) as ours, contextlib.ExitStack() as opened:
         if not ours:
             raise SearchError(f"search {definition.name!r} is in use by another process: wait for it, or stop it first")
         path = folder / DATABASE
-        storage: Any = None
+        identity = json.dumps(definition.identity())
         try:
-            storage = optuna.storages.RDBStorage(f"sqlite:///{path}", skip_compatibility_check=False)
+            storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
+            opened.callback(storage.engine.dispose)
+            opened.callback(storage.remove_session)
             study = optuna.create_study(
-                study_name=definition.name,
-                storage=storage,
-                direction="maximize" if definition.maximises else "minimize",
-                load_if_exists=True,
+                study_name=definition.name, storage=storage, direction=definition.direction, load_if_exists=True
             )
-            stored = study.user_attrs.get(IDENTITY)
-            if stored is None:
-                study.set_user_attr(IDENTITY, json.dumps(definition.identity()))
+            if IDENTITY not in study.user_attrs:
+                study.set_user_attr(IDENTITY, identity)
+            stored = json.loads(study.user_attrs[IDENTITY])
         except Exception as error:  # whatever the database's driver raises
-            release(storage)
             raise SearchError(
                 f"the database {path} of search {definition.name!r} cannot be used ({short_text(error)}): restore it "
                 "from a copy, or remove the folder to start again, which uses the runs of the search again"
             ) from error
-        try:
-            if stored is not None:
-                check_same(definition, json.loads(stored), folder)
-            yield SearchStore(folder, study)
-        finally:
-            release(storage)
-
-
-def release(storage: Any) -> None:
-    """Close the file of the database."""
-    if storage is not None:
-        storage.remove_session()
-        storage.engine.dispose()
-
-
-def check_same(definition: SearchDefinition, stored: dict[str, Any], folder: Path) -> None:
-    """Refuse to resume a search with another definition.
-
-    Raises:
-        SearchError: names the keys that differ.
-    """
-    now = json.loads(json.dumps(definition.identity()))
-    differing = [key for key in {**now, **stored} if now.get(key) != stored.get(key)]
-    if differing:
-        raise SearchError(
-            f"search {definition.name!r} exists with another definition, which differs in {', '.join(differing)}: "
-            f"give this search another name, or remove {folder}"
-        )
+        now = json.loads(identity)
+        differing = [key for key in {**now, **stored} if now.get(key) != stored.get(key)]
+        if differing:
+            raise SearchError(
+                f"search {definition.name!r} exists with another definition, which differs in {', '.join(differing)}: "
+                f"give this search another name, or remove {folder}"
+            )
+        yield study

@@ -13,9 +13,9 @@ import pytest
 
 from shoal.core.errors import DataError
 from shoal.data.intake.columns import feature_columns, words
-from shoal.data.intake.own import add_table
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
+from tests.added_sets import add_set
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -35,7 +35,7 @@ def add(tmp_path: Path) -> Add:
         else:
             table.to_parquet(path, index=False)
         intake = Intake()
-        return add_table(path, "mine", tmp_path / "store", intake=intake, force=True, **options), intake
+        return add_set(path, "mine", tmp_path / "store", intake=intake, force=True, **options), intake
 
     return make
 
@@ -159,11 +159,11 @@ def test_features_that_are_named(add: Add) -> None:
 def test_rows_that_are_appended_have_the_columns_of_the_set(tmp_path: Path) -> None:
     frame = {"client": ["a", "b"] * (N // 2), "real": REAL, "same": 1, "label": 0}
     pd.DataFrame(frame).to_csv(tmp_path / "may.csv", index=False)
-    add_table(tmp_path / "may.csv", "mine", tmp_path, features=["real", "label"])
+    add_set(tmp_path / "may.csv", "mine", tmp_path, features=["real", "label"])
     # One row: neither of these looks like what it looked like before.
     pd.DataFrame({"label": 1, "same": [7], "client": ["a "], " real": [2.5]}).to_csv(tmp_path / "june.csv", index=False)
     intake = Intake()
-    more = add_table(tmp_path / "june.csv", "mine", tmp_path, append=True, intake=intake)
+    more = add_set(tmp_path / "june.csv", "mine", tmp_path, append=True, intake=intake)
     assert more.train_x[-1].tolist() == [2.5, 1]
     assert more.manifest.extra["clients"] == ["a", "b"]
     assert intake.left_out == {"column that the set does not have": {"same": ""}}

@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 from shoal.data.intake.copies import ON_BOTH_SIDES, ON_ONE_SIDE
-from shoal.data.intake.own import add_folder
 from shoal.data.intake.own_images import read_folder
 from shoal.data.intake.own_store import Batch, store_batch
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
+from tests.added_sets import add_set
 
 
 def write(folder: Path, client: str, seeds: range, copies: tuple[str, ...] = ("",)) -> None:
@@ -56,7 +56,7 @@ def test_copies_at_one_client_and_at_several(tmp_path: Path, by_hash: bool) -> N
 def test_without_copies_the_draw_is_what_it_was(tmp_path: Path) -> None:
     write(tmp_path / "in", "a", range(10))
     write(tmp_path / "in", "b", range(10, 20))
-    prepared = add_folder(tmp_path / "in", "mine", tmp_path / "store", test=0.3)
+    prepared = add_set(tmp_path / "in", "mine", tmp_path / "store", test=0.3)
     assert prepared.manifest.test == 6
     assert prepared.manifest.digest.startswith(DRAWN)
 
@@ -67,11 +67,11 @@ DRAWN = "885da394b9ca9839"
 
 def test_a_copy_of_what_the_set_has_goes_to_its_side(tmp_path: Path) -> None:
     write(tmp_path / "in", "a", range(20))
-    first = add_folder(tmp_path / "in", "mine", tmp_path / "store", test=0.5)
+    first = add_set(tmp_path / "in", "mine", tmp_path / "store", test=0.5)
     test_rows = parts(first)[1]
     write(tmp_path / "more", "b", range(20))
     intake = Intake()
-    grown = add_folder(tmp_path / "more", "mine", tmp_path / "store", append=True, intake=intake)
+    grown = add_set(tmp_path / "more", "mine", tmp_path / "store", append=True, intake=intake)
     train, test = parts(grown)
     assert not train & test
     assert test == test_rows

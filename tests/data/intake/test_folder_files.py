@@ -17,10 +17,10 @@ from shoal.data.intake.folder_files import HIDDEN, LINK, find_images
 from shoal.data.intake.image_decoding import NO_IMAGE, OTHER_TIFF
 from shoal.data.intake.images import read_images, usual_size
 from shoal.data.intake.options import AddOptions
-from shoal.data.intake.own import add_folder
 from shoal.data.intake.own_images import WAITING, read_folder
 from shoal.data.intake.own_store import NothingNew, store_batch
 from shoal.data.sets.intake_notes import Intake, names_file
+from tests.added_sets import add_set
 
 HEIC_HEAD = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic" + bytes(40)
 
@@ -48,7 +48,7 @@ def test_content_counts_and_not_the_name(tmp_path: Path) -> None:
     }.items():
         (a / name).write_bytes(content)
     intake = Intake()
-    prepared = add_folder(tmp_path / "in", "mine", tmp_path / "store", intake=intake)
+    prepared = add_set(tmp_path / "in", "mine", tmp_path / "store", intake=intake)
     taken = 8 if features.check("avif") else 7
     assert (prepared.manifest.train, intake.taken["files"]) == (taken, taken)
     assert intake.seen["files"] == taken + 7
@@ -67,7 +67,7 @@ def test_clients_without_an_image_are_told_what_they_hold(tmp_path: Path) -> Non
     with pytest.raises(
         DataError, match=r"(?s)no usable image in the folders of .*: phone;.*phone/1\.heic: no image that"
     ):
-        add_folder(tmp_path / "in", "mine", tmp_path / "store")
+        add_set(tmp_path / "in", "mine", tmp_path / "store")
 
 
 def test_hidden_files_and_folders_of_drives_are_left_out(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_hidden_files_and_folders_of_drives_are_left_out(tmp_path: Path) -> None
     for name in ("._1.png", "Thumbs.db", ".DS_Store"):
         (folder / "a" / name).write_bytes(b"\0")
     intake = Intake()
-    prepared = add_folder(folder, "mine", tmp_path / "store", intake=intake)
+    prepared = add_set(folder, "mine", tmp_path / "store", intake=intake)
     assert prepared.manifest.train == 2
     assert prepared.manifest.extra["clients"] == ["a", "b"]
     folders = [f"{place}{name}/" for place in ("", "a/", "b/") for name in system]
@@ -107,7 +107,7 @@ def test_links_are_left_out(tmp_path: Path) -> None:
         LINK: ["a/circle/", "a/lost.png", "a/same.png", "a/secret", "twin/"],
         "no file with content": ["a/pipe.png"],
     }
-    prepared = add_folder(folder, "mine", tmp_path / "store")
+    prepared = add_set(folder, "mine", tmp_path / "store")
     assert (prepared.manifest.train, prepared.manifest.extra["clients"]) == (2, ["a", "b"])
 
 
@@ -115,13 +115,13 @@ def test_a_set_knows_a_file_in_the_other_unicode_form(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     composed, apart = (f"caf{unicodedata.normalize(form, 'é')}.png" for form in ("NFC", "NFD"))
     picture(folder / "a" / apart, 1)
-    prepared = add_folder(folder, "mine", tmp_path / "store")
+    prepared = add_set(folder, "mine", tmp_path / "store")
     (folder / "a" / apart).unlink()  # the folder comes again from a machine that spells names the other way
     picture(folder / "a" / composed, 1)
     for grows in (False, True):
         assert read_folder(folder, prepared, grows=grows).batch is None
     with pytest.raises(NothingNew):
-        add_folder(folder, "mine", tmp_path / "store", append=True)
+        add_set(folder, "mine", tmp_path / "store", append=True)
     picture(folder / "a" / composed, 5)
     with pytest.raises(DataError, match="is another image than the one of this name"):
         read_folder(folder, prepared)
@@ -132,7 +132,7 @@ def test_names_of_odd_letters_are_escaped_in_the_file_beside_the_set(tmp_path: P
     (tmp_path / "in" / "a" / "line\nbreak\x1b[2J.txt").write_text("no")
     (tmp_path / "in" / "a" / "\udcff.txt").write_text("no")
     intake = Intake()
-    prepared = add_folder(tmp_path / "in", "mine", tmp_path / "store", intake=intake)
+    prepared = add_set(tmp_path / "in", "mine", tmp_path / "store", intake=intake)
     shown = {name for row in intake.rows() for name in row.names}
     assert shown == {"a/line\\nbreak\\x1b[2J.txt", "a/\\udcff.txt"}
     text = names_file(prepared.folder).read_bytes().decode("ascii")

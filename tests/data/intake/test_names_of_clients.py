@@ -13,8 +13,8 @@ import pytest
 
 from shoal.core.errors import DataError
 from shoal.data.intake.names import in_order, names_of
-from shoal.data.intake.own import add_table, add_vectors
 from shoal.data.sets.intake_notes import Intake
+from tests.added_sets import add_set
 
 WHERE = Path("file")
 X = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -71,10 +71,10 @@ def test_one_client_in_tables_of_several_types(tmp_path: Path) -> None:
     rows.to_parquet(tmp_path / "whole.parquet")
     rows.assign(v=rows.v + 1, client=rows.client.astype(float)).to_parquet(tmp_path / "floats.parquet")
     rows.assign(v=rows.v + 2, client=["1", "2", "3"] * 2).to_csv(tmp_path / "more.csv", index=False)
-    add_table(tmp_path / "whole.parquet", "mine", tmp_path / "s", label_column="kind")
-    add_table(tmp_path / "floats.parquet", "mine", tmp_path / "s", label_column="kind", append=True)
+    add_set(tmp_path / "whole.parquet", "mine", tmp_path / "s", label_column="kind")
+    add_set(tmp_path / "floats.parquet", "mine", tmp_path / "s", label_column="kind", append=True)
     intake = Intake()
-    grown = add_table(
+    grown = add_set(
         tmp_path / "more.csv", "mine", tmp_path / "s", label_column="kind", append=True, intake=intake
     ).manifest
     assert grown.extra["clients"] == ["1", "2", "3"]
@@ -84,7 +84,7 @@ def test_one_client_in_tables_of_several_types(tmp_path: Path) -> None:
 
 def test_numbers_of_another_machine(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=X, client=np.array([10, 2] * 3, ">i4"), label=np.array([1, 0] * 3, ">f8"))
-    added = add_vectors(tmp_path / "x.npz", "mine", tmp_path / "s").manifest
+    added = add_set(tmp_path / "x.npz", "mine", tmp_path / "s").manifest
     assert (added.extra["clients"], added.class_names) == (["2", "10"], ("0", "1"))
 
 
@@ -101,8 +101,8 @@ def test_categories_of_older_anndata(tmp_path: Path, lost: int) -> None:
         return tmp_path / "x.h5ad"
 
     codes = np.arange(6) % 2
-    added = add_vectors(write(codes), "mine", tmp_path / "s", client_column="donor")
+    added = add_set(write(codes), "mine", tmp_path / "s", client_column="donor")
     assert added.manifest.extra["clients"] == ["Mia", "Noor"]
     codes[3] = lost
     with pytest.raises(DataError, match="1 rows have no client in 'donor': row 3"):
-        add_vectors(write(codes), "other", tmp_path / "s", client_column="donor")
+        add_set(write(codes), "other", tmp_path / "s", client_column="donor")

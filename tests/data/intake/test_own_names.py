@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.intake.own import add_folder, add_table
 from shoal.data.sets.intake_notes import Intake
+from tests.added_sets import add_set
 
 
 def table(folder: Path, text: str) -> Path:
@@ -22,14 +22,14 @@ def table(folder: Path, text: str) -> Path:
 
 def test_texts_stay_as_written(tmp_path: Path) -> None:
     rows = "client,a,label\n1,2,007\n02,3,7.5\nNA,5,TRUE\n1,6,NA\n"
-    found = add_table(table(tmp_path, rows), "mine", tmp_path / "s", label_column="label")
+    found = add_set(table(tmp_path, rows), "mine", tmp_path / "s", label_column="label")
     names = np.array(found.manifest.extra["clients"])
     assert names[found.column("client")].tolist() == ["1", "02", "NA", "1"]
     assert set(found.manifest.class_names) == {"007", "7.5", "TRUE", "NA"}
 
 
 def test_whole_numbers_keep_their_order(tmp_path: Path) -> None:
-    found = add_table(table(tmp_path, "client,a\n10,1\n2,1\n-3,1\n"), "mine", tmp_path / "s")
+    found = add_set(table(tmp_path, "client,a\n10,1\n2,1\n-3,1\n"), "mine", tmp_path / "s")
     assert found.manifest.extra["clients"] == ["-3", "2", "10"]
     assert found.column("client").tolist() == [2, 1, 0]
 
@@ -48,7 +48,7 @@ def test_whole_numbers_keep_their_order(tmp_path: Path) -> None:
 )
 def test_tables_that_would_be_changed_are_refused(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(DataError, match=said):
-        add_table(table(tmp_path, text), "mine", tmp_path / "s")
+        add_set(table(tmp_path, text), "mine", tmp_path / "s")
 
 
 def test_names_that_are_no_text_are_left_out(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_names_that_are_no_text_are_left_out(tmp_path: Path) -> None:
         Image.fromarray(np.full((8, 8), len(name), np.uint8)).save(folder / "1.png")
         (folder / "1.png").rename(folder / name)
     intake = Intake()
-    found = add_folder(folder.parent, "mine", tmp_path / "s", intake=intake)
+    found = add_set(folder.parent, "mine", tmp_path / "s", intake=intake)
     assert found.manifest.train == 1
     assert intake.left_out == {"its name is not text in UTF-8": {"a/\udcff.png": ""}}
 
@@ -69,4 +69,4 @@ def test_a_parquet_file_of_text_that_is_none_is_refused(tmp_path: Path) -> None:
     frame.to_parquet(path, compression=None, index=False)
     path.write_bytes(path.read_bytes().replace(b"xxxx", b"\xff\xfe\xfd\xfc"))
     with pytest.raises(DataError, match=r"t\.parquet cannot be read as a table \(.*UTF"):
-        add_table(path, "mine", tmp_path / "s")
+        add_set(path, "mine", tmp_path / "s")

@@ -3,9 +3,9 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.intake.own import add_table
 from shoal.data.partition.make import make_partition
 from shoal.data.partition.schemes import ByColumn
+from tests.added_sets import add_set
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def write(table, path):
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "csv.gz"])
 def test_vectors_clients_and_labels(table, tmp_path, store, suffix):
-    prepared = add_table(write(table, tmp_path / f"t.{suffix}"), "sensors", store, label_column="kind")
+    prepared = add_set(write(table, tmp_path / f"t.{suffix}"), "sensors", store, label_column="kind")
     assert prepared.train_x.dtype == np.float32
     assert prepared.train_x.tolist()[:2] == [[1.5, 1, 1], [2, 2, 0]]
     assert prepared.train_y.tolist() == [0, 1, 0, 1, 0, 2]
@@ -49,7 +49,7 @@ def test_vectors_clients_and_labels(table, tmp_path, store, suffix):
 
 def test_numbers_as_clients_are_sorted_as_numbers(table, tmp_path, store):
     table = table.drop(columns="kind").assign(client=[10, 9, 10, 9, 10, 9])
-    prepared = add_table(write(table, tmp_path / "t.csv"), "sensors", store)
+    prepared = add_set(write(table, tmp_path / "t.csv"), "sensors", store)
     assert prepared.manifest.extra["clients"] == ["9", "10"]
     assert prepared.train_y is None
 
@@ -57,7 +57,7 @@ def test_numbers_as_clients_are_sorted_as_numbers(table, tmp_path, store):
 def test_bad_features_name_columns_and_rows(table, tmp_path, store):
     table = table.assign(height=[1, np.nan, 3, 4, np.inf, 6])
     with pytest.raises(DataError) as error:
-        add_table(write(table, tmp_path / "t.csv"), "sensors", store)
+        add_set(write(table, tmp_path / "t.csv"), "sensors", store)
     assert "missing values in height (1 value, row 1)" in str(error.value)
     assert "height: NaN or infinite in row 4" in str(error.value)
     assert "count:" not in str(error.value)
@@ -75,7 +75,7 @@ def test_bad_features_name_columns_and_rows(table, tmp_path, store):
 def test_bad_values(table, tmp_path, store, change, message):
     path = write(table.assign(**change), tmp_path / "t.parquet")
     with pytest.raises(DataError, match=message):
-        add_table(path, "sensors", store, label_column="kind")
+        add_set(path, "sensors", store, label_column="kind")
     assert not (store / "prepared").exists()
 
 
@@ -84,28 +84,28 @@ def test_bad_tables(table, tmp_path, store):
     with pytest.raises(
         DataError, match=r"no column 'site'; its columns: client, .*: name the right one with --client-col"
     ):
-        add_table(path, "sensors", store, client_column="site")
+        add_set(path, "sensors", store, client_column="site")
     with pytest.raises(DataError, match="no column 'y'"):
-        add_table(path, "sensors", store, label_column="y")
+        add_set(path, "sensors", store, label_column="y")
     with pytest.raises(DataError, match="does not exist"):
-        add_table(tmp_path / "no.csv", "sensors", store)
+        add_set(tmp_path / "no.csv", "sensors", store)
     with pytest.raises(DataError, match="no feature column"):
-        add_table(write(table[["client"]], tmp_path / "c.csv"), "sensors", store)
+        add_set(write(table[["client"]], tmp_path / "c.csv"), "sensors", store)
     with pytest.raises(DataError, match="has no rows"):
-        add_table(write(table[:0], tmp_path / "e.csv"), "sensors", store)
+        add_set(write(table[:0], tmp_path / "e.csv"), "sensors", store)
     with pytest.raises(DataError, match=r"expected \.parquet, \.csv"):
-        add_table(write(table, tmp_path / "t.xls"), "sensors", store)
+        add_set(write(table, tmp_path / "t.xls"), "sensors", store)
     broken = tmp_path / "b.parquet"
     write(table, broken)
     broken.write_bytes(broken.read_bytes()[:100])
     with pytest.raises(DataError, match="cannot be read as a table"):
-        add_table(broken, "sensors", store)
+        add_set(broken, "sensors", store)
     with pytest.raises(DataError, match="built-in"):
-        add_table(path, "digits", store)
+        add_set(path, "digits", store)
 
 
 def test_test_part(table, tmp_path, store):
     table = pd.concat([table] * 10).drop(columns="kind")
-    prepared = add_table(write(table, tmp_path / "t.parquet"), "sensors", store, test=0.2, seed=1)
+    prepared = add_set(write(table, tmp_path / "t.parquet"), "sensors", store, test=0.2, seed=1)
     assert (prepared.manifest.train, prepared.manifest.test) == (48, 12)
     assert np.bincount(prepared.column("client")).tolist() == [24, 24]

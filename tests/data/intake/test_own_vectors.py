@@ -11,9 +11,9 @@ import pytest
 from scipy import sparse
 
 from shoal.core.errors import DataError
-from shoal.data.intake.own import add_vectors
 from shoal.data.intake.own_vectors import holds_vectors
 from shoal.data.sets.intake_notes import Intake
+from tests.added_sets import add_set
 
 CLIENTS = np.array(["b", "a", "b", "a", "b", "a"])
 LABELS = np.array(["x", "y", "x", "y", "x", "z"])
@@ -89,7 +89,7 @@ FORMATS = {
 def test_every_format_gives_the_same_set(name, tmp_path, store):
     FORMATS[name](tmp_path / name)
     assert holds_vectors(tmp_path / name)
-    made = add_vectors(tmp_path / name, "cells", store, label_column="label")
+    made = add_set(tmp_path / name, "cells", store, label_column="label")
     assert made.manifest.kind == "vector"
     assert np.array_equal(np.asarray(made.train_x), X)
     assert made.train_x.dtype == np.float32
@@ -105,7 +105,7 @@ def test_npy_takes_its_clients_from_a_table_or_an_array(tmp_path, store):
     np.save(tmp_path / "x.npy", X)
     pd.DataFrame({"site": CLIENTS, "kind": LABELS}).to_csv(tmp_path / "who.csv", index=False)
     pd.DataFrame({"client": [7.0, 10, 7, 10, 7, 10]}).to_parquet(tmp_path / "who.parquet")
-    one = add_vectors(
+    one = add_set(
         tmp_path / "x.npy",
         "one",
         store,
@@ -116,7 +116,7 @@ def test_npy_takes_its_clients_from_a_table_or_an_array(tmp_path, store):
     )
     assert one.manifest.extra["clients"] == ["a", "b"]
     assert one.manifest.test == 2
-    other = add_vectors(tmp_path / "x.npy", "other", store, clients=tmp_path / "who.parquet")
+    other = add_set(tmp_path / "x.npy", "other", store, clients=tmp_path / "who.parquet")
     assert other.manifest.extra["clients"] == ["7", "10"]
     assert other.column("client").tolist() == [0, 1, 0, 1, 0, 1]
     assert other.manifest.classes is None
@@ -130,7 +130,7 @@ def test_a_folder_has_a_file_or_a_folder_for_each_client(tmp_path, store):
     np.savez(folder / "oslo" / "2.npz", x=X[4:].astype(np.float64))
     (folder / "README.txt").write_text("mine")
     notes = Intake()
-    made = add_vectors(folder, "mine", store, intake=notes)
+    made = add_set(folder, "mine", store, intake=notes)
     assert made.manifest.extra["clients"] == ["bergen", "oslo"]
     assert made.column("client").tolist() == [0, 0, 1, 1, 1, 1]
     assert np.array_equal(np.asarray(made.train_x), X)
@@ -141,7 +141,7 @@ def test_a_folder_has_a_file_or_a_folder_for_each_client(tmp_path, store):
 def test_rounding_to_float32_is_noted(tmp_path, store):
     notes = Intake()
     npz(tmp_path / "x.npz", X.astype(np.float64) + 5_000)
-    add_vectors(tmp_path / "x.npz", "noted", store, intake=notes)
+    add_set(tmp_path / "x.npz", "noted", store, intake=notes)
     assert notes.adapted == {"array of float64 as float32": {"x.npz": ""}}
 
 
@@ -174,7 +174,7 @@ def test_a_fault_is_one_sentence(write, sentence, tmp_path, store):
     path = tmp_path / "x.npz"
     write(path)
     with pytest.raises(DataError, match=sentence) as error:
-        add_vectors(path, "mine", store)
+        add_set(path, "mine", store)
     assert len(str(error.value).splitlines()) == 1
     assert not (store / "own" / "mine").exists()
 
@@ -188,7 +188,7 @@ def test_ragged_and_missing_lists_name_their_row(tmp_path, store):
     ):
         pq.write_table(pa.table({"emb": pa.array(rows), "client": ["a", "b", "a"]}), path)
         with pytest.raises(DataError, match=sentence):
-            add_vectors(path, "mine", store)
+            add_set(path, "mine", store)
 
 
 def test_a_client_without_a_file_and_another_width_are_refused(tmp_path, store):
@@ -196,36 +196,36 @@ def test_a_client_without_a_file_and_another_width_are_refused(tmp_path, store):
     (folder / "bergen").mkdir(parents=True)
     np.save(folder / "oslo.npy", X)
     with pytest.raises(DataError, match=r"no file of vectors in the folders of these clients .*: bergen"):
-        add_vectors(folder, "mine", store)
+        add_set(folder, "mine", store)
     np.save(folder / "bergen" / "x.npy", X[:, :3])
     with pytest.raises(DataError, match=r"has vectors of 4 numbers, and .* of 3"):
-        add_vectors(folder, "mine", store)
+        add_set(folder, "mine", store)
 
 
 def test_vectors_are_appended_and_known_ones_refused(tmp_path, store):
     npz(tmp_path / "one.npz")
     npz(tmp_path / "two.npz", X + 3)
-    add_vectors(tmp_path / "one.npz", "mine", store)
-    more = add_vectors(tmp_path / "two.npz", "mine", store, append=True)
+    add_set(tmp_path / "one.npz", "mine", store)
+    more = add_set(tmp_path / "two.npz", "mine", store, append=True)
     assert np.array_equal(np.asarray(more.train_x), np.concatenate([X, X + 3]))
     with pytest.raises(DataError, match=r"has rows of two\.npz already"):
-        add_vectors(tmp_path / "two.npz", "mine", store, append=True)
+        add_set(tmp_path / "two.npz", "mine", store, append=True)
     (tmp_path / "copy.npz").write_bytes((tmp_path / "one.npz").read_bytes())
     with pytest.raises(DataError, match=r"copy\.npz has the same bytes as one\.npz, which is taken already"):
-        add_vectors(tmp_path / "copy.npz", "mine", store, append=True)
+        add_set(tmp_path / "copy.npz", "mine", store, append=True)
     (tmp_path / "sites").mkdir()
     for site in ("oslo", "bergen"):
         np.save(tmp_path / "sites" / f"{site}.npy", X)
     with pytest.raises(DataError, match=r"oslo\.npy has the same bytes as bergen\.npy"):
-        add_vectors(tmp_path / "sites", "other", store)
+        add_set(tmp_path / "sites", "other", store)
     npz(tmp_path / "three.npz", X[:, :3])
     with pytest.raises(DataError, match="holds vectors of shape 4, and these are vectors of shape 3"):
-        add_vectors(tmp_path / "three.npz", "mine", store, append=True)
+        add_set(tmp_path / "three.npz", "mine", store, append=True)
 
 
 def test_nothing_is_left_beside_the_set(tmp_path, store):
     parquet(tmp_path / "a.parquet")
-    made = add_vectors(tmp_path / "a.parquet", "mine", store)
+    made = add_set(tmp_path / "a.parquet", "mine", store)
     assert sorted(p.name for p in store.iterdir() if not p.name.startswith(".")) == ["own"]
     assert json.loads((made.folder.parent / "mine.intake.json").read_text())["additions"][0]["left_out"] == {
         "array or column that is neither vectors, clients nor labels": {

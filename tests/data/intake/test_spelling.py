@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.intake.own import add_folder, add_table
 from shoal.data.intake.spelling import refuse_alike
 from shoal.data.sets.intake_notes import Intake
+from tests.added_sets import add_set
 
 CAFE = "caf\u00e9"
 DECOMPOSED = unicodedata.normalize("NFD", CAFE)
@@ -25,7 +25,7 @@ def test_spellings_of_one_name(tmp_path: Path, other: str) -> None:
     table = pd.DataFrame({"client": [a for a, _ in rows], "kind": [b for _, b in rows], "v": np.arange(8) * 1.5})
     table.to_csv(tmp_path / "t.csv", index=False)
     intake = Intake()
-    added = add_table(tmp_path / "t.csv", "mine", tmp_path / "s", label_column="kind", intake=intake)
+    added = add_set(tmp_path / "t.csv", "mine", tmp_path / "s", label_column="kind", intake=intake)
     assert added.manifest.extra["clients"] == ["b", CAFE]
     assert added.column("client").tolist() == [1, 1, 1, 0] * 2
     assert added.manifest.class_names == ("x", "z")
@@ -49,7 +49,7 @@ def test_columns_that_look_alike_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"columns that look alike or may be one value: 'v' and 'v '; 'caf\\xe9' and 'cafe\\u0301'"
     ):
-        add_table(tmp_path / "t.csv", "mine", tmp_path / "s")
+        add_set(tmp_path / "t.csv", "mine", tmp_path / "s")
 
 
 def picture(path: Path, grey: int) -> None:
@@ -62,12 +62,12 @@ def test_folders_of_one_client(tmp_path: Path) -> None:
     for number, name in enumerate([CAFE, DECOMPOSED, "b", "b "]):
         picture(folder / name / f"{number}.png", number * 10)
     intake = Intake()
-    found = add_folder(folder, "mine", tmp_path / "s", intake=intake)
+    found = add_set(folder, "mine", tmp_path / "s", intake=intake)
     assert found.manifest.extra["clients"] == ["b", CAFE]
     assert np.bincount(found.column("client")).tolist() == [2, 2]
     assert set(intake.adapted["clients in another spelling"]) == {"'b '", ascii(DECOMPOSED)}
     picture(folder / f"{CAFE} " / "9.png", 90)
-    more = add_folder(folder, "mine", tmp_path / "s", append=True)
+    more = add_set(folder, "mine", tmp_path / "s", append=True)
     assert more.manifest.extra["clients"] == ["b", CAFE]
     assert more.column("client")[-1] == 1
 
@@ -80,14 +80,14 @@ def test_files_of_labels_are_found_in_any_spelling(tmp_path: Path) -> None:
         f"file,label\n{DECOMPOSED}\\1.png,cat\n b\\2.png ,dog\n./b/3.png,dog \n", encoding="utf-8"
     )
     intake = Intake()
-    found = add_folder(folder, "mine", tmp_path / "s", labels=tmp_path / "l.csv", intake=intake)
+    found = add_set(folder, "mine", tmp_path / "s", labels=tmp_path / "l.csv", intake=intake)
     assert found.manifest.class_names == ("cat", "dog")
     files = found.manifest.extra["clients"]
     labels = {files[c]: int(y) for c, y in zip(found.column("client"), np.asarray(found.train_y), strict=True)}
     assert labels == {CAFE: 0, "b": 1}
     (tmp_path / "l.csv").write_text("file,label\nb/2.png,x\nb\\2.png,x\nb/3.png,y\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"labels these files more than once: b/2\.png"):
-        add_folder(folder, "mine", tmp_path / "s", labels=tmp_path / "l.csv", force=True)
+        add_set(folder, "mine", tmp_path / "s", labels=tmp_path / "l.csv", force=True)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_files_of_labels_are_found_in_any_spelling(tmp_path: Path) -> None:
 def test_files_that_are_no_table(tmp_path: Path, name: str, raw: bytes, said: str) -> None:
     (tmp_path / name).write_bytes(raw)
     with pytest.raises(DataError, match=said) as refused:
-        add_table(tmp_path / name, "mine", tmp_path / "s")
+        add_set(tmp_path / name, "mine", tmp_path / "s")
     assert "\n" not in str(refused.value)
 
 
@@ -120,6 +120,6 @@ def test_names_of_rows_are_a_column(tmp_path: Path) -> None:
     frame = pd.DataFrame({"client": ["a", "b"], "v": [1.5, 2.5]})
     frame.set_index("client").to_parquet(tmp_path / "t.parquet")
     intake = Intake()
-    found = add_table(tmp_path / "t.parquet", "mine", tmp_path / "s", intake=intake)
+    found = add_set(tmp_path / "t.parquet", "mine", tmp_path / "s", intake=intake)
     assert found.manifest.extra["clients"] == ["a", "b"]
     assert found.manifest.extra["features"] == ["v"]

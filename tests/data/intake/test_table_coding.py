@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.intake.own import add_table
 from shoal.data.intake.table_coding import EMBEDDING, MEASUREMENTS, TableCoding, coding_of, encode, kind_of_columns
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Manifest, Prepared
+from tests.added_sets import add_set
 
 CITIES = ["Oslo", "Rome", "Oslo", "Paris", "Rome", "Oslo"]
 FRAME = {"client": ["a", "b"] * 3, "age": [1.0, 2, 3, 4, 5, 6], "city": CITIES}
@@ -26,7 +26,7 @@ def add(folder: Path, frame: dict[str, Any], file: str = "t.csv", **options: Any
     else:
         pd.DataFrame(frame).to_parquet(path, index=False)
     intake = Intake()
-    return add_table(path, "mine", folder / "store", intake=intake, **options), intake
+    return add_set(path, "mine", folder / "store", intake=intake, **options), intake
 
 
 @pytest.mark.parametrize("file", ["t.csv", "t.parquet"])

@@ -11,13 +11,13 @@ import pytest
 
 from shoal.core.errors import DataError
 from shoal.data.intake.dropped_tables import dropped_tables
-from shoal.data.intake.own import add_table
 from shoal.data.intake.own_store import NothingNew
 from shoal.data.intake.own_windows import new_windows
 from shoal.data.intake.windows import INCOMPLETE, MIXED, window_rule
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared
 from shoal.data.sets.sample_files import sample_files
+from tests.added_sets import add_set
 
 HOURS = 72
 FOUR = {"window": "4h", "time_column": "t"}
@@ -42,7 +42,7 @@ def add(folder: Path, table: pd.DataFrame, file: str = "t.csv", **options: Any) 
     if not options.keys() & {"window", "step", "append"}:
         options = {"window": "24h", "time_column": "t", "series_column": "meter", **options}
     chosen = {"client_column": "site", **options}
-    return add_table(folder / file, "loads", folder / "store", intake=intake, **chosen), intake
+    return add_set(folder / file, "loads", folder / "store", intake=intake, **chosen), intake
 
 
 def test_windows_begin_at_midnight_and_incomplete_ones_are_told(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_days_are_those_of_the_time_zone_and_a_day_of_another_length_is_left_out
     table.to_parquet(tmp_path / "t.parquet")
     intake = Intake()
     options = {"client_column": "site", "intake": intake}
-    prepared = add_table(tmp_path / "t.parquet", "loads", tmp_path / "store", window="24h", time_column="t", **options)
+    prepared = add_set(tmp_path / "t.parquet", "loads", tmp_path / "store", window="24h", time_column="t", **options)
     assert prepared.train_x[:, 0].tolist() == [[*map(float, range(24))]] * 3
     files = sample_files(prepared)
     assert files is not None

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from shoal.core.errors import DataError
-from shoal.data.intake.own import add_table
 from shoal.data.partition.make import make_partition
 from shoal.data.partition.schemes import IID, ByColumn
 from shoal.data.sets import prepared as prepared_module
 from shoal.data.sets.by_client import ClientArray
 from shoal.data.sets.prepared import Prepared, array_digest, open_prepared, write_prepared
 from shoal.data.views.view import DeviceData, all_samples, client_samples
+from tests.added_sets import add_set
 
 ROWS = 30
 OWNERS = [0, 2, 1, 0, 0, 2] * 5
@@ -28,7 +28,7 @@ def add(folder: Path, test: float = 0.0) -> Prepared:
         {"client": ["abc"[k] for k in OWNERS], "v": np.arange(ROWS) * 1.5, "label": np.arange(ROWS) % 3}
     )
     frame.to_csv(folder / "t.csv", index=False)
-    return add_table(folder / "t.csv", "mine", folder / "store", label_column="label", test=test)
+    return add_set(folder / "t.csv", "mine", folder / "store", label_column="label", test=test)
 
 
 @pytest.fixture

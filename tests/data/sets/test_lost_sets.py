@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.intake.own import add_table
 from shoal.data.sets.prepare import own_folder, prepare
 from shoal.data.sets.prepared import open_prepared
 from shoal.data.sets.repair import damaged_sets, repair_sets
 from shoal.data.sets.writing import lock_of, writing
+from tests.added_sets import add_set
 
 
 def table(path: Path, rows: int) -> Path:
@@ -30,7 +30,7 @@ def table(path: Path, rows: int) -> Path:
 def store(tmp_path: Path) -> Path:
     """A store with the own set `mine` of 8 rows."""
     store = tmp_path / "store"
-    add_table(table(tmp_path / "first.csv", 8), "mine", store)
+    add_set(table(tmp_path / "first.csv", 8), "mine", store)
     return store
 
 
@@ -74,7 +74,7 @@ def test_a_set_whose_removal_was_cut_short_gives_way_to_the_whole_new_one(store:
 def test_what_is_left_beside_a_whole_set_is_removed_and_never_used(store: Path, tmp_path: Path) -> None:
     folder = own_folder(store, "mine")
     shutil.copytree(folder, left := aside(folder))
-    add_table(table(tmp_path / "second.csv", 4), "other", store)
+    add_set(table(tmp_path / "second.csv", 4), "other", store)
     os.rename(own_folder(store, "other"), own_folder(store, "mine").with_name(f".mine.{gone()}.7.tmp"))
     assert repair_sets(store) == []
     assert not left.exists()
@@ -129,8 +129,8 @@ def test_damage_of_an_own_set_is_found_and_the_advice_leads_to_a_whole_one(
     assert "add all of it again with `shoal data add FOLDER --name mine --force`" in said
     assert "data prepare" not in said
     with pytest.raises(DataError):
-        add_table(table(tmp_path / "second.csv", 4), "mine", store, append=True)
-    add_table(tmp_path / "first.csv", "mine", store, force=True)
+        add_set(table(tmp_path / "second.csv", 4), "mine", store, append=True)
+    add_set(tmp_path / "first.csv", "mine", store, force=True)
     assert list(damaged_sets(store, verify=True)) == []
 
 
@@ -148,8 +148,8 @@ def test_a_set_that_dvc_keeps_is_fetched_after_its_damaged_files_are_removed(sto
 @pytest.mark.long
 def test_of_two_that_append_at_once_neither_loses_what_the_other_brought(store: Path, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from shoal.data.intake.own import add_table\n"
-        "add_table(Path(sys.argv[2]), 'mine', Path(sys.argv[1]), append=True)\n"
+        "import sys; from pathlib import Path; from tests.added_sets import add_set\n"
+        "add_set(Path(sys.argv[2]), 'mine', Path(sys.argv[1]), append=True)\n"
     )
     tables = [table(tmp_path / f"new{k}.csv", 4 + k) for k in range(3)]
     running = [subprocess.Popen([sys.executable, "-c", code, str(store), str(each)]) for each in tables]
@@ -172,7 +172,7 @@ def test_a_set_that_is_replaced_while_it_is_opened_is_opened_again(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = own_folder(store, "mine")
-    add_table(table(tmp_path / "second.csv", 6), "other", store)
+    add_set(table(tmp_path / "second.csv", 6), "other", store)
     newer = own_folder(store, "other")
     about = json.loads((newer / "manifest.json").read_text())
     assert about["train"] == 6

@@ -6,10 +6,10 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.intake.own import add_folder, add_table
 from shoal.data.sets.by_client import client_file
 from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.data.sets.sample_files import FILES, sample_files
+from tests.added_sets import add_set
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def photos(tmp_path: Path) -> Prepared:
             path = tmp_path / "photos" / client / f"{i}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(np.full((4, 4), 10 * c + i, np.uint8)).save(path)
-    return add_folder(tmp_path / "photos", "photos", tmp_path / "store", test=0.4)
+    return add_set(tmp_path / "photos", "photos", tmp_path / "store", test=0.4)
 
 
 def test_every_sample_is_traced_to_its_file(photos: Prepared) -> None:
@@ -40,7 +40,7 @@ def test_every_sample_is_traced_to_its_file(photos: Prepared) -> None:
 
 def test_rows_of_a_table_are_numbered(tmp_path: Path) -> None:
     pd.DataFrame({"client": ["b", "a"] * 4, "v": range(8)}).to_csv(tmp_path / "t.csv", index=False)
-    prepared = add_table(tmp_path / "t.csv", "rows", tmp_path / "store", test=0.25)
+    prepared = add_set(tmp_path / "t.csv", "rows", tmp_path / "store", test=0.25)
     table = sample_files(prepared)
     assert table is not None
     train = table[table["part"] == "train"]

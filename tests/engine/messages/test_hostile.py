@@ -96,7 +96,7 @@ def test_a_method_of_one_client_waits_for_it(home: Path, small: Make) -> None:
 
 def test_both_sides_look_at_metrics(home: Path, small: Make) -> None:
     run = new_run(small(**QUICK, rounds=1))
-    with pytest.raises(MessageRefused, match=r"list of metrics of client 2 in round 1 is refused: 'loss' is low"):
+    with pytest.raises(MessageRefused, match=r"list of metrics of client 2 in round 1 is refused: fact 'loss'"):
         check_answer(2, 1, Update(Message(), metrics={"loss": "low"}))  # type: ignore[dict-item]
 
     class Telling(HostileWorker):
@@ -115,10 +115,10 @@ def test_both_sides_look_at_metrics(home: Path, small: Make) -> None:
         ({"metrics": {"loss": 10**400}}, r"list of metrics of client 2.*'loss' is a whole number of more than 40"),
         ({"metrics": {"loss": 2**63}}, r"list of metrics of client 2.*9223372036854775807"),
         ({"metrics": 5}, r"list of metrics of client 2.*expected numbers by name"),
-        ({"samples": 10**6}, r"list of counts of client 2.*samples is 1000000"),
-        ({"bytes_up": -1}, r"list of counts of client 2.*bytes_up is -1"),
-        ({"peers": {1: 2.5}}, r"list of counts of client 2.*bytes to client 1 is 2.5"),
-        ({"seconds": float("nan")}, r"list of counts of client 2.*seconds is nan"),
+        ({"samples": 10**6}, r"list of counts of client 2.*'samples' is 1000000"),
+        ({"bytes_up": -1}, r"list of counts of client 2.*'bytes_up' is -1"),
+        ({"peers": {1: 2.5}}, r"list of counts of client 2.*'bytes to client 1' is 2.5"),
+        ({"seconds": float("nan")}, r"list of counts of client 2.*'seconds' is nan"),
     ],
 )
 def test_what_no_table_could_hold_is_refused(home: Path, small: Make, more: dict[str, Any], said: str) -> None:
@@ -202,7 +202,8 @@ def test_who_is_refused_in_three_rounds_is_not_asked_again(home: Path, small: Ma
     rounds = run.table("rounds")
     assert list(rounds["clients"]) == [4] * 5
     assert list(rounds["left_out"]) == [1, 1, 1, 0, 0]
-    assert [load_manifest(run, r).record.refused for r in range(1, 6)] == [(2,), (2,), (2,), (), ()]  # type: ignore[union-attr]
+    counts = [load_manifest(run, r).record.refusals for r in range(1, 6)]  # type: ignore[union-attr]
+    assert counts == [{"2": 1}, {"2": 2}, {"2": 3}, {"2": 3}, {"2": 3}]
     assert [event.round for event in events(run, "client_refused")] == [1, 2, 3]
     (told,) = events(run, "client_quarantined")
     assert (told.round, told.client) == (3, 2)

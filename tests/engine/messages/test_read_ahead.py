@@ -1,4 +1,4 @@
-"""Reading ahead: in order, with each one's own error, never far ahead, and no further than is asked for."""
+"""Reading ahead: in order, up to an error, never far ahead, and no further than is asked for."""
 
 from __future__ import annotations
 
@@ -6,26 +6,24 @@ import threading
 
 import pytest
 
-from shoal.engine.messages.read_ahead import MIN_THREAD_BYTES, read_ahead
+from shoal.engine.messages import read_ahead as module
+from shoal.engine.messages.read_ahead import MAX_READ_AHEAD_BYTES, MIN_THREAD_BYTES, read_ahead
 
 
 @pytest.mark.parametrize("size", [0, MIN_THREAD_BYTES])
-def test_in_order_with_the_errors_in_their_places(size: int) -> None:
+def test_in_order_up_to_an_error(size: int) -> None:
     def read(item: int) -> int:
-        if item % 4 == 3:
+        if item == 7:
             raise ValueError(f"bad {item}")
         return item * item
 
-    found: list[object] = []
-    for call in read_ahead(read, range(10), size):
-        try:
-            found.append(call())
-        except ValueError as error:
-            found.append(str(error))
-    assert found == [0, 1, 4, "bad 3", 16, 25, 36, "bad 7", 64, 81]
+    squares: list[int] = []
+    with pytest.raises(ValueError, match="bad 7"):
+        squares.extend(read_ahead(read, range(10), size))
+    assert squares == [0, 1, 4, 9, 16, 25, 36]
 
 
-def test_threads_read_so_many_ahead_and_no_more() -> None:
+def test_threads_read_so_many_ahead_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     began: list[int] = []
     reached = threading.Condition()
 
@@ -35,18 +33,19 @@ def test_threads_read_so_many_ahead_and_no_more() -> None:
             reached.notify_all()
         return item
 
-    calls = read_ahead(read, range(10), MIN_THREAD_BYTES, max_ahead=3)
-    assert next(calls)() == 0
+    monkeypatch.setattr(module, "THREADS", 4)
+    read_items = read_ahead(read, range(10), MAX_READ_AHEAD_BYTES // 3)
+    assert next(read_items) == 0
     with reached:
         assert reached.wait_for(lambda: len(began) == 3, timeout=30)
     assert sorted(began) == [0, 1, 2]
-    calls.close()  # type: ignore[attr-defined]
+    read_items.close()  # type: ignore[attr-defined]
     assert sorted(began) == [0, 1, 2]
 
 
 def test_small_files_are_read_when_they_are_asked_for() -> None:
     began: list[int] = []
-    calls = list(read_ahead(began.append, range(3), MIN_THREAD_BYTES - 1))
+    read_items = read_ahead(began.append, range(3), MIN_THREAD_BYTES - 1)
     assert began == []
-    calls[1]()
-    assert began == [1]
+    next(read_items)
+    assert began == [0]

@@ -54,7 +54,6 @@ DONE = {
     "bytes_d2d": 4,
     "metrics": {"loss": 0.5},
     "peers": {"5": 4},
-    "files": {"update": "update-3.safetensors", "peer-5": "peer-3-5.safetensors"},
     "sha256": {"update-3.safetensors": "aa", "peer-3-5.safetensors": "bb"},
     "seconds": 1.5,
 }
@@ -80,7 +79,7 @@ def test_requests_travel_as_they_are(request_: Request | RemoteRequest) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        Trained({3: FinishedWork.from_json(DONE), 5: Failed("no samples", FailureCause.MESSAGE_REFUSED, "...")}),
+        Trained({3: FinishedWork.from_json(DONE), 5: Failed("no samples", FailureCause.MESSAGE_REFUSED)}),
         Evaluated({"acc": 0.5}),
         Failed("gone", FailureCause.FILE),
     ],

@@ -25,10 +25,10 @@ def exact(noise: float, rounds: int, delta: float) -> float:
 
 @pytest.mark.parametrize(("noise", "rounds"), [(1.0, 1), (2.0, 10), (8.0, 100), (0.7, 3)])
 def test_epsilon_bounds_the_exact_one_closely(noise: float, rounds: int) -> None:
-    ledger = Ledger(noise, 1e-5)
+    ledger = Ledger(noise)
     for _ in range(rounds):
         ledger.add([0], [10])
-    spent = ledger.spent()
+    spent = ledger.spent(1e-5)
     assert spent.sent == pytest.approx(spent.mean)
     exact_epsilon = exact(noise, rounds, 1e-5)
     assert exact_epsilon <= spent.sent <= 1.15 * exact_epsilon
@@ -36,54 +36,54 @@ def test_epsilon_bounds_the_exact_one_closely(noise: float, rounds: int) -> None
 
 def test_many_clients_hide_each_other_in_the_mean() -> None:
     """Sixteen alike are as good as four times the noise; the messages themselves tell what they told."""
-    many = Ledger(1.0, 1e-5)
+    many = Ledger(1.0)
     many.add(range(16), [10] * 16)
-    four = Ledger(4.0, 1e-5)
+    four = Ledger(4.0)
     four.add([0], [10])
-    assert many.spent().mean == pytest.approx(four.spent().mean)
-    assert many.spent().sent > 3 * many.spent().mean
+    assert many.spent(1e-5).mean == pytest.approx(four.spent(1e-5).mean)
+    assert many.spent(1e-5).sent > 3 * many.spent(1e-5).mean
     assert multiplier(1.0, [30, 10, 10]) == pytest.approx(math.sqrt(1100) / 30)
 
 
 def test_the_client_that_took_part_most_counts() -> None:
-    ledger, one = Ledger(2.0, 1e-5), Ledger(2.0, 1e-5)
+    ledger, one = Ledger(2.0), Ledger(2.0)
     for clients in ([0, 1], [1, 2], [2, 1]):
         ledger.add(clients, [5, 5])
     for _ in range(3):
         one.add([1], [5])
-    assert ledger.spent().sent == one.spent().sent
+    assert ledger.spent(1e-5).sent == one.spent(1e-5).sent
 
 
 def test_looking_ahead_spends_nothing() -> None:
-    ledger = Ledger(1.0, 1e-5)
-    assert ledger.spent() == Spent(0.0, 0.0)
-    foreseen = ledger.after([0, 1], [5, 5]).spent()
-    assert ledger.spent() == Spent(0.0, 0.0)
+    ledger = Ledger(1.0)
+    assert ledger.spent(1e-5) == Spent(0.0, 0.0)
+    foreseen = ledger.after([0, 1], [5, 5]).spent(1e-5)
+    assert ledger.spent(1e-5) == Spent(0.0, 0.0)
     ledger.add([0, 1], [5, 5])
-    assert ledger.spent() == foreseen
-    assert ledger.after([0, 1], [5, 5]).spent().sent > foreseen.sent
+    assert ledger.spent(1e-5) == foreseen
+    assert ledger.after([0, 1], [5, 5]).spent(1e-5).sent > foreseen.sent
 
 
 def test_without_noise_everything_may_be_told() -> None:
-    ledger = Ledger(0.0, 1e-5)
+    ledger = Ledger(0.0)
     ledger.add([0], [5])
-    assert np.isinf(ledger.spent().sent)
-    assert np.isinf(ledger.spent().mean)
+    assert np.isinf(ledger.spent(1e-5).sent)
+    assert np.isinf(ledger.spent(1e-5).mean)
 
 
 def test_of_the_states_no_more_is_told_than_of_the_messages() -> None:
     """Ten clients, each in one round of its own: no state tells more of any of them than its message."""
-    ledger = Ledger(1.0, 1e-5)
+    ledger = Ledger(1.0)
     for client in range(10):
         ledger.add([client], [5])
-    assert ledger.spent().mean == ledger.spent().sent
+    assert ledger.spent(1e-5).mean == ledger.spent(1e-5).sent
 
 
 def test_a_round_of_which_nothing_is_known_counts_for_all() -> None:
-    known, lost = Ledger(1.0, 1e-5), Ledger(1.0, 1e-5)
+    known, lost = Ledger(1.0), Ledger(1.0)
     for ledger in (known, lost):
         ledger.add([0, 1], [5, 5])
     known.add([1], [5])
     lost.add_unknown()
-    assert lost.spent() == known.spent()
-    assert lost.after([0, 1], [5, 5]).spent().sent == known.after([0, 1], [5, 5]).spent().sent
+    assert lost.spent(1e-5) == known.spent(1e-5)
+    assert lost.after([0, 1], [5, 5]).spent(1e-5).sent == known.after([0, 1], [5, 5]).spent(1e-5).sent

@@ -42,13 +42,13 @@ def test_epsilon_is_told_with_every_round_and_survives_a_stop(home: Path, small:
     settings = small(privacy=PRIVATE, participation={"fraction": 0.67}, rounds=3)
     whole = straight(settings)
     table = whole.table("rounds")
-    ledger = Ledger(0.8, 1e-5)
+    ledger = Ledger(0.8)
     clients = whole.table("clients")
     for round in (1, 2, 3):
         rows = clients[clients["round"] == round]
         ledger.add(list(rows["client"]), list(rows["samples"]))
-        assert table["epsilon_sent"][round - 1] == ledger.spent().sent
-        assert table["epsilon_mean"][round - 1] == ledger.spent().mean
+        assert table["epsilon_sent"][round - 1] == ledger.spent(1e-5).sent
+        assert table["epsilon_mean"][round - 1] == ledger.spent(1e-5).mean
 
     run = stopped(settings, "round_finished", 2)
     go_on(run)
@@ -58,10 +58,10 @@ def test_epsilon_is_told_with_every_round_and_survives_a_stop(home: Path, small:
 
 def test_a_budget_ends_the_run_before_it_is_spent(home: Path, small: Make) -> None:
     """The last round that it allows is evaluated as a last one is."""
-    ledger = Ledger(0.8, 1e-5)
+    ledger = Ledger(0.8)
     for _ in range(2):
         ledger.add([0], [64])
-    budget = ledger.spent().sent
+    budget = ledger.spent(1e-5).sent
     run = straight(small(privacy={**PRIVATE, "epsilon": budget}, rounds=5, evaluate={"every": 5}))
     assert list(run.table("rounds")["round"]) == [1, 2]
     assert run.status().state == "finished"
@@ -85,9 +85,9 @@ def test_other_rules_than_the_mean_hide_no_client_behind_the_others(
 
 def test_too_few_answers_spend_nothing_beyond_the_budget(home: Path, small: Make) -> None:
     """Where fewer clients answer, less noise hides each of them in the mean."""
-    ledger = Ledger(2.0, 1e-5)
+    ledger = Ledger(2.0)
     ledger.add([0, 1, 2], [80, 80, 80])
-    privacy = {"clip": 0.5, "noise": 2.0, "epsilon": ledger.spent().mean * 1.01, "budget": "mean"}
+    privacy = {"clip": 0.5, "noise": 2.0, "epsilon": ledger.spent(1e-5).mean * 1.01, "budget": "mean"}
     run = new_run(small(privacy=privacy, rounds=1, participation={"retries": 0}))
     worker = Worker()
 

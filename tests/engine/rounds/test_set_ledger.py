@@ -69,7 +69,7 @@ def test_a_set_is_one_under_any_option() -> None:
 
 def test_over_runs_the_client_that_was_asked_most_counts() -> None:
     """Clients of another run hold other samples, perhaps those of the busiest one here."""
-    one, other = Ledger(1.0, 1e-5), Ledger(2.0, 1e-5)
+    one, other = Ledger(1.0), Ledger(2.0)
     for _ in range(3):
         one.ask([0])
     other.ask([0, 1])
@@ -123,7 +123,7 @@ def test_it_is_on_the_disk_before_a_client_works(home: Path, small: Make) -> Non
 
 
 def test_a_state_is_counted_once() -> None:
-    ledger = Ledger(1.0, 1e-5)
+    ledger = Ledger(1.0)
     for _ in range(2):
         ledger.ask([0, 1])
         ledger.release("0001-ab", [5, 5])
@@ -133,10 +133,10 @@ def test_a_state_is_counted_once() -> None:
 
 
 def test_a_ledger_reads_back_what_it_wrote() -> None:
-    ledger = Ledger(0.7, 1e-5, averaged=False)
+    ledger = Ledger(0.7, averaged=False)
     ledger.add([0, 3], [5, 7])
     ledger.add_unknown()
-    assert Ledger.from_json(json.loads(json.dumps(ledger.to_json())), 1e-5) == ledger
+    assert Ledger.from_json(json.loads(json.dumps(ledger.to_json()))) == ledger
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_ledger_reads_back_what_it_wrote() -> None:
 def test_a_damaged_ledger_is_refused_and_stays(home: Path, small: Make, damage: Callable[[str], str]) -> None:
     path = of_digits().path
     with of_digits().changing() as runs:
-        ledger = Ledger(1.0, 1e-5)
+        ledger = Ledger(1.0)
         ledger.add([0], [5])
         runs["a"] = ledger
     path.write_text(damaged := damage(path.read_text()))
@@ -189,7 +189,7 @@ def test_a_new_run_does_not_begin_at_zero_beside_runs_that_know_more(home: Path,
             straight(small(**BASE, rounds=1, privacy=PRIVATE, seed=1))
         assert not of_digits().path.exists()
     with of_digits().changing() as runs:
-        runs[first.name] = Ledger(PRIVATE["noise"], 1e-5)
+        runs[first.name] = Ledger(PRIVATE["noise"])
     with pytest.raises(StoreError, match=f"lacks entries of run {first.name}"):
         straight(small(**BASE, rounds=1, privacy=PRIVATE, seed=1))
     of_digits().path.write_bytes(newest)
@@ -205,7 +205,7 @@ def test_a_run_that_was_killed_in_its_first_round_is_missed_too(home: Path, smal
 
 
 def test_a_rehearsal_spends_nothing(home: Path, small: Make) -> None:
-    assert rehearse(small(**BASE, privacy=PRIVATE)).measured is not None
+    assert rehearse(small(**BASE, privacy=PRIVATE)).seconds is not None
     assert not of_digits().path.exists()
 
 
@@ -232,7 +232,7 @@ def enter(home: str, name: str, times: int) -> None:
     ledger = SetLedger(Path(home) / "privacy" / "digits.json", "digits")
     for _ in range(times):
         with ledger.changing() as runs:
-            known = runs[name] if name in runs else Ledger(1.0, 1e-5)
+            known = runs[name] if name in runs else Ledger(1.0)
             known.ask([0])
             runs[name] = known
 
@@ -255,9 +255,9 @@ def test_what_cannot_be_written_is_no_traceback(home: Path, small: Make, monkeyp
 
 def test_too_few_answers_are_not_told(home: Path, small: Make) -> None:
     """A budget of states: one client's noise alone hides less than three clients' do."""
-    ledger = Ledger(2.0, 1e-5)
+    ledger = Ledger(2.0)
     ledger.add([0, 1, 2], [80, 80, 80])
-    privacy = {"clip": 0.5, "noise": 2.0, "epsilon": ledger.spent().mean * 1.01, "budget": "mean"}
+    privacy = {"clip": 0.5, "noise": 2.0, "epsilon": ledger.spent(1e-5).mean * 1.01, "budget": "mean"}
     run = new_run(small(rounds=1, privacy=privacy, participation={"retries": 0}))
     worker = Worker()
 

@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 
 from shoal.core.errors import DataError
-from shoal.data.intake.own import add_folder
 from shoal.data.sets.prepare import prepare
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
@@ -22,6 +21,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.preparing import prepare_partition
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.review.pages.figures import draw_figures
+from tests.added_sets import add_set
 
 SITES = ["cork", "dover", "evora"]
 
@@ -34,7 +34,7 @@ def own(home: Path, small: Callable[..., Any]) -> Callable[..., Any]:
         (home / "photos" / site).mkdir(parents=True)
         for i in range(8):
             Image.fromarray(draw.integers(0, 256, (8, 8), dtype=np.uint8)).save(home / "photos" / site / f"{i}.png")
-    add_folder(home / "photos", "photos", places.store())
+    add_set(home / "photos", "photos", places.store())
 
     def make(**changes: Any) -> Any:
         data, partition = {"name": "photos", "limit": None}, changes.pop("partition", {"kind": "auto"})

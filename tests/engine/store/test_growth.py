@@ -1,8 +1,8 @@
-"""What a round costs depends on its clients: an index is a few arrays, and pruning lists nothing."""
+"""What a round costs depends on its clients: an index is one array, and pruning lists nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,9 @@ def test_an_index_says_what_a_round_brought_and_replaced() -> None:
         inbox_path(2, 0, 1): digest(3),
         inbox_path(5, 0, 1): digest(4),
     }, "the one before is not changed"
-    assert set(before.replaced_by(after)) == {memory_path(1, 1), inbox_path(2, 0, 1)}
+    assert set(after.replaced) == {memory_path(1, 1), inbox_path(2, 0, 1)}
     new = {memory_path(1, 2), memory_path(3, 2), inbox_path(2, 1, 2), inbox_path(2, 3, 2)}
-    assert after.files().keys() == before.files().keys() - set(before.replaced_by(after)) | new
+    assert after.files().keys() == before.files().keys() - set(after.replaced) | new
     assert after.client(2).inbox == (inbox_path(2, 1, 2), inbox_path(2, 3, 2)), "in order of the senders"
     later = after.after(3, (), {}, {(2, 0): digest(9)})
     assert later.client(2).inbox[-1] == inbox_path(2, 0, 3), "and first of the rounds"
@@ -69,7 +69,7 @@ def test_a_round_does_not_look_through_what_is_there(home: Path, small: Make, mo
         listed.append("rounds")
         return done(run)
 
-    def counted(self: Pruning, round: int, replaced: list[str]) -> None:
+    def counted(self: Pruning, round: int, replaced: Iterable[str]) -> None:
         before = len(listed)
         closed(self, round, replaced)
         assert len(listed) == before

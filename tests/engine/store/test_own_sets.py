@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.intake.own import add_table
 from shoal.data.sets.prepared import Manifest, Prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import make_settings
@@ -19,6 +18,7 @@ from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
+from tests.added_sets import add_set
 
 CLIENTS = 3
 
@@ -28,7 +28,7 @@ def mine(home: Path) -> Prepared:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(60, 4)), columns=list("uvwx")).assign(client=np.arange(60) % CLIENTS)
     frame.to_csv(home / "t.csv", index=False)
-    return add_table(home / "t.csv", "mine", places.store())
+    return add_set(home / "t.csv", "mine", places.store())
 
 
 def settings(rounds: int = 3):

@@ -7,10 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 
-from shoal.data.intake.own import add_folder
 from shoal.engine.settings import places
 from shoal.engine.workers import null_baselines
 from shoal.engine.workers.null_baselines import ENCODED_VARIABLE, ENCODER, pretrained_features
@@ -18,6 +18,7 @@ from shoal.engine.workers.worker import Worker
 from shoal.methods.auto import LAYERS
 from shoal.methods.scores.baselines import Comparison
 from shoal.review.results.clusters import cluster_facts, keep_clusters
+from tests.added_sets import add_set
 from tests.planted_images import write_clients
 from tests.runs import straight
 
@@ -44,12 +45,13 @@ def test_images_are_encoded_once_for_all_runs_on_a_set(home: Path, small: Make, 
     kept = home / "encoded"
     monkeypatch.setenv(ENCODED_VARIABLE, str(kept))
     write_clients(home / "pictures")
-    add_folder(home / "pictures", "mine", places.store())
+    add_set(home / "pictures", "mine", places.store())
     first = comparison_of(small(**OWN))
     assert first.space == "joint"
     assert first.baseline_neighbours.keys() == {"pixels", "untrained", ENCODER}
     assert first.samples == 63
     assert len(list(kept.iterdir())) == 1
+    assert not first.by_client, "all samples are in one place"
 
     def refuse(name: str) -> Any:
         raise AssertionError("the images were encoded before")
@@ -63,7 +65,7 @@ def test_images_are_encoded_once_for_all_runs_on_a_set(home: Path, small: Make, 
 def test_without_the_encoder_images_are_not_called_good(home: Path, small: Make, monkeypatch: Any) -> None:
     monkeypatch.setattr(null_baselines, "is_installed", lambda name: False)
     write_clients(home / "pictures")
-    add_folder(home / "pictures", "mine", places.store())
+    add_set(home / "pictures", "mine", places.store())
     found = comparison_of(small(**OWN))
     assert found.space == "pixels"
     assert ENCODER not in found.baseline_neighbours
@@ -87,6 +89,7 @@ def test_an_untrained_head_is_worse_than_k_means_on_its_features(home: Path, sma
     assert found.acc is not None
     assert found.features_acc is not None
     assert found.features_acc > found.acc + 0.1
+    assert {"knn_by_client", "probe_by_client"} < found.by_client.keys()
 
 
 def test_a_table_is_compared_by_its_columns(home: Path, small: Make) -> None:
@@ -95,6 +98,8 @@ def test_a_table_is_compared_by_its_columns(home: Path, small: Make) -> None:
     assert found.space == "columns"
     assert found.baseline_acc.keys() == {"columns", "standardised"}
     assert found.baseline_acc["columns"] == 1
+    assert {mean.clients for mean in found.by_client.values()} == {3}
+    assert found.by_client.keys() == {"neighbour_agreement_by_client", "silhouette_by_client"}
 
 
 def test_a_column_of_text_weighs_as_much_as_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +110,12 @@ def test_a_column_of_text_weighs_as_much_as_a_measurement(monkeypatch: pytest.Mo
     nothing = cast(Any, None)
     found = null_baselines.null_spaces(cast(Any, opened), nothing, nothing, torch.arange(6))
     assert found["standardised"].var(0).tolist() == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3], rel=1e-5)
+
+
+def test_each_sample_belongs_to_its_client_and_test_samples_to_nobody() -> None:
+    partition = SimpleNamespace(sample=np.array([1, 5, 0, 3]), client=np.array([0, 0, 1, 1]), clients=2)
+    opened = SimpleNamespace(partition=partition, prepared=SimpleNamespace(spec=SimpleNamespace(test=2)))
+    assert null_baselines.site_of_rows(cast(Any, opened), np.arange(6)).tolist() == [1, 0, 1, 0, 2, 2]
 
 
 def test_a_run_on_several_layers_lends_the_baseline_its_last_layer() -> None:

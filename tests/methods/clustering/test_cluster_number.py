@@ -101,7 +101,7 @@ def test_every_client_halves_its_own_samples() -> None:
 
 def test_projection_by_moments_is_that_of_pooled_samples() -> None:
     x = cluster_samples(3)
-    found = project(x, 4, 0.0, unit=False, least_points=2)
+    found = project(x, 4, 0.0, least_points=2)
     centred = x.x - x.x.mean(0)
     _, _, directions = torch.linalg.svd(centred, full_matrices=False)
     torch.testing.assert_close(found.x.abs(), (centred @ directions[:4].T).abs(), rtol=1e-6, atol=1e-6)

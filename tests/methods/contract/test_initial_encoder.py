@@ -73,11 +73,11 @@ def test_random_stays_the_default(world: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("fedsimclr", {"start": "random"}, "set model.start=pretrained"),
-        ("fedsimclr", {"encoder": "tiny-conv"}, "'tiny-conv' has none: set model.encoder to efficientnet-lite0"),
+        ("fedsimclr", {"start": "random"}, "model.start=pretrained to train"),
+        ("fedsimclr", {"encoder": "tiny-conv"}, "cannot train 'tiny-conv': set model.encoder to efficientnet-lite0"),
         ("fedsimclr", {"encoder": "file:net.pt"}, "a network in TorchScript"),
         ("fedsimclr", {"encoder": "torchvision:resnet18"}, "is not installed"),
-        ("fedsimclr", {"encoder": "pixels", "start": "random"}, "is never trained"),
+        ("fedsimclr", {"encoder": "pixels", "start": "random"}, "'pixels' is no network for that"),
         ("uifca", {}, "set model.start=random"),
         ("fedkmeans", {}, "set model.start=random"),
     ],

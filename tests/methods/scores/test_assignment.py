@@ -13,9 +13,9 @@ from shoal.core.streams import Streams
 from shoal.methods.contract.base import Method, MethodError, Prediction
 from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores.assignment import assign_samples, assignment_of, nearest_centres
-from shoal.methods.scores.clustering import cluster_balance, cluster_scores
+from shoal.methods.scores.clustering import cluster_scores
 from shoal.methods.scores.evaluation import features_only
-from shoal.methods.scores.quality import MAX_SAMPLES, silhouette, size_shares, stability
+from shoal.methods.scores.quality import MAX_SAMPLES, silhouette, stability
 
 
 def quarters(x):
@@ -89,38 +89,6 @@ def gives_clusters(kind):
     return kind.predictor is not Method.predictor and not kind.learns_from_labels
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if gives_clusters(kind)])
-def test_it_is_what_evaluation_judged(world, client_list, name):
-    """From the table alone one gets the scores of the evaluation again."""
-    method = world.method(name)
-    count = 1 if method.pooled else 2
-    server, memories = world.start(method, count), [{}] * count
-    while server.round < 2 and not server.finished:
-        updates = []
-        for k in range(count):
-            client = world.client(k, server.round + 1, memories[k], every=count)  # every other sample
-            updates.append(replace(method.client_update(method.broadcast(server, k), client), client=k))
-            memories[k] = memories[k] if updates[k].memory is None else updates[k].memory
-        server = method.aggregate(server, iter(updates))
-    clients = client_list([world.client(k, server.round, memories[k], every=count) for k in range(count)])
-    evaluation = world.evaluation(final=True)
-    scores = method.evaluate(server, clients, evaluation)
-    found = assignment_of(method, server, clients, evaluation)
-    truth = torch.cat((world.data.train_y, world.data.test_y)).numpy()
-    cluster = found.cluster.numpy()
-    # Some methods judge all samples, some those of clients alone.
-    again = [
-        {**cluster_scores(truth[:n], cluster[:n]), "balance": cluster_balance(cluster[:n], found.clusters)}
-        for n in (len(truth), len(evaluation.train))
-    ]
-    told = {name: scores[name] for name in again[0] if name in scores}
-    assert {"acc", "nmi"} <= told.keys()
-    assert told in [pytest.approx({name: one[name] for name in told}) for one in again]
-    assert ((found.confidence >= 0) & (found.confidence <= 1)).all()
-    assert (found.centres is None) == (found.distance is None)
-
-
 @pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if not gives_clusters(kind)])
 def test_methods_without_clusters_of_samples_say_so(world, name):
     method = world.method(name)
@@ -167,11 +135,3 @@ def test_stability():
     assert stability(np.zeros(9, int), np.ones(9, int)) is None  # a collapsed model is not stable, but empty of sense
     half = np.where(rng.random(2000) < 0.5, before, rng.integers(0, 4, 2000))
     assert 0.1 < stability(before, half) < 0.9
-
-
-def test_sizes():
-    assert size_shares(np.array([0, 0, 1, 3]), 4) == {
-        "smallest_cluster": 0,
-        "largest_cluster": 0.5,
-        "empty_clusters": 1,
-    }

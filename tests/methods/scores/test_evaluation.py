@@ -43,17 +43,6 @@ def test_kmeans_finds_it_on_features(world):
     assert evaluate_features(quarters, world.evaluation(), 7)["clusters_used"] == 7
 
 
-def test_one_cluster_for_all(world):
-    def one(x):
-        return Prediction(torch.zeros(len(x), dtype=torch.int64), torch.full((len(x), 4), 0.25), quarters(x))
-
-    metrics = evaluate_predictor(one, world.evaluation())
-    assert metrics["acc"] == pytest.approx(0.25)
-    assert metrics["clusters_used"] == 1
-    assert metrics["balance"] == 0
-    assert metrics["nmi"] == 0
-
-
 def test_final_metrics(world):
     metrics = evaluate_predictor(planted, world.evaluation(final=True), RECIPES["none"])
     assert metrics.keys() == ALWAYS | SCORES | FINAL | LABELLED | {"alignment"}

@@ -2,15 +2,8 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from shoal.methods.scores.clustering import accuracy, ari, cluster_balance, cluster_scores, nmi, purity
-
-labels = st.integers(2, 40).flatmap(
-    lambda n: st.tuples(*[st.lists(st.integers(-3, 6), min_size=n, max_size=n).map(np.array)] * 2)
-)
+from shoal.methods.scores.clustering import accuracy, ari, cluster_balance, nmi, purity
 
 
 @pytest.mark.parametrize(
@@ -32,25 +25,6 @@ def test_accuracy_and_purity_by_hand(truth, cluster, acc, pure):
     assert purity(truth, cluster) == pytest.approx(pure)
 
 
-@given(labels)
-@settings(max_examples=60, deadline=None)
-def test_scores_ignore_names_and_order(pair):
-    truth, cluster = pair
-    rng = np.random.default_rng(len(truth))
-    names, order = rng.permutation(40), rng.permutation(len(truth))
-    scores = cluster_scores(truth, cluster)
-    assert cluster_scores(names[truth + 3][order], names[::-1][cluster + 3][order]) == pytest.approx(scores)
-    assert scores["acc"] <= scores["purity"] + 1e-12
-    assert cluster_scores(truth, truth) == pytest.approx({"acc": 1, "nmi": 1, "ari": 1, "purity": 1})
-
-
-def test_nmi_and_ari_are_sklearns():
-    rng = np.random.default_rng(0)
-    truth, cluster = rng.integers(0, 5, 200), rng.integers(0, 7, 200)
-    assert nmi(truth, cluster) == normalized_mutual_info_score(truth, cluster, average_method="arithmetic")
-    assert ari(truth, cluster) == adjusted_rand_score(truth, cluster)
-
-
 @pytest.mark.parametrize("score", [accuracy, purity, nmi, ari])
 def test_unequal_or_empty_arrays_are_refused(score):
     with pytest.raises(ValueError, match="equal length"):
@@ -60,7 +34,7 @@ def test_unequal_or_empty_arrays_are_refused(score):
 
 
 def test_balance_limits():
-    assert cluster_balance(np.arange(12) % 4, 4) == pytest.approx(1)
-    assert cluster_balance(np.full(12, 3), 4) == 0
-    assert cluster_balance(np.zeros(3, int), 1) == 1
-    assert cluster_balance(np.array([0, 1]), 4) == pytest.approx(math.log(2) / math.log(4))
+    assert cluster_balance(np.full(4, 3)) == pytest.approx(1)
+    assert cluster_balance(np.array([0, 0, 12, 0])) == 0
+    assert cluster_balance(np.array([3])) == 1
+    assert cluster_balance(np.array([1, 1, 0, 0])) == pytest.approx(math.log(2) / math.log(4))

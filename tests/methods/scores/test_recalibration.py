@@ -1,6 +1,7 @@
 """BatchNorm before judging, calibrated on networks whose exact statistics are known."""
 
 import copy
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from shoal.methods.contract.base import Evaluation
 from shoal.methods.scores import recalibration
 from shoal.methods.scores.recalibration import MIN_CLIENT_SAMPLES, recalibrate
 from shoal.methods.training import batch_statistics
-from shoal.methods.training.batch_statistics import Moments, combine, has_batch_norm
+from shoal.methods.training.batch_statistics import Party, has_batch_norm, layer_sums, settle
 from shoal.methods.training.local import load, seeded_build, weights
 from shoal.models.encoders import build_encoder
 from shoal.models.heads import ClusterNet
@@ -68,21 +69,20 @@ def test_it_answers_as_training_mode_does_to_all_data_in_one_batch(world, one_cl
         assert all(torch.equal(p, dict(judged.named_parameters())[name]) for name, p in start.named_parameters())
 
 
-def test_the_statistics_of_the_first_layer_by_hand(world, one_class_each):
-    """Clients count by their samples, and the spread between them counts too."""
-    network = build()
-    found = recalibrate(network, one_class_each, judge(world), world.method("fedcc").context)
-    features = network.encoder.layers[0](pooled(one_class_each)).double()
-    torch.testing.assert_close(found["encoder.layers.1.running_mean"].double(), features.mean((0, 2, 3)))
-    torch.testing.assert_close(found["encoder.layers.1.running_var"].double(), features.var((0, 2, 3), correction=0))
-
-
-def test_moments_of_the_whole_by_hand():
-    parts = [torch.tensor([1.0, 2.0, 6.0]), torch.tensor([10.0])]
-    made = [Moments(len(x), x.double().mean()[None], x.double().var(correction=0)[None]) for x in parts]
-    whole, x = combine(made), torch.cat(parts).double()
-    assert whole.mean.item() == pytest.approx(x.mean().item())
-    assert whole.variance.item() == pytest.approx(x.var(correction=0).item())
+def test_sums_that_parties_send_settle_a_network(world):
+    """A party counts by its weight, however few of its samples pass; a channel that never varies has no variance."""
+    x = torch.tensor([[1.0, 7.0], [2.0, 7.0], [6.0, 7.0], [10.0, 7.0]])
+    parties = [Party(6.0, [lambda: x[:2], lambda: x[2:3]]), Party(1.0, [lambda: x[3:]])]
+    network = nn.Sequential(nn.BatchNorm1d(2))
+    context = world.method("fedcc").context
+    settle(network, parties, context)
+    parts = [layer_sums(network, network[0], party, context) for party in parties]
+    whole = pickle.loads(pickle.dumps(parts[0])) + parts[1]
+    as_weighted = torch.cat([x[:3], x[:3], x[3:]]).double()
+    for found, expected in ((whole.mean, as_weighted.mean(0)), (whole.variance, as_weighted.var(0, correction=0))):
+        torch.testing.assert_close(found, expected)
+    assert torch.equal(network[0].running_mean, whole.mean.float())
+    assert torch.equal(network[0].running_var, whole.variance.float())
 
 
 def test_the_size_of_a_pass_does_not_matter(world, one_class_each):

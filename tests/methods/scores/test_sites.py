@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import normalized_mutual_info_score
 
 from shoal.methods.scores.sites import MAX_CELLS, SiteDependence, site_dependence
 
@@ -16,12 +15,6 @@ def dependence(cluster: np.ndarray, site: np.ndarray, clusters: int, seed: int =
     found = site_dependence(cluster, site, clusters, int(site.max()) + 1, np.random.default_rng(seed))
     assert found is not None
     return found
-
-
-def test_the_number_is_scikit_learns() -> None:
-    cluster, site, rng = drawn()
-    mixed = np.where(rng.random(400) < 0.5, site, cluster)
-    assert dependence(mixed, site, 4).nmi == pytest.approx(normalized_mutual_info_score(site, mixed))
 
 
 def test_clusters_by_site_are_called_sites() -> None:

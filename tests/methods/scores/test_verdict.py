@@ -7,6 +7,8 @@ import pytest
 
 from shoal.core.streams import Streams
 from shoal.methods.scores.baselines import Comparison, compare_clusters
+from shoal.methods.scores.client_scores import ClientScores
+from shoal.methods.scores.clustering import label_table
 from shoal.methods.scores.sites import SiteDependence
 from shoal.methods.scores.verdict import site_sentence, verdict_of
 
@@ -54,7 +56,8 @@ def test_uneven_classes_are_good_if_they_are_found_and_chance_if_not(small: int,
     x = rng.normal(size=(samples, 2))
     verdicts = []
     for cluster in (1 - label, rng.permutation(label), np.zeros_like(label), rng.integers(0, 2, samples)):
-        found = compare_clusters(cluster, 2, {}, ("columns", x), label, Streams(0))
+        said = [ClientScores(label_table(cluster, label, 2, 2))]
+        found = compare_clusters(cluster, 2, {}, ("columns", x), label, said, Streams(0))
         verdicts.append(verdict_of(found).word)
     assert verdicts == ["good", "chance", "chance", "chance"]
 

@@ -15,7 +15,6 @@ import pytest
 import torch
 from PIL import Image
 
-from shoal.data.intake.own import add_folder
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
@@ -27,6 +26,7 @@ from shoal.lifecycle.starting import new_run
 from shoal.models.frozen import frozen_encoder
 from shoal.review.mlflow_log.pyfunc import FederatedModel, save_final_model, servable
 from shoal.review.mlflow_log.pyfunc_input import InputError
+from tests.added_sets import add_set
 from tests.conftest import SMALL
 from tests.planted_images import draw, write_clients
 from tests.scripted_encoder import Patches, write_scripted
@@ -52,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
         patch.chdir(home)
         write_scripted(home / "encoders" / "parts.pt", kind=Patches)
         write_clients(home / "pictures")
-        add_folder(home / "pictures", "mine", places.store())
+        add_set(home / "pictures", "mine", places.store())
         embed("mine", ENCODER, "made")
         made = new_run(make_settings(merge(SMALL, SETTINGS)))
         drive(made)

@@ -18,7 +18,6 @@ from sklearn.manifold import trustworthiness
 from sklearn.metrics import confusion_matrix
 
 from shoal.core.errors import ShoalError
-from shoal.data.intake.own import add_folder
 from shoal.data.partition.table import load_partition
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
@@ -50,6 +49,7 @@ from shoal.review.results.cross_tables import (
 from shoal.review.results.next_step import leading_baseline, next_step
 from shoal.review.results.result import run_result
 from shoal.review.results.summary import bytes_sent, duration, size, summary_of
+from tests.added_sets import add_set
 from tests.conftest import SMALL, at_home
 from tests.planted_images import write_clients
 from tests.runs import straight
@@ -103,6 +103,8 @@ def test_it_begins_with_the_task_and_the_outcome(digits_run: RunFolder) -> None:
     moved = digits_run.table("rounds")[["bytes_up", "bytes_down", "bytes_d2d"]].sum().sum()
     assert values[3] == f"{moved / 1e6:.1f} MB"
     page = write_report(digits_run).read_text()
+    mean = cluster_facts(digits_run).comparison.by_client["silhouette_by_client"]
+    assert f"<td>silhouette, mean by client ({mean.clients} clients)</td><td>{mean.value:.4f}</td>" in page
     assert page.index(summary.task) < page.index(summary.outcome) < page.index("<h2>")
     assert not [event for event in digits_run.events() if event.kind == "not_shown"]
 
@@ -241,7 +243,7 @@ def test_labels_stand_in_the_order_of_numbers() -> None:
 @pytest.mark.long
 def test_without_labels_it_says_what_needs_none(home: Path, small: Make) -> None:
     write_clients(home / "pictures")
-    add_folder(home / "pictures", "mine", places.store())
+    add_set(home / "pictures", "mine", places.store())
     own = {
         "data": {"name": "mine", "limit": None},
         "partition": {"kind": "by_column", "column": "client", "clients": 0},
@@ -434,7 +436,7 @@ def test_what_others_named_is_no_html(home: Path, small: Make) -> None:
     """Sites, files and messages may be called anything; the page shows the words."""
     write_clients(home / "pictures")
     (home / "pictures" / "north").rename(home / "pictures" / "<script>alert(1)<")
-    add_folder(home / "pictures", "mine", places.store())
+    add_set(home / "pictures", "mine", places.store())
     run = judged(
         small(
             method={"name": "kmeans"},

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from shoal.data.intake.own import add_table
 from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, write_prepared
 from shoal.engine.settings import places
 from shoal.review.pages.cluster_sheets import draw_cluster_sheets
 from shoal.review.pages.data_sheet import draw_data_sheet
 from shoal.review.pages.report import drawn_channels, write_report
 from shoal.review.pages.window_pictures import HEIGHT, WIDTH, painter_of
+from tests.added_sets import add_set
 from tests.review.pages.test_report import judged
 
 
@@ -47,7 +47,7 @@ def test_the_report_of_windows_names_its_lines(home: Path, small: Callable[..., 
         for site, shift in (("north", 3.8), ("south", 5.0))
     ]
     pd.concat(rows).to_csv(home / "loads.csv", index=False)
-    add_table(home / "loads.csv", "loads", places.store(), window="24h", time_column="time")
+    add_set(home / "loads.csv", "loads", places.store(), window="24h", time_column="time")
     data = {"name": "loads", "limit": None}
     partition = {"kind": "by_column", "column": "client", "clients": 0}
     run = judged(small(method={"name": "kmeans"}, data=data, partition=partition, rounds=1, model={"clusters": 2}))

@@ -12,8 +12,9 @@ from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.workers.worker import Worker
 from shoal.methods.registry import BUILT_IN as METHODS
-from shoal.methods.scores.clustering import cluster_scores
-from shoal.review.results.clusters import can_have_clusters, keep_clusters, read_clusters
+from shoal.methods.scores.clustering import label_table
+from shoal.methods.scores.evaluation import table_metrics
+from shoal.review.results.clusters import can_have_clusters, cluster_facts, keep_clusters, read_clusters
 from tests.conftest import SMALL
 from tests.engine.test_recorded_bits import CASES, case_settings, write_colour_set
 from tests.runs import straight
@@ -57,6 +58,11 @@ def test_the_table_gives_the_logged_scores(home: Path, name: str) -> None:
     assert table is not None
     labels = table["label"]
     truth = np.unique(labels.to_numpy().astype(str), return_inverse=True)[1]
-    for metric, value in cluster_scores(truth, table["cluster"].to_numpy()).items():
+    cluster = table["cluster"].to_numpy()
+    owner = table["client"].fillna(-1).to_numpy(dtype=int)
+    facts = cluster_facts(run)
+    assert facts is not None
+    parts = [owner == client for client in np.unique(owner)]
+    tables = [label_table(cluster[here], truth[here], facts.clusters, len(set(truth))) for here in parts]
+    for metric, value in table_metrics(np.sum(tables, axis=0)).items():
         assert value == pytest.approx(logged[metric], abs=1e-12), metric
-    assert logged["clusters_used"] == table["cluster"].nunique()

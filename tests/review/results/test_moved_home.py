@@ -16,7 +16,6 @@ from mlflow.tracking._tracking_service.utils import _artifact_repos_cache
 from PIL import Image
 
 from shoal.core.records import record_to_json
-from shoal.data.intake.own import add_folder
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.store.relocation import located, stored_path
@@ -29,6 +28,7 @@ from shoal.review.mlflow_log.experiments import experiment_of
 from shoal.review.pages.report import write_report
 from shoal.review.served.explain import explain
 from shoal.review.served.predict import predict
+from tests.added_sets import add_set
 from tests.runs import numbers
 
 Make = Callable[..., Any]
@@ -63,7 +63,7 @@ OWN_SET: dict[str, Any] = {
 
 def begun(photos: Path, settings: Any) -> RunFolder:
     """A new run on the photos in the present home."""
-    add_folder(photos, "mine", places.store())
+    add_set(photos, "mine", places.store())
     return new_run(settings)
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shoal.data.intake.own import add_folder
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.methods.scores.clustering import accuracy
 from shoal.review.pages.report import write_report
 from shoal.review.results.clusters import cluster_facts, keep_clusters, read_clusters
+from tests.added_sets import add_set
 from tests.runs import straight
 
 Make = Callable[..., Any]
@@ -48,7 +48,7 @@ def clustered(home: Path, small: Make, shift: int, method: dict[str, Any]) -> tu
     """A run on the drawn sites, and the ACC of its clusters."""
     if not (home / f"sites{shift}").exists():
         write_sites(home / f"sites{shift}", shift)
-        add_folder(home / f"sites{shift}", "sites", places.store(), force=True)
+        add_set(home / f"sites{shift}", "sites", places.store(), force=True)
     settings = small(**OWN, method={"name": "fedkmeans", **method}, model={"encoder": "pixels", "clusters": KINDS})
     worker = Worker()
     run = straight(settings, worker.handle)

@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from shoal.data.intake.own import add_folder
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.review.results.clusters import FACTS, TABLE, cluster_facts, keep_clusters
 from shoal.review.results.stable_names import NIGHT, shared_samples
 from shoal.review.served.predict import predict
+from tests.added_sets import add_set
 from tests.planted_images import kind_of, write_clients, write_new
 from tests.runs import straight
 
@@ -43,7 +43,7 @@ def names_of_kinds(run: RunFolder) -> dict[str, list[int]]:
 @pytest.mark.long
 def test_names_follow_the_samples_through_three_nights(home: Path, small: Make) -> None:
     write_clients(home / "pictures")
-    add_folder(home / "pictures", "mine", places.store(), test=0.25)
+    add_set(home / "pictures", "mine", places.store(), test=0.25)
     kmeans = {"method": {"name": "kmeans"}, **OWN}
     first = night(small(**kmeans, model={"clusters": 3}))
     before = names_of_kinds(first)
@@ -53,7 +53,7 @@ def test_names_follow_the_samples_through_three_nights(home: Path, small: Make) 
     for number in range(9):
         pixels = np.full((12, 12), 220) + rng.integers(0, 30, (12, 12))
         Image.fromarray(pixels.astype(np.uint8)).save(home / "pictures" / "north" / f"bright-{number}.png")
-    add_folder(home / "pictures", "mine", places.store(), append=True)
+    add_set(home / "pictures", "mine", places.store(), append=True)
     second = night(small(**kmeans, model={"clusters": 4}, seed=1), first)
     assert names_of_kinds(second) == {**before, "bright": [3]}
     facts = cluster_facts(second)
@@ -86,7 +86,7 @@ def test_names_follow_the_samples_through_three_nights(home: Path, small: Make) 
 
 def test_a_champion_whose_table_is_lost_gives_no_names(home: Path, small: Make) -> None:
     write_clients(home / "pictures")
-    add_folder(home / "pictures", "mine", places.store(), test=0.25)
+    add_set(home / "pictures", "mine", places.store(), test=0.25)
     kmeans = {"method": {"name": "kmeans"}, **OWN}
     first = night(small(**kmeans, model={"clusters": 3}))
     kept = night(small(**kmeans, model={"clusters": 3}, seed=1))

@@ -16,13 +16,13 @@ from PIL import Image
 from shoal.cli.console import out
 from shoal.cli.explain import explain as explain_command
 from shoal.core.errors import DataError
-from shoal.data.intake.own import add_folder
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.results.clusters import TABLE
 from shoal.review.served.explain import MAX_CERTAIN, MAX_UNSURE, explain
+from tests.added_sets import add_set
 from tests.planted_images import kind_of, write_clients
 
 Make = Callable[..., Any]
@@ -32,7 +32,7 @@ Make = Callable[..., Any]
 def images(home: Path, small: Make) -> RunFolder:
     """A finished run on own images of three kinds, whose clusters are those kinds."""
     write_clients(home / "pictures", each=14)
-    add_folder(home / "pictures", "mine", places.store())
+    add_set(home / "pictures", "mine", places.store())
     settings = small(
         data={"name": "mine", "limit": None},
         method={"name": "kmeans"},
