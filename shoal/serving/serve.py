@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import itertools
 import os
 import shlex
@@ -43,7 +42,7 @@ from shoal.serving.processes import (
     wait_for,
 )
 from shoal.tasks.prefect.environment import set_prefect_defaults
-from shoal.tasks.prefect.login import CLIENT_AUTH, SERVER_AUTH, own_login
+from shoal.tasks.prefect.login import CLIENT_AUTH, SERVER_AUTH, is_loopback, own_login
 
 HOST = "127.0.0.1"
 ALL_ADDRESSES = "0.0.0.0"
@@ -368,13 +367,6 @@ def exposure_warnings(host: str, port: int, mlflow_port: int | None) -> list[str
         '  nothing is encrypted, not even the password: see "On other addresses" in docs/prefect.md for a proxy'
     )
     return lines
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def check_port(port: int, option: str, host: str) -> None:
