@@ -106,11 +106,11 @@ class Service:
         """Return the link of each page that logs a browser in."""
         login = quote(self.login, safe=":")
         # What follows # reaches no server, and no log.
-        found = {"Prefect": f"{self.prefect}{LOGIN_PATH}#{login}"}
+        links = {"Prefect": f"{self.prefect}{LOGIN_PATH}#{login}"}
         if self.mlflow_port is not None:
             scheme, _, place = self.mlflow.partition("://")
-            found["MLflow"] = f"{scheme}://{login}@{place}{LOGIN_PATH}{runs_page}"
-        return found
+            links["MLflow"] = f"{scheme}://{login}@{place}{LOGIN_PATH}{runs_page}"
+        return links
 
 
 def serve(
