@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shlex
 import socket
@@ -192,14 +191,13 @@ def wait(parts: Parts, logs: Path, watch: FolderWatch) -> NoReturn:
     Raises:
         ServeError: a part ended; names its log file.
     """
-    for second in itertools.count():
-        check(parts, logs)
-        if second % CHECK_SECONDS == 0:
-            # The server may be busy, or a disk away: the next look comes soon.
-            with contextlib.suppress(ShoalError, OSError):
-                watch.check()
-        time.sleep(1)
-    raise AssertionError("counting does not end")
+    while True:
+        # The server may be busy, or a disk away: the next look comes soon.
+        with contextlib.suppress(ShoalError, OSError):
+            watch.check()
+        for _ in range(CHECK_SECONDS):
+            check(parts, logs)
+            time.sleep(1)
 
 
 def plan_service(host: str, port: int, mlflow_port: int) -> Service:
