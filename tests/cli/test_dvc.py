@@ -133,8 +133,10 @@ def add_photos(clone: Clone, source: Path) -> None:
     choices = ("--on-bad", "skip", "--on-odd", "resize")
     added = " ".join(clone.shoal("data", "add", source, "--name", "photos", *choices).split())
     for words in (
-        "bergen/broken.png: unreadable or truncated",
-        "evora/large.png: resized from 12x20 to 8x8",
+        "left out: unreadable or truncated",
+        "bergen/broken.png",
+        "resized to 8x8",
+        "evora/large.png",
         "dover/moving.gif",
         "cork/grey.png",
         "own/photos.dvc to git",
