@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
-import itertools
 import os
 import shlex
 import socket
@@ -43,7 +41,7 @@ from shoal.serving.processes import (
     wait_for,
 )
 from shoal.tasks.prefect.environment import set_prefect_defaults
-from shoal.tasks.prefect.login import CLIENT_AUTH, SERVER_AUTH, own_login
+from shoal.tasks.prefect.login import CLIENT_AUTH, SERVER_AUTH, is_loopback, own_login
 
 HOST = "127.0.0.1"
 ALL_ADDRESSES = "0.0.0.0"
@@ -107,11 +105,11 @@ class Service:
         """Return the link of each page that logs a browser in."""
         login = quote(self.login, safe=":")
         # What follows # reaches no server, and no log.
-        found = {"Prefect": f"{self.prefect}{LOGIN_PATH}#{login}"}
+        links = {"Prefect": f"{self.prefect}{LOGIN_PATH}#{login}"}
         if self.mlflow_port is not None:
             scheme, _, place = self.mlflow.partition("://")
-            found["MLflow"] = f"{scheme}://{login}@{place}{LOGIN_PATH}{runs_page}"
-        return found
+            links["MLflow"] = f"{scheme}://{login}@{place}{LOGIN_PATH}{runs_page}"
+        return links
 
 
 def serve(
@@ -193,14 +191,13 @@ def wait(parts: Parts, logs: Path, watch: FolderWatch) -> NoReturn:
     Raises:
         ServeError: a part ended; names its log file.
     """
-    for second in itertools.count():
-        check(parts, logs)
-        if second % CHECK_SECONDS == 0:
-            # The server may be busy, or a disk away: the next look comes soon.
-            with contextlib.suppress(ShoalError, OSError):
-                watch.check()
-        time.sleep(1)
-    raise AssertionError("counting does not end")
+    while True:
+        # The server may be busy, or a disk away: the next look comes soon.
+        with contextlib.suppress(ShoalError, OSError):
+            watch.check()
+        for _ in range(CHECK_SECONDS):
+            check(parts, logs)
+            time.sleep(1)
 
 
 def plan_service(host: str, port: int, mlflow_port: int) -> Service:
@@ -368,13 +365,6 @@ def exposure_warnings(host: str, port: int, mlflow_port: int | None) -> list[str
         '  nothing is encrypted, not even the password: see "On other addresses" in docs/prefect.md for a proxy'
     )
     return lines
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def check_port(port: int, option: str, host: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import re
@@ -65,8 +66,13 @@ def is_local_url(url: str) -> bool:
     >>> is_local_url("http://127.0.0.1:4200/api"), is_local_url("https://prefect.example.org/api")
     (True, False)
     """
-    try:
-        host = urlsplit(url).hostname or ""
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    with contextlib.suppress(ValueError):
+        return is_loopback(urlsplit(url).hostname or "")
+    return False
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"

@@ -21,17 +21,13 @@ def mlflow_page(folder: RunFolder) -> str | None:
     tracking = folder.status().tracking
     settings = folder.settings()
     run_id = tracking.mlflow_run
-    if not tracking.mlflow_uri or not run_id:
-        return None
+    if not run_id or tracking.mlflow_uri != recorded_uri(shown_uri(settings)):
+        return None  # it is not logged, or it is logged elsewhere now
     store = tracking_uri(settings)
-    if tracking.mlflow_uri != recorded_uri(shown_uri(settings)):
-        return None  # it is logged elsewhere now
+    # The page of a store of the run's own, without a server, is not known.
+    page = os.environ.get(places.PAGE_VARIABLE) if settings.tracking.uri is None else None
     if store.startswith("http"):
-        page: str | None = without_user(store)
-    elif settings.tracking.uri is None:
-        page = os.environ.get(places.PAGE_VARIABLE)
-    else:
-        page = None  # the run has a store of its own, and its page is not known
+        page = without_user(store)
     if not page:
         return None
     with contextlib.suppress(Exception):  # MLflow is out of reach

@@ -141,12 +141,12 @@ class Predictor:
             batch = torch.from_numpy(x).float()
             if self.spec.kind == "image":
                 batch /= 255
-            found = self._predict(batch)
-        columns = self._columns_of(found)
+            prediction = self._predict(batch)
+        columns = self._columns_of(prediction)
         if self.names is not None:
             columns[NAME] = self.names[columns["cluster"]]
         if self.embedding == "columns":
-            h = found.embedding.flatten(1).float().cpu().numpy()
+            h = prediction.embedding.flatten(1).float().cpu().numpy()
             columns |= {f"embedding_{place}": h[:, place] for place in range(h.shape[1])}
         return columns
 
@@ -167,14 +167,14 @@ class Predictor:
             x = encode_images(self.encoder, x)
         return self.assign(x)
 
-    def _columns_of(self, found: Prediction) -> dict[str, np.ndarray]:
+    def _columns_of(self, prediction: Prediction) -> dict[str, np.ndarray]:
         if self._centres is not None:
-            nearest = nearest_centres(found.embedding, self._centres)
+            nearest = nearest_centres(prediction.embedding, self._centres)
             return {name: values.numpy() for name, values in nearest._asdict().items()}
-        if not found.soft.shape[1]:
+        if not prediction.soft.shape[1]:
             raise MethodError("the centres of this run's clusters are missing: resume the run, which writes them again")
-        confidence = found.soft.float().gather(1, found.cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
-        return {"cluster": found.cluster.numpy(), "confidence": confidence.numpy()}
+        confidence = prediction.soft.float().gather(1, prediction.cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
+        return {"cluster": prediction.cluster.numpy(), "confidence": confidence.numpy()}
 
     def assign_array(self, x: np.ndarray) -> pd.DataFrame:
         """Return a row a sample: row, cluster, confidence, with centres distance, and on request the embedding.
@@ -201,9 +201,9 @@ class Predictor:
             pd.DataFrame(assign(np.ascontiguousarray(x[start : start + ROWS_PER_BATCH])))
             for start in range(0, len(x), ROWS_PER_BATCH)
         ]
-        found = pd.concat(parts, ignore_index=True)
-        found.insert(0, "row", np.arange(len(found)))
-        return found
+        table = pd.concat(parts, ignore_index=True)
+        table.insert(0, "row", np.arange(len(table)))
+        return table
 
 
 def check_array(x: np.ndarray, spec: DataSpec) -> None:
@@ -258,12 +258,12 @@ def predict(
     if on_odd == "as-set":
         on_odd = predictor.on_odd
     if predictor.takes_images(source):
-        found = _predict_images(predictor, source, on_odd, only)
+        predicted = _predict_images(predictor, source, on_odd, only)
     elif source.is_file() and is_array_file(source):
-        found = _predict_vectors(predictor, source)
+        predicted = _predict_vectors(predictor, source)
     else:
-        found = _predict_table(predictor, source)
-    return replace(found, round=predictor.round, rounds=predictor.rounds)
+        predicted = _predict_table(predictor, source)
+    return replace(predicted, round=predictor.round, rounds=predictor.rounds)
 
 
 def check_embedding(text: str) -> None:
@@ -318,9 +318,9 @@ def _predict_table(predictor: Predictor, source: Path) -> Predicted:
     intake = Intake()
     if predictor.windows is not None:
         windows, names = new_windows(source, predictor.windows, intake)
-        found = predictor.assign_array(windows)
-        found.insert(1, "window", names)
-        return Predicted(found, [], intake=intake)
+        assigned = predictor.assign_array(windows)
+        assigned.insert(1, "window", names)
+        return Predicted(assigned, [], intake=intake)
     table = read_table(source, intake=intake)
     intake.see("columns", len(table.columns))
     coding = predictor.coding
@@ -345,9 +345,9 @@ def _predict_table(predictor: Predictor, source: Path) -> Predicted:
     intake.take("columns", len(coding.columns))
     intake.see("rows", len(kept))
     intake.take("rows", len(x))
-    found = predictor.assign_array(x.reshape(len(x), *spec.shape))
-    found["row"] = np.flatnonzero(kept)
-    return Predicted(found, [], intake=intake)
+    assigned = predictor.assign_array(x.reshape(len(x), *spec.shape))
+    assigned["row"] = np.flatnonzero(kept)
+    return Predicted(assigned, [], intake=intake)
 
 
 def _predict_vectors(predictor: Predictor, source: Path) -> Predicted:
@@ -401,30 +401,30 @@ def check_table(path: Path) -> None:
         raise DataError(f"--out {path}: expected a name that ends in {', '.join(TABLES)}")
 
 
-def check_images(found: Predicted) -> None:
+def check_images(predicted: Predicted) -> None:
     """Refuse a contact sheet of samples that are not images.
 
     Raises:
         DataError: says what the samples are.
     """
-    if "file" in found.table:
+    if "file" in predicted.table:
         return
     what = "rows of a table"
-    if "window" in found.table:
+    if "window" in predicted.table:
         what = "windows of time series"
     raise DataError(f"--sheet draws images, and these samples are {what}: leave it out")
 
 
-def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
+def predicted_sheet(predicted: Predicted, source: Path, path: Path) -> Path:
     """Draw one contact sheet of new images, a block a cluster: the most certain first, then the least certain.
 
     Raises:
         DataError: the samples are not images.
     """
-    check_images(found)
+    check_images(predicted)
     root = source.parent if source.is_file() else source
     blocks = []
-    for cluster, rows in with_stable_numbers(found.table).groupby("cluster"):
+    for cluster, rows in with_stable_numbers(predicted.table).groupby("cluster"):
         certain, unsure = by_certainty(rows)
         drawn = pd.concat([certain, unsure])
         # Small at once, so that photos at full size do not fill the memory.
@@ -434,5 +434,5 @@ def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
         if len(drawn) < len(rows):
             heading += f", the {len(certain)} most certain and the {len(unsure)} least certain"
         blocks.append(Block(heading, images, captions(drawn, True)))
-    title = f"{counted(len(found.table), 'new image')} in {counted(len(blocks), 'cluster')}"
+    title = f"{counted(len(predicted.table), 'new image')} in {counted(len(blocks), 'cluster')}"
     return draw_sheet(path, title, [f"from {source.name}"], blocks)
