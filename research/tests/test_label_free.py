@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shoal_research.label_free.by_site import words
 from shoal_research.label_free.calibrate import agreement, neighbours_of, scored
 from shoal_research.label_free.drawn_images import colours, patterns, places
 from shoal_research.label_free.tables import (
@@ -53,3 +54,10 @@ def test_drawn_sets_are_the_same_for_a_seed_and_uneven_where_asked() -> None:
         assert len(y) == 60
     sizes = np.bincount(places(0, 2_000, ratio=10)[1])
     assert sizes.max() / sizes.min() == pytest.approx(10, rel=0.5)
+
+
+def test_words_by_site_follow_the_gap_and_then_the_score() -> None:
+    rows = [("uneven", 0.9, -0.3, True, True), ("uneven", 0.9, -0.1, False, True), ("uneven", 0.6, 0.0, False, False)]
+    counted = words([*rows, ("uneven", 0.8, 0.0, False, False)], 0.7)
+    assert [counted[word]["all"] for word in ("chance", "doubtful", "good")] == [1, 2, 1]
+    assert counted["chance"]["chance"] == counted["doubtful"]["behind"] == 1
