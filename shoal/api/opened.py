@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from shoal.engine.settings.run_settings import Settings
     from shoal.engine.store.lineage import Lineage
+    from shoal.review.results.label_scores import LabelScores
     from shoal.review.results.result import RunResult
     from shoal.review.served.explain import Explained
 
@@ -161,6 +162,16 @@ class Run:
         found.table.attrs["round"] = found.round
         found.table.attrs["skipped"] = [{"file": each.path, "reason": each.reason} for each in found.skipped]
         return found.table
+
+    def score(self, labels: str | Path) -> LabelScores:
+        """Return scores of the clusters by labels that came later: a CSV with the columns file and label.
+
+        Raises:
+            ShoalError: a file is not the run's, or has two labels.
+        """
+        from shoal.review.results.label_scores import label_scores
+
+        return label_scores(self._folder, Path(labels))
 
     def explain(self, cluster: int) -> Explained:
         """Show one cluster over the clients: `.clients` and `.shown` are tables, `.draw("sheet.png")` draws images.

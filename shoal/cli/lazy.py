@@ -35,6 +35,7 @@ LAZY = {
     "open": Lazy("open_report", "Open the report of a run."),
     "explain": Lazy("explain", "Show one cluster client by client: its samples, and how certain the model is of them."),
     "compare": Lazy("compare", "Show runs side by side."),
+    "score": Lazy("score", "Score a run's clusters by labels that came later."),
     "predict": Lazy("predict", "Assign new images, or rows of a table, to the clusters of a run."),
     "model": Lazy("model", "Promote, roll back and log models, and enroll a client in one."),
     "search": Lazy("search", "Search for good settings, or resume a search."),

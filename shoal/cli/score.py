@@ -1,0 +1,47 @@
+"""`shoal score`: a run's clusters beside labels that came later."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal.cli.console import frame_table, out, say, table_of
+from shoal.cli.options import FinishedRun, Json
+
+app = typer.Typer(add_completion=False)
+MAX_LABELS = 8
+"""Labels that the table of counts shows: more are too wide for a terminal."""
+
+
+@app.command(epilog="Example: shoal score latest labels.csv")
+def score(
+    name: FinishedRun,
+    labels: Annotated[
+        Path, typer.Argument(metavar="LABELS.csv", help="table with the columns file and label, of all samples or some")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Score a run's clusters by labels that came later, of all its samples or of some."""
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
+    from shoal.review.results.label_scores import label_scores
+    from shoal.review.results.number_names import name_of
+
+    found = label_scores(RunFolder.find(name, places.runs(), unfinished=False), labels)
+    if as_json:
+        print(json.dumps(found.to_json()))
+        return
+    chance = {"acc": found.beside.chance_acc, "ari": found.beside.chance_ari}
+    rows = [(name_of(key), value, chance.get(key)) for key, value in found.scores.items()]
+    out.print(
+        table_of(
+            ("score", "clusters", "in random order"), rows, f"{found.beside.samples:,} of {found.samples:,} samples"
+        )
+    )
+    largest = found.table.sum().sort_values(ascending=False).index[:MAX_LABELS]
+    out.print(frame_table(found.table[largest].reset_index()))
+    verdict = found.verdict
+    say(f"verdict by these labels: {verdict.word}. {verdict.reason}")

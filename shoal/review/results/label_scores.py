@@ -1,0 +1,132 @@
+"""How well a finished run's clusters agree with labels that came later, of all samples or of some."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from shoal.core.errors import DataError, shown
+from shoal.core.streams import Streams
+from shoal.data.intake.folder_files import one_spelling, spellings
+from shoal.data.intake.tables import find_column, read_table
+from shoal.data.sets.wording import first_of
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.scores.baselines import Comparison
+from shoal.methods.scores.clustering import chance_ari, table_accuracy, table_scores
+from shoal.methods.scores.verdict import Verdict, verdict_of
+from shoal.review.results.clusters import read_clusters
+from shoal.review.results.stable_names import NAME
+
+ORDERS = 200
+"""Random orders of the clusters with which scores are compared."""
+
+
+@dataclass(frozen=True)
+class LabelScores:
+    """Scores of a run's clusters by labels.
+
+    Attributes:
+        samples: of the run.
+        scores: ACC, NMI, ARI and purity by name, of the samples with a label.
+        beside: the number of these, and what their clusters have in random order.
+        verdict: by these labels.
+        table: labelled samples by cluster (rows) and label (columns).
+    """
+
+    samples: int
+    scores: dict[str, float]
+    beside: Comparison
+    verdict: Verdict
+    table: pd.DataFrame
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of them as JSON; the table by cluster, then by label."""
+        return {
+            "samples": self.samples,
+            "labelled": self.beside.samples,
+            "scores": self.scores,
+            "chance_acc": self.beside.chance_acc,
+            "chance_ari": self.beside.chance_ari,
+            "largest_class": self.beside.largest_class,
+            "verdict": vars(self.verdict),
+            "table": {str(cluster): dict(row) for cluster, row in self.table.to_dict("index").items()},
+        }
+
+
+def label_scores(run: RunFolder, labels: Path) -> LabelScores:
+    """Return the scores of a run's clusters by labels.
+
+    Args:
+        run: a finished run with clusters.
+        labels: a CSV with the columns file and label; files are named as in the run's `clusters.parquet`, and may be
+            a part of them. A file without a label counts as having none.
+
+    Raises:
+        DataError: a file that the run does not have, or that has two labels; or fewer than two labels in all.
+    """
+    clusters = read_clusters(run)
+    if clusters is None or "file" not in clusters:
+        raise DataError(
+            f"{run.path.name} has no clusters, or its set has no files: its report has what its own labels say"
+        )
+    label_of = read_label_table(labels, clusters["file"].dropna().tolist())
+    label = clusters["file"].map(label_of)
+    known = label.notna()
+    number = clusters[NAME if NAME in clusters else "cluster"]
+    table = pd.crosstab(number[known].rename("cluster"), label[known])
+    if table.shape[1] < 2:
+        raise DataError(f"{labels} has {table.shape[1]} label(s) of the run's samples; scores need two or more")
+    counts = table.to_numpy()
+    rng = Streams(0).numpy("labels that came later")
+    sizes, fills = counts.sum(0), counts.sum(1)
+    from scipy.stats import random_table  # here: it takes a third of a second to import
+
+    orders = random_table(fills, sizes).rvs(ORDERS, random_state=rng) if len(fills) > 1 else [counts]
+    scores = table_scores(counts)
+    beside = Comparison(
+        samples=int(known.sum()),
+        space="",
+        neighbours=0.0,
+        baseline_neighbours={},
+        acc=scores["acc"],
+        ari=scores["ari"],
+        chance_acc=float(np.mean([table_accuracy(order) for order in orders])),
+        chance_ari=chance_ari(counts, ORDERS, rng),
+        largest_class=float(sizes.max() / sizes.sum()),
+    )
+    return LabelScores(len(clusters), scores, beside, verdict_of(beside), table)
+
+
+def read_label_table(path: Path, files: list[str]) -> dict[str, str]:
+    """Return the label of each file that a CSV names.
+
+    Args:
+        path: the CSV.
+        files: those of the run.
+
+    Raises:
+        DataError: a file is unknown, or has two labels.
+    """
+    table = read_table(path, text=("file", "label"))
+    file, label = (find_column(table, name, path, "a column file and a column label") for name in ("file", "label"))
+    table = table.dropna(subset=[file, label])
+    there = spellings(files)
+    names = [Path(str(given).strip().replace("\\", "/")).as_posix() for given in table[file]]
+    names = [there.get(one_spelling(name), name) for name in names]
+    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
+        raise DataError(f"{path} labels these files more than once: {_some(repeated)}")
+    if unknown := sorted(set(names) - set(files)):
+        raise DataError(
+            f"{path} names {len(unknown)} files that the run does not have: {_some(unknown)}. The column file of its "
+            "clusters.parquet has their names"
+        )
+    return dict(zip(names, table[label].astype(str).str.strip(), strict=True))
+
+
+def _some(names: list[str]) -> str:
+    return first_of([shown(name, 200) for name in names])
