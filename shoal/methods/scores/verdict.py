@@ -8,6 +8,7 @@ from typing import Literal
 
 from shoal.methods.scores.baselines import CENTRED, MAX_SAMPLES, Comparison
 from shoal.methods.scores.neighbours import NEIGHBOURS
+from shoal.methods.scores.no_groups import GROUPS_GAIN
 from shoal.methods.scores.sites import SiteDependence
 
 CHANCE_ARI = 0.02
@@ -21,9 +22,7 @@ CHANCE_GAP = 0.20
 DOUBTFUL_GAP = 0.05
 """Neighbour agreement by which a run without labels is behind the best null baseline: more is chance, or doubtful."""
 NO_GROUPS_GAIN = 1.0
-GROUPS_GAIN = 3.0
-"""Gain of K-means over samples without groups, in standard deviations, below which there are none, and from which there
-are some. Noise has up to 1.1, iris and wine 4 to 6, digits 7 to 21."""
+"""Gain of K-means over samples without groups, in standard deviations, below which there are none."""
 SAMPLES_TO_TELL = 40
 """Samples a cluster below which a small gain may come from too few samples, so that clusters are not called chance."""
 GOOD_NEIGHBOURS = 0.7
@@ -190,7 +189,7 @@ def _on_samples(comparison: Comparison) -> Verdict:
             "But for one group K-means finds only ones that are too small to tell from a few odd samples: look at the "
             "samples of the small clusters.",
         )
-    if groups.gain >= GROUPS_GAIN:
+    if groups.clear:
         return Verdict("good", "")
     about = (
         f"By {in_words(comparison.space)} K-means finds {'hardly' if groups.gain >= NO_GROUPS_GAIN else 'no'} more in "

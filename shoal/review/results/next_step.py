@@ -99,6 +99,12 @@ def after_doubt(run: RunFolder, settings: Settings, facts: ClusterFacts | None) 
     """Return what may help where the verdict is doubtful or chance."""
     comparison = None if facts is None else facts.comparison
     lead = None if comparison is None else leading_baseline(comparison)
+    if comparison is not None and comparison.groups is not None and not comparison.groups.clear:
+        return NextStep(
+            "Look at the samples of each cluster below. If you see no groups either, change what is clustered: other "
+            "columns, an encoder that knows such images, or more samples.",
+            f"shoal data show {settings.data.name}",
+        )
     if comparison is not None and lead is not None:
         return after_baseline(run, settings, lead, by_neighbours=comparison.acc is None and comparison.probe is None)
     centres = getattr(settings.method, "centre_sites", None)

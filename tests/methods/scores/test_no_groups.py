@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_iris, load_wine
 
-from shoal.methods.scores.no_groups import Groups, gain_over_no_groups, levels_of
-from shoal.methods.scores.verdict import GROUPS_GAIN, NO_GROUPS_GAIN
+from shoal.methods.scores.no_groups import GROUPS_GAIN, Groups, gain_over_no_groups, levels_of
+from shoal.methods.scores.verdict import NO_GROUPS_GAIN
 
 NOISE: dict[str, tuple[Callable[[np.random.Generator], np.ndarray], int]] = {
     "two columns": (lambda rng: rng.random((400, 2)), 4),

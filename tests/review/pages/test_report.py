@@ -29,6 +29,7 @@ from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.methods.registry import BUILT_IN as METHODS
 from shoal.methods.scores.clustering import cluster_scores
+from shoal.methods.scores.no_groups import Groups
 from shoal.methods.scores.shown import COMPONENTS, SAMPLES, shown_features
 from shoal.methods.scores.verdict import Verdict, in_words
 from shoal.review.pages import figures, report
@@ -130,6 +131,19 @@ def test_it_says_what_to_do_next_before_anything_else(digits_run: RunFolder) -> 
     assert unfinished.command == f"shoal run --resume {digits_run.name}"
     good = next_step(digits_run, replace(result, verdict=Verdict("good", "")))
     assert good.command == f"shoal predict {digits_run.name} NEW_SAMPLES --out found.csv"
+
+
+def test_samples_without_groups_need_other_columns(digits_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = cluster_facts(digits_run)
+    doubted = replace(run_result(digits_run), verdict=Verdict("chance", ""))
+    steps = []
+    for gain in (2.9, 3.0):
+        beside = replace(facts.comparison, groups=Groups(gain, 10, 300))
+        monkeypatch.setattr(next_steps, "cluster_facts", lambda run, beside=beside: replace(facts, comparison=beside))
+        steps.append(next_step(digits_run, doubted))
+    assert steps[0].command == "shoal data show digits"
+    assert "other columns" in steps[0].words
+    assert steps[1].command != steps[0].command
 
 
 def test_without_labels_neighbours_are_a_hint_and_no_proof(
