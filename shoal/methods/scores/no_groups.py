@@ -23,7 +23,9 @@ from shoal.methods.clustering.k_means import kmeans
 DRAWS = 100
 """Random sets of each kind."""
 STARTS = 3
-"""Starts of K-means on the samples and on each random set."""
+"""Starts of K-means on the samples and on each random set, of which the shares are compared."""
+STARTS_FOR_SMALL = 30
+"""Starts of K-means where small clusters are looked for: a few tens of samples far away are missed by one in ten."""
 MAX_ROWS = 1_000
 """Samples that are judged, a draw of more: each random set has as many."""
 MAX_COLUMNS = 32
@@ -82,7 +84,7 @@ def gain_over_no_groups(
     while not large.all():
         if clusters < 2 or len(x) <= clusters:
             return Groups(None, clusters, len(x))
-        cluster = kmeans(x, clusters, rng).cluster
+        cluster = kmeans(x, clusters, rng, starts=STARTS_FOR_SMALL).cluster
         share = np.bincount(cluster, minlength=clusters) / len(x)
         kept = share >= max(EVEN_SHARE / clusters, SMALL_SHARE)
         large = kept[cluster]
