@@ -81,5 +81,5 @@ def test_show_of_a_set_without_a_manifest_says_what_to_do(mine: Path) -> None:
     with pytest.raises(DataError, match=r"no prepared data set in .*: add all of it again"):
         shoal_data("show", "mine")
     shutil.rmtree(mine)
-    with pytest.raises(DataError, match="neither a prepared data set nor"):
+    with pytest.raises(DataError, match="no prepared data set"):
         shoal_data("show", "mine")

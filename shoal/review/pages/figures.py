@@ -35,7 +35,9 @@ MAX_LINES = 200
 
 def draw_figures(run: RunFolder) -> list[Path]:
     """Draw scores, clients' losses and bytes over rounds, and the method's figures, in the run's figures folder."""
-    rounds = run.table("rounds").set_index("round")
+    rounds = run.table("rounds")
+    if len(rounds):  # none yet where the run was stopped in its first
+        rounds = rounds.set_index("round")
     clients = run.table("clients")
     drawn = []
     scores = {metric.name.upper(): rounds[metric.name] for metric in shown_in("figure") if metric.name in rounds}
