@@ -10,14 +10,14 @@ from shoal.methods.scores.no_groups import GROUPS_GAIN, Groups, gain_over_no_gro
 from shoal.methods.scores.verdict import NO_GROUPS_GAIN
 
 NOISE: dict[str, tuple[Callable[[np.random.Generator], np.ndarray], int]] = {
-    "two columns": (lambda rng: rng.random((400, 2)), 4),
-    "five columns": (lambda rng: rng.random((400, 5)), 4),
-    "48 columns": (lambda rng: rng.random((400, 48)), 8),
-    "one Gaussian": (lambda rng: rng.normal(size=(400, 6)) @ rng.normal(size=(6, 6)), 4),
-    "yes or no": (lambda rng: (rng.random((400, 5)) > 0.5).astype(float), 4),
-    "mostly no": (lambda rng: (rng.random((400, 6)) > 0.9).astype(float), 3),
-    "whole numbers": (lambda rng: rng.integers(1, 6, (400, 6)).astype(float), 4),
-    "heavy tails": (lambda rng: rng.standard_t(2, size=(400, 6)), 4),
+    "two columns": (lambda rng: rng.random((300, 2)), 4),
+    "five columns": (lambda rng: rng.random((300, 5)), 4),
+    "48 columns": (lambda rng: rng.random((300, 48)), 8),
+    "one Gaussian": (lambda rng: rng.normal(size=(300, 6)) @ rng.normal(size=(6, 6)), 4),
+    "yes or no": (lambda rng: (rng.random((300, 5)) > 0.5).astype(float), 4),
+    "mostly no": (lambda rng: (rng.random((300, 6)) > 0.9).astype(float), 3),
+    "whole numbers": (lambda rng: rng.integers(1, 6, (300, 6)).astype(float), 4),
+    "heavy tails": (lambda rng: rng.standard_t(2, size=(300, 6)), 4),
 }
 
 
@@ -31,14 +31,13 @@ def judged(x: np.ndarray, clusters: int, seed: int = 0, **coding: list[int]) -> 
 @pytest.mark.parametrize("name", NOISE)
 def test_noise_has_no_groups(name: str) -> None:
     draw, clusters = NOISE[name]
-    for seed in range(2):
-        gain = judged(draw(np.random.default_rng(seed)), clusters, seed).gain
-        assert gain is None or gain < GROUPS_GAIN - 1
+    gain = judged(draw(np.random.default_rng(0)), clusters).gain
+    assert gain is None or gain < GROUPS_GAIN - 1
 
 
 def test_text_columns_of_one_measurement_have_no_groups_by_their_coding() -> None:
     rng = np.random.default_rng(0)
-    x = np.hstack([np.eye(3)[rng.choice(3, 400, p=[0.5, 0.3, 0.2])] for _ in range(3)])
+    x = np.hstack([np.eye(3)[rng.choice(3, 300, p=[0.5, 0.3, 0.2])] for _ in range(3)])
     gain = judged(x, 3, widths=[3, 3, 3]).gain
     assert gain is not None
     assert gain < GROUPS_GAIN - 1
@@ -50,7 +49,7 @@ def test_text_columns_of_one_measurement_have_no_groups_by_their_coding() -> Non
 @pytest.mark.parametrize(("load", "clusters"), [(load_iris, 3), (load_wine, 3), (load_digits, 10)])
 def test_real_groups_are_seen(load, clusters) -> None:
     x = load().data
-    gain = judged(x[np.random.default_rng(0).permutation(len(x))[:400]], clusters).gain
+    gain = judged(x[np.random.default_rng(0).permutation(len(x))[:300]], clusters).gain
     assert gain is not None
     assert gain > GROUPS_GAIN
 
