@@ -17,4 +17,4 @@ app.command(epilog='Example: shoal model promote 20260131-120000_fedpnp_mnist_1a
 )
 app.command(epilog='Example: shoal model rollback shoal-fedpnp-mnist --why "cluster 4 lost its lesions"')(rollback)
 app.command(epilog="Example: MLFLOW_TRACKING_URI=https://mlflow.example.org shoal model log --all")(log)
-app.command(epilog="Example: shoal model enroll latest --client mnist-late --give best --out model.safetensors")(enroll)
+app.command(epilog="Example: shoal model enroll latest --client mnist-late --out model.safetensors")(enroll)
