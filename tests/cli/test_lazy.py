@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shlex
 
 import pytest
 import typer
@@ -24,3 +25,6 @@ def test_a_user_sees_few_verbs_and_an_example_of_each() -> None:
         command = typer.main.get_command(importlib.import_module(f"shoal.cli.{LAZY[name].module}").app)
         for one in getattr(command, "commands", {name: command}).values():
             assert one.epilog.startswith("Example: "), one.name
+            options = {option for parameter in one.params for option in parameter.opts + parameter.secondary_opts}
+            used = {word for word in shlex.split(one.epilog) if word.startswith("--")}
+            assert used <= options, f"{one.name} has no {used - options}"
