@@ -36,7 +36,13 @@ QUICK = {
     "ifca_flows": {"steps": 10, "width": 4, "blocks": 1},
     "uifca": {"cluster_rounds": 5, "comm_rounds": 1, "steps": 4, "width": 4, "blocks": 1},
 }
-"""Settings that spare tests time; a method that is not named here runs with its defaults."""
+"""Settings that spare tests time, also those of its variants; a method that is not named here has its defaults."""
+
+
+def quick_settings(kind: type[Method]) -> dict[str, Any]:
+    """Return the settings that spare tests time, for a method or the one of which it is a variant."""
+    names = [getattr(parent, "name", "") for parent in kind.__mro__]
+    return next((QUICK[name] for name in names if name in QUICK), {})
 
 
 def planted(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -71,7 +77,7 @@ class World:
     def method(self, name: str, *, rounds: int = 3, encoder: str = "", **changes: Any) -> Method:
         """A registered method; `changes` are of local settings, or of the method's where it has such a field."""
         kind = METHODS[name]
-        changes = {"epochs": 2, "batch": 32} | QUICK.get(name, {}) | changes
+        changes = {"epochs": 2, "batch": 32} | quick_settings(kind) | changes
         own = {k: v for k, v in changes.items() if k in kind.Settings.__dataclass_fields__}
         local = {k: v for k, v in changes.items() if k not in own}
         context = Context(
