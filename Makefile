@@ -61,9 +61,11 @@ test-rest: tools research
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "long and not slow" tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" research/tests
 
-# A tenth of the slow tests, another one for each commit.
+# A tenth of the slow tests, another one for each commit. They start servers and kill processes; one that fails beside
+# another is run once more, alone.
+TENTH = $(BIN)/python -m pytest -m slow --tenth $$(git rev-parse HEAD) tests research/tests
 test-tenth: tools research
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow --tenth $$(git rev-parse HEAD) tests research/tests
+	$(TENTH) -n 2 --dist loadfile --no-loadscope-reorder || $(TENTH) --last-failed
 
 test-slow: tools research
 	$(BIN)/python -m pytest -m slow tests research/tests
