@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -182,7 +183,7 @@ def test_planted_vectors_come_from_all_clients(tmp_path: Path) -> None:
     x = np.load(tmp_path / "x.npy")
     assert x.shape == (50, 8)
     assert x.dtype == np.float32
-    assert set(np.load(tmp_path / "clients.npy").tolist()) == {0, 1, 2}
+    assert set(pd.read_csv(tmp_path / "clients.csv")["client"]) == {0, 1, 2}
     within = sum(x[truth == k].var(0).sum() * (truth == k).sum() for k in range(4))
     assert within < 50 * x.var(0).sum()
 

@@ -12,6 +12,7 @@ import json
 import os
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -40,7 +41,7 @@ def note(kind: str, ledger: Ledger) -> None:
 class NotingWorker(PretendWorker):
     """A worker that was told of a CUDA device, and notes what the pretend one is asked."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, _progress: Callable[[], None]) -> None:
         if not device.startswith("cuda"):
             raise RuntimeError(f"a worker was to compute on {device}, where there is a GPU")
         super().__init__()

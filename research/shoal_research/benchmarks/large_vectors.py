@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from shoal_research.benchmarks.meter import TICK, tree
 from shoal_research.benchmarks.peers import SOURCES
@@ -55,7 +56,7 @@ class Step:
 
 
 def write_vectors(folder: Path, rows: int, width: int, clients: int, clusters: int) -> np.ndarray:
-    """Write x.npy and clients.npy to a folder, and return the planted cluster of each vector."""
+    """Write x.npy and clients.csv to a folder, and return the planted cluster of each vector."""
     rng = np.random.default_rng(0)
     centres = rng.normal(0, SPREAD, (clusters, width)).astype(np.float32)
     truth = rng.integers(0, clusters, rows)
@@ -67,7 +68,7 @@ def write_vectors(folder: Path, rows: int, width: int, clients: int, clusters: i
             mine = truth[start : start + CHUNK]
             noise = rng.standard_normal((len(mine), width), dtype=np.float32)
             file.write((centres[mine] + noise).data)
-    np.save(folder / "clients.npy", rng.integers(0, clients, rows))
+    pd.DataFrame({"client": rng.integers(0, clients, rows)}).to_csv(folder / "clients.csv", index=False)
     return truth
 
 
@@ -141,7 +142,7 @@ def trial(home: Path, rows: int, width: int, clients: int, clusters: int, slots:
     """Do all steps in a folder, and print what came out."""
     truth = write_vectors(home, rows, width, clients, clusters)
     shoal = [sys.executable, "-m", "shoal.cli.main"]
-    command = [*shoal, "data", "add", str(home / "x.npy"), "--name", NAME, "--clients", str(home / "clients.npy")]
+    command = [*shoal, "data", "add", str(home / "x.npy"), "--name", NAME, "--clients", str(home / "clients.csv")]
     added, _ = step("added", command, home)
     settings = {
         "method.name": "fedkmeans",
