@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
+from shoal.methods.scores.no_groups import GROUPS_GAIN
 from shoal_research.label_free.by_site import words
 from shoal_research.label_free.calibrate import agreement, neighbours_of, scored
 from shoal_research.label_free.drawn_images import colours, patterns, places
+from shoal_research.label_free.groups import RESULTS
 from shoal_research.label_free.tables import (
     DOCS,
     PAGES,
@@ -61,3 +65,11 @@ def test_words_by_site_follow_the_gap_and_then_the_score() -> None:
     counted = words([*rows, ("uneven", 0.8, 0.0, False, False)], 0.7)
     assert [counted[word]["all"] for word in ("chance", "doubtful", "good")] == [1, 2, 1]
     assert counted["chance"]["chance"] == counted["doubtful"]["behind"] == 1
+
+
+def test_no_noise_has_groups_and_most_sets_have() -> None:
+    kept = json.loads(RESULTS.read_text())
+    for name, gains in kept["noise"].items():
+        assert all(gain is None or gain < GROUPS_GAIN for gain in gains), name
+    seen = [gain is not None and gain >= GROUPS_GAIN for gain in kept["sets"].values()]
+    assert sum(seen) >= 0.75 * len(seen)
