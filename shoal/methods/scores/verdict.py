@@ -198,6 +198,8 @@ def _on_samples(comparison: Comparison) -> Verdict:
     )
     if groups.gain >= NO_GROUPS_GAIN:
         return Verdict("doubtful", f"{about}.")
+    if comparison.space.removesuffix(CENTRED) == "joint":  # some images have groups that K-means does not see there
+        return Verdict("doubtful", f"{about}.")
     if groups.samples < SAMPLES_TO_TELL * groups.clusters:
         return Verdict("doubtful", f"{about}, and they are too few to tell.")
     return Verdict("chance", f"{about}: do not expect these clusters in new samples.")
