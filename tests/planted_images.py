@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
+
+from shoal.engine.settings import places
+from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.driving import drive
+from shoal.lifecycle.starting import new_run
+from tests.added_sets import add_set
 
 KINDS = ("dark", "left", "right")
 
@@ -32,6 +40,22 @@ def write_clients(folder: Path, clients: tuple[str, ...] = ("north", "süd", "la
                 path = folder / client / ("deep" if number % 2 else "") / f"{kind}-{(7 * number) % 10}{number}.png"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 draw(kind, rng).save(path)
+
+
+def clustered(home: Path, small: Callable[..., Any], each: int) -> RunFolder:
+    """A finished run of K-means on such images as the set `mine`, whose clusters are the kinds."""
+    write_clients(home / "pictures", each=each)
+    add_set(home / "pictures", "mine", places.store())
+    settings = small(
+        data={"name": "mine", "limit": None},
+        method={"name": "kmeans"},
+        partition={"kind": "by_column", "column": "client"},
+        model={"clusters": 3},
+        rounds=1,
+    )
+    run = new_run(settings)
+    drive(run)
+    return run
 
 
 def write_new(folder: Path, each: int = 3) -> None:

@@ -1,4 +1,4 @@
-"""The labels of images: a CSV with the columns file and label, one row an image."""
+"""Labels of files: a CSV with the columns file and label, one row a file."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from shoal.data.sets.prepared import Prepared
 from shoal.data.sets.wording import first_of
 
 
-def read_labels(path: Path, files: Sequence[str], onto: Prepared | None, intake: Intake) -> list[str]:
-    """Return the label of each file.
+def labels_by_file(path: Path, files: Sequence[str], onto: Prepared | None, intake: Intake) -> dict[str, str]:
+    """Return the labels of a table by file, in its order; files may be missing, and others may be there.
 
     The table may spell a file with backslashes or in another Unicode form.
 
     Args:
         path: the CSV.
-        files: paths below the folder of images, with /.
-        onto: the set that the images are appended to; its labels keep their spelling.
-        intake: notes of labels in another spelling, and of other files.
+        files: known ones, with /; a file that the table spells otherwise has the name that it has here.
+        onto: a set whose labels keep their spelling.
+        intake: notes of labels in another spelling.
 
     Raises:
-        DataError: a file has no label or two.
+        DataError: a file has two labels.
     """
     table = read_table(path, text=("file", "label"))
     columns = [find_column(table, column, path, "a column file and a column label") for column in ("file", "label")]
@@ -38,15 +38,31 @@ def read_labels(path: Path, files: Sequence[str], onto: Prepared | None, intake:
     names = [there.get(one_spelling(name), name) for name in names]
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
-        raise DataError(f"{path} labels these files more than once: {_some(repeated)}")
-    label_of = {name: str(label) for name, label in zip(names, labels, strict=True)}
+        raise DataError(f"{path} labels these files more than once: {some_of(repeated)}")
+    return {name: str(label) for name, label in zip(names, labels, strict=True)}
+
+
+def read_labels(path: Path, files: Sequence[str], onto: Prepared | None, intake: Intake) -> list[str]:
+    """Return the label of each file; see `labels_by_file`.
+
+    Args:
+        path: the CSV.
+        files: paths below the folder of images, with /.
+        onto: the set that the images are appended to; its labels keep their spelling.
+        intake: notes of labels in another spelling, and of other files.
+
+    Raises:
+        DataError: a file has no label or two.
+    """
+    label_of = labels_by_file(path, files, onto, intake)
     unlabelled = [file for file in files if file not in label_of]
     if unlabelled:
-        raise DataError(f"{path} has no label for {len(unlabelled)} images: {_some(unlabelled)}")
+        raise DataError(f"{path} has no label for {len(unlabelled)} images: {some_of(unlabelled)}")
     if others := sorted(set(label_of) - set(files)):
-        intake.note("table with labels of other files", path.name, _some(others))
+        intake.note("table with labels of other files", path.name, some_of(others))
     return [label_of[file] for file in files]
 
 
-def _some(names: Sequence[str]) -> str:
+def some_of(names: Sequence[str]) -> str:
+    """Return the first of some names, for a message."""
     return first_of([shown(name, 200) for name in names])

@@ -77,7 +77,8 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
     notes = []
     if settings.chooses_clusters:
         check_method(settings, places.store())
-        low, high = settings.choose.min_clusters, settings.choose.max_clusters
+        low = settings.choose.min_clusters
+        high = settings.choose.max_clusters
         notes.append(
             f"the number of clusters is chosen among {low} to {high} first, which takes extra time; here {high}"
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from shoal.methods.losses.contrastive import distinct
@@ -37,6 +38,9 @@ def past_negatives(y_a: Tensor, y_b: Tensor, mu: float) -> tuple[Tensor, Tensor]
 
     Row i of the first marks every j != i with s(y_i^a, y_j^t) < mu for both views t.
     """
+    if y_a.device.type != "cpu":
+        of_a, of_b = ~past_look_alikes(torch.cat((y_a, y_b)), mu)
+        return of_a, of_b
     others = distinct(y_a)
     aa = similarity(y_a, y_a) < mu
     ab = similarity(y_a, y_b) < mu

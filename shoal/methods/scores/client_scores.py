@@ -78,7 +78,8 @@ def client_scores(
     judged = dict.fromkeys(values, count)
     if labels is not None and len(np.unique(labels)) > 1:
         order = streams.numpy("probe of a client").permutation(count)
-        held_out, learn = order[: count // 5], order[count // 5 :]
+        held_out = order[: count // 5]
+        learn = order[count // 5 :]
         values["probe"] = probe_of(features, learn, held_out, labels, streams.seed)
         if values["probe"] is not None:
             h, y = torch.from_numpy(features), torch.from_numpy(labels)

@@ -183,7 +183,13 @@ def _on_clusters(comparison: Comparison) -> Verdict:
 def _on_samples(comparison: Comparison) -> Verdict:
     """Return whether the samples have groups, whatever the run's clusters are."""
     groups = comparison.groups
-    if groups is None or groups.gain is None:
+    if groups is None:
+        return Verdict(
+            "doubtful",
+            f"By {in_words(comparison.space)} nothing tells whether there are groups: there are fewer samples than "
+            "clusters, or values that are not finite.",
+        )
+    if groups.gain is None:
         return Verdict(
             "doubtful",
             "But for one group K-means finds only ones that are too small to tell from a few odd samples: look at the "

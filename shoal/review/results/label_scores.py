@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from shoal.core.errors import DataError, shown
+from shoal.core.errors import DataError
 from shoal.core.streams import Streams
-from shoal.data.intake.folder_files import one_spelling, spellings
-from shoal.data.intake.tables import find_column, read_table
-from shoal.data.sets.wording import first_of
+from shoal.data.intake.label_file import labels_by_file, some_of
+from shoal.data.sets.intake_notes import Intake
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.baselines import Comparison
 from shoal.methods.scores.clustering import chance_ari, table_accuracy, table_scores
@@ -74,7 +72,13 @@ def label_scores(run: RunFolder, labels: Path) -> LabelScores:
         raise DataError(
             f"{run.path.name} has no clusters, or its set has no files: its report has what its own labels say"
         )
-    label_of = read_label_table(labels, clusters["file"].dropna().tolist())
+    files = clusters["file"].dropna().tolist()
+    label_of = labels_by_file(labels, files, None, Intake())
+    if unknown := sorted(set(label_of) - set(files)):
+        raise DataError(
+            f"{labels} names {len(unknown)} files that the run does not have: {some_of(unknown)}. The column file of "
+            "its clusters.parquet has their names"
+        )
     label = clusters["file"].map(label_of)
     known = label.notna()
     number = clusters[NAME if NAME in clusters else "cluster"]
@@ -83,7 +87,8 @@ def label_scores(run: RunFolder, labels: Path) -> LabelScores:
         raise DataError(f"{labels} has {table.shape[1]} label(s) of the run's samples; scores need two or more")
     counts = table.to_numpy()
     rng = Streams(0).numpy("labels that came later")
-    sizes, fills = counts.sum(0), counts.sum(1)
+    sizes = counts.sum(0)
+    fills = counts.sum(1)
     from scipy.stats import random_table  # here: it takes a third of a second to import
 
     orders = random_table(fills, sizes).rvs(ORDERS, random_state=rng) if len(fills) > 1 else [counts]
@@ -100,33 +105,3 @@ def label_scores(run: RunFolder, labels: Path) -> LabelScores:
         largest_class=float(sizes.max() / sizes.sum()),
     )
     return LabelScores(len(clusters), scores, beside, verdict_of(beside), table)
-
-
-def read_label_table(path: Path, files: list[str]) -> dict[str, str]:
-    """Return the label of each file that a CSV names.
-
-    Args:
-        path: the CSV.
-        files: those of the run.
-
-    Raises:
-        DataError: a file is unknown, or has two labels.
-    """
-    table = read_table(path, text=("file", "label"))
-    file, label = (find_column(table, name, path, "a column file and a column label") for name in ("file", "label"))
-    table = table.dropna(subset=[file, label])
-    there = spellings(files)
-    names = [Path(str(given).strip().replace("\\", "/")).as_posix() for given in table[file]]
-    names = [there.get(one_spelling(name), name) for name in names]
-    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
-        raise DataError(f"{path} labels these files more than once: {_some(repeated)}")
-    if unknown := sorted(set(names) - set(files)):
-        raise DataError(
-            f"{path} names {len(unknown)} files that the run does not have: {_some(unknown)}. The column file of its "
-            "clusters.parquet has their names"
-        )
-    return dict(zip(names, table[label].astype(str).str.strip(), strict=True))
-
-
-def _some(names: list[str]) -> str:
-    return first_of([shown(name, 200) for name in names])

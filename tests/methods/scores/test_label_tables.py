@@ -31,7 +31,8 @@ def test_added_tables_score_as_all_samples_do(drawn):
     cluster, label, client = np.array(drawn).T
     sizes = np.bincount(cluster, minlength=CLUSTERS)
     expected = {"clusters_used": np.count_nonzero(sizes), "balance": cluster_balance(sizes)}
-    truth, of_truth = label[label >= 0], cluster[label >= 0]
+    truth = label[label >= 0]
+    of_truth = cluster[label >= 0]
     if len(truth):
         expected |= {"acc": accuracy(truth, of_truth), "purity": purity(truth, of_truth)}
         expected |= {"nmi": normalized_mutual_info_score(truth, of_truth), "ari": adjusted_rand_score(truth, of_truth)}

@@ -46,6 +46,14 @@ def test_text_columns_of_one_measurement_have_no_groups_by_their_coding() -> Non
     assert by_single_columns > gain
 
 
+def test_of_many_columns_the_principal_components_are_judged() -> None:
+    rng = np.random.default_rng(0)
+    x = np.hstack([np.eye(3)[rng.integers(0, 3, 120)] for _ in range(12)])
+    gain = judged(x, 3, widths=[3] * 12).gain
+    assert gain is not None
+    assert gain < GROUPS_GAIN
+
+
 @pytest.mark.parametrize(("load", "clusters"), [(load_iris, 3), (load_wine, 3), (load_digits, 10)])
 def test_real_groups_are_seen(load, clusters) -> None:
     x = load().data

@@ -82,7 +82,7 @@ def test_uneven_classes_are_good_if_they_are_found_and_chance_if_not(small: int,
         ({"groups": Groups(3.0, 2, 100)}, "good", "only labels tell"),
         ({"groups": Groups(None, 1, 95)}, "doubtful", "too small to tell"),
         ({"groups": Groups(2.0, 2, 100), "neighbours": 0.71}, "chance", "random"),
-        ({"groups": None}, "doubtful", "too small"),
+        ({"groups": None}, "doubtful", "fewer samples than clusters"),
     ],
 )
 def test_without_labels_neighbours_beside_baselines_decide(changes, word, said) -> None:

@@ -15,14 +15,10 @@ from typer.testing import CliRunner
 
 from shoal.cli.score import app
 from shoal.core.errors import DataError
-from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
-from shoal.lifecycle.driving import drive
-from shoal.lifecycle.starting import new_run
 from shoal.review.results import label_scores as module
 from shoal.review.results.label_scores import label_scores
-from tests.added_sets import add_set
-from tests.planted_images import write_clients
+from tests.planted_images import clustered
 
 Make = Callable[..., Any]
 FILES = [f"north/{number:02d}.png" for number in range(40)]
@@ -82,17 +78,7 @@ def test_wrong_labels_are_refused(clusters: pd.DataFrame, tmp_path: Path, rows, 
 
 @pytest.mark.long
 def test_the_command_scores_a_run(home: Path, small: Make) -> None:
-    write_clients(home / "pictures", each=6)
-    add_set(home / "pictures", "mine", places.store())
-    settings = small(
-        data={"name": "mine", "limit": None},
-        method={"name": "kmeans"},
-        partition={"kind": "by_column", "column": "client"},
-        model={"clusters": 3},
-        rounds=1,
-    )
-    run = new_run(settings)
-    drive(run)
+    run = clustered(home, small, each=6)
     table = pd.read_parquet(run.path / "clusters.parquet")
     rows = [(file, f"kind {cluster}") for file, cluster in zip(table["file"], table["cluster"], strict=True)]
     path = write(home / "labels.csv", rows)

@@ -22,8 +22,7 @@ from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.results.clusters import TABLE
 from shoal.review.served.explain import MAX_CERTAIN, MAX_UNSURE, explain
-from tests.added_sets import add_set
-from tests.planted_images import kind_of, write_clients
+from tests.planted_images import clustered, kind_of
 
 Make = Callable[..., Any]
 
@@ -31,18 +30,7 @@ Make = Callable[..., Any]
 @pytest.fixture
 def images(home: Path, small: Make) -> RunFolder:
     """A finished run on own images of three kinds, whose clusters are those kinds."""
-    write_clients(home / "pictures", each=14)
-    add_set(home / "pictures", "mine", places.store())
-    settings = small(
-        data={"name": "mine", "limit": None},
-        method={"name": "kmeans"},
-        partition={"kind": "by_column", "column": "client"},
-        model={"clusters": 3},
-        rounds=1,
-    )
-    run = new_run(settings)
-    drive(run)
-    return run
+    return clustered(home, small, each=14)
 
 
 @pytest.mark.long
