@@ -68,7 +68,7 @@ def label_scores(run: RunFolder, labels: Path) -> LabelScores:
         DataError: a file that the run does not have, or that has two labels; or fewer than two labels in all.
     """
     clusters = read_clusters(run)
-    if clusters is None or "file" not in clusters:
+    if clusters is None or "file" not in clusters or clusters["file"].isna().all():
         raise DataError(
             f"{run.path.name} has no clusters, or its set has no files: its report has what its own labels say"
         )

@@ -76,6 +76,12 @@ def test_wrong_labels_are_refused(clusters: pd.DataFrame, tmp_path: Path, rows, 
         label_scores(RunFolder(tmp_path), write(tmp_path / "labels.csv", rows))
 
 
+def test_a_set_without_files_is_refused(clusters: pd.DataFrame, tmp_path: Path) -> None:
+    clusters["file"] = pd.NA
+    with pytest.raises(DataError, match="its set has no files"):
+        label_scores(RunFolder(tmp_path), write(tmp_path / "labels.csv", [("north/00.png", "a")]))
+
+
 @pytest.mark.long
 def test_the_command_scores_a_run(home: Path, small: Make) -> None:
     run = clustered(home, small, each=6)
