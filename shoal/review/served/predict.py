@@ -138,7 +138,7 @@ class Predictor:
     def assign(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Return cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype."""
         with torch.no_grad():
-            batch = torch.from_numpy(x).float()
+            batch = torch.tensor(x, dtype=torch.float32)
             if self.spec.kind == "image":
                 batch /= 255
             prediction = self._predict(batch)
