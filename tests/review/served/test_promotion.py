@@ -104,6 +104,7 @@ def test_models_of_a_pretrained_encoder_are_judged_by_its_features_too(home: Pat
     assert neighbour_information(patterned, HeldOut(data, x, None, encoder).neighbours, 2) > 0.6
 
 
+@pytest.mark.long
 def test_the_encoder_of_a_model_that_no_client_trains_judges(home: Path, small: Make) -> None:
     frozen = new_run(small(method={"name": "fedkmeans"}, model={"encoder": "efficientnet-lite0"}))
     assert encoder_of(frozen) is not None
@@ -255,6 +256,7 @@ def test_a_challenger_that_waits_keeps_its_alias_until_it_is_approved(pair: tupl
     assert champion_with_version(champion.settings(), places.runs())[0].name == challenger.name
 
 
+@pytest.mark.long
 def test_what_cannot_be_judged_is_said(pair: tuple[RunFolder, RunFolder], tmp_path: Path) -> None:
     write_clients(tmp_path / "photos", each=2)
     photos = store_batch("photos", tmp_path / "store", read_folder(tmp_path / "photos").batch, 0.2, 0, by_hash=True)
