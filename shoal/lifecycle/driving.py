@@ -148,6 +148,11 @@ def workers_of(run: RunFolder, settings: Settings, given: Pool | None, stages: S
     if ROUNDS not in stages and (CLUSTERS not in stages or has_clusters(run)):
         yield None
         return
-    device = run.lineage().resolved.device
+    lineage = run.lineage()
+    if lineage.sites:
+        raise RunError(
+            f"the samples of run {run.name} lie at sites ({', '.join(lineage.sites)}), which are not reached"
+        )
+    device = lineage.resolved.device
     with open_pool(settings.workers, device) as pool:
         yield pool

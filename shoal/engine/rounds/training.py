@@ -10,6 +10,7 @@ from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from functools import partial
 
+from shoal.core.errors import FailureCause
 from shoal.engine.messages.broadcasts import Broadcasts
 from shoal.engine.messages.wire import Answer, Call, Failed, Train, Trained
 from shoal.engine.rounds.buffered_rounds import BufferedRounds
@@ -121,17 +122,20 @@ class Training:
     def fail(self, round: int, client: int, failure: Failed, outcomes: RoundOutcomes, tries: Counter[int]) -> None:
         """Record a client's failure, and log it."""
         tries[client] += 1
+        if failure.cause == FailureCause.SITE_REFUSES:
+            tries[client] += self.facts.settings.participation.retries
         outcomes.fail(client, failure)
         self.tell("client_failed", round=round, client=client, attempt=tries[client], message=failure.error)
 
     # --- groups and cohorts ---------------------------------------------------------------------------------------
 
     def groups(self, round: int, clients: list[int]) -> list[Group]:
-        """Divide clients into groups of `workers.batched`, each of clients that begin from the same state."""
+        """Divide clients into groups of `workers.batched`, each of one site, that begin from the same state."""
         size = self.facts.settings.workers.batched
-        by_state: dict[int, list[int]] = {}
+        by_state: dict[tuple[int, str], list[int]] = {}
         for client in clients:
-            by_state.setdefault(self.buffered.begun_from(round, client), []).append(client)
+            place = self.buffered.begun_from(round, client), self.facts.sites.get(client, "")
+            by_state.setdefault(place, []).append(client)
         return [
             same_state[start : start + size]
             for _, same_state in sorted(by_state.items())
@@ -139,13 +143,18 @@ class Training:
         ]
 
     def cohorts(self, groups: list[Group], tries: Counter[int]) -> list[list[Group]]:
-        """Divide groups into cohorts, one for each request.
+        """Divide groups into cohorts, one for each request: those of one site are one.
 
         A group that failed before comes last and alone, so that another failure costs no other group its work.
         """
         failed = [group for group in groups if any(tries[client] for client in group)]
         if len(failed) > MAX_COHORTS_PER_SLOT * self.slots:
             failed = []
+        if self.facts.sites:
+            by_site: dict[str, list[Group]] = {}
+            for group in groups:
+                by_site.setdefault(self.facts.sites[group[0]], []).append(group)
+            return list(by_site.values())
         by_first = {group[0]: group for group in groups if group not in failed}
         sizes = self.facts.federation.sizes
         rate = self.history.seconds_per_sample

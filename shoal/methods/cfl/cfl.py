@@ -248,7 +248,7 @@ class CFL(Supervised):
         """
         state = CFLState.from_server(server)
         tree = state.tree
-        judged = self.judged_clients(state)
+        judged = [client for client in self.judged_clients(state) if client in clients]
         own = self.own_scores(tree, server.model, judged, clients)
         metrics = self.clients_metrics(own)
         metrics |= path_metrics(own, self.path_scores(tree, server.model, judged, clients))
