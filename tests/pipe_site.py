@@ -30,7 +30,7 @@ def receive(pipe: BinaryIO) -> bytes:
 
 
 def keep_within(home: Path) -> None:
-    """Have this process fail where it opens, lists or links a file of another site's home, which lies beside its own."""
+    """Have this process fail where it opens, lists or links a file of another home, which lies beside its own."""
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:
         if event in ("open", "os.listdir", "os.scandir", "os.link", "os.rename"):
@@ -41,24 +41,21 @@ def keep_within(home: Path) -> None:
     sys.addaudithook(watch)
 
 
-def serve(name: str, home: Path, options: set[str]) -> None:
-    """Answer until the lead is gone.
-
-    Args:
-        name: of the site.
-        home: its home.
-        options: `refusing` to refuse to train, `peers` to let samples go to other clients.
-    """
+def serve(name: str, home: Path) -> None:
+    """Answer until the lead is gone; a file `refuse` in the home names what is refused."""
     keep_within(home)
+    from shoal.engine.settings.run_settings import Settings
     from shoal.engine.sites.agent import SiteAgent
+    from shoal.engine.sites.frames import SiteCall
 
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
 
-    def rules(call: object, settings: object) -> str | None:
-        return "no training at night" if "refusing" in options and getattr(call, "do", "") == "train" else None
+    def rules(call: SiteCall, settings: Settings | None) -> str | None:
+        refused = home / "refuse"
+        return f"no {call.do} at night" if refused.exists() and refused.read_text() == call.do else None
 
-    agent = SiteAgent(name, home / "data" / "store", home / "runs", rules, peers="peers" in options)
+    agent = SiteAgent(name, home / "data" / "store", home / "runs", rules)
     while True:
         try:
             content = receive(sys.stdin.buffer)
@@ -68,4 +65,4 @@ def serve(name: str, home: Path, options: set[str]) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], Path(sys.argv[2]), set(sys.argv[3:]))
+    serve(sys.argv[1], Path(sys.argv[2]))

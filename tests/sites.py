@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,13 +20,13 @@ from sklearn.datasets import load_digits
 from shoal.data.intake.own_store import Batch, store_batch
 from shoal.data.intake.own_writing import Part, write_by_client
 from shoal.data.sets.prepare import own_folder
-from shoal.data.sets.prepared import Manifest, Prepared, open_prepared
+from shoal.data.sets.prepared import Manifest, Prepared
 from shoal.engine.sites.sites_pool import SitesPool
 from shoal.engine.sites.transport import SiteLost
 from tests.pipe_site import receive, send
 from tests.sources import ROOT
 
-NAME = "wards"
+KINDS = ("vector", "image", "points")
 
 
 @dataclass
@@ -34,14 +35,13 @@ class Pipes:
 
     Args:
         homes: by the name of the site.
-        options: of each site (`tests.pipe_site`).
     """
 
     homes: Mapping[str, Path]
-    options: dict[str, tuple[str, ...]] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     asked: list[tuple[str, bytes, bytes]] = field(default_factory=list)
     """Site, request and answer of everything that was asked."""
+    locks: dict[str, threading.Lock] = field(default_factory=dict)
     kill_at: dict[str, int] = field(default_factory=dict)
     """The number of a site's next request, counted from 0, whose answer is lost since the site is killed."""
 
@@ -55,7 +55,7 @@ class Pipes:
             return process
         home = self.homes[site]
         kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "OMP_NUM_THREADS") if name in os.environ}
-        command = [sys.executable, "-m", "tests.pipe_site", site, str(home), *self.options.get(site, ())]
+        command = [sys.executable, "-m", "tests.pipe_site", site, str(home)]
         self.processes[site] = subprocess.Popen(
             command,
             cwd=ROOT,
@@ -71,6 +71,11 @@ class Pipes:
             self.processes[site].wait()
 
     def ask(self, site: str, content: bytes) -> bytes:
+        # A thread of a lead that was stopped may still wait for an answer.
+        with self.locks.setdefault(site, threading.Lock()):
+            return self.ask_alone(site, content)
+
+    def ask_alone(self, site: str, content: bytes) -> bytes:
         process = self.start(site)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -108,6 +113,11 @@ def samples(kind: str, count: int, site: int) -> tuple[np.ndarray, list[str]]:
     return (x[rows] * 15).astype(np.uint8).reshape(-1, 1, 8, 8), labels
 
 
+def name_of(kind: str) -> str:
+    """The name of the set of a kind, at every site."""
+    return f"wards-{kind}"
+
+
 def add_own_set(store: Path, kind: str, count: int, site: int, clients: int = 1, **changes: Any) -> Prepared:
     """Add a site's samples to its store; files and clients have names that are nobody else's business."""
     x, labels = samples(kind, count, site)
@@ -124,7 +134,7 @@ def add_own_set(store: Path, kind: str, count: int, site: int, clients: int = 1,
         "class_names": tuple(sorted(set(map(str, range(3 if kind == "points" else 10))))),
         "extra": {} if kind == "image" else {"features": [f"f{column}" for column in range(x.shape[1])]},
     }
-    return store_batch(NAME, store, Batch(**{**entries, **changes}), 0.2, 0)
+    return store_batch(name_of(kind), store, Batch(**{**entries, **changes}), 0.2, 0)
 
 
 def joined_set(store: Path, sets: Sequence[Prepared]) -> None:
@@ -145,7 +155,7 @@ def joined_set(store: Path, sets: Sequence[Prepared]) -> None:
     extra = {**first.extra, "clients": names}
     sizes = {part: len(of_part.owner) for part, of_part in parts.items()}
     about = (first.name, first.kind, first.shape, first.classes, sizes["train"], sizes["test"], "a test", "none")
-    write_by_client(own_folder(store, NAME), Manifest(*about, first.class_names, extra=extra), parts)
+    write_by_client(own_folder(store, first.name), Manifest(*about, first.class_names, extra=extra), parts)
 
 
 @dataclass
@@ -155,12 +165,12 @@ class Federation:
     Args:
         folder: of the homes.
         pipes: to the sites.
-        sets: of the sites, in the order of their names.
+        sets: of the sites, in the order of their names, by kind.
     """
 
     folder: Path
     pipes: Pipes
-    sets: list[Prepared]
+    sets: dict[str, list[Prepared]]
 
     @property
     def pool(self) -> SitesPool:
@@ -168,18 +178,23 @@ class Federation:
 
 
 @contextmanager
-def federation(kind: str = "vector", count: int = 60, clients: Sequence[int] = (1, 1, 1)) -> Iterator[Federation]:
-    """Three sites, of which none can open a file of another (`tests.pipe_site`); the order in which they are named is not that of their names."""
+def federation(
+    kinds: Sequence[str] = KINDS, count: int = 60, clients: Sequence[int] = (1, 1, 1)
+) -> Iterator[Federation]:
+    """Three sites, of which none can open a file of another; they are named in another order than that of their names.
+
+    Args:
+        kinds: of their sets.
+        count: samples of each site.
+        clients: of each site.
+    """
     folder = Path(tempfile.mkdtemp(prefix="shoal-sites-"))
-    homes = {}
-    sets = []
-    for number, (name, of_site) in enumerate(zip(("east", "north", "south"), clients, strict=True)):
-        home = folder / name
-        home.mkdir()
-        add_own_set(home / "data" / "store", kind, count, number, of_site)
-        sets.append(open_prepared(own_folder(home / "data" / "store", NAME)))
-        homes[name] = home
-    pipes = Pipes({name: homes[name] for name in ("south", "east", "north")})
+    names = ("east", "north", "south")
+    sets: dict[str, list[Prepared]] = {kind: [] for kind in kinds}
+    for number, (name, of_site) in enumerate(zip(names, clients, strict=True)):
+        for kind, of_kind in sets.items():
+            of_kind.append(add_own_set(folder / name / "data" / "store", kind, count, number, of_site))
+    pipes = Pipes({name: folder / name for name in ("south", "east", "north")})
     try:
         yield Federation(folder, pipes, sets)
     finally:

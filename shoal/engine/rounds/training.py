@@ -10,6 +10,7 @@ from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from functools import partial
 
+from shoal.core.durable import private_folder
 from shoal.core.errors import FailureCause
 from shoal.engine.messages.broadcasts import Broadcasts
 from shoal.engine.messages.wire import Answer, Call, Failed, Train, Trained
@@ -18,7 +19,9 @@ from shoal.engine.rounds.client_history import ClientHistory
 from shoal.engine.rounds.outcomes import RoundFailed, RoundOutcomes
 from shoal.engine.rounds.round_state import RoundState
 from shoal.engine.rounds.runner import Runner
+from shoal.engine.store.codec import read_sealed, server_digest, write_sealed
 from shoal.engine.store.finished_work import FinishedWork, finished_work
+from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.workers.worker_processes import WorkerLost
 
@@ -79,7 +82,7 @@ class Training:
         tries = Counter[int]()
         idle_passes = 0
         while groups := self.left(groups, outcomes, tries):
-            self.ask(clients_of(groups))
+            self.account(before, clients_of(groups))
             done_before = len(outcomes.done)
             no_turn = self.train_once(before, broadcasts, groups, outcomes, tries)
             idle_passes += 1
@@ -88,6 +91,22 @@ class Training:
             if idle_passes >= MAX_IDLE_PASSES:
                 for client in sorted(no_turn):
                     self.fail(round, client, Failed("its worker was lost before its turn"), outcomes, tries)
+
+    def account(self, before: RoundState, clients: list[int]) -> None:
+        """Account for private updates; that of a site counts once a round, since it sends the same bytes again."""
+        if not self.facts.sites or self.facts.settings.privacy.clip is None:
+            self.ask(clients)
+            return
+        path = RoundPaths(self.facts.run.path, before.round + 1).asked
+        state = server_digest(before.server)
+        asked: list[int] = []
+        if path.exists() and (record := read_sealed(path))["state"] == state:
+            asked = record["clients"]
+        if new := sorted(set(clients) - set(asked)):
+            self.ask(new)
+            private_folder(path.parent.parent)
+            private_folder(path.parent)
+            write_sealed(path, {"state": state, "clients": [*asked, *new]})
 
     def left(self, groups: list[Group], outcomes: RoundOutcomes, tries: Counter[int]) -> list[Group]:
         """Return the groups to train, each as a whole: the same bits, even after an interruption of the round."""

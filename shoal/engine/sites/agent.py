@@ -5,7 +5,7 @@
     runs/ID/work/0007/                                          answers of the newest round, and what was asked
 
 Asked again for the same work, a site sends the bytes that it sent before, also where they hold noise. What a client is
-asked is known by digests: of the server's message, of its memory and of its inbox.
+asked is known by digests: of the server's message and of its memory.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from shoal.core.durable import new_version, private_folder
+from shoal.core.durable import private_folder
 from shoal.core.errors import ShoalError
 from shoal.core.records import record_from_json, record_to_json
 from shoal.data.sets.elsewhere import site_set, write_joined
 from shoal.data.sets.prepare import own_folder
-from shoal.data.sets.prepared import Manifest, Prepared, open_prepared
+from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, read_manifest
 from shoal.engine.messages.wire import Assign, Assigned, Evaluate, Evaluated, Failed, Recalibrate, Train, Trained
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.frames import (
@@ -55,7 +55,7 @@ from shoal.engine.store.codec import (
 from shoal.engine.store.finished_work import FinishedWork, finished_work, forget_work
 from shoal.engine.store.lineage import Lineage
 from shoal.engine.store.memory_index import ClientFiles
-from shoal.engine.store.round_paths import RoundPaths, client_folder, inbox_path, memory_path
+from shoal.engine.store.round_paths import RoundPaths, client_folder, memory_path
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder, write_lineage
 from shoal.engine.workers.worker import Worker, failure
 from shoal.methods.contract.base import Method
@@ -84,7 +84,6 @@ class SiteAgent:
         store: of its data.
         runs: folder of its runs.
         rules: its own, beside those that hold at every site.
-        peers: whether raw samples may be sent to clients of other sites.
         device: of its computations.
     """
 
@@ -94,8 +93,6 @@ class SiteAgent:
         store: Path,
         runs: Path,
         rules: Rules = no_rules,
-        *,
-        peers: bool = False,
         device: str = "cpu",
     ) -> None:
         torch.set_num_threads(1)  # for the same bits as on every worker
@@ -103,7 +100,6 @@ class SiteAgent:
         self.store = store.resolve()
         self.runs = runs.resolve()
         self.rules = rules
-        self.peers = peers
         self.worker = Worker(device)
 
     def answer(self, content: bytes) -> bytes:
@@ -153,10 +149,10 @@ class SiteAgent:
         """
         if reason := self.rules(call, settings):
             raise SiteRefusal(reason)
-        if settings is None or self.peers:
+        if settings is None:
             return
         if METHODS[settings.method.name].declared_to_peer is not Method.declared_to_peer:
-            raise SiteRefusal(f"method {settings.method.name!r} sends samples to other clients, which is not allowed")
+            raise SiteRefusal(f"method {settings.method.name!r} sends samples to other clients, and they stay here")
 
     def without_paths(self, text: str) -> str:
         """Return a message without the places of this site's files."""
@@ -171,28 +167,27 @@ class SiteAgent:
     # --- a run ----------------------------------------------------------------------------------------------------
 
     def open(self, place: Path, call: SiteCall, files: Files) -> None:
-        """Make the folder of a run, unless it is there as the lead describes it.
+        """Write what the lead says of a run to its folder here; memories and answers that are there stay.
 
         Raises:
             SiteRefusal: the rules refuse it. ShoalError: its parts do not belong together.
         """
-        asked = digest(json.dumps([record_to_json(call), sorted(files)]).encode())
-        marker = place / "opened.json"
-        if not (marker.exists() and read_sealed(marker) == {"asked": asked}):
-            manifest = Manifest(**json.loads(call.texts["manifest"]))
-            lineage = record_from_json(Lineage, json.loads(call.texts["lineage"]))
-            private_folder(self.runs)
+        manifest = Manifest(**json.loads(call.texts["manifest"]))
+        lineage = record_from_json(Lineage, json.loads(call.texts["lineage"]))
+        private_folder(self.runs)
+        private_folder(place)
+        data = place / "data"
+        if not (data / "manifest.json").exists() or read_manifest(data).digest != manifest.digest:
             sizes = {part: list(of_part) for part, of_part in call.sizes.items()}
-            with new_version(place) as scratch:
-                write_joined(scratch / "data", manifest, sizes, (self.name, self.prepared(manifest.name)))
-                (scratch / "partition").mkdir()
-                for name in ("partition.parquet", "partition.json"):
-                    (scratch / "partition" / name).write_bytes(files[call.texts[name]])
-                (scratch / SETTINGS).write_text(call.texts["settings"])
-                write_lineage(scratch / LINEAGE, lineage.with_folders(str(place / "data"), str(place / "partition")))
-                write_sealed(scratch / marker.name, {"asked": asked})
+            write_joined(data, manifest, sizes, (self.name, self.prepared(manifest.name)))
+        partition = place / "partition"
+        private_folder(partition)
+        for name in ("partition.parquet", "partition.json"):
+            write_atomic(partition / name, files[call.texts[name]])
+        write_atomic(place / SETTINGS, call.texts["settings"].encode())
+        write_lineage(place / LINEAGE, lineage.with_folders(str(data), str(partition)))
+        self.worker = Worker(self.worker.device)  # which has not opened the run as it was before
         self.check(call, RunFolder(place).settings())
-        self.worker.opened(place)
 
     def memory(self, run: RunFolder, client: ClientAtSite) -> str | None:
         """Return the file of a client's private memory, in the run's folder; None: it has none.
@@ -211,44 +206,58 @@ class SiteAgent:
 
     def train(self, run: RunFolder, call: SiteCall, files: Files) -> Result:
         """Train clients that have no answer to the same request yet; return the answers of all."""
-        paths = RoundPaths(run.path, call.round)
-        for other in run.work.glob("*"):
-            if other.name != paths.work.name:
-                shutil.rmtree(other)
-        private_folder(run.work)
-        private_folder(paths.work)
-        for name, content in files.items():
-            write_atomic(paths.work / f"{name}.safetensors", content, sync=False, mode=PRIVATE)
-        done = {client.client: self.kept_answer(run, call.round, client) for client in call.clients}
-        private = run.settings().privacy.clip is not None
-        groups = []
-        for group in call.groups:
-            missing = tuple(client for client in group if done.get(client) is None)
-            if missing:  # noise that has left this site is never drawn again
-                groups.append(missing if private else group)
-        results: dict[int, FinishedWork | Failed] = {client: work for client, work in done.items() if work is not None}
-        if groups:
+        self.keep_messages(run, call.round, files)
+        results: dict[int, FinishedWork | Failed] = {}
+        for client in call.clients:
+            kept = self.kept_answer(run, call.round, client)
+            if kept is not None:
+                results[client.client] = kept
+        if groups := self.groups_to_train(run, call, results.keys()):
             clients = tuple(self.files_of(run, call.round, client) for client in call.clients)
-            answer = self.worker.handle(Train(run.path, call.round, clients, tuple(groups)))
+            answer = self.worker.handle(Train(run.path, call.round, clients, groups))
             if isinstance(answer, Failed):
                 return answer
             assert isinstance(answer, Trained)
             results |= answer.clients
-        self.keep_memories(run, call.round, [work for work in results.values() if isinstance(work, FinishedWork)])
-        facts = {}
+        # Also of answers that were kept: the site may have been killed before their memories were.
+        self.keep_memories(run, call.round, Trained(results))
+        return self.answers(RoundPaths(run.path, call.round).work, results)
+
+    def keep_messages(self, run: RunFolder, round: int, files: Files) -> None:
+        """Write the messages to clients of a round; what is left of other rounds goes."""
+        work = RoundPaths(run.path, round).work
+        for other in run.work.glob("*"):
+            if other != work:
+                shutil.rmtree(other)
+        private_folder(run.work)
+        private_folder(work)
+        for name, content in files.items():
+            write_atomic(work / f"{name}.safetensors", content, sync=False, mode=PRIVATE)
+
+    def answers(self, work: Path, results: Mapping[int, FinishedWork | Failed]) -> Result:
+        """Return what became of each client as the lead gets it, without private memories."""
+        facts: dict[str, Any] = {}
         back: dict[str, bytes] = {}
         for number, result in results.items():
             if isinstance(result, Failed):
-                facts[str(number)] = self.failed(result)
-                continue
-            facts[str(number)] = {"done": result.to_json()}
-            sent = [read_file(paths.work / name, result.sha256[name]) for name in result.names - {result.memory}]
-            back |= named(sent)
+                facts[str(number)] = {"error": self.without_paths(result.error), "cause": result.cause.value}
+            else:
+                facts[str(number)] = {"done": result.to_json()}
+                back |= named([read_file(work / name, result.sha256[name]) for name in result.names - {result.memory}])
         return facts, back
 
-    def failed(self, result: Failed) -> dict[str, Any]:
-        """Return a failure as the lead gets it."""
-        return {"error": self.without_paths(result.error), "cause": result.cause.value}
+    def groups_to_train(self, run: RunFolder, call: SiteCall, kept: Collection[int]) -> tuple[tuple[int, ...], ...]:
+        """Return the groups with a client that has no answer, as a whole: the same bits, after an interruption too.
+
+        Where answers hold noise, those who have one are left out: they would draw other noise.
+        """
+        private = run.settings().privacy.clip is not None
+        groups = []
+        for group in call.groups:
+            missing = tuple(client for client in group if client not in kept)
+            if missing:
+                groups.append(missing if private else group)
+        return tuple(groups)
 
     def kept_answer(self, run: RunFolder, round: int, client: ClientAtSite) -> FinishedWork | None:
         """Return a client's answer to the same request; None: there is none, and one to another request is dropped."""
@@ -263,24 +272,19 @@ class SiteAgent:
         return None
 
     def files_of(self, run: RunFolder, round: int, client: ClientAtSite) -> ClientFiles:
-        """Return the files from which a client begins; messages from other clients get their place."""
+        """Return the files from which a client begins."""
         work = RoundPaths(run.path, round).work
         message = {f"{(work / name).relative_to(run.path)}.safetensors": name for name in client.message}
-        inbox = {}
-        for sent in client.inbox:
-            path = inbox_path(client.client, sent.sender, sent.round)
-            adopt(run, work / f"{sent.sha256}.safetensors", path)
-            inbox[path] = sent.sha256
-        sha256 = {**message, **inbox}
         memory = self.memory(run, client)
+        sha256 = dict(message)
         if memory is not None and client.memory is not None:
             sha256[memory] = client.memory.sha256
-        return ClientFiles(client.client, memory, tuple(inbox), sha256, tuple(message))
+        return ClientFiles(client.client, memory, (), sha256, tuple(message))
 
-    def keep_memories(self, run: RunFolder, round: int, done: list[FinishedWork]) -> None:
+    def keep_memories(self, run: RunFolder, round: int, answer: Trained) -> None:
         """Keep the new private memories, and of each client the newest few up to this round."""
         new = []
-        for work in done:
+        for work in answer.finished.values():
             if work.memory is None:
                 continue
             adopt(run, RoundPaths(run.path, round).work / work.memory, memory_path(work.client, round))

@@ -40,28 +40,17 @@ class MemoryVersion:
 
 
 @dataclass(frozen=True)
-class InboxFile:
-    """A message from another client: round, sender and hex sha256."""
-
-    round: int
-    sender: int
-    sha256: str
-
-
-@dataclass(frozen=True)
 class ClientAtSite:
     """From what the work of one client begins.
 
     Args:
         client: its id.
         message: digests of the files of the server's message.
-        inbox: messages from other clients.
         memory: its private memory; None: it has none.
     """
 
     client: int
     message: tuple[str, ...] = ()
-    inbox: tuple[InboxFile, ...] = ()
     memory: MemoryVersion | None = None
 
 
@@ -120,10 +109,11 @@ def named(contents: Sequence[bytes]) -> dict[str, bytes]:
 
 
 def pack(record: SiteCall | SiteAnswer, files: Files) -> bytes:
-    """Return a request or an answer as bytes."""
-    sizes = {name: len(content) for name, content in files.items()}
-    text = json.dumps({"record": record_to_json(record), "files": sizes}).encode()
-    return b"".join([len(text).to_bytes(LENGTH_BYTES, "little"), text, *files.values()])
+    """Return a request or an answer as bytes: the same for the same content."""
+    names = sorted(files)
+    entries = {"record": record_to_json(record), "files": {name: len(files[name]) for name in names}}
+    text = json.dumps(entries, sort_keys=True).encode()
+    return b"".join([len(text).to_bytes(LENGTH_BYTES, "little"), text, *(files[name] for name in names)])
 
 
 def unpack(kind: type[Record], content: bytes) -> tuple[Record, dict[str, bytes]]:

@@ -40,7 +40,6 @@ from shoal.engine.sites.frames import (
     BadFrame,
     ClientAtSite,
     Files,
-    InboxFile,
     MemoryVersion,
     SiteAnswer,
     SiteCall,
@@ -66,7 +65,7 @@ from shoal.engine.store.codec import (
 )
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.memory_index import ClientFiles
-from shoal.engine.store.round_paths import RoundPaths, sender_of
+from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.baselines import Comparison
@@ -172,7 +171,7 @@ class SitesPool:
         """Have a site train clients of its own, and keep their answers in the run's folder."""
         files: dict[str, bytes] = {}
         for client in request.clients:
-            for path in (*client.message, *client.inbox):
+            for path in client.message:
                 if client.sha256[path] not in files:
                     files[client.sha256[path]] = read_file(request.run / path, client.sha256[path])
         clients = tuple(client_at_site(request.run, client) for client in request.clients)
@@ -190,7 +189,7 @@ class SitesPool:
             if "error" in told:
                 return SiteFailed(site, str(told["error"]), FailureCause(told.get("cause"))).answer
             done = FinishedWork.from_json(told["done"])
-            if done.client != client or done.sha256.keys() != done.names:
+            if done.client != client or done.sha256.keys() != done.names or done.peers:
                 raise ValueError("it is not of this client")
             contents = {name: files[done.sha256[name]] for name in done.names - {done.memory}}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -258,14 +257,7 @@ def client_at_site(run: Path, files: ClientFiles) -> ClientAtSite:
     if files.memory is not None:
         _, kept = load_tensors(run / files.memory, sha256=files.sha256[files.memory])
         memory = MemoryVersion(kept["round"], kept["sha256"])
-    return ClientAtSite(
-        files.client,
-        tuple(files.sha256[path] for path in files.message),
-        tuple(
-            InboxFile(int(Path(path).stem.split("-")[0]), sender_of(path), files.sha256[path]) for path in files.inbox
-        ),
-        memory,
-    )
+    return ClientAtSite(files.client, tuple(files.sha256[path] for path in files.message), memory)
 
 
 def memory_stub(site: str, round: int, sha256: str) -> bytes:

@@ -49,6 +49,7 @@ class CFL(Supervised):
     settings: CFLSettings
     averages_parts = True
     evaluation_reads_memory = False
+    of_the_server = ("clusters", "mean_norm", "max_norm", "cross", "gap")
     ratio = 0.3
     """Largest ratio of the mean update's norm to the largest client update's in the relative criterion."""
     patience = 3
