@@ -16,6 +16,7 @@ from shoal.data.sets.elsewhere import joined_manifest, site_set
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.sites.frames import SiteAnswer, SiteCall, unpack
 from shoal.engine.sites.gathering import gather_set
 from shoal.engine.sites.transport import SiteRefusal
@@ -94,6 +95,8 @@ def test_a_run_at_sites_is_refused_where_they_are_not_reached(sites: Federation,
         new_run(settings_of("fedkmeans", partition={"kind": "dirichlet", "clients": 3}))
     with pytest.raises(PartitionError, match="cannot leave its sites"):
         new_run(settings_of("fedkmeans", partition={"kind": "iid", "clients": 3}))
+    with pytest.raises(SettingsError, match=r"set method\.name and model\.clusters"):
+        new_run(settings_of("fedkmeans", model={"clusters": "auto"}))
 
 
 # --- what stays at a site ---------------------------------------------------------------------------------------------
