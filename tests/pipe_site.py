@@ -1,32 +1,15 @@
-"""A site of a test: a process of its own, with its own home, that answers over its standard input and output."""
+"""A site of a test: a process of its own, with its own home, that answers over a pipe."""
 
 from __future__ import annotations
 
 import os
 import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import BinaryIO
 
-LENGTH_BYTES = 8
-
-
-def send(pipe: BinaryIO, content: bytes) -> None:
-    pipe.write(len(content).to_bytes(LENGTH_BYTES, "little"))
-    pipe.write(content)
-    pipe.flush()
-
-
-def receive(pipe: BinaryIO) -> bytes:
-    """The next bytes that `send` wrote.
-
-    Raises:
-        EOFError: the other side is gone.
-    """
-    length = pipe.read(LENGTH_BYTES)
-    content = pipe.read(int.from_bytes(length, "little"))
-    if len(length) < LENGTH_BYTES or len(content) < int.from_bytes(length, "little"):
-        raise EOFError
-    return content
+from shoal.engine.settings.run_settings import Settings
+from shoal.engine.sites.agent import SiteAgent
+from shoal.engine.sites.frames import SiteCall
 
 
 def keep_within(home: Path) -> None:
@@ -41,15 +24,11 @@ def keep_within(home: Path) -> None:
     sys.addaudithook(watch)
 
 
-def serve(name: str, home: Path) -> None:
+def serve(pipe: Connection, name: str, home: Path) -> None:
     """Answer until the lead is gone; a file `refuse` in the home names what is refused."""
+    os.environ.update({"HOME": str(home), "SHOAL_HOME": str(home), "TMPDIR": str(home)})
+    os.chdir(home)
     keep_within(home)
-    from shoal.engine.settings.run_settings import Settings
-    from shoal.engine.sites.agent import SiteAgent
-    from shoal.engine.sites.frames import SiteCall
-
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no answer
 
     def rules(call: SiteCall, settings: Settings | None) -> str | None:
         refused = home / "refuse"
@@ -58,11 +37,7 @@ def serve(name: str, home: Path) -> None:
     agent = SiteAgent(name, home / "data" / "store", home / "runs", rules)
     while True:
         try:
-            content = receive(sys.stdin.buffer)
-        except EOFError:
+            content = pipe.recv_bytes()
+        except (EOFError, OSError):
             return
-        send(answers, agent.answer(content))
-
-
-if __name__ == "__main__":
-    serve(sys.argv[1], Path(sys.argv[2]))
+        pipe.send_bytes(agent.answer(content))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +21,9 @@ from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Manifest, Prepared
 from shoal.engine.sites.sites_pool import SitesPool
 from shoal.engine.sites.transport import SiteLost
-from tests.pipe_site import receive, send
-from tests.sources import ROOT
+from shoal.engine.workers.without_main import WORKER_NAME, without_main
+from shoal.engine.workers.worker_processes import start_fork_server
+from tests.pipe_site import serve
 
 KINDS = ("vector", "image", "points")
 
@@ -38,7 +37,9 @@ class Pipes:
     """
 
     homes: Mapping[str, Path]
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    processes: dict[str, Any] = field(default_factory=dict)
+    ends: dict[str, Connection] = field(default_factory=dict)
+    """The lead's ends of the pipes."""
     asked: list[tuple[str, bytes, bytes]] = field(default_factory=list)
     """Site, request and answer of everything that was asked."""
     locks: dict[str, threading.Lock] = field(default_factory=dict)
@@ -49,26 +50,24 @@ class Pipes:
     def sites(self) -> Sequence[str]:
         return list(self.homes)
 
-    def start(self, site: str) -> subprocess.Popen[bytes]:
-        process = self.processes.get(site)
-        if process is not None and process.poll() is None:
-            return process
-        home = self.homes[site]
-        kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "OMP_NUM_THREADS") if name in os.environ}
-        command = [sys.executable, "-m", "tests.pipe_site", site, str(home)]
-        self.processes[site] = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**kept, "HOME": str(home), "SHOAL_HOME": str(home), "TMPDIR": str(home)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+    def start(self, site: str) -> Connection:
+        """Start a site's process, unless it runs: forked from one that has imported what it needs."""
+        if site in self.processes and self.processes[site].is_alive():
+            return self.ends[site]
+        context = start_fork_server()
+        self.ends[site], inner = context.Pipe()
+        self.processes[site] = context.Process(
+            target=serve, args=(inner, site, self.homes[site]), daemon=True, name=f"{WORKER_NAME} at {site}"
         )
-        return self.processes[site]
+        with without_main():
+            self.processes[site].start()
+        inner.close()
+        return self.ends[site]
 
     def kill(self, site: str) -> None:
         if site in self.processes:
             self.processes[site].kill()
-            self.processes[site].wait()
+            self.processes[site].join()
 
     def ask(self, site: str, content: bytes) -> bytes:
         # A thread of a lead that was stopped may still wait for an answer.
@@ -76,22 +75,19 @@ class Pipes:
             return self.ask_alone(site, content)
 
     def ask_alone(self, site: str, content: bytes) -> bytes:
-        process = self.start(site)
-        assert process.stdin is not None
-        assert process.stdout is not None
+        pipe = self.start(site)
         try:
-            send(process.stdin, content)
-            answer = receive(process.stdout)
+            pipe.send_bytes(content)
+            answer = pipe.recv_bytes()
         except (EOFError, OSError):
-            process.wait()
             raise SiteLost(f"site {site} has ended") from None
         self.asked.append((site, content, answer))
-        left = self.kill_at.get(site)
+        left = self.kill_at.pop(site, None)
+        if left == 0:
+            self.kill(site)
+            raise SiteLost(f"site {site} was killed")
         if left is not None:
             self.kill_at[site] = left - 1
-            if left == 0:
-                self.kill(site)
-                raise SiteLost(f"site {site} was killed")
         return answer
 
     def close(self) -> None:
