@@ -146,6 +146,19 @@ class Update:
     client: int = -1
 
 
+@dataclass(frozen=True)
+class SummedRows:
+    """A client's rows of which a message to the server holds sums by group, for those who ask what the server reads.
+
+    Attributes:
+        rows: float64 (n, k), as they are summed.
+        total_known: whether the sum of all rows follows from moments that the client sent before.
+    """
+
+    rows: Tensor
+    total_known: bool
+
+
 class Clients(ABC):
     """All clients of a federation, each loaded when it is accessed: an evaluation may need none, one or all."""
 
@@ -473,6 +486,10 @@ class Method(ABC):
 
     def mismatch(self, update: Update) -> str | None:
         """Return why the message and the memory of an update contradict each other; None: they do not."""
+        return None
+
+    def summed_rows(self, message: Message, client: Client) -> SummedRows | None:
+        """Return the rows of which a client's answer to a message holds sums by group; None, the default: of none."""
         return None
 
     @abstractmethod
