@@ -446,6 +446,7 @@ def test_samples_with_equal_features_are_drawn_side_by_side() -> None:
     assert (points == plane(few)).all(), "the same figure each time"
 
 
+@pytest.mark.long
 def test_what_others_named_is_no_html(home: Path, small: Make) -> None:
     """Sites, files and messages may be called anything; the page shows the words."""
     write_clients(home / "pictures")
