@@ -263,6 +263,7 @@ class Method(ABC):
         pooled: whether one client holds all data (centralised references).
         averages: whether the next model is the mean of the clients' models, weighted by the fact `n` of their messages,
             or by `aggregation.rule`. Its `aggregate` also takes sums of messages (`shoal.methods.averaging.robust`).
+        totals: whether its `aggregate` needs only the totals of its messages' tensors, and takes them as one message.
         averages_parts: whether it averages models of which clients train some, or in some rounds. `aggregation.rule`
             applies to it too.
         server_optimiser: whether `aggregation.server` moves its averaged model.
@@ -298,6 +299,7 @@ class Method(ABC):
     finds_clusters: ClassVar[bool] = True
     judges_features: ClassVar[bool] = False
     averages: ClassVar[bool] = False
+    totals: ClassVar[bool] = False
     averages_parts: ClassVar[bool] = False
     server_optimiser: ClassVar[bool] = False
     local_options: ClassVar[tuple[str, ...]] = ()

@@ -50,7 +50,9 @@ def test_a_group_of_one_row_that_is_held_back_follows_from_the_total() -> None:
 
 def points(small: Callable[..., Any], **method: Any) -> Any:
     """Settings of a run on points, whose clients send sums."""
-    return small(method={"name": "fedkmeans", "standardise": True, **method}, data=POINTS, model={"clusters": 9}, rounds=20)
+    return small(
+        method={"name": "fedkmeans", "standardise": True, **method}, data=POINTS, model={"clusters": 9}, rounds=20
+    )
 
 
 def test_the_view_of_a_run_is_judged_by_its_true_rows(home: Path, small: Callable[..., Any]) -> None:
