@@ -47,7 +47,7 @@ from shoal.methods.clustering.federated_k_means import (
     summed,
 )
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method, Server, Update
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method, Server, SummedRows, Update
 from shoal.methods.contract.context import Context, MethodError, ModelSettings
 from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message, Tensors
@@ -492,6 +492,15 @@ class FeatureClustering(Method):
     def judged_vectors(self, server: Server, clients: Clients, evaluation: Evaluation) -> SpaceVectors:
         """Return the vectors of all samples in the space, training then test."""
         return self.source.judged(server.model, self.space_width(server), clients, evaluation)
+
+    def summed_rows(self, message: Message, client: Client) -> SummedRows | None:
+        """Return a client's vectors where they are clustered; None while the space is not known."""
+        if message.facts["step"] in ("measure", "project"):
+            return None
+        vectors = self.source.own_projected(client, message.tensors)[0](torch.arange(len(client.train)))
+        rows = among_landmarks(vectors, message.tensors, directions=self.settings.directions)
+        affine = not self.settings.directions and SPECTRAL not in message.tensors
+        return SummedRows(rows.double().cpu(), self.settings.measured and affine)
 
     def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
         """Return what the last layer of the frozen encoder makes of all samples; None without an encoder."""
