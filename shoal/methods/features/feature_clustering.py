@@ -141,7 +141,11 @@ class FeatureClustering(Method):
         super().__init__(settings.settled(context.spec), context)
         space = self.settings
         self.source = VectorSource(
-            context, self.network_cache, directions=space.directions, centre_sites=space.centre_sites
+            context,
+            self.network_cache,
+            directions=space.directions,
+            centre_sites=space.centre_sites,
+            representation=space.representation,
         )
 
     def init_server(self, federation: Federation) -> Server:
