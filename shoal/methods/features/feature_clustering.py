@@ -194,7 +194,7 @@ class FeatureClustering(Method):
             return MessageForm(forms, rule=partial(check_moments, limits=limits))
         if step == "project":
             block = server.model[BLOCK]
-            forms = {"samples": count(()), "products": total(block.shape)}
+            forms = {"samples": count(()), "products": total(block.shape, dtype=block.dtype)}
             return MessageForm(forms, rule=partial(check_products, block=block, limits=limits))
         width = self.space_width(server)
         clusters = self.context.clusters
