@@ -260,6 +260,7 @@ class AssignedAtSite:
     comparison: Comparison | None = None
 
 
+@dataclass(frozen=True)
 class Keys:
     """The public keys of clients, in hex digits."""
 
