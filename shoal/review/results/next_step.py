@@ -74,8 +74,8 @@ def after_night(run: RunFolder, decision: Mapping[str, Any]) -> NextStep:
     why = decision.get("why", "")
     if decision.get("waits"):
         return NextStep(
-            f"The night asks for your approval: this model is better than the champion ({why}). Look at the samples of "
-            "each cluster below. If these are the groups that you want, make it the champion.",
+            f"The night asks for your approval: {why}. Look at the samples of each cluster below. If these are the "
+            "groups that you want, make it the champion.",
             f"shoal model promote {run.name} --why REASON",
         )
     return NextStep(f"Nothing: the champion stays in use ({why}).")

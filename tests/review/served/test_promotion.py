@@ -25,9 +25,10 @@ from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
-from shoal.lifecycle.driving import drive
+from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS, drive
 from shoal.lifecycle.starting import new_run
 from shoal.methods.scores.neighbours import neighbour_information
+from shoal.methods.scores.verdict import Verdict
 from shoal.models.frozen import frozen_encoder
 from shoal.review.mlflow_log.champions import history
 from shoal.review.results.clusters import keep_clusters
@@ -35,9 +36,10 @@ from shoal.review.results.next_step import next_step
 from shoal.review.results.result import run_result
 from shoal.review.served import judging
 from shoal.review.served.drift import find_drift
-from shoal.review.served.judging import Decision, HeldOut, JudgingError, compare, encoder_of
+from shoal.review.served.judging import Decision, HeldOut, JudgingError, asked_for, compare, encoder_of
 from shoal.review.served.promotion import (
     PromotionError,
+    approve,
     champion_with_version,
     decision_of,
     execute_decision,
@@ -125,6 +127,35 @@ def test_the_margin_decides(pair: tuple[RunFolder, RunFolder]) -> None:
 
 
 @pytest.mark.long
+def test_a_first_model_waits_where_it_is_to_be_asked_for_and_not_good(home: Path, small: Make) -> None:
+    run = new_run(small(rounds=1, tracking={"mlflow": True, "register_as": "waiting"}))
+    drive(run, stages=(ROUNDS, CLUSTERS))
+    verdict = run_result(run).verdict
+    assert verdict is not None
+    assert verdict.word != "good"
+    decision = asked_for(compare(run, None, prepare("digits", places.store()).folder, "auto", 0.02), run)
+    assert (decision.promoted, decision.waits) == (False, True)
+    assert decision.why.endswith(f"its verdict is {verdict.word}")
+    keep_decision(run, decision, [])
+    drive(run, stages=(VIEWS,))
+    assert champion_with_version(run.settings(), places.runs()) == (None, None)
+    assert "challenger" in champions("waiting")
+    approve(run, "they are the groups")
+    assert champions("waiting") == {"champion": "1"}
+
+
+def test_a_good_first_model_waits_for_nobody(pair: tuple[RunFolder, RunFolder], monkeypatch: Any) -> None:
+    first = compare(pair[1], None, prepare("digits", places.store()).folder, "auto", 0.02)
+    good = replace(run_result(pair[1]), verdict=Verdict("good", "all are right"))
+    monkeypatch.setattr(judging, "run_result", lambda run: good)
+    assert asked_for(first, pair[1]) == first
+    better = decided(pair)
+    assert asked_for(better, pair[1]) == replace(better, promoted=False, waits=True)
+    kept = replace(better, promoted=False)
+    assert asked_for(kept, pair[1]) == kept
+
+
+@pytest.mark.long
 def test_mlflow_is_told_and_can_be_told_again(pair: tuple[RunFolder, RunFolder]) -> None:
     champion, challenger = pair
     client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
@@ -181,9 +212,9 @@ def test_a_difference_that_may_be_chance_is_not_enough(pair: tuple[RunFolder, Ru
     assert f"better by {difference:.4f}, which may be chance" in unsure.why
 
 
-def champions() -> dict[str, str]:
+def champions(name: str = NAME) -> dict[str, str]:
     client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
-    return {alias: str(version) for alias, version in client.get_registered_model(NAME).aliases.items()}
+    return {alias: str(version) for alias, version in client.get_registered_model(name).aliases.items()}
 
 
 def test_a_champion_is_taken_back_and_approved_again(
