@@ -20,6 +20,23 @@ from shoal.methods.scores.baselines import Comparison
 
 
 @dataclass(frozen=True)
+class SumPlan:
+    """How the messages of a round are added up, of which the server sees the sum (`privacy.sums`).
+
+    Args:
+        attempt: number of the attempt in the round, from 1.
+        clients: all whose messages are added up.
+        samples: number of training samples of these together.
+        keys: their public keys, in hex digits; None: messages have no masks.
+    """
+
+    attempt: int
+    clients: tuple[int, ...]
+    samples: int
+    keys: Mapping[int, str] | None = None
+
+
+@dataclass(frozen=True)
 class Train:
     """Train some clients of a round.
 
@@ -28,12 +45,27 @@ class Train:
         round: the round.
         clients: the files of each client.
         groups: the ids in groups, each trained in one computation.
+        plan: of the sum of messages; None: the server gets each as it is.
     """
 
     run: Path
     round: int
     clients: tuple[ClientFiles, ...]
     groups: tuple[tuple[int, ...], ...]
+    plan: SumPlan | None = None
+
+
+@dataclass(frozen=True)
+class ShareKeys:
+    """Make the keys of clients' masks, those that are not there, and return the public ones.
+
+    Args:
+        run: the run's folder.
+        clients: ids of the clients.
+    """
+
+    run: Path
+    clients: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -107,7 +139,9 @@ class Assign(StateRequest):
     judge: bool
 
 
-Request = Train | Evaluate | Recalibrate | EvaluateShard | Assign
+FileRequest = Train | Evaluate | Recalibrate | EvaluateShard | Assign
+"""A request that names the files of a run that it reads."""
+Request = FileRequest | ShareKeys
 
 
 @dataclass(frozen=True)
@@ -124,7 +158,7 @@ class RemoteRequest:
         partition: digest of the partition.
     """
 
-    request: Request
+    request: FileRequest
     url: str
     key: str
     files: Mapping[str, str]
@@ -226,6 +260,13 @@ class AssignedAtSite:
     comparison: Comparison | None = None
 
 
-Answer = Trained | Evaluated | Assigned | AssignedAtSite | Failed
+@dataclass(frozen=True)
+class Keys:
+    """The public keys of clients, in hex digits."""
+
+    public: Mapping[int, str]
+
+
+Answer = Keys | Trained | Evaluated | Assigned | AssignedAtSite | Failed
 Call = Callable[[Request], Answer]
 """Has a worker do a request, and waits for the answer."""

@@ -13,16 +13,18 @@ from functools import partial
 from shoal.core.durable import private_folder
 from shoal.core.errors import FailureCause
 from shoal.engine.messages.broadcasts import Broadcasts
-from shoal.engine.messages.wire import Answer, Call, Failed, Train, Trained
+from shoal.engine.messages.fixed_point import ATTEMPT
+from shoal.engine.messages.wire import Answer, Call, Failed, SumPlan, Train, Trained
 from shoal.engine.rounds.buffered_rounds import BufferedRounds
 from shoal.engine.rounds.client_history import ClientHistory
 from shoal.engine.rounds.outcomes import RoundFailed, RoundOutcomes
 from shoal.engine.rounds.round_state import RoundState
 from shoal.engine.rounds.runner import Runner
 from shoal.engine.store.codec import read_sealed, server_digest, write_sealed
-from shoal.engine.store.finished_work import FinishedWork, finished_work
+from shoal.engine.store.finished_work import FinishedWork, finished_work, load_update
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_facts import RunFacts
+from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker_processes import WorkerLost
 
 MIN_COHORT_SECONDS = 2.0
@@ -60,22 +62,26 @@ class Training:
     tell: Callable[..., None]
     ask: Callable[[list[int]], None]
 
-    def train(self, before: RoundState, clients: list[int], outcomes: RoundOutcomes) -> None:
+    def train(
+        self, before: RoundState, clients: list[int], outcomes: RoundOutcomes, plan: SumPlan | None = None
+    ) -> None:
         """Train clients in the round after a state; retrain those that fail, up to `participation.retries` times.
 
         Args:
             before: the state.
             clients: their ids.
             outcomes: of the round; gets the outcome of each client.
+            plan: of the sum of messages.
 
         Raises:
             RoundFailed: a worker could not open the run.
         """
         round = before.round + 1
-        outcomes.asked += clients
+        outcomes.asked += [client for client in clients if client not in outcomes.asked]
         for client in clients:
             stored = finished_work(self.facts.run, round, client)
-            if stored is not None:  # from before an interruption of the round
+            # From before an interruption of the round; of a sum, only from the same attempt.
+            if stored is not None and answers(self.facts.run, round, stored, plan):
                 outcomes.finish(client, stored)
         groups = self.groups(round, clients)
         broadcasts = Broadcasts(self.facts.run, round, self.facts.method)
@@ -84,7 +90,7 @@ class Training:
         while groups := self.left(groups, outcomes, tries):
             self.account(before, clients_of(groups))
             done_before = len(outcomes.done)
-            no_turn = self.train_once(before, broadcasts, groups, outcomes, tries)
+            no_turn = self.train_once(before, broadcasts, groups, outcomes, tries, plan)
             idle_passes += 1
             if len(outcomes.done) > done_before:
                 idle_passes = 0
@@ -121,6 +127,7 @@ class Training:
         groups: list[Group],
         outcomes: RoundOutcomes,
         tries: Counter[int],
+        plan: SumPlan | None,
     ) -> set[int]:
         """Train groups once, and record the outcome of each client.
 
@@ -129,7 +136,7 @@ class Training:
         """
         round = before.round + 1
         no_turn = set(clients_of(groups))
-        for client, result in self.results(before, broadcasts, self.cohorts(groups, tries)):
+        for client, result in self.results(before, broadcasts, self.cohorts(groups, tries), plan):
             no_turn.discard(client)
             if isinstance(result, Failed):
                 self.fail(round, client, result, outcomes, tries)
@@ -184,14 +191,15 @@ class Training:
     # --- on the workers -------------------------------------------------------------------------------------------
 
     def results(
-        self, before: RoundState, broadcasts: Broadcasts, cohorts: list[list[Group]]
+        self, before: RoundState, broadcasts: Broadcasts, cohorts: list[list[Group]], plan: SumPlan | None
     ) -> Iterator[tuple[int, FinishedWork | Failed]]:
         """Have workers train cohorts; yield each client that had its turn, and its result, as cohorts end."""
         round = before.round + 1
         running = {}
         for cohort in cohorts:
             name = f"round {round}, clients {', '.join(map(str, clients_of(cohort)))}"
-            running[self.runner.submit("train", name, partial(self.train_cohort, before, broadcasts, cohort))] = cohort
+            work = partial(self.train_cohort, before, broadcasts, cohort, plan)
+            running[self.runner.submit("train", name, work)] = cohort
         for future in as_completed(running):
             cohort = running[future]
             try:
@@ -207,7 +215,9 @@ class Training:
             missing = Failed("the answer of its worker does not contain it")
             yield from ((client, answer.clients.get(client, missing)) for client in clients_of(cohort))
 
-    def train_cohort(self, before: RoundState, broadcasts: Broadcasts, cohort: list[Group]) -> Answer:
+    def train_cohort(
+        self, before: RoundState, broadcasts: Broadcasts, cohort: list[Group], plan: SumPlan | None
+    ) -> Answer:
         """Send the messages to the clients of a cohort, and have a worker train them.
 
         Raises:
@@ -219,7 +229,7 @@ class Training:
             known = before.memory_index.client(client)
             files.append(replace(known, message=tuple(message), sha256={**message, **known.sha256}))
         groups = tuple(map(tuple, cohort))
-        return self.call(Train(self.facts.run.path, before.round + 1, tuple(files), groups))
+        return self.call(Train(self.facts.run.path, before.round + 1, tuple(files), groups, plan))
 
     def results_of_lost_worker(
         self, round: int, cohort: list[Group], lost: Failed
@@ -232,6 +242,11 @@ class Training:
                 yield client, work or lost
             if None in stored.values():
                 return
+
+
+def answers(run: RunFolder, round: int, work: FinishedWork, plan: SumPlan | None) -> bool:
+    """Return whether finished work belongs to the attempt of a plan."""
+    return plan is None or load_update(run, round, work).message.facts.get(ATTEMPT) == plan.attempt
 
 
 def even_cohorts(expected: Mapping[int, float], slots: int, *, measured: bool) -> list[list[int]]:

@@ -18,7 +18,9 @@ from torch import Tensor
 from shoal.core.durable import private_folder
 from shoal.core.errors import ShoalError
 from shoal.engine.messages.evaluation_shards import judged_tensors, read_shards, save_shard
+from shoal.engine.messages.fixed_point import ATTEMPT, FEWEST_SUMMED, encoded
 from shoal.engine.messages.inspection import check_answer
+from shoal.engine.messages.masks import masked, public_key, secret_key
 from shoal.engine.messages.wire import (
     Answer,
     Assign,
@@ -27,8 +29,11 @@ from shoal.engine.messages.wire import (
     Evaluated,
     EvaluateShard,
     Failed,
+    Keys,
     Recalibrate,
     Request,
+    ShareKeys,
+    SumPlan,
     Train,
     Trained,
 )
@@ -43,7 +48,7 @@ from shoal.engine.workers.arithmetic import arithmetic
 from shoal.engine.workers.null_baselines import null_comparison
 from shoal.methods.averaging.noise import secret_normal
 from shoal.methods.averaging.private import private_message
-from shoal.methods.contract.base import Client, Clients, Evaluation, Server, Update
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Server, Update
 from shoal.methods.contract.message import Message
 from shoal.methods.contract.site_sums import LayerNeeded, LayerSums, SiteSums
 from shoal.methods.scores.assignment import assignment_of
@@ -75,6 +80,8 @@ class Worker:
             opened = self.opened(request.run)
             with arithmetic(opened.precision):
                 match request:
+                    case ShareKeys():
+                        return Keys({client: public_key(request.run, client) for client in request.clients})
                     case Train():
                         return self.train(request)
                     case Evaluate():
@@ -114,17 +121,20 @@ class Worker:
         files = {client.client: client for client in request.clients}
         for ids in request.groups:
             group = [files[client] for client in ids if client in files]
-            results |= self.train_group(opened, request.round, group)
+            results |= self.train_group(opened, request.round, group, request.plan)
             self._progress()
         return Trained(results)
 
-    def train_group(self, opened: OpenedRun, round: int, group: list[ClientFiles]) -> dict[int, FinishedWork | Failed]:
+    def train_group(
+        self, opened: OpenedRun, round: int, group: list[ClientFiles], plan: SumPlan | None
+    ) -> dict[int, FinishedWork | Failed]:
         """Train a group of clients, several of them in one computation; return what became of each client.
 
         Args:
             opened: the run.
             round: the round.
             group: the clients.
+            plan: of the sum of messages.
         """
         started = time.perf_counter()
         exchanges, results = self.open_clients(opened, round, group)
@@ -140,6 +150,7 @@ class Worker:
                     raise update
                 update = outgoing_update(opened, down, client, update)
                 check_answer(client.id, round, update)
+                update = part_of_sum(opened, round, client, update, plan)
                 results[client.id] = self.write(opened, round, down, client, update, began)
             except StoreError:
                 raise  # a full disk is not the client's fault
@@ -322,6 +333,29 @@ def outgoing_update(opened: OpenedRun, down: Message, client: Client, update: Up
         return update
     message = private_message(update.message, down.tensors, privacy.clip, privacy.noise, secret_normal)
     return replace(update, message=message)
+
+
+def part_of_sum(opened: OpenedRun, round: int, client: Client, update: Update, plan: SumPlan | None) -> Update:
+    """Return the update as a part of the sum that the server gets, with masks if the plan has keys.
+
+    Raises:
+        ClientError: fewer than three clients are added up, or a value is out of bounds.
+    """
+    if plan is None:
+        return update
+    check_plan(plan, client.id)
+    share = len(client.train) / plan.samples if opened.method.averages else None
+    parts = encoded(update.message.tensors, share, len(plan.clients))
+    if plan.keys is not None:
+        purpose = f"round {round}, attempt {plan.attempt}"
+        parts = masked(parts, secret_key(opened.run.path, client.id), client.id, plan.keys, purpose)
+    return replace(update, message=Message(parts, {**update.message.facts, ATTEMPT: plan.attempt}))
+
+
+def check_plan(plan: SumPlan, client: int) -> None:
+    """Refuse, on the client, a sum that would hide it among too few."""
+    if len(set(plan.clients)) < FEWEST_SUMMED or client not in plan.clients:
+        raise ClientError(f"client {client} is asked for a sum over clients {plan.clients}: three or more hide it")
 
 
 def failure(error: Exception) -> Failed:

@@ -147,6 +147,19 @@ class Update:
     client: int = -1
 
 
+@dataclass(frozen=True)
+class SummedRows:
+    """A client's rows of which a message to the server holds sums by group, for those who ask what the server reads.
+
+    Attributes:
+        rows: float64 (n, k), as they are summed.
+        total_known: whether the sum of all rows follows from moments that the client sent before.
+    """
+
+    rows: Tensor
+    total_known: bool
+
+
 class Clients(ABC):
     """All clients of a federation, each loaded when it is accessed: an evaluation may need none, one or all."""
 
@@ -257,6 +270,7 @@ class Method(ABC):
         pooled: whether one client holds all data (centralised references).
         averages: whether the next model is the mean of the clients' models, weighted by the fact `n` of their messages,
             or by `aggregation.rule`. Its `aggregate` also takes sums of messages (`shoal.methods.averaging.robust`).
+        totals: whether its `aggregate` needs only the totals of its messages' tensors, and takes them as one message.
         averages_parts: whether it averages models of which clients train some, or in some rounds. `aggregation.rule`
             applies to it too.
         server_optimiser: whether `aggregation.server` moves its averaged model.
@@ -294,6 +308,7 @@ class Method(ABC):
     of_the_server: ClassVar[tuple[str, ...]] = ()
     judges_features: ClassVar[bool] = False
     averages: ClassVar[bool] = False
+    totals: ClassVar[bool] = False
     averages_parts: ClassVar[bool] = False
     server_optimiser: ClassVar[bool] = False
     local_options: ClassVar[tuple[str, ...]] = ()
@@ -482,6 +497,10 @@ class Method(ABC):
 
     def mismatch(self, update: Update) -> str | None:
         """Return why the message and the memory of an update contradict each other; None: they do not."""
+        return None
+
+    def summed_rows(self, message: Message, client: Client) -> SummedRows | None:
+        """Return the rows of which a client's answer to a message holds sums by group; None, the default: of none."""
         return None
 
     @abstractmethod

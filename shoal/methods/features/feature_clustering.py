@@ -47,7 +47,7 @@ from shoal.methods.clustering.federated_k_means import (
     summed,
 )
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method, Server, Update
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method, Server, SummedRows, Update
 from shoal.methods.contract.context import Context, MethodError, ModelSettings
 from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message, Tensors
@@ -141,7 +141,11 @@ class FeatureClustering(Method):
         super().__init__(settings.settled(context.spec), context)
         space = self.settings
         self.source = VectorSource(
-            context, self.network_cache, directions=space.directions, centre_sites=space.centre_sites
+            context,
+            self.network_cache,
+            directions=space.directions,
+            centre_sites=space.centre_sites,
+            representation=space.representation,
         )
 
     def init_server(self, federation: Federation) -> Server:
@@ -190,7 +194,7 @@ class FeatureClustering(Method):
             return MessageForm(forms, rule=partial(check_moments, limits=limits))
         if step == "project":
             block = server.model[BLOCK]
-            forms = {"samples": count(()), "products": total(block.shape)}
+            forms = {"samples": count(()), "products": total(block.shape, dtype=block.dtype)}
             return MessageForm(forms, rule=partial(check_products, block=block, limits=limits))
         width = self.space_width(server)
         clusters = self.context.clusters
@@ -492,6 +496,15 @@ class FeatureClustering(Method):
     def judged_vectors(self, server: Server, clients: Clients, evaluation: Evaluation) -> SpaceVectors:
         """Return the vectors of all samples in the space, training then test."""
         return self.source.judged(server.model, self.space_width(server), clients, evaluation)
+
+    def summed_rows(self, message: Message, client: Client) -> SummedRows | None:
+        """Return a client's vectors where they are clustered; None while the space is not known."""
+        if message.facts["step"] in ("measure", "project"):
+            return None
+        vectors = self.source.own_projected(client, message.tensors)[0](torch.arange(len(client.train)))
+        rows = among_landmarks(vectors, message.tensors, directions=self.settings.directions)
+        affine = not self.settings.directions and SPECTRAL not in message.tensors
+        return SummedRows(rows.double().cpu(), self.settings.measured and affine)
 
     def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
         """Return what the last layer of the frozen encoder makes of all samples; None without an encoder."""
