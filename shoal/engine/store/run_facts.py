@@ -102,4 +102,5 @@ def context_of(
         settings.aggregation,
         graphs,
         encoder_sha256,
+        settings.privacy.sums != "plain",
     )
