@@ -281,8 +281,8 @@ class RoundInspection:
             MessageRefused: see `refuse`. StoreError: its file is missing or damaged.
         """
         form = self.facts.method.declared_memory(self.server, work.client, samples)
-        if form is None or work.memory is None:
-            return
+        if form is None or work.memory is None or self.facts.sites:
+            return  # at a site the memory stays there, and only its own evaluation reads it
         memory, _ = load_tensors(*self._file(work, work.memory))
         refuse(work.client, self.round, MEMORY, fault(Message(memory), form, MAX_ABS_VALUE))
         refuse(work.client, self.round, "answer", self.facts.method.mismatch(replace(update, memory=memory)))

@@ -77,12 +77,14 @@ class StateRequest:
         round: the round of the state.
         server: the file of the state.
         clients: the files of each client after the round.
+        site: the site whose samples are asked about; empty: all samples are here.
     """
 
     run: Path
     round: int
     server: Path
     clients: tuple[ClientFiles, ...]
+    site: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,11 @@ class Recalibrate(StateRequest):
 
     Args:
         final: see `Evaluate`.
+        layers: at a site, the sums over all sites of the layers with BatchNorm that are known (`layer_arrays`).
     """
 
     final: bool
+    layers: tuple[Mapping[str, np.ndarray], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -203,10 +207,13 @@ class Evaluated:
     Args:
         metrics: of a server state, by name; empty but for `Evaluate`.
         judged: tensors that replaced those of the state in its evaluation (`Method.recalibrate`).
+        sums: of a site: `samples`, how many were judged, and `table`, their counts by cluster and label, int64
+            (c, k + 1), where clusters are those of all sites; or the sums of the next layer with BatchNorm.
     """
 
     metrics: dict[str, float] = field(default_factory=dict)
     judged: dict[str, np.ndarray] = field(default_factory=dict)
+    sums: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -237,12 +244,29 @@ class Assigned:
 
 
 @dataclass(frozen=True)
+class AssignedAtSite:
+    """The clusters of a site's samples in numbers; the site keeps their table.
+
+    Args:
+        clusters: number of clusters.
+        counts: number of samples in each cluster of each of the site's clients, and of none, int64 (clients + 1, c).
+        silhouette: as of `Assigned`.
+        comparison: as of `Assigned`, on the site's samples alone.
+    """
+
+    clusters: int
+    counts: np.ndarray
+    silhouette: float | None = None
+    comparison: Comparison | None = None
+
+
+@dataclass(frozen=True)
 class Keys:
     """The public keys of clients, in hex digits."""
 
     public: Mapping[int, str]
 
 
-Answer = Keys | Trained | Evaluated | Assigned | Failed
+Answer = Keys | Trained | Evaluated | Assigned | AssignedAtSite | Failed
 Call = Callable[[Request], Answer]
 """Has a worker do a request, and waits for the answer."""

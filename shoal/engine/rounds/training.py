@@ -10,6 +10,8 @@ from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from functools import partial
 
+from shoal.core.durable import private_folder
+from shoal.core.errors import FailureCause
 from shoal.engine.messages.broadcasts import Broadcasts
 from shoal.engine.messages.fixed_point import ATTEMPT
 from shoal.engine.messages.wire import Answer, Call, Failed, SumPlan, Train, Trained
@@ -18,7 +20,9 @@ from shoal.engine.rounds.client_history import ClientHistory
 from shoal.engine.rounds.outcomes import RoundFailed, RoundOutcomes
 from shoal.engine.rounds.round_state import RoundState
 from shoal.engine.rounds.runner import Runner
+from shoal.engine.store.codec import read_sealed, server_digest, write_sealed
 from shoal.engine.store.finished_work import FinishedWork, finished_work, load_update
+from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker_processes import WorkerLost
@@ -84,7 +88,7 @@ class Training:
         tries = Counter[int]()
         idle_passes = 0
         while groups := self.left(groups, outcomes, tries):
-            self.ask(clients_of(groups))
+            self.account(before, clients_of(groups))
             done_before = len(outcomes.done)
             no_turn = self.train_once(before, broadcasts, groups, outcomes, tries, plan)
             idle_passes += 1
@@ -93,6 +97,22 @@ class Training:
             if idle_passes >= MAX_IDLE_PASSES:
                 for client in sorted(no_turn):
                     self.fail(round, client, Failed("its worker was lost before its turn"), outcomes, tries)
+
+    def account(self, before: RoundState, clients: list[int]) -> None:
+        """Account for private updates; that of a site counts once a round, since it sends the same bytes again."""
+        if not self.facts.sites or self.facts.settings.privacy.clip is None:
+            self.ask(clients)
+            return
+        path = RoundPaths(self.facts.run.path, before.round + 1).asked
+        state = server_digest(before.server)
+        asked: list[int] = []
+        if path.exists() and (record := read_sealed(path))["state"] == state:
+            asked = record["clients"]
+        if new := sorted(set(clients) - set(asked)):
+            self.ask(new)
+            private_folder(path.parent.parent)
+            private_folder(path.parent)
+            write_sealed(path, {"state": state, "clients": [*asked, *new]})
 
     def left(self, groups: list[Group], outcomes: RoundOutcomes, tries: Counter[int]) -> list[Group]:
         """Return the groups to train, each as a whole: the same bits, even after an interruption of the round."""
@@ -128,17 +148,20 @@ class Training:
     def fail(self, round: int, client: int, failure: Failed, outcomes: RoundOutcomes, tries: Counter[int]) -> None:
         """Record a client's failure, and log it."""
         tries[client] += 1
+        if failure.cause == FailureCause.SITE_REFUSES:
+            tries[client] += self.facts.settings.participation.retries
         outcomes.fail(client, failure)
         self.tell("client_failed", round=round, client=client, attempt=tries[client], message=failure.error)
 
     # --- groups and cohorts ---------------------------------------------------------------------------------------
 
     def groups(self, round: int, clients: list[int]) -> list[Group]:
-        """Divide clients into groups of `workers.batched`, each of clients that begin from the same state."""
+        """Divide clients into groups of `workers.batched`, each of one site, that begin from the same state."""
         size = self.facts.settings.workers.batched
-        by_state: dict[int, list[int]] = {}
+        by_state: dict[tuple[int, str], list[int]] = {}
         for client in clients:
-            by_state.setdefault(self.buffered.begun_from(round, client), []).append(client)
+            place = self.buffered.begun_from(round, client), self.facts.sites.get(client, "")
+            by_state.setdefault(place, []).append(client)
         return [
             same_state[start : start + size]
             for _, same_state in sorted(by_state.items())
@@ -146,13 +169,18 @@ class Training:
         ]
 
     def cohorts(self, groups: list[Group], tries: Counter[int]) -> list[list[Group]]:
-        """Divide groups into cohorts, one for each request.
+        """Divide groups into cohorts, one for each request: those of one site are one.
 
         A group that failed before comes last and alone, so that another failure costs no other group its work.
         """
         failed = [group for group in groups if any(tries[client] for client in group)]
         if len(failed) > MAX_COHORTS_PER_SLOT * self.slots:
             failed = []
+        if self.facts.sites:
+            by_site: dict[str, list[Group]] = {}
+            for group in groups:
+                by_site.setdefault(self.facts.sites[group[0]], []).append(group)
+            return list(by_site.values())
         by_first = {group[0]: group for group in groups if group not in failed}
         sizes = self.facts.federation.sizes
         rate = self.history.seconds_per_sample

@@ -177,9 +177,9 @@ def site_of_rows(opened: OpenedRun, rows: np.ndarray) -> np.ndarray:
         opened: the run.
         rows: positions among training then test samples, int64 (n,).
     """
-    partition = opened.partition
+    data, partition = opened.judged_here
     clients = partition.client[np.argsort(partition.sample, kind="stable")]  # in the order of the set
-    site: np.ndarray = np.append(clients, np.full(opened.prepared.spec.test, partition.clients))[rows]
+    site: np.ndarray = np.append(clients, np.full(len(data.test_x), partition.clients))[rows]
     return site
 
 

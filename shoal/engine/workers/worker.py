@@ -48,10 +48,11 @@ from shoal.engine.workers.arithmetic import arithmetic
 from shoal.engine.workers.null_baselines import null_comparison
 from shoal.methods.averaging.noise import secret_normal
 from shoal.methods.averaging.private import private_message
-from shoal.methods.contract.base import Client, ClientError, Update
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Server, Update
 from shoal.methods.contract.message import Message
+from shoal.methods.contract.site_sums import LayerNeeded, LayerSums, SiteSums
 from shoal.methods.scores.assignment import assignment_of
-from shoal.methods.scores.evaluation import predict_shard
+from shoal.methods.scores.evaluation import predict_shard, sample_count
 from shoal.methods.scores.quality import silhouette
 from shoal.methods.scores.shown import shown_features
 
@@ -229,6 +230,8 @@ class Worker:
         server = load_server(request.server, self.device)
         clients = OpenedClients(opened, request.round, request.clients)
         evaluation = opened.evaluation(request.round, final=request.final)
+        if request.site:
+            return evaluate_at_site(opened, server, clients, evaluation)
         if request.parts:
             found = judged_tensors(request.server, self.device)
             evaluation = replace(evaluation, shard_predictions=read_shards(request, self.device))
@@ -246,7 +249,13 @@ class Worker:
         opened = self.opened(request.run)
         clients = OpenedClients(opened, request.round, request.clients)
         evaluation = opened.evaluation(request.round, final=request.final)
-        found = opened.method.recalibrate(load_server(request.server, self.device), clients, evaluation)
+        if request.site:
+            known = [LayerSums.from_arrays(arrays, self.device) for arrays in request.layers]
+            evaluation = replace(evaluation, at_site=SiteSums(known))
+        try:
+            found = opened.method.recalibrate(load_server(request.server, self.device), clients, evaluation)
+        except LayerNeeded as needed:
+            return Evaluated(sums=needed.sums.arrays())
         judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
         return Evaluated(judged=judged)
 
@@ -270,8 +279,9 @@ class Worker:
         server = load_server(request.server, self.device)
         clients = OpenedClients(opened, request.round, request.clients)
         evaluation = opened.evaluation(request.round, final=True)
-        # Computed again and not read: the draws are those of `evaluate`, and not every state was evaluated.
-        server = server.with_model(opened.method.recalibrate(server, clients, evaluation))
+        if not request.site:  # whose state is recalibrated
+            # Computed again and not read: the draws are those of `evaluate`, and not every state was evaluated.
+            server = server.with_model(opened.method.recalibrate(server, clients, evaluation))
         found = assignment_of(opened.method, server, clients, evaluation)
         cluster = found.cluster.cpu().numpy()
         score = None
@@ -293,6 +303,16 @@ class Worker:
             *shown,
             comparison,
         )
+
+
+def evaluate_at_site(opened: OpenedRun, server: Server, clients: Clients, evaluation: Evaluation) -> Evaluated:
+    """Judge a state, which is recalibrated, on a site's samples."""
+    sums = SiteSums()
+    metrics = opened.method.evaluate(server, clients, replace(evaluation, at_site=sums))
+    found = {"samples": np.array([sample_count(evaluation)])}
+    if sums.tables:
+        found["table"] = sums.tables[-1]
+    return Evaluated({name: float(value) for name, value in metrics.items()}, sums=found)
 
 
 def _array(tensor: Tensor | None) -> np.ndarray | None:

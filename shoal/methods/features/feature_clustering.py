@@ -143,7 +143,11 @@ class FeatureClustering(Method):
         super().__init__(settings.settled(context.spec), context)
         space = self.settings
         self.source = VectorSource(
-            context, self.network_cache, directions=space.directions, centre_sites=space.centre_sites
+            context,
+            self.network_cache,
+            directions=space.directions,
+            centre_sites=space.centre_sites,
+            representation=space.representation,
         )
 
     def init_server(self, federation: Federation) -> Server:
@@ -192,7 +196,7 @@ class FeatureClustering(Method):
             return MessageForm(forms, rule=partial(check_moments, limits=limits))
         if step == "project":
             block = server.model[BLOCK]
-            forms = {"samples": count(()), "products": total(block.shape)}
+            forms = {"samples": count(()), "products": total(block.shape, dtype=block.dtype)}
             return MessageForm(forms, rule=partial(check_products, block=block, limits=limits))
         width = self.space_width(server)
         clusters = self.context.clusters

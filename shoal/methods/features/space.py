@@ -20,6 +20,7 @@ from shoal.core.setting import setting
 from shoal.data.sets.prepared import DataSpec
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Tensors
+from shoal.methods.features.representation import Representation
 from shoal.methods.features.spectral import in_spectral_space
 
 MEAN = "space.mean"
@@ -41,6 +42,12 @@ MOMENTS_ROUNDING = 1e-10
 class SpaceSettings:
     """What is done to vectors before they are clustered."""
 
+    representation: Representation = setting(
+        "as-is",
+        "what is made of samples first: light (images, grey, of one brightness and contrast, where sites differ in "
+        "light or stain), counts (rows of whole numbers, most of them 0, as log(1 + x)), spectrum (windows of series, "
+        "as the log of each channel's power spectrum, whatever their phase)",
+    )
     space: Literal["plain", "directions"] = setting(
         "plain",
         "distances of vectors as they are (plain), or of their directions, for embeddings: each vector has unit "

@@ -22,6 +22,7 @@ from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation
 from shoal.methods.contract.context import Context
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features.encoding import encoder_of
+from shoal.methods.features.representation import Representation, check_kind, represented, represented_shape
 from shoal.methods.features.space import MEAN, PROJECTION, among_landmarks, in_space, projected
 from shoal.methods.scores.evaluation import samples_at
 
@@ -99,15 +100,27 @@ class VectorSource:
         networks: of the method, by purpose: the encoder is loaded once.
         directions: whether vectors in the space have unit length.
         centre_sites: whether a client's vectors lose their own mean.
+        representation: what is made of samples first.
+
+    Raises:
+        MethodError: the representation is made of other data.
     """
 
     def __init__(
-        self, context: Context, networks: MutableMapping[str, nn.Module], *, directions: bool, centre_sites: bool
+        self,
+        context: Context,
+        networks: MutableMapping[str, nn.Module],
+        *,
+        directions: bool,
+        centre_sites: bool,
+        representation: Representation = "as-is",
     ) -> None:
+        check_kind(representation, context.spec.kind)
         self.context = context
         self.networks = networks
         self.directions = directions
         self.centre_sites = centre_sites
+        self.representation = representation
         self._kept: Tensor | None = None
         self._test_features: Tensor | None = None
         """The vectors of all images, and of the test part before they are projected: the same in every evaluation."""
@@ -121,7 +134,9 @@ class VectorSource:
     def width(self) -> int:
         """Columns of a vector, d."""
         encoder = self.encoder
-        return math.prod(self.context.spec.shape) if encoder is None else int(encoder.features)  # type: ignore[arg-type]
+        if encoder is None:
+            return math.prod(represented_shape(self.context.spec.shape, self.representation))
+        return int(encoder.features)  # type: ignore[arg-type]
 
     @property
     def layer_widths(self) -> tuple[int, ...]:
@@ -138,7 +153,7 @@ class VectorSource:
     def of(self, x: Tensor) -> Tensor:
         """Return the vectors (n, d), float32, of samples x as `Samples.x` gives them."""
         encoder = self.encoder
-        x = x.to(self.context.device)
+        x = represented(x.to(self.context.device), self.representation)
         return x.flatten(1).float() if encoder is None else encoder(x).float()
 
     def own(self, client: Client) -> tuple[Rows, Tensors | None]:

@@ -154,6 +154,7 @@ class FedSimCLRKMeans(FedSimCLR):
     settings: FedSimCLRKMeansSettings
     averages = False  # the last rounds move centres
     averages_parts = True
+    of_the_server = ("cluster_prices",)
 
     @classmethod
     def loss_note(cls, settings: FedSimCLRKMeansSettings, rounds: int) -> str:

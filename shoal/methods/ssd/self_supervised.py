@@ -118,7 +118,7 @@ class SelfSupervised(AveragedNetwork):
             if labels and data.test_y is not None:
                 metrics["knn"] = knn_accuracy(h, torch.cat(labels), judged_h, data.test_y[order])
         else:
-            judged_x = torch.cat([clients[k].train.x()[:share] for k in range(len(clients))])
+            judged_x = torch.cat([client.train.x()[:share] for client in clients])
             judged_h = h
         metrics["uniformity"] = uniformity(judged_h)
         generator = streams.torch("look views", data.device)
