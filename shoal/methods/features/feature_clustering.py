@@ -84,6 +84,7 @@ from shoal.methods.features.spectral import (
     set_count,
     spectral_projection,
 )
+from shoal.methods.features.summed_starts import gaussian_starts
 from shoal.methods.features.vectors import SITE_MEAN, ClientVectors, Rows, SpaceVectors, VectorSource, parts_of
 from shoal.methods.scores.assignment import Nearest, nearest_centres
 from shoal.methods.scores.evaluation import Judged, evaluate_predictor
@@ -134,6 +135,7 @@ class FeatureClustering(Method):
     kinds = ("vector", "image", "series")
     trains = False
     judges_features = True
+    totals = True
     encoder = "frozen"
     settings: FeatureSettings
 
@@ -206,6 +208,8 @@ class FeatureClustering(Method):
             placed = server.model[LANDMARKS]
             forms = {"sums": total(placed.shape), "counts": count(placed.shape[:2])}
             return MessageForm(forms, rule=partial(check_settling, centres=placed, limits=limits))
+        if step == "start" and self.context.summed:
+            return MessageForm({"samples": count(()), "total": total((width,)), "squares": positive((width,))})
         if step in ("place", "start"):
             placing = step == "place"
             sets = set_count(self.landmark_count) if placing else 1
@@ -285,6 +289,9 @@ class FeatureClustering(Method):
 
     def work(self, message: Message, client: Client, z: ClientVectors) -> Tensors:
         """Return what a client sends of its vectors z (n, k) in the space."""
+        if message.facts["step"] == "start" and self.context.summed:
+            enough = len(z) >= self.settings.min_points
+            return summed(column_moments(part if enough else part[:0]) for part in z.blocks())
         if message.facts["step"] == "start":
             return self.local_centres(z, client, self.context.clusters, starts=LOCAL_STARTS)
         if message.facts["step"] == "place":
@@ -382,6 +389,12 @@ class FeatureClustering(Method):
             products = summed(answers)["products"]
             projections = [spectral_projection(of_set, self.context.clusters) for of_set in products]
             return server.next({**server.model, SPECTRAL: torch.stack(projections)})
+        if step == "start" and self.context.summed:
+            moments = summed(answers)
+            starts = min(STARTS, max(1, MAX_RACE_VALUES // (self.context.clusters * len(moments["total"]))))
+            drawn = Streams(self.context.seed).torch("kmeans server")
+            centres = gaussian_starts(moments, self.context.clusters, starts, drawn)
+            return server.next({**server.model, CENTRES: centres})
         if step in ("place", "start"):
             found = [(each["centres"], each["counts"]) for each in answers]  # a few vectors each
             local, counts = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
@@ -406,7 +419,7 @@ class FeatureClustering(Method):
         space = fitted_space(summed(sent.values()), self.settings, *widths)
         energies = torch.full((1 + max(sent),), math.inf, dtype=torch.float64)
         for client, moments in sent.items():
-            if moments["samples"] > 0:
+            if moments["samples"] > 0 and not self.context.summed:
                 energies[client] = energy(moments, space, centre_sites=self.settings.centre_sites)
         state = {**server.state, ENERGIES: energies}
         if not self.settings.components:
