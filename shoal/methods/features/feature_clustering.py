@@ -86,6 +86,7 @@ from shoal.methods.features.spectral import (
     set_count,
     spectral_projection,
 )
+from shoal.methods.features.summed_starts import gaussian_starts
 from shoal.methods.features.vectors import (
     SITE_MEAN,
     SITE_OFFSET,
@@ -106,6 +107,8 @@ GRAND_MEAN = "federation.mean"
 """Among the server's tensors: (k,) float64, the mean of all vectors in the space."""
 WEIGHED_STARTS = 8
 """Starts of each beginning of which clients tell the cost; fewer where their centres have too many values."""
+DRAWN_STARTS = 30
+"""Starts that are weighed where they are only draws with the moments of all vectors."""
 RACE_ITERATIONS = 5
 """Iterations for which a start of each beginning goes on."""
 RACE_SAMPLES = 4096
@@ -155,6 +158,7 @@ class FeatureClustering(Method):
     kinds = ("vector", "image", "series")
     trains = False
     judges_features = True
+    totals = True
     encoder = "frozen"
     settings: FeatureSettings
 
@@ -230,6 +234,8 @@ class FeatureClustering(Method):
             placed = server.model[LANDMARKS]
             forms = {"sums": total(placed.shape), "counts": count(placed.shape[:2])}
             return MessageForm(forms, rule=partial(check_settling, centres=placed, limits=limits))
+        if step == "start" and self.context.summed:
+            return MessageForm({"samples": count(()), "total": total((width,)), "squares": positive((width,))})
         if step in ("place", "start"):
             placing = step == "place"
             sets = set_count(self.landmark_count) if placing else 1
@@ -319,6 +325,9 @@ class FeatureClustering(Method):
 
     def work(self, message: Message, client: Client, z: ClientVectors) -> Tensors:
         """Return what a client sends of its vectors z (n, k) in the space."""
+        if message.facts["step"] == "start" and self.context.summed:
+            enough = len(z) >= self.settings.min_points
+            return summed(column_moments(part if enough else part[:0]) for part in z.blocks())
         if message.facts["step"] == "start":
             return self.local_centres(z, client, LOCAL_CENTRES * self.context.clusters, starts=LOCAL_STARTS)
         if message.facts["step"] == "place":
@@ -433,6 +442,8 @@ class FeatureClustering(Method):
             products = summed(answers)["products"]
             projections = [spectral_projection(of_set, self.context.clusters) for of_set in products]
             return server.next({**server.model, SPECTRAL: torch.stack(projections)})
+        if step == "start" and self.context.summed:
+            return self.started_from_moments(server, summed(answers))
         if step in ("place", "start"):
             local, counts = zip(*[(answer["centres"], answer["counts"]) for answer in answers], strict=True)
             if step == "start":
@@ -468,6 +479,19 @@ class FeatureClustering(Method):
         tensors = {CENTRES: torch.cat(starts), BEGINNINGS: torch.tensor(shares, dtype=torch.float64), GRAND_MEAN: mean}
         return server.next({**server.model, **tensors})
 
+    def started_from_moments(self, server: Server, moments: Tensors) -> Server:
+        """Return the state with starts drawn with the moments of all vectors; no site has an offset then."""
+        clusters = self.context.clusters
+        width = len(moments["total"])
+        starts = min(DRAWN_STARTS, max(1, MAX_RACE_VALUES // (clusters * width)))
+        drawn = Streams(self.context.seed).torch("kmeans server")
+        tensors = {
+            CENTRES: gaussian_starts(moments, clusters, starts, drawn),
+            BEGINNINGS: torch.zeros(starts, dtype=torch.float64),
+            GRAND_MEAN: moments["total"] / moments["samples"],
+        }
+        return server.next({**server.model, **tensors})
+
     def weighed(self, server: Server, costs: Tensor) -> Server:
         """Return the state with the start of each beginning that costs least, of costs (s,)."""
         shares = server.model[BEGINNINGS]
@@ -489,7 +513,7 @@ class FeatureClustering(Method):
         space = fitted_space(summed(sent.values()), self.settings, *widths)
         energies = torch.full((1 + max(sent),), math.inf, dtype=torch.float64)
         for client, moments in sent.items():
-            if moments["samples"] > 0:
+            if moments["samples"] > 0 and not self.context.summed:
                 energies[client] = energy(moments, space, centre_sites=self.settings.centre_sites)
         state = {**server.state, ENERGIES: energies}
         if not self.settings.components:
