@@ -503,6 +503,16 @@ class Method(ABC):
         """Return the rows of which a client's answer to a message holds sums by group; None, the default: of none."""
         return None
 
+    def continued(self, tensors: Tensors) -> Tensors | None:
+        """Return the model with which a run goes on from another run's state; None, the default: it cannot.
+
+        Methods that average networks need not say: they take the other run's network where its shapes fit.
+
+        Args:
+            tensors: of the other run's last state.
+        """
+        return None
+
     @abstractmethod
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Return the next state. Updates come one at a time, in order of client id: do not collect them in a list."""

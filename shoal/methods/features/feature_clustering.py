@@ -177,6 +177,17 @@ class FeatureClustering(Method):
         """Return a server without a space and without centres."""
         return Server()
 
+    def continued(self, tensors: Tensors) -> Tensors | None:
+        """Return the space and the centres of another run, which go on moving; None where they are of another form."""
+        names = (MEAN, SCALE, PROJECTION, LANDMARKS, SPECTRAL, CENTRES, BEGINNINGS, GRAND_MEAN)
+        model = {name: tensors[name] for name in names if name in tensors}
+        server = Server(model)
+        if CENTRES not in model or self.next_step(server) != "move":
+            return None
+        fits = MEAN not in model or len(model[MEAN]) == self.source.width
+        shape = (1, self.context.clusters, self.space_width(server))
+        return model if fits and model[CENTRES].shape == shape else None
+
     @property
     def first_round_with_clusters(self) -> int:
         """The round of the first centres: after those that find the space, components and landmarks."""
