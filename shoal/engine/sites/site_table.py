@@ -60,12 +60,17 @@ def own_rows(prepared: Prepared, own: Prepared, numbers: range, part: str) -> np
 
 
 def counts_of(opened: OpenedRun, found: Assigned) -> np.ndarray:
-    """Return the number of samples of each client in each cluster, and in the last row of test samples.
+    """Return the number of samples of each client in each cluster, training and test samples together.
 
     Returns:
-        int64 (k + 1, c), clients in the order of their ids.
+        int64 (k + 1, c), clients in the order of their ids; the last row is of clients that are too small to take part.
     """
-    data, partition = opened.judged_here
-    client = partition.client[np.argsort(partition.sample, kind="stable")]
-    row = np.append(np.searchsorted(opened.here, client), np.full(len(data.test_x), len(opened.here)))
-    return counts(row, found.cluster, len(opened.here) + 1, found.clusters)
+    partition = opened.judged_here[1]
+    prepared = opened.prepared
+    row = np.searchsorted(opened.here, partition.client[np.argsort(partition.sample, kind="stable")])
+    numbers = clients_of_site(prepared.manifest, opened.sites[opened.here[0]])
+    row_of = np.full(numbers.stop, len(opened.here))
+    row_of[prepared.owners("train")[np.sort(partition.sample)]] = row
+    test = prepared.owners("test")
+    rows = np.append(row, row_of[test[np.isin(test, numbers)]])
+    return counts(rows, found.cluster, len(opened.here) + 1, found.clusters)

@@ -252,10 +252,12 @@ def sites_of_run(settings: Settings, prepared: Prepared, partition: Partition) -
             f"samples of {prepared.manifest.name!r} cannot leave its sites, so that a client has those of one site: "
             "leave partition.kind out, and choose a method that does not pool all samples"
         )
-    return {
-        name: SiteVersion(sites[name]["digest"], tuple(np.unique(partition.client[site == number]).tolist()))
-        for number, name in enumerate(sorted(sites))
-    }
+    versions = {}
+    for number, name in enumerate(sorted(sites)):
+        clients = np.unique(partition.client[site == number]).tolist()
+        if clients:  # else all of its clients are too small
+            versions[name] = SiteVersion(sites[name]["digest"], tuple(clients))
+    return versions
 
 
 def encoder_of_run(settings: Settings, prepared: Prepared) -> EncoderVersion | None:

@@ -116,7 +116,7 @@ class FedGMM(FeatureClustering):
         before = server.facts.get("likelihood")
         first = WEIGHTS not in server.model  # its statistics are of K-means: there is no likelihood yet
         facts = server.facts if first else {**server.facts, "likelihood": likelihood}
-        done = not first and before is not None and abs(likelihood - before) < TOLERANCE
+        done = not first and before is not None and likelihood - before < TOLERANCE
         return server.next(model, facts=facts, finished=done)
 
     def mixture(self, tensors: Tensors) -> Mixture | None:

@@ -109,6 +109,8 @@ class SelfSupervised(AveragedNetwork):
         h = torch.cat(parts)
         inter, intra = split_uniformity(h, torch.cat(owners).to(h.device))
         metrics = {"uniformity_inter": inter, "uniformity_intra": intra}
+        if evaluation.at_site is not None and len(parts) < 2:
+            del metrics["uniformity_inter"]  # of a single client there is no such pair
         if len(data.test_x) > 1:
             order = torch.randperm(len(data.test_x), generator=streams.torch("look test"))[:SAMPLES_BETWEEN_ROUNDS].to(
                 data.device

@@ -15,6 +15,7 @@ from shoal.core.records import record_to_json
 from shoal.core.streams import Streams
 from shoal.data.sets.prepared import open_prepared
 from shoal.engine.messages.wire import Assign, AssignedAtSite, Call, Failed
+from shoal.engine.rounds.site_evaluation import BY_SITE
 from shoal.engine.store.checkpoint import load_index, load_manifest
 from shoal.engine.store.codec import write_sealed
 from shoal.engine.store.lineage import SiteVersion
@@ -22,6 +23,7 @@ from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.context import MethodError
 from shoal.methods.scores.baselines import mean_comparison
+from shoal.methods.scores.client_scores import BY_CLIENT
 from shoal.methods.scores.quality import size_shares
 from shoal.methods.scores.sites import SiteDependence, site_dependence
 from shoal.review.results.clusters import FACTS, ClusterFacts, clustered_data, verdict_on
@@ -47,7 +49,7 @@ def write_clusters_of_sites(run: RunFolder, round: int, call: Call) -> None:
     common = manifest.record is not None and "clusters_used" in manifest.record.metrics
     comparisons = [answer.comparison for answer in answers if answer.comparison is not None]
     comparison = mean_comparison(comparisons) if comparisons else None
-    quality: dict[str, float | None] = {"silhouette_by_site": mean_silhouette(answers)}
+    quality: dict[str, float | None] = {f"silhouette{BY_SITE}": mean_silhouette(answers)}
     dependence = None
     if common:
         counts = np.vstack([answer.counts for answer in answers])
@@ -56,7 +58,8 @@ def write_clusters_of_sites(run: RunFolder, round: int, call: Call) -> None:
     if dependence is not None:
         quality["site_nmi"] = dependence.nmi
     if comparison is not None:
-        quality |= comparison.numbers
+        numbers = comparison.numbers.items()
+        quality |= {name if name.endswith(BY_CLIENT) else name + BY_SITE: value for name, value in numbers}
     status = run.status()
     assert status.weights_sha256 is not None, "the run is finished"
     facts = ClusterFacts(
@@ -97,7 +100,7 @@ def mean_silhouette(answers: list[AssignedAtSite]) -> float | None:
 def dependence_of_counts(
     run: RunFolder, sites: list[SiteVersion], answers: list[AssignedAtSite]
 ) -> SiteDependence | None:
-    """Return how much the client of a training sample says about its cluster, from counts."""
+    """Return how much the client of a sample says about its cluster, from counts."""
     clients = np.concatenate([about.clients for about in sites])
     counts = np.vstack([answer.counts[:-1] for answer in answers])
     rows, clusters = np.indices(counts.shape)
