@@ -105,10 +105,10 @@ BEGINNINGS = "beginnings"
 """Among the server's tensors: (s,) float64, the beginning of each start, by its share (see `offsets`)."""
 GRAND_MEAN = "federation.mean"
 """Among the server's tensors: (k,) float64, the mean of all vectors in the space."""
-DRAWN_STARTS = 100
-"""Starts of which clients tell the cost where the server reads sums alone, and draws them."""
 WEIGHED_STARTS = 8
 """Starts of each beginning of which clients tell the cost; fewer where their centres have too many values."""
+DRAWN_STARTS = 100
+"""Starts that are weighed where they are only draws with the moments of all vectors."""
 RACE_ITERATIONS = 5
 """Iterations for which a start of each beginning goes on."""
 RACE_SAMPLES = 4096
@@ -480,13 +480,17 @@ class FeatureClustering(Method):
         return server.next({**server.model, **tensors})
 
     def started_from_moments(self, server: Server, moments: Tensors) -> Server:
-        """Return the state with starts that are drawn with the moments of all vectors, without offsets of sites."""
+        """Return the state with starts drawn with the moments of all vectors; no site has an offset then."""
+        clusters = self.context.clusters
         width = len(moments["total"])
-        starts = min(DRAWN_STARTS, max(1, MAX_RACE_VALUES // (self.context.clusters * width)))
+        starts = min(DRAWN_STARTS, max(1, MAX_RACE_VALUES // (clusters * width)))
         drawn = Streams(self.context.seed).torch("kmeans server")
-        centres = gaussian_starts(moments, self.context.clusters, starts, drawn)
-        tensors = {CENTRES: centres, BEGINNINGS: torch.zeros(starts, dtype=torch.float64)}
-        return server.next({**server.model, **tensors, GRAND_MEAN: moments["total"] / moments["samples"]})
+        tensors = {
+            CENTRES: gaussian_starts(moments, clusters, starts, drawn),
+            BEGINNINGS: torch.zeros(starts, dtype=torch.float64),
+            GRAND_MEAN: moments["total"] / moments["samples"],
+        }
+        return server.next({**server.model, **tensors})
 
     def weighed(self, server: Server, costs: Tensor) -> Server:
         """Return the state with the start of each beginning that costs least, of costs (s,)."""

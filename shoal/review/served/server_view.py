@@ -100,17 +100,26 @@ def server_view(run: RunFolder, *, summed: bool | None = None) -> ServerView:
         )
     if settings.participation.buffer:
         raise RunError(f"run {run.name} has asynchronous rounds (participation.buffer), which are not played again")
-    if summed is None:
-        summed = settings.privacy.sums == "masked"
+    view, server = played(opened, summed=settings.privacy.sums == "masked" if summed is None else summed)
+    if not settings.privacy.secret and server_digest(server) != run.status().weights_sha256:
+        raise RunError(f"run {run.name} comes to other bits when it is played again: start it again on this machine")
+    return view
+
+
+def played(opened: OpenedRun, *, summed: bool) -> tuple[ServerView, Server]:
+    """Play a run in memory; return what its server reads, and the last state.
+
+    Args:
+        opened: the run.
+        summed: whether the server sees only the sum of the clients' messages.
+    """
     senders: Senders = {}
     memories: dict[int, Tensors] = {}
     with one_thread(), arithmetic(opened.precision):
         server = initial_state(opened)
-        while not server.finished and server.round < settings.rounds:
+        while not server.finished and server.round < opened.settings.rounds:
             server = played_round(opened, server, memories, senders, summed=summed)
-    if not settings.privacy.secret and server_digest(server) != run.status().weights_sha256:
-        raise RunError(f"run {run.name} comes to other bits when it is played again: start it again on this machine")
-    return judged(senders)
+    return judged(senders), server
 
 
 def played_round(
