@@ -1,6 +1,7 @@
 """A site: it answers the lead's requests with `Worker.handle`, on a run folder of its own.
 
     runs/ID/settings.yaml  lineage.json  data/  partition/      the run, opened by the lead
+    runs/ID/keys/                                               secret keys of masks, of each client
     runs/ID/memory/                                             private memories, of each client the last two
     runs/ID/work/0007/                                          answers of the newest round, and what was asked
 
@@ -26,6 +27,7 @@ from shoal.core.records import record_from_json, record_to_json
 from shoal.data.sets.elsewhere import site_set, write_joined
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, read_manifest
+from shoal.engine.messages.masks import public_key
 from shoal.engine.messages.wire import Assign, Assigned, Evaluate, Evaluated, Failed, Recalibrate, Train, Trained
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.frames import (
@@ -137,9 +139,8 @@ class SiteAgent:
         here = set(self.worker.opened(run.path).here)
         if strangers := [client.client for client in call.clients if client.client not in here]:
             raise SiteRefusal(f"client {strangers[0]} is not one of its own")
-        if call.do == "train":
-            return self.train(run, call, files)
-        return self.judge(run, call, files)
+        work = {"keys": self.keys, "train": self.train}.get(call.do, self.judge)
+        return work(run, call, files)
 
     def check(self, call: SiteCall, settings: Settings | None) -> None:
         """Refuse what the site's rules do not allow.
@@ -202,6 +203,10 @@ class SiteAgent:
             raise SiteRefusal(f"the memory of client {client.client} after round {client.memory.round} is not kept")
         return path
 
+    def keys(self, run: RunFolder, call: SiteCall, files: Files) -> Result:
+        """Return the public keys of clients; the secret ones are made here, and stay."""
+        return {str(client.client): public_key(run.path, client.client) for client in call.clients}, {}
+
     # --- training -------------------------------------------------------------------------------------------------
 
     def train(self, run: RunFolder, call: SiteCall, files: Files) -> Result:
@@ -209,12 +214,12 @@ class SiteAgent:
         self.keep_messages(run, call.round, files)
         results: dict[int, FinishedWork | Failed] = {}
         for client in call.clients:
-            kept = self.kept_answer(run, call.round, client)
+            kept = self.kept_answer(run, call, client)
             if kept is not None:
                 results[client.client] = kept
         if groups := self.groups_to_train(run, call, results.keys()):
             clients = tuple(self.files_of(run, call.round, client) for client in call.clients)
-            answer = self.worker.handle(Train(run.path, call.round, clients, groups))
+            answer = self.worker.handle(Train(run.path, call.round, clients, groups, call.plan))
             if isinstance(answer, Failed):
                 return answer
             assert isinstance(answer, Trained)
@@ -259,15 +264,16 @@ class SiteAgent:
                 groups.append(missing if private else group)
         return tuple(groups)
 
-    def kept_answer(self, run: RunFolder, round: int, client: ClientAtSite) -> FinishedWork | None:
+    def kept_answer(self, run: RunFolder, call: SiteCall, client: ClientAtSite) -> FinishedWork | None:
         """Return a client's answer to the same request; None: there is none, and one to another request is dropped."""
-        marker = RoundPaths(run.path, round).work / f"asked-{client.client}.json"
-        asked = {"asked": digest(json.dumps(record_to_json(client), sort_keys=True).encode())}
-        kept = finished_work(run, round, client.client)
+        marker = RoundPaths(run.path, call.round).work / f"asked-{client.client}.json"
+        request = [record_to_json(part) for part in (client, call.plan) if part is not None]
+        asked = {"asked": digest(json.dumps(request, sort_keys=True).encode())}
+        kept = finished_work(run, call.round, client.client)
         if marker.exists() and read_sealed(marker) == asked:
             return kept
         if kept is not None:
-            forget_work(run, round, kept)
+            forget_work(run, call.round, kept)
         write_sealed(marker, asked, sync=False)
         return None
 

@@ -18,6 +18,7 @@ import torch
 
 from shoal.core.errors import ShoalError
 from shoal.core.records import BadRecord, record_from_json, record_to_json
+from shoal.engine.messages.wire import SumPlan
 from shoal.engine.store.codec import tensor_bytes, tensors_of
 
 LENGTH_BYTES = 8
@@ -66,18 +67,20 @@ class SiteCall:
         round: number of the round.
         clients: clients of the site.
         groups: ids in groups, each trained in one computation.
+        plan: of the sum of messages; None: each client's own message is asked for.
         final: see `shoal.engine.messages.wire.Evaluate`.
         texts: of `open`: settings, lineage and manifest; else digests of files by their purpose.
         sizes: of `open`, numbers of samples of each client, by part.
     """
 
-    do: Literal["describe", "open", "train", "recalibrate", "evaluate", "assign"]
+    do: Literal["describe", "open", "keys", "train", "recalibrate", "evaluate", "assign"]
     code: str
     data: str = ""
     run: str = ""
     round: int = 0
     clients: tuple[ClientAtSite, ...] = ()
     groups: tuple[tuple[int, ...], ...] = ()
+    plan: SumPlan | None = None
     final: bool = False
     texts: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -31,7 +31,9 @@ from shoal.engine.messages.wire import (
     Evaluate,
     Evaluated,
     Failed,
+    Keys,
     Recalibrate,
+    ShareKeys,
     StateRequest,
     Train,
     Trained,
@@ -96,6 +98,8 @@ class SitesPool:
             SiteLost: it did not answer.
         """
         facts = self.facts(request.run)
+        if isinstance(request, ShareKeys):
+            return self.keys(facts, request)
         if isinstance(request, Train):
             (site,) = {facts.sites[client.client] for client in request.clients}
         else:
@@ -165,6 +169,26 @@ class SitesPool:
         """Return a request about a run."""
         return SiteCall(do, shoal_version().sha256, facts.settings.data.name, facts.lineage.id, **entries)
 
+    def keys(self, facts: RunFacts, request: ShareKeys) -> Answer:
+        """Return the public keys of clients; each site makes and keeps those of its own.
+
+        Raises:
+            SiteLost: a site did not answer.
+        """
+        public: dict[int, str] = {}
+        for site in sorted({facts.sites[client] for client in request.clients}):
+            clients = tuple(ClientAtSite(client) for client in request.clients if facts.sites[client] == site)
+            if site not in self._locks:
+                raise SiteLost(f"site {site} cannot be reached")
+            try:
+                with self._locks[site]:
+                    self.open(site, facts)
+                    told, _ = self.ask(site, self.call_of(facts, "keys", clients=clients), {})
+            except SiteFailed as failed:
+                return failed.answer
+            public |= {client.client: str(told[str(client.client)]) for client in clients}
+        return Keys(public)
+
     # --- training -------------------------------------------------------------------------------------------------
 
     def train(self, site: str, facts: RunFacts, request: Train) -> Trained:
@@ -175,7 +199,9 @@ class SitesPool:
                 if client.sha256[path] not in files:
                     files[client.sha256[path]] = read_file(request.run / path, client.sha256[path])
         clients = tuple(client_at_site(request.run, client) for client in request.clients)
-        call = self.call_of(facts, "train", round=request.round, clients=clients, groups=request.groups)
+        call = self.call_of(
+            facts, "train", round=request.round, clients=clients, groups=request.groups, plan=request.plan
+        )
         told, back = self.ask(site, call, files)
         results: dict[int, FinishedWork | Failed] = {}
         for client in request.clients:

@@ -107,7 +107,7 @@ GRAND_MEAN = "federation.mean"
 """Among the server's tensors: (k,) float64, the mean of all vectors in the space."""
 WEIGHED_STARTS = 8
 """Starts of each beginning of which clients tell the cost; fewer where their centres have too many values."""
-DRAWN_STARTS = 30
+DRAWN_STARTS = 100
 """Starts that are weighed where they are only draws with the moments of all vectors."""
 RACE_ITERATIONS = 5
 """Iterations for which a start of each beginning goes on."""
