@@ -347,9 +347,14 @@ class FeatureClustering(Method):
         if message.facts["step"] in ("settle", "tie"):
             return self.of_landmarks(message, z)
         centres = message.tensors[CENTRES].to(self.context.device)
+        min_points = self.settings.min_points
         if len(centres) > 1:
-            return self.raced(message, client, z)
-        return cluster_sums(z.blocks(), centres, min_points=self.settings.min_points)._asdict()
+            sent = self.raced(message, client, z)
+        else:
+            sent = cluster_sums(z.blocks(), centres, min_points=min_points)._asdict()
+        if len(z) < min_points:  # its distances from several centres would tell where a sample is
+            sent["inertia"] = torch.zeros_like(sent["inertia"])
+        return sent
 
     def drawn(self, client: Client, z: ClientVectors) -> Tensor:
         """Return a draw of a client's vectors z that stands for all of them, always the same one, float64 (m, k)."""
