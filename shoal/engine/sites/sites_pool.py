@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,9 @@ from shoal.engine.messages.wire import (
     Evaluate,
     Evaluated,
     Failed,
+    Keys,
     Recalibrate,
+    ShareKeys,
     StateRequest,
     Train,
     Trained,
@@ -96,26 +99,52 @@ class SitesPool:
             SiteLost: it did not answer.
         """
         facts = self.facts(request.run)
+        if isinstance(request, ShareKeys):
+            return self.keys(facts, request)
         if isinstance(request, Train):
             (site,) = {facts.sites[client.client] for client in request.clients}
         else:
             site = request.site
-        if site not in self._locks:
-            raise SiteLost(f"site {site} cannot be reached")
         try:
-            with self._locks[site]:
-                self.open(site, facts)
+            with self.opened(site, facts):
                 if isinstance(request, Train):
                     return self.train(site, facts, request)
                 return self.judge(site, facts, request)
-        except SiteLost:
-            self._open.discard((site, request.run))  # it may have lost its runs too
-            raise
         except SiteFailed as failed:
             answer = failed.answer
             if isinstance(request, Train):
                 return Trained({client.client: answer for client in request.clients})
             return answer
+
+    @contextmanager
+    def opened(self, site: str, facts: RunFacts) -> Iterator[None]:
+        """Keep a site for this thread, once it knows the run.
+
+        Raises:
+            SiteLost: it does not answer. SiteFailed: it refuses the run.
+        """
+        if site not in self._locks:
+            raise SiteLost(f"site {site} cannot be reached")
+        try:
+            with self._locks[site]:
+                self.open(site, facts)
+                yield
+        except SiteLost:
+            self._open.discard((site, facts.run.path))  # it may have lost its runs too
+            raise
+
+    def keys(self, facts: RunFacts, request: ShareKeys) -> Answer:
+        """Return the public keys of clients, each from its site."""
+        public: dict[int, str] = {}
+        try:
+            for site in sorted({facts.sites[client] for client in request.clients}):
+                clients = tuple(ClientAtSite(c) for c in request.clients if facts.sites[c] == site)
+                with self.opened(site, facts):
+                    told, _ = self.ask(site, self.call_of(facts, "keys", clients=clients), {})
+                public |= {client.client: str(told.get(str(client.client))) for client in clients}
+        except SiteFailed as failed:
+            return failed.answer
+        return Keys(public)
 
     def facts(self, run: Path) -> RunFacts:
         """Return the facts of a run."""
@@ -175,7 +204,8 @@ class SitesPool:
                 if client.sha256[path] not in files:
                     files[client.sha256[path]] = read_file(request.run / path, client.sha256[path])
         clients = tuple(client_at_site(request.run, client) for client in request.clients)
-        call = self.call_of(facts, "train", round=request.round, clients=clients, groups=request.groups)
+        texts = {} if request.plan is None else {"plan": json.dumps(asdict(request.plan))}
+        call = self.call_of(facts, "train", round=request.round, clients=clients, groups=request.groups, texts=texts)
         told, back = self.ask(site, call, files)
         results: dict[int, FinishedWork | Failed] = {}
         for client in request.clients:

@@ -23,6 +23,7 @@ FLOWS = {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 2, "steps": 3}
 SPLIT = {"name": "cfl", "criterion": "schedule", "schedule": [2], "gamma_max": 0.0}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "fedkmeans": ("vector", {"rounds": 4}),
+    "fedkmeans, masked": ("vector", {"rounds": 4, "method": {"name": "fedkmeans"}, "privacy": {"sums": "masked"}}),
     "fedgmm": ("vector", {"rounds": 6}),
     "fedsimclr_kmeans": ("image", {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3}, "rounds": 4}),
     "fedpnp": ("image", {}),
