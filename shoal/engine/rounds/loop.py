@@ -204,6 +204,7 @@ class Engine:
         if server.round < self.facts.settings.rounds and not server.finished:
             self.tell("budget_spent", round=server.round, message=self.private.budget_message)
         self.checkpoints.write_tables(server.round)
+        self.tell_bytes()
         self.run.set_finished(server.round, server_digest(server), self.history.quarantined)
         self.tell("finished", round=server.round)
 
@@ -215,6 +216,14 @@ class Engine:
         for client, failure in outcomes.failures.items():
             kind = "client_refused" if client in refused else "client_left_out"
             self.tell(kind, round=round, client=client, message=failure.error)
+
+    def tell_bytes(self) -> None:
+        """Log where a method that trains no network had its clients send more than their samples are."""
+        held = int(self.facts.partition.counts().sum()) * self.facts.spec.sample_bytes
+        sent = sum(record["bytes_up"] for record in self.run.table("rounds").to_dict("records"))
+        if sent > held and not self.facts.method.trains:
+            message = f"clients sent {sent / 1e6:,.2f} MB in all, more than their samples are ({held / 1e6:,.2f} MB)"
+            self.tell("messages_exceed_data", message=message)
 
     def tell_quarantined(self, round: int, outcomes: RoundOutcomes) -> None:
         """Log which of the refused clients are now quarantined."""

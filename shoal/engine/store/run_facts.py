@@ -107,4 +107,5 @@ def context_of(
         settings.aggregation,
         graphs,
         encoder_sha256,
+        settings.privacy.sums != "plain",
     )
