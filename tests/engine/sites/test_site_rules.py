@@ -24,7 +24,7 @@ from shoal.engine.store.run_folder import RunError
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.results.clusters import cluster_facts
-from tests.engine.sites.test_sites import new_run_at_sites, settings_of
+from tests.engine.sites.test_site_bits import new_run_at_sites, settings_of
 from tests.runs import go_on
 from tests.sites import Federation, add_own_set, federation, name_of
 
