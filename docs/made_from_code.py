@@ -1,5 +1,6 @@
-"""Pages that are made from the code: a page a method, the settings, the messages of errors, and docstrings.
+"""Pages that are made from the code: methods and their index, the settings, the messages of errors, and docstrings.
 
+made/all-methods.md    the methods by the question that each answers
 made/methods/NAME.md   what a method is, its equations, its part of methods.md, and its settings
 made/settings.md       the settings that all runs have
 made/errors.md         every message that a ShoalError can have, by the file that raises it
@@ -19,6 +20,7 @@ from typing import Any
 from shoal.core.errors import ShoalError
 from shoal.data.partition.schemes import SCHEMES
 from shoal.engine.settings.run_settings import METHOD_SECTIONS, Settings
+from shoal.methods.index import methods_by_question
 from shoal.methods.registry import BUILT_IN as METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -64,7 +66,7 @@ def write_pages(folder: Path, docs: Path) -> None:
         docs: where methods.md and equations.md lie.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    pages = {"settings.md": settings_page(), "errors.md": errors_page()}
+    pages = {"all-methods.md": index_page(), "settings.md": settings_page(), "errors.md": errors_page()}
     parts = parts_of((docs / "methods.md").read_text())
     equations = parts_of((docs / "equations.md").read_text())
     pages |= {f"methods/{name}.md": method_page(name, equations[name], parts) for name in METHODS}
@@ -79,6 +81,19 @@ def parts_of(text: str) -> dict[str, str]:
     """The parts of a page by their headings of the second level."""
     found = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
     return {part.partition("\n")[0]: part.partition("\n")[2].strip() for part in found}
+
+
+def index_page() -> str:
+    """The methods of Shoal itself, below the question that each answers."""
+    lines = ["# All methods", "", "| method | `method.name` | what it does |", "|---|---|---|"]
+    for question, kinds in methods_by_question().items():
+        lines.append(f"| **{question}** | | |")
+        lines += [
+            f"| {kind.title} | [`{kind.name}`](methods/{kind.name}.md) | {kind.about} |"
+            for kind in kinds
+            if kind.name in METHODS
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def method_page(name: str, equations: str, parts: dict[str, str]) -> str:

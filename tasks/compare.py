@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from prefect import task
@@ -10,7 +9,7 @@ from prefect import task
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.review.served import judging
-from shoal.review.served.judging import Decision
+from shoal.review.served.judging import Decision, asked_for
 from shoal.tasks.prefect.retries import RETRY_ON_IO
 
 
@@ -25,7 +24,6 @@ def compare(challenger: str, champion: str | None, data: str, night: NightSettin
         night: sets the score that decides, the margin, and whether a better challenger waits for approval.
     """
     champion_run = None if champion is None else RunFolder(Path(champion))
-    decision = judging.compare(RunFolder(Path(challenger)), champion_run, Path(data), night.score, night.margin)
-    if night.promote == "ask" and decision.promoted and champion is not None:
-        return replace(decision, promoted=False, waits=True)
-    return decision
+    challenger_run = RunFolder(Path(challenger))
+    decision = judging.compare(challenger_run, champion_run, Path(data), night.score, night.margin)
+    return asked_for(decision, challenger_run) if night.promote == "ask" else decision

@@ -43,6 +43,14 @@ def keys(page: Path) -> set[str]:
     return set(re.findall(r"^\| `([\w.]+)` \|", page.read_text(), re.MULTILINE))
 
 
+def test_every_method_has_a_row_of_the_index(pages: Path) -> None:
+    text = (pages / "all-methods.md").read_text()
+    for name, kind in METHODS.items():
+        assert text.index(kind.question) < text.index(
+            f"| {kind.title} | [`{name}`](methods/{name}.md) | {kind.about} |"
+        )
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_a_page_with_its_settings_and_departures(pages: Path, name: str) -> None:

@@ -11,7 +11,7 @@ MOST_PRODUCT_NODES = 334_500
 MOST_CORE_NODES = 151_200
 """Of the rooms between a settings file and a gradient."""
 CORE = ("methods", "engine/settings", "engine/store", "engine/rounds", "engine/messages", "engine/workers")
-MOST_TEST_NODES = 401_500
+MOST_TEST_NODES = 403_000
 """Of tests/ and research/tests/."""
 
 

@@ -65,7 +65,8 @@ class NightSettings(Section):
     promote: Literal["auto", "ask"] = Field(
         "auto",
         description="what becomes of a better challenger: auto: it is the champion at once; ask: it waits until you "
-        "approve it with `shoal model promote RUN` or give it the alias champion on MLflow's page",
+        "approve it with `shoal model promote RUN` or give it the alias champion on MLflow's page, and so does a first "
+        "model whose verdict is not good",
     )
     drift: float = Field(
         0.01,

@@ -17,11 +17,12 @@ from shoal.core.errors import PartitionError, ShoalError
 from shoal.core.records import record_to_json
 from shoal.data.partition.table import Partition, load_partition
 from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.remedy import SITES
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import expected_slots, resolve_machine
 from shoal.engine.settings.machine import Resolved
 from shoal.engine.settings.one_thread import one_thread
-from shoal.engine.settings.run_settings import Settings, resolve
+from shoal.engine.settings.run_settings import Settings, SettingsError, resolve
 from shoal.engine.store.choice import Choice
 from shoal.engine.store.lineage import make_lineage
 from shoal.engine.store.method_choice import MethodChoice
@@ -84,6 +85,11 @@ def basis_of(settings: Settings, partition: Path | None = None) -> Basis:
                 "`shoal data partition`"
             )
     check_clusters(settings, len(table.sample))
+    if SITES in prepared.manifest.extra and (settings.chooses_method or settings.chooses_clusters):
+        raise SettingsError(
+            f"samples of {prepared.manifest.name!r} lie at its sites, where no method and no number of clusters is "
+            "sought: set method.name and model.clusters"
+        )
     settings, method = with_open_method(settings, prepared, table)
     settings = with_encoder(settings)
     choice = None

@@ -1,4 +1,4 @@
-"""The methods by the question that each answers, with names for people: `shoal run --methods` and docs/methods.md."""
+"""The methods by the question that each answers, with names for people: `shoal run --methods`, and the site's index."""
 
 from __future__ import annotations
 

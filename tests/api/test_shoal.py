@@ -143,6 +143,7 @@ def test_a_cluster_is_explained(found: shoal.Run) -> None:
     assert set(cluster.shown["file"]) <= set(found.clusters["file"])
 
 
+@pytest.mark.long
 def test_runs_are_listed_and_compared(found: shoal.Run) -> None:
     other = shoal.run(found.settings, seed=7, progress=False)
     listed = shoal.runs(data="mine")

@@ -216,7 +216,7 @@ def check_plots(clone: Clone, metrics: dict[str, Any], folder: Path) -> None:
     assert page.count("var spec") == 2, "each plot once, and none that nobody asked for"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_set_of_ones_own_survives_and_travels(clone: Clone, tmp_path: Path) -> None:
     add_photos(clone, photos(tmp_path / "photos"))
     before = open_prepared(clone.path / OWN_SET).manifest

@@ -55,6 +55,7 @@ def test_a_project_has_the_files_of_the_clone(tmp_path: Path, monkeypatch: pytes
         make_project(folder)
 
 
+@pytest.mark.long
 def test_a_project_below_a_repository_is_a_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quiet(monkeypatch, tmp_path)
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
@@ -63,6 +64,7 @@ def test_a_project_below_a_repository_is_a_part_of_it(tmp_path: Path, monkeypatc
     assert (tmp_path / "below" / ".dvc" / "config").exists()
 
 
+@pytest.mark.long
 def test_a_project_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quiet(monkeypatch, tmp_path)
     monkeypatch.setattr(shutil, "which", lambda name: None)

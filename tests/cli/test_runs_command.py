@@ -42,6 +42,7 @@ def told(call: Callable[..., None], *given: Any, **more: Any) -> str:
     return captured.get()
 
 
+@pytest.mark.long
 def test_a_narrow_terminal_shows_the_whole_name_of_a_run(three: list[RunFolder], monkeypatch: Any) -> None:
     monkeypatch.setattr(out, "width", 80)
     text = told(runs)
@@ -125,6 +126,7 @@ def test_links_out_of_a_folder_are_not_counted_with_it(tmp_path: Path) -> None:
     assert bytes_of(folder) < 1000
 
 
+@pytest.mark.long
 def test_a_report_is_made_where_it_is_missing_and_opened(
     three: list[RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +170,7 @@ def test_what_clusters_and_features_are_known_by() -> None:
     )
 
 
+@pytest.mark.long
 def test_only_the_runs_that_are_asked_for_are_read(three: list[RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     inner = run_list.list_run

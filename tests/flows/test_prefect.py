@@ -316,7 +316,7 @@ def register(server: Server, home: Path, *, reset: bool = False) -> bool:
     return deployments.register(server.api, deployments.read_project(home), home / "work", prefect, reset=reset)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_cron_deployment_schedules_runs_and_is_registered_again(server: Server, home: Path) -> None:
     """Newer SQLAlchemy versions make schedules fail in silence: this is the test that notices."""
     (home / "flows").symlink_to(ROOT / "flows")

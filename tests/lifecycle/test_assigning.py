@@ -304,6 +304,7 @@ def test_what_cannot_be_assigned_is_said(place: Path) -> None:
         shutil.move(hidden, run.path)
 
 
+@pytest.mark.long
 def test_tables_of_vectors_are_assigned_file_by_file(home: Path, small: Make) -> None:
     rng = np.random.default_rng(0)
     rows = pd.DataFrame({"client": np.repeat(["a", "b"], 30), "x": np.tile([0.0, 9.0, 20.0], 20), "y": rng.random(60)})

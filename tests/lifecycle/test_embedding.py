@@ -88,6 +88,7 @@ def test_labels_keep_their_numbers_where_these_are_not_in_order(home: Path, imag
     np.testing.assert_array_equal(made.train_y, grown.train_y)
 
 
+@pytest.mark.long
 def test_a_built_in_set_is_dealt_as_before(home: Path) -> None:
     write_scripted(home / "encoders" / "parts.pt", kind=Patches)
     digits = prepare("digits", places.store())

@@ -182,6 +182,7 @@ def test_what_to_install_is_said_where_optuna_is_missing(bare: Path, monkeypatch
     assert not (bare / "runs").exists()
 
 
+@pytest.mark.long
 def test_another_definition_under_the_same_name_is_refused(bare: Path) -> None:
     run_search(toy(trials=1))
     with pytest.raises(SearchError, match="exists with another definition, which differs in score, settings: give"):

@@ -1,4 +1,4 @@
-"""The questions that methods answer: the headings of `shoal run --methods` and of docs/methods.md."""
+"""The questions that methods answer: the headings of `shoal run --methods`, and of the site's index."""
 
 from __future__ import annotations
 

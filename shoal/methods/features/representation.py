@@ -71,5 +71,5 @@ def log_spectrum(x: Tensor) -> Tensor:
     """
     power = fft.rfft(x.float())[..., 1:].abs().square()
     floor = FLOOR * power.mean(-1, keepdim=True)
-    logarithm: Tensor = (power + floor).clamp_min(1e-12).log()
-    return logarithm
+    spectrum: Tensor = (power + floor).clamp_min(1e-12).log()
+    return spectrum

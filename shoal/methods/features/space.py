@@ -61,8 +61,10 @@ class SpaceSettings:
     components: int = setting(
         0, "number of principal components of the federation to keep; 0: all columns as they are", ge=0
     )
-    centre_sites: bool = setting(
-        False, "subtract each client's own mean first, where sites differ by a shift that says nothing about clusters"
+    sites: Literal["estimate", "centre", "ignore"] = setting(
+        "estimate",
+        "where sites differ by an offset, such as another scanner: estimate it beside the clusters, and use it where "
+        "the cost says so (not with landmarks); centre: subtract each site's own mean first, whatever it holds; ignore",
     )
     landmarks: int = setting(
         0,
@@ -75,6 +77,11 @@ class SpaceSettings:
     def directions(self) -> bool:
         """Whether vectors have unit length where they are clustered."""
         return self.space == "directions"
+
+    @property
+    def centre_sites(self) -> bool:
+        """Whether clients' vectors lose their own mean."""
+        return self.sites == "centre"
 
     @property
     def whitening(self) -> float:

@@ -1,6 +1,6 @@
 """Final models in MLflow's registry: a version for each finished run, and the aliases that point to one.
 
-    champion      the version to use: the first one, until the alias is moved
+    champion      the version to use: the first one, until the alias is moved; none if that waits for approval
     challenger    the newest version, as long as it is not the champion
 
 A model is then loaded and served as `models:/NAME@champion`. `set_champion` moves that alias. MLflow's list of models
@@ -17,6 +17,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.model_card import model_card
 from shoal.review.mlflow_log.models import MODEL, is_ready, models_of
 from shoal.review.results.attempts import attempt
+from shoal.review.results.stable_names import DECIDED
 
 CHAMPION = "champion"
 """Alias of the version to use: the first one, until a night, `set_champion` or a user of MLflow's page moves it."""
@@ -96,7 +97,8 @@ def _new_version(run: RunFolder, settings: Settings, client: Any, logged: Any, n
         name, model.artifact_location, logged.info.run_id, tags=tags, model_id=model.model_id
     )
     aliases = client.get_registered_model(name).aliases
-    alias = CHALLENGER if CHAMPION in aliases else CHAMPION
+    waits = any(event.facts.get("waits") for event in run.events() if event.kind == DECIDED)
+    alias = CHALLENGER if CHAMPION in aliases or waits else CHAMPION
     client.set_registered_model_alias(name, alias, version.version)
     run.event("model_registered", message=f"models:/{name}/{version.version}", name=name, version=str(version.version))
     return version

@@ -21,8 +21,8 @@ from shoal.review.results.stable_names import with_stable_numbers
 
 FOLDER = "clusters"
 """The folder of a run's sheets, below its figures."""
-MAX_CERTAIN = 30
-MAX_UNSURE = 20
+MAX_CERTAIN = 20
+MAX_UNSURE = 10
 """Images of a cluster that are shown: the most certain, and the least certain."""
 MAX_SHEETS = 100
 """Sheets of a run, of its largest clusters."""

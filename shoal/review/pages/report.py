@@ -25,7 +25,7 @@ from shoal.review.pages.pages import in_base64, write_page
 from shoal.review.pages.provenance import changed_rows, lineage_rows, repeat_command, run_files
 from shoal.review.pages.window_pictures import INKS
 from shoal.review.results.attempts import attempt
-from shoal.review.results.baseline_tables import baseline_rows, site_rows
+from shoal.review.results.baseline_tables import baseline_rows
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.cross_tables import clusters_by_clients, confusion, labels_by_clients
 from shoal.review.results.fonts import missing_letters
@@ -122,6 +122,7 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
             "crossed": ("clusters by clients", lambda: clusters_by_clients(table)),
             "baselines": ("null baselines", lambda: about_baselines(run)),
             "sites": ("clusters and clients", lambda: about_sites(run, table)),
+            "judged": ("the samples of the verdict", lambda: judged_samples(run, table)),
         }
     return {name: attempt(run, what, make, raised=(StoreError,)) for name, (what, make) in makers.items()}
 
@@ -135,8 +136,21 @@ def about_baselines(run: RunFolder) -> dict[str, Any] | None:
     return {"rows": baseline_rows(comparison), "samples": comparison.samples, "space": in_words(comparison.space)}
 
 
-def about_sites(run: RunFolder, table: pd.DataFrame) -> dict[str, Any] | None:
-    """Return the table of clusters by client, and a sentence about it, where the run has them.
+def judged_samples(run: RunFolder, table: pd.DataFrame) -> str:
+    """Return how many samples the verdict is about, in a sentence; empty where it is about all of them.
+
+    Args:
+        run: the run's folder.
+        table: its cluster table.
+    """
+    facts = cluster_facts(run)
+    if facts is None or facts.comparison is None or facts.comparison.samples == len(table):
+        return ""
+    return f"The verdict is about {facts.comparison.samples:,} of {len(table):,} samples."
+
+
+def about_sites(run: RunFolder, table: pd.DataFrame) -> str | None:
+    """Return a sentence about clusters and clients, where the run has several.
 
     Args:
         run: the run's folder.
@@ -147,8 +161,7 @@ def about_sites(run: RunFolder, table: pd.DataFrame) -> dict[str, Any] | None:
         return None
     owned = table.dropna(subset=["client"]).drop_duplicates("client")
     names = dict(zip(owned["client"].astype(int), owned["client_name"], strict=True))
-    shown = (facts.sites, names, facts.numbers)
-    return {"words": site_sentence(*shown), "rows": site_rows(*shown)}
+    return site_sentence(facts.sites, names, facts.numbers)
 
 
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:
@@ -191,7 +204,10 @@ def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
-    """Return a row a cluster, empty ones too: size, share, clients, mean confidence, and its most frequent label."""
+    """Return a row a cluster, empty ones too.
+
+    Its size and share, how many clients it has, the largest of them, mean confidence, and its most frequent label.
+    """
     table = named_clusters(run)
     facts = cluster_facts(run)
     if table is None or facts is None:
@@ -204,13 +220,18 @@ def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
             "samples": f"{len(samples):,}",
             "share": f"{len(samples) / len(table):.1%}",
             "clients": samples["client_name"].nunique(),
+            "largest client": largest(samples["client_name"]),
             "mean confidence": f"{samples['confidence'].mean():.3f}" if len(samples) else "",
         }
         if "label" in table and table["label"].notna().any():
-            shares = samples["label"].value_counts(normalize=True).head(1).items()
-            row["most frequent label"] = "".join(f"{label} ({share:.0%})" for label, share in shares)
+            row["most frequent label"] = largest(samples["label"])
         rows.append(row)
     return rows
+
+
+def largest(names: pd.Series) -> str:
+    """Return the most frequent name with its share; empty where there is none."""
+    return "".join(f"{name} ({share:.0%})" for name, share in names.value_counts(normalize=True).head(1).items())
 
 
 def drawn_channels(run: RunFolder) -> list[tuple[str, str]]:

@@ -1,15 +1,9 @@
-"""The tables beside a report's verdict: null baselines, and clusters by their largest client."""
+"""The table beside a report's verdict: the run and its null baselines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from shoal.methods.scores.baselines import Comparison
-from shoal.methods.scores.sites import SiteDependence
 from shoal.methods.scores.verdict import in_words
-
-MAX_ROWS = 50
-"""Clusters that the table of sites lists at most."""
 
 
 def baseline_rows(comparison: Comparison) -> list[dict[str, str]]:
@@ -28,27 +22,3 @@ def baseline_rows(comparison: Comparison) -> list[dict[str, str]]:
 def _row(name: str, acc: float | None, neighbours: float | None, probe: float | None) -> dict[str, str]:
     numbers = {"ACC": acc, "neighbour agreement": neighbours, "linear probe": probe}
     return {"": name, **{column: "" if value is None else f"{value:.3f}" for column, value in numbers.items()}}
-
-
-def site_rows(sites: SiteDependence, names: Mapping[int, str], numbers: Sequence[int]) -> list[dict[str, str]]:
-    """Return a row a cluster that has samples: its largest client, that client's share, and the share by chance.
-
-    Args:
-        sites: how much clients say about clusters.
-        names: of the clients, by number.
-        numbers: by which people know the clusters.
-    """
-    rows = []
-    for cluster, share in enumerate(sites.shares):
-        if not share:
-            continue
-        rows.append(
-            {
-                "cluster": str(numbers[cluster]),
-                "largest client": names.get(sites.sites[cluster], str(sites.sites[cluster])),
-                "share of the cluster": f"{share:.0%}",
-                "by chance up to": f"{sites.shares_by_chance[cluster]:.0%}",
-                "": "little but this client" if cluster in sites.site_clusters else "",
-            }
-        )
-    return sorted(rows, key=lambda row: int(row["cluster"]))[:MAX_ROWS]

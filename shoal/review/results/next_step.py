@@ -74,8 +74,8 @@ def after_night(run: RunFolder, decision: Mapping[str, Any]) -> NextStep:
     why = decision.get("why", "")
     if decision.get("waits"):
         return NextStep(
-            f"The night asks for your approval: this model is better than the champion ({why}). Look at the samples of "
-            "each cluster below. If these are the groups that you want, make it the champion.",
+            f"The night asks for your approval: {why}. Look at the samples of each cluster below. If these are the "
+            "groups that you want, make it the champion.",
             f"shoal model promote {run.name} --why REASON",
         )
     return NextStep(f"Nothing: the champion stays in use ({why}).")
@@ -107,11 +107,11 @@ def after_doubt(run: RunFolder, settings: Settings, facts: ClusterFacts | None) 
         )
     if comparison is not None and lead is not None:
         return after_baseline(run, settings, lead, by_neighbours=comparison.acc is None and comparison.probe is None)
-    centres = getattr(settings.method, "centre_sites", None)
-    if facts is not None and facts.sites is not None and facts.sites.closed_sites and centres is False:
+    sites = getattr(settings.method, "sites", "centre")
+    if facts is not None and facts.sites is not None and facts.sites.closed_sites and sites != "centre":
         return NextStep(
             "Subtract the mean of each site, and see whether the clusters stay.",
-            same_but(run, "method.centre_sites=true"),
+            same_but(run, "method.sites=centre"),
         )
     return NextStep(
         "Look at the samples of each cluster below. Another number of clusters may suit the data better: auto tries "
@@ -169,7 +169,7 @@ def simple_settings(space: str) -> list[str] | None:
     """Return the settings with which `SIMPLE_METHOD` clusters a space; None for a network that is not trained."""
     centred = []
     if space.endswith(CENTRED):
-        centred = ["method.centre_sites=true"]
+        centred = ["method.sites=centre"]
         space = space.removesuffix(CENTRED)
     if space == "untrained":
         return None

@@ -83,12 +83,12 @@ def run_result(run: RunFolder) -> RunResult:
 def shown_metrics(result: RunResult) -> dict[str, float]:
     """Return the numbers of a result in the order in which tables show them.
 
-    First the measures of quality that have a description, in its order, then other metrics, then quality without
-    labels. Last comes what is no measure of quality: equally full clusters are right only where classes are equally
+    First the measures of quality that have a description, in its order, then quality without labels, then other
+    metrics. Last comes what is no measure of quality: equally full clusters are right only where classes are equally
     frequent, and a random assignment has a `balance` of 1.
     """
-    described = [metric.name for metric in METRICS if metric.name in result.metrics]
-    metrics = {name: result.metrics[name] for name in described} | result.metrics
+    metrics = dict(result.metrics)
     neither = [metric.name for metric in METRICS if metric.better == "neither"]
     last = {name: metrics.pop(name) for name in neither if name in metrics}
-    return {**metrics, **result.quality, **last}
+    first = {metric.name: metrics.pop(metric.name) for metric in METRICS if metric.name in metrics}
+    return {**first, **result.quality, **metrics, **last}

@@ -16,7 +16,7 @@ would not have decided otherwise. The interval comes from paired draws of the he
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -35,6 +35,7 @@ from shoal.methods.scores.clustering import accuracy, nmi
 from shoal.methods.scores.neighbours import nearest_samples, neighbour_information, reference_features
 from shoal.methods.scores.resampling import bootstrap_interval
 from shoal.models.frozen import FrozenEncoder, frozen_encoder, is_pretrained
+from shoal.review.results.result import run_result
 from shoal.review.served.predict import Predictor
 
 ScoreName = Literal["neighbours", "acc", "nmi"]
@@ -85,7 +86,8 @@ class Decision:
         challenger: its scores.
         champion: its scores; None where there was no champion.
         low, high: the interval of the difference of the scores that decided; None where there was no champion.
-        waits: whether the challenger is better and waits for a person's approval; `promoted` is then false.
+        waits: whether the challenger is better, or the first, and waits for a person's approval; `promoted` is then
+            false.
     """
 
     promoted: bool
@@ -275,6 +277,24 @@ def compare(
     interval = f"{CONFIDENCE:.0%} interval {low:+.4f} to {high:+.4f}"
     why = f"{scores}: {_reason(gain, margin, low)} ({interval})"
     return Decision(promoted, why, name, margin, judged, old_judged, low, high)
+
+
+def asked_for(decision: Decision, challenger: RunFolder) -> Decision:
+    """Return a decision of which a person approves each promotion but that of a first model whose verdict is good.
+
+    Args:
+        decision: on the challenger.
+        challenger: its run, with its clusters.
+    """
+    if not decision.promoted:
+        return decision
+    why = decision.why
+    if decision.champion is None:
+        verdict = run_result(challenger).verdict
+        if verdict is None or verdict.word == "good":
+            return decision
+        why = f"{why}, and its verdict is {verdict.word}"
+    return replace(decision, promoted=False, waits=True, why=why)
 
 
 def _deciding_score(score: str, judged: HeldOutScores, samples: HeldOut) -> str:

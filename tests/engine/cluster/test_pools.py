@@ -109,24 +109,29 @@ def nobody_else_can_use(pool: Any) -> None:
     assert {status for _, status in answered} == {404}
 
 
-def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: Any, small: Make) -> None:
-    whole = straight(small(rounds=2))
+def test_a_cluster_gives_the_same_bits(home: Any, small: Make) -> None:
     settings = settings_of(small)
     with open_pool(settings.workers, "cpu") as pool:
         assert isinstance(pool, DaskPool)
         assert pool.count == 2
         assert listening() == {"127.0.0.1"}  # a process that reaches a worker can run code here
         there = straight(settings, pool.call, slots=2)
-        assert numbers(there) == numbers(whole)
-        killed: list[int] = []
+    assert numbers(there) == numbers(straight(small(rounds=2)))
+
+
+@pytest.mark.long
+def test_a_killed_worker_of_a_cluster_loses_nothing(home: Any, small: Make) -> None:
+    killed: list[int] = []
+    settings = settings_of(small)
+    with open_pool(settings.workers, "cpu") as pool:
 
         def watch(event: Event) -> None:
             if event.kind == "client_finished" and not killed:
                 killed.extend(kill_in_the_middle(pool))
 
-        after = straight(settings_of(small), pool.call, [watch], slots=2)
+        after = straight(settings, pool.call, [watch], slots=2)
     assert killed, "nobody was at work when the first client was done"
-    assert numbers(after) == numbers(whole)
+    assert numbers(after) == numbers(straight(small(rounds=2)))
     assert any(e.kind == "slot_lost" for e in after.events())
 
 

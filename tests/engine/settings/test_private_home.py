@@ -111,6 +111,7 @@ def test_doctor_names_what_it_cannot_close(home: Path, monkeypatch: pytest.Monke
     assert check.repair.startswith("have their owner run `chmod o-rwx data/store ")
 
 
+@pytest.mark.long
 def test_dvc_writes_pointers_as_the_user_has_it_and_its_cache_for_the_user_alone(home: Path) -> None:
     subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=home, check=True)
     with private_files():

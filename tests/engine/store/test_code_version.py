@@ -101,6 +101,7 @@ def test_in_a_clone_both_are_of_the_clone(clone: Path) -> None:
     assert changed_shoal.sha256 != shoal.sha256
 
 
+@pytest.mark.long
 def test_in_a_project_the_commit_is_the_projects_and_not_that_of_the_clone(clone: Path, project: Path) -> None:
     """An editable install runs from its clone."""
     head = git(project, "rev-parse", "HEAD")
@@ -141,12 +142,14 @@ def test_installed_within_a_project_shoal_does_not_have_its_commit(project: Path
     assert ask(site, project)[1] == shoal
 
 
+@pytest.mark.long
 def test_without_git_the_digest_says_which_shoal_it_was(clone: Path, project: Path, tmp_path: Path) -> None:
     said, shoal = ask(clone, project, PATH=str(tmp_path))
     assert said == shoal.git == NOWHERE
     assert shoal.sha256 == digest_of_package(ROOT / "shoal")
 
 
+@pytest.mark.long
 def test_a_hook_of_another_repository_changes_nothing(project: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """Git's hooks name their own repository in variables, and may start runs."""
     other = tmp_path / "other"

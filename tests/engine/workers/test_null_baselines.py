@@ -41,6 +41,7 @@ def comparison_of(settings: Any) -> Comparison:
     return facts.comparison
 
 
+@pytest.mark.long
 def test_images_are_encoded_once_for_all_runs_on_a_set(home: Path, small: Make, monkeypatch: Any) -> None:
     kept = home / "encoded"
     monkeypatch.setenv(ENCODED_VARIABLE, str(kept))

@@ -59,8 +59,8 @@ def lost(run: Any) -> list[str]:
     return [e.message for e in run.events() if e.kind == "slot_lost"]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("slots", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("slots", [1, 2])
 def test_a_stopped_worker_is_ended_and_its_clients_are_done(home: Path, small: Make, orders: Path, slots: int) -> None:
     settings = small(workers={"slots": slots})
     whole = straight(settings)

@@ -28,7 +28,12 @@ def judged(x: np.ndarray, clusters: int, seed: int = 0, **coding: list[int]) -> 
     )
 
 
-@pytest.mark.parametrize("name", NOISE)
+QUICK = ("one Gaussian", "two columns")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in NOISE]
+)
 def test_noise_has_no_groups(name: str) -> None:
     draw, clusters = NOISE[name]
     gain = judged(draw(np.random.default_rng(0)), clusters).gain

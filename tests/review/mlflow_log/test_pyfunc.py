@@ -153,6 +153,7 @@ def logged(run: RunFolder) -> Path:
     return Path(mlflow.artifacts.download_artifacts(model.artifact_location))
 
 
+@pytest.mark.long
 def test_requirements_are_pinned_to_public_versions(tracked: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = (logged(tracked) / "requirements.txt").read_text().split()
     assert lines == requirements()
@@ -161,6 +162,7 @@ def test_requirements_are_pinned_to_public_versions(tracked: RunFolder, monkeypa
     assert "torch==2.14.1" in requirements()
 
 
+@pytest.mark.long
 def test_the_scoring_server_takes_arrays_and_encoded_images(tracked: RunFolder, server: Any) -> None:
     images = stored_images(tracked, 2)
     encoded = [png(image) for image in images]
@@ -183,6 +185,7 @@ def test_the_scoring_server_takes_arrays_and_encoded_images(tracked: RunFolder, 
     assert len(first["embedding"]) == 128
 
 
+@pytest.mark.long
 def test_what_does_not_fit_is_answered_in_a_sentence(tracked: RunFolder, server: Any) -> None:
     large = np.zeros((2, 1, 28, 28), dtype=int)
     ragged = [[[[0] * 8] * 8], [[[0] * 8] * 7]]
@@ -203,6 +206,7 @@ def test_what_does_not_fit_is_answered_in_a_sentence(tracked: RunFolder, server:
         assert len(answer.text) < 500, answer.text
 
 
+@pytest.mark.long
 def test_the_signature_says_what_a_prediction_holds(tracked: RunFolder) -> None:
     about = mlflow.models.Model.load(logged(tracked))
     columns = {column.name: str(column.type) for column in about.signature.outputs}

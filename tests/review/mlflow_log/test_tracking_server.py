@@ -87,6 +87,7 @@ def run_with(seed: int) -> RunFolder:
     return run
 
 
+@pytest.mark.slow
 def test_the_queries_of_the_page_find_what_they_say(served: list[RunFolder], capsys: Any) -> None:
     page = (ROOT / "docs" / "review.md").read_text()
     known: dict[str, Any] = {}

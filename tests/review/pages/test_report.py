@@ -133,6 +133,15 @@ def test_it_says_what_to_do_next_before_anything_else(digits_run: RunFolder) -> 
     assert good.command == f"shoal predict {digits_run.name} NEW_SAMPLES --out found.csv"
 
 
+def test_a_verdict_about_some_samples_says_so(digits_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "The verdict is about" not in write_report(digits_run).read_text()
+    facts = cluster_facts(digits_run)
+    some = replace(facts, comparison=replace(facts.comparison, samples=200))
+    monkeypatch.setattr(report, "cluster_facts", lambda run: some)
+    samples = len(pd.read_parquet(digits_run.path / TABLE))
+    assert f"The verdict is about 200 of {samples} samples." in write_report(digits_run).read_text()
+
+
 def test_samples_without_groups_need_other_columns(digits_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = cluster_facts(digits_run)
     doubted = replace(run_result(digits_run), verdict=Verdict("chance", ""))
@@ -275,6 +284,11 @@ def test_without_labels_it_says_what_needs_none(home: Path, small: Make) -> None
         "Compared with null baselines",
     ):
         assert shown in page
+    verdict, clusters, images, numbers, rank = map(
+        page.index,
+        ('<p class="verdict', ">largest client</th>", "Images of each", "<details><summary>All", "effective rank"),
+    )
+    assert verdict < clusters < images < numbers < rank
 
 
 @pytest.mark.long
@@ -446,6 +460,7 @@ def test_samples_with_equal_features_are_drawn_side_by_side() -> None:
     assert (points == plane(few)).all(), "the same figure each time"
 
 
+@pytest.mark.long
 def test_what_others_named_is_no_html(home: Path, small: Make) -> None:
     """Sites, files and messages may be called anything; the page shows the words."""
     write_clients(home / "pictures")

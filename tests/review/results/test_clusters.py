@@ -100,6 +100,7 @@ def test_every_file_is_in_the_cluster_of_its_planted_kind(own: Path, planted: Ru
     assert "label" not in table
 
 
+@pytest.mark.long
 def test_a_set_without_file_names_has_labels_and_numbers(home: Path, small: Make) -> None:
     run = judged(small(method={"name": "fedcc"}, rounds=2))
     table = table_of(run)
@@ -178,6 +179,7 @@ def test_the_run_is_the_same_with_its_table_and_the_table_after_resuming(home: P
     assert table_of(halted).equals(table_of(run))
 
 
+@pytest.mark.long
 def test_it_is_made_once_and_again_where_it_is_missing_or_of_another_state(planted: RunFolder) -> None:
     def refuse(request: dict[str, Any]) -> dict[str, Any]:
         raise AssertionError("nothing is left to do")
@@ -209,6 +211,7 @@ def test_a_method_without_clusters_of_samples_says_so_once(home: Path, small: Ma
         predict(run, run.path)
 
 
+@pytest.mark.long
 def test_a_lost_worker_is_asked_again_and_a_finished_run_stays_finished(home: Path, small: Make) -> None:
     run = straight(small(method={"name": "kmeans"}))
     worker, lost = Worker(), [2]

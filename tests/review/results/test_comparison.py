@@ -62,6 +62,7 @@ def test_runs_on_different_partitions_have_no_best_value(home: Path, small: Make
     assert "No value is marked as the best: the runs divide the data in different ways" in page
 
 
+@pytest.mark.long
 def test_runs_on_different_data_have_no_best_value(home: Path, small: Make, tmp_path: Path) -> None:
     runs = [straight(small(rounds=1, data={"name": "digits", "limit": limit})) for limit in (200, 300)]
     page = write_comparison(runs, tmp_path / "two.html").read_text()

@@ -84,6 +84,7 @@ def test_names_follow_the_samples_through_three_nights(home: Path, small: Make) 
     assert (second.path / TABLE).read_bytes() == table
 
 
+@pytest.mark.long
 def test_a_champion_whose_table_is_lost_gives_no_names(home: Path, small: Make) -> None:
     write_clients(home / "pictures")
     add_set(home / "pictures", "mine", places.store(), test=0.25)

@@ -25,9 +25,10 @@ from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
-from shoal.lifecycle.driving import drive
+from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS, drive
 from shoal.lifecycle.starting import new_run
 from shoal.methods.scores.neighbours import neighbour_information
+from shoal.methods.scores.verdict import Verdict
 from shoal.models.frozen import frozen_encoder
 from shoal.review.mlflow_log.champions import history
 from shoal.review.results.clusters import keep_clusters
@@ -35,9 +36,10 @@ from shoal.review.results.next_step import next_step
 from shoal.review.results.result import run_result
 from shoal.review.served import judging
 from shoal.review.served.drift import find_drift
-from shoal.review.served.judging import Decision, HeldOut, JudgingError, compare, encoder_of
+from shoal.review.served.judging import Decision, HeldOut, JudgingError, asked_for, compare, encoder_of
 from shoal.review.served.promotion import (
     PromotionError,
+    approve,
     champion_with_version,
     decision_of,
     execute_decision,
@@ -104,6 +106,7 @@ def test_models_of_a_pretrained_encoder_are_judged_by_its_features_too(home: Pat
     assert neighbour_information(patterned, HeldOut(data, x, None, encoder).neighbours, 2) > 0.6
 
 
+@pytest.mark.long
 def test_the_encoder_of_a_model_that_no_client_trains_judges(home: Path, small: Make) -> None:
     frozen = new_run(small(method={"name": "fedkmeans"}, model={"encoder": "efficientnet-lite0"}))
     assert encoder_of(frozen) is not None
@@ -121,6 +124,35 @@ def test_the_margin_decides(pair: tuple[RunFolder, RunFolder]) -> None:
     assert "less than the margin" in kept.why
     same = compare(pair[1], pair[1], prepare("digits", places.store()).folder, "auto", 0.0)
     assert (same.promoted, same.why) == (True, "it is the champion already")
+
+
+@pytest.mark.long
+def test_a_first_model_waits_where_it_is_to_be_asked_for_and_not_good(home: Path, small: Make) -> None:
+    run = new_run(small(rounds=1, tracking={"mlflow": True, "register_as": "waiting"}))
+    drive(run, stages=(ROUNDS, CLUSTERS))
+    verdict = run_result(run).verdict
+    assert verdict is not None
+    assert verdict.word != "good"
+    decision = asked_for(compare(run, None, prepare("digits", places.store()).folder, "auto", 0.02), run)
+    assert (decision.promoted, decision.waits) == (False, True)
+    assert decision.why.endswith(f"its verdict is {verdict.word}")
+    keep_decision(run, decision, [])
+    drive(run, stages=(VIEWS,))
+    assert champion_with_version(run.settings(), places.runs()) == (None, None)
+    assert "challenger" in champions("waiting")
+    approve(run, "they are the groups")
+    assert champions("waiting") == {"champion": "1"}
+
+
+def test_a_good_first_model_waits_for_nobody(pair: tuple[RunFolder, RunFolder], monkeypatch: Any) -> None:
+    first = compare(pair[1], None, prepare("digits", places.store()).folder, "auto", 0.02)
+    good = replace(run_result(pair[1]), verdict=Verdict("good", "all are right"))
+    monkeypatch.setattr(judging, "run_result", lambda run: good)
+    assert asked_for(first, pair[1]) == first
+    better = decided(pair)
+    assert asked_for(better, pair[1]) == replace(better, promoted=False, waits=True)
+    kept = replace(better, promoted=False)
+    assert asked_for(kept, pair[1]) == kept
 
 
 @pytest.mark.long
@@ -180,9 +212,9 @@ def test_a_difference_that_may_be_chance_is_not_enough(pair: tuple[RunFolder, Ru
     assert f"better by {difference:.4f}, which may be chance" in unsure.why
 
 
-def champions() -> dict[str, str]:
+def champions(name: str = NAME) -> dict[str, str]:
     client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
-    return {alias: str(version) for alias, version in client.get_registered_model(NAME).aliases.items()}
+    return {alias: str(version) for alias, version in client.get_registered_model(name).aliases.items()}
 
 
 def test_a_champion_is_taken_back_and_approved_again(
@@ -255,6 +287,7 @@ def test_a_challenger_that_waits_keeps_its_alias_until_it_is_approved(pair: tupl
     assert champion_with_version(champion.settings(), places.runs())[0].name == challenger.name
 
 
+@pytest.mark.long
 def test_what_cannot_be_judged_is_said(pair: tuple[RunFolder, RunFolder], tmp_path: Path) -> None:
     write_clients(tmp_path / "photos", each=2)
     photos = store_batch("photos", tmp_path / "store", read_folder(tmp_path / "photos").batch, 0.2, 0, by_hash=True)
