@@ -92,6 +92,19 @@ def test_only_the_two_pages_are_open_and_only_to_this_machine(compose: dict[str,
     }
 
 
+def test_stores_answer_only_those_who_need_them_and_only_with_a_key(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    reached = {
+        network: {name for name, service in services.items() if network in service["networks"]}
+        for network in compose["networks"]
+    }
+    assert reached == {"databases": {"postgres", "mlflow", "prefect"}, "files": {"objects", "bucket", "mlflow"}}
+    assert all(network["internal"] for network in compose["networks"].values())
+    script = services["objects"]["entrypoint"][-1]
+    assert "-ip.bind=127.0.0.1" in script, "master, volumes and filer ask for no key"
+    assert "-s3.config=/tmp/keys.json" in script
+
+
 def test_both_pages_are_behind_the_guard_with_a_password(compose: dict[str, Any]) -> None:
     mlflow, prefect = compose["services"]["mlflow"], compose["services"]["prefect"]
     assert mlflow["command"][:4] == ["python", "-m", "shoal.serving.pages.mlflow_page", "server"]
@@ -171,7 +184,7 @@ def test_units_run_as_their_own_user_and_start_again(unit: Path) -> None:
     lines = parsed(unit)
     service = [(key, value) for section, key, value in lines if section == "Service"]
     given = dict(service)
-    assert given["User"] == "shoal"
+    assert given["User"] == {"shoal-worker@.service": "shoal"}.get(unit.name, unit.stem), "no keys for what flows run"
     assert given["Restart"] == "on-failure"
     assert given["NoNewPrivileges"] == "true"
     assert ("Install", "WantedBy", "multi-user.target") in lines

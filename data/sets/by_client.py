@@ -138,8 +138,13 @@ class ClientArray(LazyArray):
         return found
 
 
-def check_files(folder: Path, arrays: Mapping[str, SampleArray | None]) -> None:
+def check_files(folder: Path, arrays: Mapping[str, SampleArray | None], here: Callable[[Path], bool]) -> None:
     """Refuse a set of which a client's file is missing or too short, without opening any.
+
+    Args:
+        folder: of the set.
+        arrays: its arrays.
+        here: returns whether a client's file should be here, and not at another site.
 
     Raises:
         DataError: names the file.
@@ -150,6 +155,8 @@ def check_files(folder: Path, arrays: Mapping[str, SampleArray | None]) -> None:
         sample_bytes = array.nbytes // max(1, len(array))
         for client in np.flatnonzero(array.division.counts):
             path = array.path(int(client))
+            if not here(path):
+                continue
             min_bytes = int(array.division.counts[client]) * sample_bytes
             if not path.is_file():
                 raise DataError(f"{folder} has no {path.relative_to(folder).as_posix()}")

@@ -25,9 +25,9 @@ import numpy as np
 from shoal.core.durable import new_version, restore
 from shoal.core.errors import DataError, short_text
 from shoal.core.seal import sealed, unsealed
-from shoal.data.sets.by_client import OWNER, ClientArray, Division, check_files, file_sha256, is_by_client
+from shoal.data.sets.by_client import FOLDER, OWNER, ClientArray, Division, check_files, file_sha256, is_by_client
 from shoal.data.sets.lazy_array import SampleArray, blocks
-from shoal.data.sets.remedy import EMBEDDED, OWN, is_own, remedy
+from shoal.data.sets.remedy import EMBEDDED, OWN, SITES, is_own, remedy
 
 Kind = Literal["image", "vector", "text", "series"]
 DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32", "series": "float32"}
@@ -407,20 +407,32 @@ def _open(folder: Path, check: Check | None) -> Prepared:
         raise DataError(f"{folder} has no train_x.npy: {remedy(folder, manifest.extra)}")
     try:
         check_shapes(manifest, arrays)
-        check_files(folder, arrays)
+        check_files(folder, arrays, lambda path: is_here(manifest, folder, path))
     except DataError as error:
         raise DataError(f"{folder}: {error}: {remedy(folder, manifest.extra)}") from None
     return Prepared(folder, manifest, train_x, arrays["train_y"], arrays["test_x"], arrays["test_y"])
+
+
+def is_here(manifest: Manifest, folder: Path, path: Path) -> bool:
+    """Return whether a client's file belongs here: any does, unless the set lies at sites."""
+    return SITES not in manifest.extra or path.relative_to(folder).as_posix() in manifest.files
 
 
 def _client_arrays(folder: Path, manifest: Manifest, check: Check | None) -> dict[str, SampleArray | None]:
     """Return the arrays of a set that is stored by client; no client's file is opened."""
 
     def open_array(path: Path) -> np.ndarray:
+        if not is_here(manifest, folder, path):
+            raise DataError(
+                f"samples of {manifest.name!r} lie at its sites ({', '.join(manifest.extra[SITES])}), not here"
+            )
         if check is not None:
             check(manifest, path)
         return _array(path, manifest)
 
+    labelled = manifest.classes is not None
+    if SITES in manifest.extra and not any(name.startswith(f"{FOLDER}/") for name in manifest.files):
+        labelled = False  # where a run is led, nobody knows the labels of sites
     found: dict[str, SampleArray | None] = {}
     for part, count in (("train", manifest.train), ("test", manifest.test)):
         path = folder / OWNER[part]
@@ -431,7 +443,7 @@ def _client_arrays(folder: Path, manifest: Manifest, check: Check | None) -> dic
         if count or part == "train":
             dtype = np.dtype(DTYPES[manifest.kind])
             found[f"{part}_x"] = ClientArray(folder, f"{part}_x", division, manifest.shape, dtype, open_array)
-            if manifest.classes is not None:
+            if labelled:
                 found[f"{part}_y"] = ClientArray(folder, f"{part}_y", division, (), np.dtype(np.int64), open_array)
     return found
 

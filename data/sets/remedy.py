@@ -12,6 +12,8 @@ OWN = "own"
 """The folder of the store with the sets of the user's own."""
 EMBEDDED = "embedded"
 """Entry of a manifest's `extra` with the images and the encoder that a set was made of."""
+SITES = "sites"
+"""Entry of a manifest's `extra` with the sites at which the samples of a set lie (`shoal.data.sets.elsewhere`)."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from shoal.core.errors import DataError, short_text
 from shoal.data.sets.by_client import client_file, is_by_client
 from shoal.data.sets.prepared import Prepared, check_file
+from shoal.data.sets.remedy import SITES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +26,8 @@ COLUMNS = ("part", "index", "client", "file")
 
 
 def sample_files(prepared: Prepared) -> pd.DataFrame | None:
-    """Return the origin of every sample of a set; None for sets without file names, such as the built-in ones.
+    """Return the origin of every sample of a set; None for sets without file names: built-in ones, and
+    sets that lie at sites.
 
     Args:
         prepared: an opened set.
@@ -41,7 +43,7 @@ def sample_files(prepared: Prepared) -> pd.DataFrame | None:
     import pandas as pd  # takes half a second, and most users of a prepared set do not need it
 
     manifest = prepared.manifest
-    if not is_by_client(manifest.files):
+    if not is_by_client(manifest.files) or SITES in manifest.extra:
         return None
     names = [str(name) for name in manifest.extra["clients"]]
     tables = []

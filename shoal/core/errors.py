@@ -15,6 +15,8 @@ class FailureCause(StrEnum):
     """A file is missing or damaged, or cannot be written: the work is done again, perhaps on another host."""
     REMOTE_FILES = "remote_files"
     """A file could not be copied to or from another host."""
+    SITE_REFUSES = "site_refuses"
+    """A site does not do what it is asked, by its own rules: nothing is tried again, and it is no fault."""
     OTHER = "other"
 
     @classmethod

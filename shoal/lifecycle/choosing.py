@@ -21,19 +21,20 @@ from shoal.data.views.view import DeviceData, client_samples
 from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.choice import Choice
+from shoal.engine.store.choice import MIN_STABILITY, Choice
 from shoal.lifecycle.kept_choices import known_choice, write_choice
 from shoal.lifecycle.progress import step_bar
 from shoal.methods.auto import ENCODER
 from shoal.methods.clustering.client_samples import ClientSamples, Search, project
 from shoal.methods.clustering.cluster_number import CollectHalf, choose_number, find_cluster_number
-from shoal.methods.contract.context import Context
+from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.features.feature_clustering import FeatureClustering
 from shoal.methods.features.landmark_number import landmark_half
 from shoal.methods.features.sampled_space import method_space
 from shoal.methods.features.spectral import PLACING_SAMPLES
 from shoal.methods.features.vectors import ENCODED_ROWS
 from shoal.methods.registry import METHODS
+from shoal.methods.scores.no_groups import GROUPS_GAIN, gain_over_no_groups
 from shoal.models.encoders import PIXELS
 from shoal.models.frozen import is_installed
 
@@ -67,7 +68,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, table: Partition) ->
         prepared, table: the data set and its partition.
 
     Raises:
-        MethodError: too few samples for `choose.max_clusters`, or features that are all the same.
+        MethodError: too few samples for `choose.max_clusters`, features that are all the same, or no clusters.
     """
     earlier = known_number(settings)
     if earlier is not None and earlier.partition_digest == table.digest:
@@ -76,8 +77,11 @@ def choose_clusters(settings: Settings, prepared: Prepared, table: Partition) ->
     sought = settings_of_space(settings, prepared)
     search = Search(choose.min_clusters, choose.max_clusters)
     with one_thread(), step_bar("number of clusters") as watch:
-        samples, collect = features_to_cluster(sought, prepared, table)
+        sample_space, samples, collect = features_to_cluster(sought, prepared, table)
         found = find_cluster_number(samples, search, settings.seed, watch, collect)
+        seen_by_k_means = collect is None and prepared.manifest.kind != "image"
+        if seen_by_k_means or (sought is settings and found.stability < MIN_STABILITY):
+            check_groups(sample_space, found.clusters, prepared.spec.column_widths, settings.seed)
     choice = Choice(
         clusters=found.clusters,
         rule=found.rule,
@@ -94,6 +98,33 @@ def choose_clusters(settings: Settings, prepared: Prepared, table: Partition) ->
     )
     write_choice(settings, choice)
     return choice
+
+
+def check_groups(samples: ClientSamples, clusters: int, widths: tuple[int, ...], seed: int) -> None:
+    """Refuse samples in which K-means finds no more than in random ones without groups.
+
+    By landmarks, and among images, there may be groups that K-means does not see: of these the agreement of halves is
+    asked before, and a method that trains an encoder may find what this space does not show.
+
+    Args:
+        samples: of all clients, whose sums and products the random ones need.
+        clusters: the number that was chosen.
+        widths: see `gain_over_no_groups`.
+        seed: of the random samples.
+
+    Raises:
+        MethodError: no clusters.
+    """
+    groups = gain_over_no_groups(
+        samples.x.numpy(), clusters, Streams(seed).numpy("samples without groups"), widths=widths
+    )
+    if not groups.clear:
+        gain = "clusters too small to tell" if groups.gain is None else f"{groups.gain:.1f} standard deviations more"
+        raise MethodError(
+            f"no clusters: K-means finds in these samples {gain} than in random ones without groups, expected "
+            f"{GROUPS_GAIN:g} or more; nothing was trained. Add samples or other columns, or set model.clusters to a "
+            "number, which is trained and judged"
+        )
 
 
 def settings_of_space(settings: Settings, prepared: Prepared) -> Settings:
@@ -120,8 +151,8 @@ def name_of_features(settings: Settings, prepared: Prepared) -> str:
 
 def features_to_cluster(
     settings: Settings, prepared: Prepared, table: Partition
-) -> tuple[ClientSamples, CollectHalf | None]:
-    """Return features in the space in which the method clusters them, and how clusters are sought in a half of them.
+) -> tuple[ClientSamples, ClientSamples, CollectHalf | None]:
+    """Return features in the method's space, what is clustered of them, and how clusters are sought in a half of it.
 
     That is by landmarks, where the method has them and most samples are of clients with enough to place some; else by
     K-means, for images among the features of the encoder's last layer.
@@ -138,12 +169,14 @@ def features_to_cluster(
     counts = torch.bincount(features.client, minlength=features.clients)
     placing = counts[counts >= 2 * PLACING_SAMPLES].sum()
     if landmarks and 2 * placing > len(features.x):
-        return method_space(method, features), partial(landmark_half, landmarks)
+        space = method_space(method, features)
+        return space, space, partial(landmark_half, landmarks)
     projected = partial(project, least_points=method.settings.min_points)
     if encoded:
         last = features._replace(x=features.x[:, : method.source.first_layers])
-        return projected(last, ENCODER_COMPONENTS, ENCODER_WHITENING), None
-    return projected(method_space(method, features), SAMPLE_COMPONENTS, 0.0), None
+        return last, projected(last, ENCODER_COMPONENTS, ENCODER_WHITENING), None
+    space = method_space(method, features)
+    return space, projected(space, SAMPLE_COMPONENTS, 0.0), None
 
 
 def some_clients(table: Partition, seed: int) -> Sequence[int]:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition
 from shoal.data.sets.prepared import Prepared
 from shoal.data.sets.remedy import EMBEDDED
@@ -24,9 +25,12 @@ from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle.choosing import draw_samples, some_clients
 from shoal.lifecycle.kept_choices import known_choice, write_choice
 from shoal.methods.auto import ENCODER, Facts, budget, rule_for, sentence
+from shoal.methods.clustering.client_samples import ClientSamples
 from shoal.methods.clustering.own_neighbours import space_agreement
+from shoal.methods.features.representation import Representation, represented
 from shoal.methods.features.space import column_moments
 from shoal.methods.registry import METHODS
+from shoal.methods.scores.no_groups import GROUPS_GAIN, gain_over_no_groups
 from shoal.models.encoders import ENCODERS
 from shoal.models.frozen import frozen_encoder, is_installed
 
@@ -34,6 +38,10 @@ MAX_IMAGES = 1_000
 """Images that are encoded and clustered to compare spaces."""
 MAX_ROWS = 20_000
 """Rows from which the spread of columns is measured."""
+MAX_WINDOWS = 400
+"""Windows whose values and spectra are compared."""
+WINDOW_CLUSTERS = 4
+"""Clusters that are sought among them where their number is not known."""
 MIN_CLUSTERS = 10
 """Clusters with which spaces are compared at least: few clusters say little where a client holds few kinds."""
 PIXEL_SIDE = 32
@@ -116,7 +124,12 @@ def facts_of(settings: Settings, prepared: Prepared, table: Partition) -> Facts:
         if EMBEDDED in prepared.manifest.extra:
             return known(embedded=True)  # whatever their spread, an encoder's features are not standardised
         if spec.kind != "image":
-            return known(spread=column_spread(data, table, settings.seed))
+            rows = draw_samples(data, table, settings.seed, lambda x: x.flatten(1), limit=MAX_ROWS)
+            known = partial(known, spread=column_spread(rows, spec.column_widths))
+            if spec.kind == "vector":
+                return known(counts=not spec.column_widths and are_counts(rows.x))
+            groups, spectrum = gains_of_windows(data, table, settings.seed, clusters or spec.classes or WINDOW_CLUSTERS)
+            return known(groups=groups, spectrum=spectrum)
         if encoder is not None or not is_installed(ENCODER):
             return known()
         clusters = max(MIN_CLUSTERS, clusters or spec.classes or 0)
@@ -143,9 +156,35 @@ def encode(network: nn.Module, x: Tensor) -> Tensor:
     return torch.cat([network(part.to(device)).cpu() for part in x.split(ENCODED_ROWS)])
 
 
-def column_spread(data: DeviceData, table: Partition, seed: int) -> float:
+def are_counts(x: Tensor) -> bool:
+    """Return whether values are whole numbers, none below 0, more than half of them 0 and some above 1."""
+    whole = bool((x == x.round()).all()) and bool((x >= 0).all())
+    return whole and bool((x > 1).any()) and float((x == 0).double().mean()) > 0.5
+
+
+def gains_of_windows(data: DeviceData, table: Partition, seed: int, clusters: int) -> tuple[float, float | None]:
+    """Return the gain of K-means over samples without groups among windows, and where it shows none among spectra.
+
+    Args:
+        data, table, seed: see `draw_samples`.
+        clusters: how many are sought.
+    """
+
+    def gain(representation: Representation) -> float:
+        made = draw_samples(
+            data, table, seed, lambda x: represented(x, representation).flatten(1), limit=MAX_WINDOWS
+        ).x.numpy()
+        if representation == "as-is":
+            made = made / np.maximum(made.std(0), 1e-12)
+        groups = gain_over_no_groups(made, clusters, Streams(seed).numpy("gains of windows"))
+        return groups.gain or 0.0
+
+    values = gain("as-is")
+    return values, None if values >= GROUPS_GAIN else gain("spectrum")
+
+
+def column_spread(samples: ClientSamples, column_widths: tuple[int, ...]) -> float:
     """Return the largest over the median standard deviation of the measurements that vary, from sums over clients."""
-    samples = draw_samples(data, table, seed, lambda x: x.flatten(1), limit=MAX_ROWS)
     total = {name: torch.zeros_like(t) for name, t in column_moments(samples.x[:1]).items()}
     for client in range(samples.clients):
         for name, own in column_moments(samples.samples_of(client)).items():
@@ -153,7 +192,7 @@ def column_spread(data: DeviceData, table: Partition, seed: int) -> float:
     mean = total["total"] / total["samples"]
     variance = total["squares"] / total["samples"] - mean.square()
     variance = variance.masked_fill(variance <= 1e-12 * mean.square(), 0)
-    widths = data.spec.column_widths or (1,) * len(variance)
+    widths = column_widths or (1,) * len(variance)
     measured = torch.stack([group.sum() for group in variance.split(list(widths))])
     deviation = measured[measured > 0].sqrt()
     if not len(deviation):

@@ -18,6 +18,7 @@ from shoal.lifecycle.run_views import make_figures, make_report
 from shoal.review.mlflow_log.tracking import Tracker
 from shoal.review.results.clusters import has_clusters, keep_clusters
 from shoal.review.results.result import RunResult, run_result
+from shoal.review.results.site_clusters import write_clusters_of_sites
 from shoal.review.results.views import source_of_report
 from shoal.review.served.record import log_run, register_model
 
@@ -87,7 +88,8 @@ def drive(
 def find_clusters(run: RunFolder, runner: Runner, pool: Pool | None) -> None:
     """Have the workers give every sample its cluster, unless the run has its table."""
     call = no_workers if pool is None else pool.call
-    runner.submit("assign", "clusters of all samples", lambda: keep_clusters(run, call)).result()
+    write = write_clusters_of_sites if run.lineage().sites else None
+    runner.submit("assign", "clusters of all samples", lambda: keep_clusters(run, call, write)).result()
 
 
 def show(run: RunFolder, runner: Runner) -> None:
@@ -148,6 +150,11 @@ def workers_of(run: RunFolder, settings: Settings, given: Pool | None, stages: S
     if ROUNDS not in stages and (CLUSTERS not in stages or has_clusters(run)):
         yield None
         return
-    device = run.lineage().resolved.device
+    lineage = run.lineage()
+    if lineage.sites:
+        raise RunError(
+            f"the samples of run {run.name} lie at sites ({', '.join(lineage.sites)}), which are not reached"
+        )
+    device = lineage.resolved.device
     with open_pool(settings.workers, device) as pool:
         yield pool

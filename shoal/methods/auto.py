@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shoal.methods.scores.no_groups import GROUPS_GAIN
 from shoal.models.encoders import PIXELS
 
 ENCODER = "efficientnet-lite0"
@@ -60,6 +61,9 @@ class Facts:
         embedded: whether samples are features that an encoder made.
         pixels, features: how much more often than by chance neighbours among pixels, and among the features of
             `ENCODER`, share a cluster of that space; None where that was not measured.
+        counts: whether values are whole numbers, none below 0, most of them 0 and some above 1.
+        groups, spectrum: how much more K-means finds among windows, and among their spectra, than among random samples
+            without groups (`shoal.methods.scores.no_groups`); None where that was not measured.
     """
 
     kind: str
@@ -73,6 +77,14 @@ class Facts:
     embedded: bool = False
     pixels: float | None = None
     features: float | None = None
+    counts: bool = False
+    groups: float | None = None
+    spectrum: float | None = None
+
+    @property
+    def out_of_phase(self) -> bool:
+        """Whether windows have no groups, and their spectra have some."""
+        return (self.groups or 0.0) < GROUPS_GAIN <= (self.spectrum or 0.0)
 
     @property
     def enough(self) -> bool:
@@ -176,6 +188,21 @@ RULES: tuple[Rule, ...] = (
         lambda facts: facts.kind == "text",
         "{samples:,} texts a client: federated averaging of a classifier, because no method clusters texts",
         {"method": {"name": "fedavg"}},
+    ),
+    Rule(
+        lambda facts: facts.counts,
+        "{samples:,} samples a client: federated K-means on directions of log(1 + count), because all values are whole "
+        "numbers of which most are 0",
+        {
+            **KMEANS,
+            "method": {"name": "fedkmeans", "standardise": False, "representation": "counts", "space": "directions"},
+        },
+    ),
+    Rule(
+        lambda facts: facts.out_of_phase,
+        "{samples:,} samples a client: federated K-means on the spectra of windows, which have groups ({spectrum:.0f} "
+        "standard deviations), and values do not ({groups:.0f})",
+        {**KMEANS, "method": {"name": "fedkmeans", "standardise": False, "representation": "spectrum"}},
     ),
     Rule(
         lambda facts: (facts.spread or 0.0) >= UNEVEN_SPREAD,

@@ -143,13 +143,18 @@ def test_a_number_is_sought_where_the_method_clusters(home: Path, small: Make) -
     groups = 8.0 * np.eye(3)[y].repeat(4, 1) + rng.normal(size=(240, 12))
     add_set(written(home, np.hstack([groups, 1000 * rng.normal(size=(240, 1))])), "mine", places.store())
     data = {"name": "mine", "limit": None, "options": {}}
-    told = []
-    for standardise in (True, False):
+
+    def told(standardise: bool) -> Choice | None:
         method = {"name": "fedkmeans", "standardise": standardise}
         partition = {"kind": "iid", "clients": 3}
         run = new_run(on_points(small, data=data, method=method, partition=partition, rounds=8, local={}))
-        told.append(run.lineage().clusters_chosen)
-    assert [each.clusters == 3 for each in told if each] == [True, False]
+        return run.lineage().clusters_chosen
+
+    choice = told(standardise=True)
+    assert choice is not None
+    assert choice.clusters == 3
+    with pytest.raises(MethodError, match="no clusters"):
+        told(standardise=False)
 
 
 @pytest.mark.long
@@ -179,6 +184,19 @@ def written(folder: Path, x: np.ndarray) -> Path:
     columns = {f"column {number}": x[:, number] for number in range(x.shape[1])}
     pd.DataFrame({"client": np.arange(len(x)) // 80, **columns}).to_csv(path, index=False)
     return path
+
+
+@pytest.mark.parametrize("noise", ["uniform", "normal"])
+def test_noise_ends_with_a_sentence_before_training(home: Path, small: Make, noise: str) -> None:
+    rows = getattr(np.random.default_rng(3), noise)(size=(240, 3))
+    add_set(written(home, rows), "mine", places.store())
+    data = {"name": "mine", "limit": None, "options": {}}
+    changes = {"data": data, "method": {"name": "fedkmeans"}, "partition": {"kind": "iid", "clients": 3}, "rounds": 8}
+    with pytest.raises(MethodError, match=r"^no clusters: K-means finds .* nothing was trained") as told:
+        new_run(on_points(small, **changes))
+    assert "\n" not in str(told.value)
+    assert not list(places.runs().glob("[!.]*"))
+    assert new_run(on_points(small, **{**changes, "model": {"clusters": 3}, "choose": {}})), "a number is trained"
 
 
 def test_a_method_that_trains_asks_federated_kmeans(home: Path, small: Make, monkeypatch: Any) -> None:

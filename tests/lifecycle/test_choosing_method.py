@@ -194,3 +194,30 @@ def test_what_an_encoder_made_is_clustered_as_it_is(home: Path) -> None:
     assert facts.embedded
     assert facts.total == len(wide.train_x)
     assert not rule_for(facts).settings["method"].get("standardise", False)
+
+
+def test_counts_of_which_most_are_nothing_are_clustered_by_directions(home: Path) -> None:
+    settings = with_scheme(unnamed())
+    prepared = prepare_data(settings)
+    _, table = prepare_partition(settings, prepared)
+    counts = np.random.default_rng(0).poisson(0.4, prepared.train_x.shape).astype(np.float32)
+    for x, sparse in ((counts, True), (counts + 1, False), (counts / 2, False), (-counts, False), (counts > 0, False)):
+        facts = facts_of(settings, replace(prepared, train_x=x.astype(np.float32)), table)
+        assert facts.counts == sparse
+        assert (rule_for(facts).settings["method"].get("representation") == "counts") == sparse
+
+
+@pytest.mark.parametrize("in_phase", [False, True])
+def test_windows_out_of_phase_are_clustered_by_their_spectra(home: Path, in_phase: bool) -> None:
+    settings = with_scheme(unnamed(model={"clusters": 3}))
+    prepared = prepare_data(settings)
+    _, table = prepare_partition(settings, prepared)
+    rng = np.random.default_rng(0)
+    count = len(prepared.train_x)
+    begin = np.zeros(count) if in_phase else rng.uniform(0, 32, count)
+    angle = 2 * np.pi * (np.arange(count) % 3 + 2)[:, None] * (np.arange(32) + begin[:, None]) / 32
+    windows = (np.sin(angle) + rng.normal(0, 0.3, angle.shape)).astype(np.float32)[:, None]
+    manifest = replace(prepared.manifest, kind="series", shape=(1, 32))
+    facts = facts_of(settings, Prepared(prepared.folder, manifest, windows, None, None, None), table)
+    assert (facts.spectrum is None) == in_phase, "spectra are looked at where values have no groups"
+    assert rule_for(facts).settings["method"].get("representation") == (None if in_phase else "spectrum")

@@ -48,6 +48,16 @@ def test_small_clients_are_named_by_the_run_and_by_its_plan(home: Path, small: C
         new_run(settings)
 
 
+@pytest.mark.parametrize(("held", "told"), [(3, True), (4, False)])
+def test_samples_that_count_for_nothing_are_told(home: Path, small: Callable[..., Any], held: int, told: bool) -> None:
+    add(home, [f"c{number // held}" for number in range(10 * held)])
+    changes = {"method": {"name": "fedkmeans"}, "data": {"name": "sites", "limit": None}, "model": {"clusters": 2}}
+    events = new_run(small(**changes, partition="auto")).events()
+    messages = [event.message for event in events if event.kind == "samples_left_out"]
+    assert bool(messages) == told
+    assert all("half of the clients hold 3 samples or fewer, and method.min_points=2" in text for text in messages)
+
+
 def test_more_clusters_than_half_the_samples_are_refused(home: Path, small: Callable[..., Any]) -> None:
     add(home, ["a"] * 20 + ["b"] * 20)
     changes = {"method": {"name": "fedkmeans"}, "data": {"name": "sites", "limit": None}}

@@ -21,7 +21,7 @@ from shoal.core.durable import lock_if_free, private_folder
 from shoal.engine.cluster.copy_names import copy_of, server_file
 from shoal.engine.cluster.remote_files import RemoteFiles, map_threads
 from shoal.engine.cluster.remote_pool import folders_of, transfer_failures
-from shoal.engine.messages.wire import Answer, RemoteRequest, Request, Train, Trained
+from shoal.engine.messages.wire import Answer, FileRequest, RemoteRequest, Train, Trained
 from shoal.engine.store.codec import StoreError, file_digest
 from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.round_paths import WORK, RoundPaths, version
@@ -54,7 +54,7 @@ def cache() -> Path:
     return own_folder("shoal-cache")
 
 
-def with_remote_files(remote_request: RemoteRequest, handle: Callable[[Request], Answer]) -> Answer:
+def with_remote_files(remote_request: RemoteRequest, handle: Callable[[FileRequest], Answer]) -> Answer:
     """Do a request on a host that does not see the run's folder.
 
     Args:
@@ -92,7 +92,7 @@ def cached_run(request: RemoteRequest) -> Path:
     return cache() / "runs" / f"{request.key}-{hashlib.sha256(digests.encode()).hexdigest()[:16]}"
 
 
-def localise_request(request: Request, place: Path, copies: dict[str, str], sha256: dict[str, str]) -> Request:
+def localise_request(request: FileRequest, place: Path, copies: dict[str, str], sha256: dict[str, str]) -> FileRequest:
     """Return a request that reads the copies of this host.
 
     Args:

@@ -25,7 +25,7 @@ from shoal.core.errors import FailureCause
 from shoal.engine.cluster.copy_names import copy_of, folders_of_clients, server_file
 from shoal.engine.cluster.pool_interface import Pool
 from shoal.engine.cluster.remote_files import THREADS, RemoteFiles, RemoteFilesError, RemoteFilesGone, map_threads
-from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request, Train, Trained
+from shoal.engine.messages.wire import Answer, Failed, FileRequest, RemoteRequest, Request, ShareKeys, Train, Trained
 from shoal.engine.store.codec import StoreError, changed_error, file_digest, write_sealed
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.round_paths import WORK, RoundPaths, version
@@ -91,6 +91,7 @@ class RemoteFilesPool:
             RemoteFilesGone: a transfer failed, and the store does not answer any more.
             StoreError: a file of the run's folder is missing or changed.
         """
+        assert not isinstance(request, ShareKeys), "privacy.sums needs the run's folder"
         run = RunFolder(request.run)
         try:
             copies, files = self._copies(run)
@@ -189,7 +190,7 @@ class RemoteFilesPool:
                 copies.files = files
             return copies, copies.files
 
-    def _send(self, copies: Copies, request: Request) -> dict[str, str]:
+    def _send(self, copies: Copies, request: FileRequest) -> dict[str, str]:
         """Write the files that a request reads to the store, unless they are there; return their digests by path.
 
         Raises:
@@ -216,7 +217,7 @@ class RemoteFilesPool:
             put.result()
         return whole
 
-    def _drop_unused(self, copies: Copies, request: Request, wanted: Mapping[str, set[str]]) -> None:
+    def _drop_unused(self, copies: Copies, request: FileRequest, wanted: Mapping[str, set[str]]) -> None:
         """Remove earlier versions of the files of a request, and the messages of earlier rounds."""
         messages = f"{WORK}{request.round:04d}"
         for folder, needed in wanted.items():
@@ -295,7 +296,7 @@ def digest_of(path: Path) -> str:
         raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def sources_of(request: Request) -> dict[str, tuple[Path, str | None]]:
+def sources_of(request: FileRequest) -> dict[str, tuple[Path, str | None]]:
     """Return the files that a request reads and their digests as far as they are known, by path in the run's folder."""
     digests = {path: files.sha256.get(path) for files in request.clients for path in files.paths}
     sources: dict[str, tuple[Path, str | None]] = {
@@ -306,6 +307,6 @@ def sources_of(request: Request) -> dict[str, tuple[Path, str | None]]:
     return {**sources, server_file(request.round): (request.server, None)}
 
 
-def folders_of(request: Request) -> set[str]:
+def folders_of(request: FileRequest) -> set[str]:
     """Return the folders of the clients of a request, in which files that it does not name are no longer needed."""
     return folders_of_clients(files.client for files in request.clients)

@@ -21,8 +21,9 @@ from torch import Tensor
 from shoal.core.errors import FailureCause
 from shoal.data.partition.table import Partition
 from shoal.engine.messages.client_numbers import counts_fault, metrics_fault
+from shoal.engine.messages.fixed_point import form_of_part
 from shoal.engine.messages.read_ahead import read_ahead
-from shoal.engine.messages.wire import Failed
+from shoal.engine.messages.wire import Failed, SumPlan
 from shoal.engine.store.codec import load_message, load_tensors
 from shoal.engine.store.finished_work import FinishedWork, drop_refused, load_update
 from shoal.engine.store.round_paths import RoundPaths
@@ -174,6 +175,7 @@ class RoundInspection:
         facts: of the run.
         server: the state before the round.
         done: the clients' work, in order of their ids; `settle` removes the refused.
+        plan: of the sum of messages; None: each is inspected as it is.
 
     Attributes:
         refused: the failures of the clients whose answers are refused.
@@ -182,6 +184,7 @@ class RoundInspection:
     facts: RunFacts
     server: Server
     done: list[FinishedWork]
+    plan: SumPlan | None = None
     refused: dict[int, Failed] = field(default_factory=dict)
     _inspected: set[int] = field(default_factory=set)
     _changes: dict[int, Change] = field(default_factory=dict)
@@ -247,6 +250,8 @@ class RoundInspection:
             refuse(client, self.round, "list of counts", counts_fault(work, samples))
             update = load_update(self.facts.run, self.round, work)
             form = self.facts.method.declared(self.server, client, samples)
+            if self.plan is not None and form is not None:
+                form = form_of_part(form, self.plan, mean=self.facts.method.averages)
             if self.facts.settings.privacy.clip is not None:
                 # Noise may move a value out of its bounds; moving it back reveals nothing more.
                 update = replace(update, message=bounded(update.message, form))
@@ -276,8 +281,8 @@ class RoundInspection:
             MessageRefused: see `refuse`. StoreError: its file is missing or damaged.
         """
         form = self.facts.method.declared_memory(self.server, work.client, samples)
-        if form is None or work.memory is None:
-            return
+        if form is None or work.memory is None or self.facts.sites:
+            return  # at a site the memory stays there, and only its own evaluation reads it
         memory, _ = load_tensors(*self._file(work, work.memory))
         refuse(work.client, self.round, MEMORY, fault(Message(memory), form, MAX_ABS_VALUE))
         refuse(work.client, self.round, "answer", self.facts.method.mismatch(replace(update, memory=memory)))

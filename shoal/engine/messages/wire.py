@@ -20,6 +20,23 @@ from shoal.methods.scores.baselines import Comparison
 
 
 @dataclass(frozen=True)
+class SumPlan:
+    """How the messages of a round are added up, of which the server sees the sum (`privacy.sums`).
+
+    Args:
+        attempt: number of the attempt in the round, from 1.
+        clients: all whose messages are added up.
+        samples: number of training samples of these together.
+        keys: their public keys, in hex digits; None: messages have no masks.
+    """
+
+    attempt: int
+    clients: tuple[int, ...]
+    samples: int
+    keys: Mapping[int, str] | None = None
+
+
+@dataclass(frozen=True)
 class Train:
     """Train some clients of a round.
 
@@ -28,12 +45,27 @@ class Train:
         round: the round.
         clients: the files of each client.
         groups: the ids in groups, each trained in one computation.
+        plan: of the sum of messages; None: the server gets each as it is.
     """
 
     run: Path
     round: int
     clients: tuple[ClientFiles, ...]
     groups: tuple[tuple[int, ...], ...]
+    plan: SumPlan | None = None
+
+
+@dataclass(frozen=True)
+class ShareKeys:
+    """Make the keys of clients' masks, those that are not there, and return the public ones.
+
+    Args:
+        run: the run's folder.
+        clients: ids of the clients.
+    """
+
+    run: Path
+    clients: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -45,12 +77,14 @@ class StateRequest:
         round: the round of the state.
         server: the file of the state.
         clients: the files of each client after the round.
+        site: the site whose samples are asked about; empty: all samples are here.
     """
 
     run: Path
     round: int
     server: Path
     clients: tuple[ClientFiles, ...]
+    site: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -72,9 +106,11 @@ class Recalibrate(StateRequest):
 
     Args:
         final: see `Evaluate`.
+        layers: at a site, the sums over all sites of the layers with BatchNorm that are known (`layer_arrays`).
     """
 
     final: bool
+    layers: tuple[Mapping[str, np.ndarray], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,7 +139,9 @@ class Assign(StateRequest):
     judge: bool
 
 
-Request = Train | Evaluate | Recalibrate | EvaluateShard | Assign
+FileRequest = Train | Evaluate | Recalibrate | EvaluateShard | Assign
+"""A request that names the files of a run that it reads."""
+Request = FileRequest | ShareKeys
 
 
 @dataclass(frozen=True)
@@ -120,7 +158,7 @@ class RemoteRequest:
         partition: digest of the partition.
     """
 
-    request: Request
+    request: FileRequest
     url: str
     key: str
     files: Mapping[str, str]
@@ -169,10 +207,13 @@ class Evaluated:
     Args:
         metrics: of a server state, by name; empty but for `Evaluate`.
         judged: tensors that replaced those of the state in its evaluation (`Method.recalibrate`).
+        sums: of a site: `samples`, how many were judged, and `table`, their counts by cluster and label, int64
+            (c, k + 1), where clusters are those of all sites; or the sums of the next layer with BatchNorm.
     """
 
     metrics: dict[str, float] = field(default_factory=dict)
     judged: dict[str, np.ndarray] = field(default_factory=dict)
+    sums: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -202,6 +243,30 @@ class Assigned:
     comparison: Comparison | None = None
 
 
-Answer = Trained | Evaluated | Assigned | Failed
+@dataclass(frozen=True)
+class AssignedAtSite:
+    """The clusters of a site's samples in numbers; the site keeps their table.
+
+    Args:
+        clusters: number of clusters.
+        counts: number of samples in each cluster of each of the site's clients, and of none, int64 (clients + 1, c).
+        silhouette: as of `Assigned`.
+        comparison: as of `Assigned`, on the site's samples alone.
+    """
+
+    clusters: int
+    counts: np.ndarray
+    silhouette: float | None = None
+    comparison: Comparison | None = None
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The public keys of clients, in hex digits."""
+
+    public: Mapping[int, str]
+
+
+Answer = Keys | Trained | Evaluated | Assigned | AssignedAtSite | Failed
 Call = Callable[[Request], Answer]
 """Has a worker do a request, and waits for the answer."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from shoal.engine.messages.fixed_point import sum_of_parts
 from shoal.engine.messages.inspection import RoundInspection, check_state
+from shoal.engine.messages.wire import SumPlan
 from shoal.engine.rounds.buffered_rounds import BufferedRounds
 from shoal.engine.rounds.outcomes import RoundOutcomes
 from shoal.engine.rounds.round_state import RoundState
@@ -19,7 +21,7 @@ from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import RoundPaths, inbox_path, memory_path
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.methods.contract.base import Server
+from shoal.methods.contract.base import Server, Update
 
 REUSE_MEMORY_BYTES = 1 << 22
 """Size of a message above which its freed memory is kept for the next message."""
@@ -39,13 +41,16 @@ class Aggregation:
     buffered: BufferedRounds
     runner: Runner
 
-    def aggregate(self, before: RoundState, outcomes: RoundOutcomes, needed: int) -> RoundState | None:
+    def aggregate(
+        self, before: RoundState, outcomes: RoundOutcomes, needed: int, plan: SumPlan | None
+    ) -> RoundState | None:
         """Make the next state from the work of the clients that are done; a client whose message is refused is not.
 
         Args:
             before: the state before the round.
             outcomes: of the round.
             needed: number of clients that must be accepted.
+            plan: of the sum of messages, to which every client must be accepted.
 
         Returns:
             The state, whose checkpoint is open; None if too few clients are accepted.
@@ -54,15 +59,19 @@ class Aggregation:
             StoreError: a stored answer was damaged; when the run is resumed its client is trained again.
             RunError: the method's state has another round or is not finite.
         """
+        if plan is not None:
+            needed = len(plan.clients)
         if len(outcomes.done) < needed:
             return None
         name = f"round {before.round + 1}, aggregate"
-        return self.runner.submit("aggregate", name, lambda: self.next_state(before, outcomes, needed)).result()
+        return self.runner.submit("aggregate", name, lambda: self.next_state(before, outcomes, needed, plan)).result()
 
-    def next_state(self, before: RoundState, outcomes: RoundOutcomes, needed: int) -> RoundState | None:
+    def next_state(
+        self, before: RoundState, outcomes: RoundOutcomes, needed: int, plan: SumPlan | None
+    ) -> RoundState | None:
         """Do the work of `aggregate`."""
         done = [outcomes.done[client] for client in sorted(outcomes.done)]
-        inspection = RoundInspection(self.facts, before.server, done)
+        inspection = RoundInspection(self.facts, before.server, done, plan)
         if inspection.size > REUSE_MEMORY_BYTES:
             keep_freed_memory()
         with one_thread():
@@ -85,7 +94,7 @@ class Aggregation:
             following = None
             failure = None
             try:
-                following = method.aggregate(before, self.buffered.rebased(before, inspection.updates()))
+                following = method.aggregate(before, self.updates(before, inspection))
             except Exception as error:  # perhaps because of an answer that is refused below
                 failure = error
             settled = inspection.settle()
@@ -98,6 +107,15 @@ class Aggregation:
         if following.round != before.round + 1:
             raise RunError(f"method {method.name!r} aggregated round {before.round + 1} into {following.round}")
         return following
+
+    def updates(self, before: Server, inspection: RoundInspection) -> Iterator[Update]:
+        """Return the updates that the method aggregates: those of the clients, or one in place of their sum."""
+        updates = self.buffered.rebased(before, inspection.updates())
+        method = self.facts.method
+        form = method.declared(before, 0, 0)
+        if inspection.plan is None or form is None:
+            return updates
+        return sum_of_parts(updates, form, inspection.plan, mean=method.averages)
 
 
 def memory_index_after(run: RunFolder, round: int, before: MemoryIndex, done: Sequence[FinishedWork]) -> MemoryIndex:

@@ -17,11 +17,13 @@ class ClientHistory:
     Attributes:
         seconds_per_sample: mean time of local work for a training sample, in the newest round; None: not known yet.
         refusals: number of rounds in which each client was refused.
+        lost: the round in which each client was lost to a sum, which goes on without it (`SummedRounds`).
     """
 
     def __init__(self) -> None:
         self.seconds_per_sample: float | None = None
         self.refusals: Counter[int] = Counter()
+        self.lost: dict[int, int] = {}
 
     def add(self, record: RoundRecord) -> None:
         """Add a closed round."""
@@ -31,8 +33,8 @@ class ClientHistory:
 
     @property
     def quarantined(self) -> list[int]:
-        """The ids of the quarantined clients, in order."""
-        return sorted(client for client, rounds in self.refusals.items() if rounds >= MAX_REFUSALS)
+        """The ids of the quarantined and the lost clients, in order."""
+        return sorted({*self.lost, *(client for client, rounds in self.refusals.items() if rounds >= MAX_REFUSALS)})
 
     def refusals_with(self, refused: Iterable[int]) -> Mapping[str, int]:
         """Return in how many rounds each client was refused, with a round that is not added yet."""

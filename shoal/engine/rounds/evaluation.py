@@ -16,6 +16,7 @@ import torch
 from shoal.engine.messages.wire import Answer, Call, Evaluate, Evaluated, EvaluateShard, Failed, Recalibrate
 from shoal.engine.rounds.round_state import RoundState
 from shoal.engine.rounds.runner import Runner
+from shoal.engine.rounds.site_evaluation import SiteEvaluation
 from shoal.engine.settings.hardware import release_freed_memory
 from shoal.engine.store.codec import save_tensors
 from shoal.engine.store.memory_index import ClientFiles
@@ -79,6 +80,8 @@ class EvaluationStep:
         Raises:
             WorkerLost: a worker ended in the middle.
         """
+        if self.facts.sites:
+            return self.answer_of_sites(state, final=final)
         clients: tuple[ClientFiles, ...] = ()
         if self.facts.method.evaluation_reads_memory:  # else no memories have to travel
             clients = state.memory_index.clients()
@@ -91,6 +94,17 @@ class EvaluationStep:
         if isinstance(answer, Evaluated):
             save_judged(scratch, answer)
         return answer
+
+    def answer_of_sites(self, state: RoundState, *, final: bool) -> Answer:
+        """Have the sites evaluate a state; arguments and errors as of `answer`."""
+        sites = SiteEvaluation(self.facts, self.call)
+        server = RoundPaths(self.facts.run.path, state.round).scratch / SERVER
+        (server.parent / JUDGED).unlink(missing_ok=True)
+        recalibrated = sites.recalibrate(server, state.round, state.memory_index, final=final)
+        if not isinstance(recalibrated, Evaluated):
+            return recalibrated
+        save_judged(server.parent, recalibrated)
+        return sites.evaluate(server, state.round, state.memory_index, final=final)
 
     def parts(self, *, final: bool) -> int:
         """Return the number of parts in which to evaluate; below two, one worker evaluates all samples."""

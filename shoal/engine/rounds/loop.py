@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.engine.messages.wire import Call
+from shoal.engine.messages.wire import Call, SumPlan
 from shoal.engine.rounds.aggregation import Aggregation
 from shoal.engine.rounds.buffered_rounds import BufferedRounds
 from shoal.engine.rounds.client_history import ClientHistory
@@ -26,6 +26,7 @@ from shoal.engine.rounds.round_record import make_record
 from shoal.engine.rounds.round_state import RoundState
 from shoal.engine.rounds.run_ending import record_early_ending
 from shoal.engine.rounds.runner import Runner
+from shoal.engine.rounds.summed_rounds import SummedRounds
 from shoal.engine.rounds.training import Training
 from shoal.engine.store.checkpoint import drop_after, newest_valid
 from shoal.engine.store.codec import server_digest
@@ -59,6 +60,7 @@ class Engine:
     history: ClientHistory = field(init=False)
     private: PrivateRun = field(init=False)
     sampling: ClientSampling = field(init=False)
+    sums: SummedRounds = field(init=False)
     training: Training = field(init=False)
     aggregation: Aggregation = field(init=False)
     evaluation: EvaluationStep = field(init=False)
@@ -111,14 +113,15 @@ class Engine:
             self.tell("clients_dropped", round=round, clients=outcomes.dropped)
         while clients:
             # 2. Train them on the workers, in cohorts. A client that fails is tried again.
-            self.training.train(before, clients, outcomes)
+            plan = self.sums.plan(round, clients)
+            self.training.train(before, clients, outcomes, plan)
             trained = time.perf_counter()
             # 3. Aggregate their updates into the next state. A client whose message is refused is left out.
-            after = self.aggregation.aggregate(before, outcomes, needed)
-            # If refusals leave too few clients, draw others in their place.
+            after = self.aggregation.aggregate(before, outcomes, needed, plan)
+            # If refusals leave too few clients, draw others in their place; a sum begins anew without the lost.
             clients = []
             if after is None:
-                clients = self.sampling.draw_others(before.server, outcomes)
+                clients = self.others(before, outcomes, plan, needed)
         self.tell_left_out(round, outcomes)
         outcomes.check_enough(round, needed, self.history.quarantined)
         assert after is not None
@@ -140,6 +143,12 @@ class Engine:
         self.tell("round_finished", round=round, metrics=metrics, seconds=seconds.round)
         return after
 
+    def others(self, before: RoundState, outcomes: RoundOutcomes, plan: SumPlan | None, needed: int) -> list[int]:
+        """Return the clients to train next: in place of refused ones, or what is left of a sum; none where none are."""
+        if plan is None:
+            return self.sampling.draw_others(before.server, outcomes)
+        return self.sums.without_lost(before.round + 1, plan, outcomes, needed)
+
     # --- beginning and end ----------------------------------------------------------------------------------------
 
     def start(self) -> RoundState:
@@ -157,6 +166,7 @@ class Engine:
             for _ in self.checkpoints.lost - {0}:
                 self.private.past.add_unknown()
         self.private.resume()
+        self.sums.resume()
         self.checkpoints.begin_pruning()
         rounds = self.facts.settings.rounds
         self.run.set_status(RUNNING, state.round, rounds=rounds)
@@ -173,6 +183,7 @@ class Engine:
         self.training = Training(
             facts, self.buffered, self.call, self.runner, self.slots, self.history, self.tell, self.private.ask
         )
+        self.sums = SummedRounds(facts, self.call, self.history)
         self.aggregation = Aggregation(facts, self.buffered, self.runner)
         self.evaluation = EvaluationStep(facts, self.call, self.runner, self.slots, self.tell)
         self.checkpoints = RoundCheckpoints(facts, self.buffered, self.history, self.tell)
@@ -193,6 +204,7 @@ class Engine:
         if server.round < self.facts.settings.rounds and not server.finished:
             self.tell("budget_spent", round=server.round, message=self.private.budget_message)
         self.checkpoints.write_tables(server.round)
+        self.tell_bytes()
         self.run.set_finished(server.round, server_digest(server), self.history.quarantined)
         self.tell("finished", round=server.round)
 
@@ -204,6 +216,14 @@ class Engine:
         for client, failure in outcomes.failures.items():
             kind = "client_refused" if client in refused else "client_left_out"
             self.tell(kind, round=round, client=client, message=failure.error)
+
+    def tell_bytes(self) -> None:
+        """Log where a method that trains no network had its clients send more than their samples are."""
+        held = int(self.facts.partition.counts().sum()) * self.facts.spec.sample_bytes
+        sent = sum(record["bytes_up"] for record in self.run.table("rounds").to_dict("records"))
+        if sent > held and not self.facts.method.trains:
+            message = f"clients sent {sent / 1e6:,.2f} MB in all, more than their samples are ({held / 1e6:,.2f} MB)"
+            self.tell("messages_exceed_data", message=message)
 
     def tell_quarantined(self, round: int, outcomes: RoundOutcomes) -> None:
         """Log which of the refused clients are now quarantined."""

@@ -10,15 +10,21 @@ from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from functools import partial
 
+from shoal.core.durable import private_folder
+from shoal.core.errors import FailureCause
 from shoal.engine.messages.broadcasts import Broadcasts
-from shoal.engine.messages.wire import Answer, Call, Failed, Train, Trained
+from shoal.engine.messages.fixed_point import ATTEMPT
+from shoal.engine.messages.wire import Answer, Call, Failed, SumPlan, Train, Trained
 from shoal.engine.rounds.buffered_rounds import BufferedRounds
 from shoal.engine.rounds.client_history import ClientHistory
 from shoal.engine.rounds.outcomes import RoundFailed, RoundOutcomes
 from shoal.engine.rounds.round_state import RoundState
 from shoal.engine.rounds.runner import Runner
-from shoal.engine.store.finished_work import FinishedWork, finished_work
+from shoal.engine.store.codec import read_sealed, server_digest, write_sealed
+from shoal.engine.store.finished_work import FinishedWork, finished_work, load_update
+from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_facts import RunFacts
+from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker_processes import WorkerLost
 
 MIN_COHORT_SECONDS = 2.0
@@ -56,37 +62,57 @@ class Training:
     tell: Callable[..., None]
     ask: Callable[[list[int]], None]
 
-    def train(self, before: RoundState, clients: list[int], outcomes: RoundOutcomes) -> None:
+    def train(
+        self, before: RoundState, clients: list[int], outcomes: RoundOutcomes, plan: SumPlan | None = None
+    ) -> None:
         """Train clients in the round after a state; retrain those that fail, up to `participation.retries` times.
 
         Args:
             before: the state.
             clients: their ids.
             outcomes: of the round; gets the outcome of each client.
+            plan: of the sum of messages.
 
         Raises:
             RoundFailed: a worker could not open the run.
         """
         round = before.round + 1
-        outcomes.asked += clients
+        outcomes.asked += [client for client in clients if client not in outcomes.asked]
         for client in clients:
             stored = finished_work(self.facts.run, round, client)
-            if stored is not None:  # from before an interruption of the round
+            # From before an interruption of the round; of a sum, only from the same attempt.
+            if stored is not None and answers(self.facts.run, round, stored, plan):
                 outcomes.finish(client, stored)
         groups = self.groups(round, clients)
         broadcasts = Broadcasts(self.facts.run, round, self.facts.method)
         tries = Counter[int]()
         idle_passes = 0
         while groups := self.left(groups, outcomes, tries):
-            self.ask(clients_of(groups))
+            self.account(before, clients_of(groups))
             done_before = len(outcomes.done)
-            no_turn = self.train_once(before, broadcasts, groups, outcomes, tries)
+            no_turn = self.train_once(before, broadcasts, groups, outcomes, tries, plan)
             idle_passes += 1
             if len(outcomes.done) > done_before:
                 idle_passes = 0
             if idle_passes >= MAX_IDLE_PASSES:
                 for client in sorted(no_turn):
                     self.fail(round, client, Failed("its worker was lost before its turn"), outcomes, tries)
+
+    def account(self, before: RoundState, clients: list[int]) -> None:
+        """Account for private updates; that of a site counts once a round, since it sends the same bytes again."""
+        if not self.facts.sites or self.facts.settings.privacy.clip is None:
+            self.ask(clients)
+            return
+        path = RoundPaths(self.facts.run.path, before.round + 1).asked
+        state = server_digest(before.server)
+        asked: list[int] = []
+        if path.exists() and (record := read_sealed(path))["state"] == state:
+            asked = record["clients"]
+        if new := sorted(set(clients) - set(asked)):
+            self.ask(new)
+            private_folder(path.parent.parent)
+            private_folder(path.parent)
+            write_sealed(path, {"state": state, "clients": [*asked, *new]})
 
     def left(self, groups: list[Group], outcomes: RoundOutcomes, tries: Counter[int]) -> list[Group]:
         """Return the groups to train, each as a whole: the same bits, even after an interruption of the round."""
@@ -101,6 +127,7 @@ class Training:
         groups: list[Group],
         outcomes: RoundOutcomes,
         tries: Counter[int],
+        plan: SumPlan | None,
     ) -> set[int]:
         """Train groups once, and record the outcome of each client.
 
@@ -109,7 +136,7 @@ class Training:
         """
         round = before.round + 1
         no_turn = set(clients_of(groups))
-        for client, result in self.results(before, broadcasts, self.cohorts(groups, tries)):
+        for client, result in self.results(before, broadcasts, self.cohorts(groups, tries), plan):
             no_turn.discard(client)
             if isinstance(result, Failed):
                 self.fail(round, client, result, outcomes, tries)
@@ -121,17 +148,20 @@ class Training:
     def fail(self, round: int, client: int, failure: Failed, outcomes: RoundOutcomes, tries: Counter[int]) -> None:
         """Record a client's failure, and log it."""
         tries[client] += 1
+        if failure.cause == FailureCause.SITE_REFUSES:
+            tries[client] += self.facts.settings.participation.retries
         outcomes.fail(client, failure)
         self.tell("client_failed", round=round, client=client, attempt=tries[client], message=failure.error)
 
     # --- groups and cohorts ---------------------------------------------------------------------------------------
 
     def groups(self, round: int, clients: list[int]) -> list[Group]:
-        """Divide clients into groups of `workers.batched`, each of clients that begin from the same state."""
+        """Divide clients into groups of `workers.batched`, each of one site, that begin from the same state."""
         size = self.facts.settings.workers.batched
-        by_state: dict[int, list[int]] = {}
+        by_state: dict[tuple[int, str], list[int]] = {}
         for client in clients:
-            by_state.setdefault(self.buffered.begun_from(round, client), []).append(client)
+            place = self.buffered.begun_from(round, client), self.facts.sites.get(client, "")
+            by_state.setdefault(place, []).append(client)
         return [
             same_state[start : start + size]
             for _, same_state in sorted(by_state.items())
@@ -139,13 +169,18 @@ class Training:
         ]
 
     def cohorts(self, groups: list[Group], tries: Counter[int]) -> list[list[Group]]:
-        """Divide groups into cohorts, one for each request.
+        """Divide groups into cohorts, one for each request: those of one site are one.
 
         A group that failed before comes last and alone, so that another failure costs no other group its work.
         """
         failed = [group for group in groups if any(tries[client] for client in group)]
         if len(failed) > MAX_COHORTS_PER_SLOT * self.slots:
             failed = []
+        if self.facts.sites:
+            by_site: dict[str, list[Group]] = {}
+            for group in groups:
+                by_site.setdefault(self.facts.sites[group[0]], []).append(group)
+            return list(by_site.values())
         by_first = {group[0]: group for group in groups if group not in failed}
         sizes = self.facts.federation.sizes
         rate = self.history.seconds_per_sample
@@ -156,14 +191,15 @@ class Training:
     # --- on the workers -------------------------------------------------------------------------------------------
 
     def results(
-        self, before: RoundState, broadcasts: Broadcasts, cohorts: list[list[Group]]
+        self, before: RoundState, broadcasts: Broadcasts, cohorts: list[list[Group]], plan: SumPlan | None
     ) -> Iterator[tuple[int, FinishedWork | Failed]]:
         """Have workers train cohorts; yield each client that had its turn, and its result, as cohorts end."""
         round = before.round + 1
         running = {}
         for cohort in cohorts:
             name = f"round {round}, clients {', '.join(map(str, clients_of(cohort)))}"
-            running[self.runner.submit("train", name, partial(self.train_cohort, before, broadcasts, cohort))] = cohort
+            work = partial(self.train_cohort, before, broadcasts, cohort, plan)
+            running[self.runner.submit("train", name, work)] = cohort
         for future in as_completed(running):
             cohort = running[future]
             try:
@@ -179,7 +215,9 @@ class Training:
             missing = Failed("the answer of its worker does not contain it")
             yield from ((client, answer.clients.get(client, missing)) for client in clients_of(cohort))
 
-    def train_cohort(self, before: RoundState, broadcasts: Broadcasts, cohort: list[Group]) -> Answer:
+    def train_cohort(
+        self, before: RoundState, broadcasts: Broadcasts, cohort: list[Group], plan: SumPlan | None
+    ) -> Answer:
         """Send the messages to the clients of a cohort, and have a worker train them.
 
         Raises:
@@ -191,7 +229,7 @@ class Training:
             known = before.memory_index.client(client)
             files.append(replace(known, message=tuple(message), sha256={**message, **known.sha256}))
         groups = tuple(map(tuple, cohort))
-        return self.call(Train(self.facts.run.path, before.round + 1, tuple(files), groups))
+        return self.call(Train(self.facts.run.path, before.round + 1, tuple(files), groups, plan))
 
     def results_of_lost_worker(
         self, round: int, cohort: list[Group], lost: Failed
@@ -204,6 +242,11 @@ class Training:
                 yield client, work or lost
             if None in stored.values():
                 return
+
+
+def answers(run: RunFolder, round: int, work: FinishedWork, plan: SumPlan | None) -> bool:
+    """Return whether finished work belongs to the attempt of a plan."""
+    return plan is None or load_update(run, round, work).message.facts.get(ATTEMPT) == plan.attempt
 
 
 def even_cohorts(expected: Mapping[int, float], slots: int, *, measured: bool) -> list[list[int]]:

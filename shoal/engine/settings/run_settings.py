@@ -177,6 +177,9 @@ class Settings:
                 f"methods: {fit}"
             )
 
+        if self.privacy.sums != "plain":
+            check_summed(self)
+
     @property
     def chooses_method(self) -> bool:
         """Whether the method must still be chosen."""
@@ -206,6 +209,30 @@ class Settings:
         decisive = {key: value for key, value in values.items() if key not in LOCAL_TO_A_MACHINE}
         decisive["workers"] = {key: values["workers"][key] for key in NUMERIC}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def check_summed(settings: Settings) -> None:
+    """Refuse what needs single messages where the server reads sums alone.
+
+    Raises:
+        ValueError: names the setting.
+    """
+    kind = METHODS.get(settings.method.name)
+    wrong = {
+        "method.name (of which only methods that average models, fedkmeans and fedgmm need sums alone)": kind is None
+        or not (kind.averages or kind.totals),
+        "model.clusters: auto": settings.chooses_clusters,
+        "method.landmarks": bool(getattr(settings.method, "landmarks", 0)),
+        "aggregation.rule and aggregation.clip": not settings.aggregation.is_mean,
+        "participation.buffer": settings.participation.buffer is not None,
+        "workers.remote_files": settings.workers.remote_files is not None,
+        "privacy.clip": settings.privacy.clip is not None,
+    }
+    for what, needs_messages in wrong.items():
+        if needs_messages:
+            raise ValueError(
+                f"privacy.sums={settings.privacy.sums} and {what} exclude each other: set privacy.sums=plain"
+            )
 
 
 def _plain(value: Any) -> Any:

@@ -123,6 +123,12 @@ class PrivacySection:
         "a reader who sees nothing else",
     )
 
+    sums: Literal["plain", "integer", "masked"] = setting(
+        "plain",
+        "what the server reads where it needs sums alone: plain: each client's message; masked: only their sum, since "
+        "masks hide each; integer: the same sums without masks",
+    )
+
     def __post_init__(self) -> None:
         if self.noise and self.clip is None:
             raise ValueError("privacy.noise is a multiple of privacy.clip, which is not set: set privacy.clip too")

@@ -14,6 +14,8 @@ from shoal.methods.registry import ADDED
 
 MAX_SENTENCES = 20
 """Most sentences to show."""
+LEAST_ALIKE = 0.55
+"""Share of its letters that a name has in common with the one that is proposed (`difflib`)."""
 MAX_VALUE_CHARACTERS = 120
 """Most characters of a wrong value to show."""
 UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
@@ -144,5 +146,5 @@ def unknown_name(path: str, value: object, allowed: Sequence[str]) -> str:
 
 def did_you_mean(name: str, allowed: Sequence[str]) -> str:
     """Return the nearest of the allowed names as the end of a sentence; empty if none is near."""
-    nearest = difflib.get_close_matches(name, allowed, 1)
+    nearest = difflib.get_close_matches(name, allowed, 1, LEAST_ALIKE)
     return f"; did you mean {nearest[0]}?" if nearest else ""

@@ -134,16 +134,24 @@ def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | N
     Raises:
         StoreError: it is missing, truncated, not a safetensors file, or has another digest.
     """
-    content = read_file(path, sha256)
+    return tensors_of(read_file(path, sha256), path, device)
+
+
+def tensors_of(content: bytes, name: object, device: torch.device | str = "cpu") -> tuple[Tensors, Any]:
+    """Return the tensors and the JSON value in the bytes of a safetensors file, whose name errors give.
+
+    Raises:
+        StoreError: the bytes are no safetensors file.
+    """
     try:
         tensors = safetensors.torch.load(content)
         length = int.from_bytes(content[:8], "little")  # of the header, which is JSON
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
         facts = json.loads(metadata.get("facts", "null"))
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise StoreError(f"{path} cannot be read: {short_text(error)}") from error
+        raise StoreError(f"{name} cannot be read: {short_text(error)}") from error
     # Sorted, because the library returns them in any order, and the bits of sums depend on the order.
-    return {name: tensors[name].to(device) for name in sorted(tensors)}, facts
+    return {key: tensors[key].to(device) for key in sorted(tensors)}, facts
 
 
 def save_message(path: Path, message: Message) -> str:
@@ -166,13 +174,18 @@ def load_message(path: Path, device: torch.device | str = "cpu", sha256: str | N
 
 def save_server(path: Path, server: Server, *, sync: bool = True) -> None:
     """Write a server state."""
+    write_atomic(path, server_bytes(server), sync=sync)
+
+
+def server_bytes(server: Server) -> bytes:
+    """Return a server state as the bytes of its file."""
     facts = {
         "round": server.round,
         "finished": server.finished,
         "facts": server.facts,
         "model": sorted(server.model),
     }
-    save_tensors(path, server.tensors, facts, sync=sync)
+    return tensor_bytes(server.tensors, facts)
 
 
 def load_server(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> Server:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+
+from shoal.core.errors import PartitionError
 from shoal.data.partition.table import Partition
+from shoal.data.sets.elsewhere import clients_of_site
 from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.remedy import SITES
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import describe
 from shoal.engine.settings.machine import Machine, Resolved
@@ -20,7 +25,7 @@ from shoal.engine.store.code_version import GitState, ShoalVersion, package_vers
 from shoal.engine.store.codec import file_digest
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.engine.store.relocation import stored_path
-from shoal.methods.registry import ADDED
+from shoal.methods.registry import ADDED, METHODS
 from shoal.models.frozen import EncoderVersion, encoder_version, is_pretrained
 
 LAYOUT: Literal[3] = 3
@@ -56,6 +61,19 @@ class PartitionVersion:
     folder: str
     digest: str
     dvc: str
+
+
+@dataclass(frozen=True)
+class SiteVersion:
+    """A site of a run whose samples lie at sites.
+
+    Args:
+        digest: of its set.
+        clients: ids of its clients in the run, ascending.
+    """
+
+    digest: str
+    clients: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -103,6 +121,7 @@ class Lineage:
         method_chosen: the choice for `method.name: auto`.
         origin: the state of another run from which this one started; None: it started from the method's own.
         encoder: the pretrained encoder; None: the run uses none.
+        sites: the sites at which the samples lie, by name; empty: they lie here.
     """
 
     git: GitState
@@ -120,6 +139,7 @@ class Lineage:
     method_chosen: MethodChoice | None = None
     origin: StartingState | None = None
     encoder: EncoderVersion | None = None
+    sites: Mapping[str, SiteVersion] = field(default_factory=dict)
 
     @property
     def encoder_sha256(self) -> str:
@@ -211,7 +231,33 @@ def make_lineage(
         shoal=shoal_version(),
         layout=LAYOUT,
         encoder=encoder_of_run(settings, prepared),
+        sites=sites_of_run(settings, prepared, partition),
     )
+
+
+def sites_of_run(settings: Settings, prepared: Prepared, partition: Partition) -> dict[str, SiteVersion]:
+    """Return the sites at which the samples of a run lie; empty where they lie here.
+
+    Raises:
+        PartitionError: a client would have samples of several sites.
+    """
+    sites: dict[str, Any] = prepared.manifest.extra.get(SITES, {})
+    if not sites:
+        return {}
+    owner = prepared.owners("train")[partition.sample]
+    site = np.searchsorted([clients_of_site(prepared.manifest, name).stop for name in sorted(sites)], owner, "right")
+    mixed = any(len(np.unique(site[partition.rows(client)])) > 1 for client in range(partition.clients))
+    if mixed or METHODS[settings.method.name].pooled:
+        raise PartitionError(
+            f"samples of {prepared.manifest.name!r} cannot leave its sites, so that a client has those of one site: "
+            "leave partition.kind out, and choose a method that does not pool all samples"
+        )
+    versions = {}
+    for number, name in enumerate(sorted(sites)):
+        clients = np.unique(partition.client[site == number]).tolist()
+        if clients:  # else all of its clients are too small
+            versions[name] = SiteVersion(sites[name]["digest"], tuple(clients))
+    return versions
 
 
 def encoder_of_run(settings: Settings, prepared: Prepared) -> EncoderVersion | None:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+import torch
+
 from shoal.core.streams import SERVER, Streams
+from shoal.data.partition.table import Partition
 from shoal.data.sets.by_client import is_by_client
+from shoal.data.sets.elsewhere import clients_of_site, has_clients_of
 from shoal.data.sets.prepared import Manifest, Prepared, check_bytes, check_file, open_prepared
 from shoal.data.views.view import DeviceData, Samples, all_samples, client_samples
 from shoal.engine.settings.sections import WorkersSection
@@ -59,6 +66,38 @@ class OpenedRun(RunFacts):
         """The data set on this process's device."""
         return DeviceData(self.prepared, self.device)
 
+    @cached_property
+    def here(self) -> tuple[int, ...]:
+        """The clients whose samples are here: all, unless the samples lie at sites."""
+        manifest = self.prepared.manifest
+        if not self.sites:
+            return tuple(range(self.partition.clients))
+        site = next((name for name in self.lineage.sites if has_clients_of(manifest, name)), "")
+        return tuple(client for client, name in self.sites.items() if name == site)
+
+    @cached_property
+    def judged_here(self) -> tuple[DeviceData, Partition]:
+        """The data and the partition of the samples that are judged here: at a site its own."""
+        if not self.sites:
+            return self.data, self.partition
+        rows = np.isin(self.partition.client, self.here)
+        table = self.partition
+        own = replace(
+            table,
+            sample=table.sample[rows],
+            client=table.client[rows],
+            validation=table.validation[rows],
+            transformation=table.transformation[rows],
+        )
+        data = copy(self.data)
+        if self.prepared.test_x is not None:
+            site = self.sites[self.here[0]]
+            owner = self.prepared.owners("test")
+            mine = torch.from_numpy(np.flatnonzero(np.isin(owner, clients_of_site(self.prepared.manifest, site))))
+            data.test_x = data.test_x[mine]
+            data.test_y = None if data.test_y is None else data.test_y[mine]
+        return data, own
+
     def samples(self, client: int, *, validation: bool = False) -> Samples:
         """Return a client's samples."""
         return client_samples(self.data, self.partition, client, validation=validation)
@@ -93,10 +132,10 @@ class OpenedRun(RunFacts):
         """Return the data and options of an evaluation after a round."""
         streams = Streams(self.settings.seed, round, SERVER)
         evaluate = self.settings.evaluate
-        train = all_samples(self.data, self.partition)
+        data, partition = self.judged_here
         return Evaluation(
-            self.data,
-            train,
+            data,
+            all_samples(self.data, partition),
             streams,
             final,
             EVALUATION_BATCH,
@@ -120,6 +159,9 @@ class OpenedClients(Clients):
 
     def __len__(self) -> int:
         return self._opened.partition.clients
+
+    def __contains__(self, client: object) -> bool:
+        return client in self._opened.here
 
     def __getitem__(self, client: int) -> Client:
         return self._opened.client(self._files.get(client, ClientFiles(client)), self._round)

@@ -5,6 +5,7 @@ rounds/0007/memories.safetensors                             the index of memori
 rounds/0007/judged.safetensors                               tensors that replaced the state's in its evaluation
 work/0007/update-3.safetensors, memory-3.safetensors,        the answer of client 3 in round 7, which is complete
 work/0007/peer-3-5.safetensors, done-3.json                  if done-3.json exists
+work/0007/asked.json                                         clients at sites whose private updates are accounted for
 work/0007/message-0.safetensors                              part of the server's messages to clients of round 7
 memory/0/3/0007.safetensors                                  private memory of client 3 after round 7
 memory/0/5/inbox/0007-3.safetensors                          message from client 3 to client 5 in round 7
@@ -77,6 +78,11 @@ class RoundPaths:
     def done(self, client: int) -> Path:
         """Return the done-file of a client."""
         return self.work / f"done-{client}.json"
+
+    @property
+    def asked(self) -> Path:
+        """The clients at sites whose private updates of the round are accounted for."""
+        return self.work / "asked.json"
 
     def predictions(self, part: int) -> Path:
         """Return the file of a worker's predictions on a part of all samples."""

@@ -67,6 +67,11 @@ class RunFacts:
         )
 
     @cached_property
+    def sites(self) -> dict[int, str]:
+        """The site of each client; empty where the samples lie here."""
+        return {client: name for name, site in self.lineage.sites.items() for client in site.clients}
+
+    @cached_property
     def federation(self) -> Federation:
         """The facts about the federation that the server knows before round 1."""
         return Federation(
@@ -102,4 +107,5 @@ def context_of(
         settings.aggregation,
         graphs,
         encoder_sha256,
+        settings.privacy.sums != "plain",
     )

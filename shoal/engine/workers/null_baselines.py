@@ -92,8 +92,7 @@ def null_comparison(
         known = None if labels is None else labels[here[here < len(labels)]]
         parts = {name: x[here] for name, x in spaces.items()}
         said.append(said_of_client(opened, client, cluster[here], assignment.clusters, features[here], parts, known))
-    centres_sites = getattr(opened.method.settings, "centre_sites", False)
-    judge = judging_space(spaces, site if centres_sites else None)
+    judge = judging_space(spaces, site if assignment.less_sites else None)
     widths = opened.prepared.spec.column_widths
     comparison = compare_clusters(cluster, assignment.clusters, spaces, judge, labels, said, streams, widths)
     if labels is None or len(labels) < len(rows):
@@ -177,9 +176,9 @@ def site_of_rows(opened: OpenedRun, rows: np.ndarray) -> np.ndarray:
         opened: the run.
         rows: positions among training then test samples, int64 (n,).
     """
-    partition = opened.partition
+    data, partition = opened.judged_here
     clients = partition.client[np.argsort(partition.sample, kind="stable")]  # in the order of the set
-    site: np.ndarray = np.append(clients, np.full(opened.prepared.spec.test, partition.clients))[rows]
+    site: np.ndarray = np.append(clients, np.full(len(data.test_x), partition.clients))[rows]
     return site
 
 

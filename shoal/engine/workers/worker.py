@@ -18,7 +18,9 @@ from torch import Tensor
 from shoal.core.durable import private_folder
 from shoal.core.errors import ShoalError
 from shoal.engine.messages.evaluation_shards import judged_tensors, read_shards, save_shard
+from shoal.engine.messages.fixed_point import ATTEMPT, FEWEST_SUMMED, encoded
 from shoal.engine.messages.inspection import check_answer
+from shoal.engine.messages.masks import masked, public_key, secret_key
 from shoal.engine.messages.wire import (
     Answer,
     Assign,
@@ -27,8 +29,11 @@ from shoal.engine.messages.wire import (
     Evaluated,
     EvaluateShard,
     Failed,
+    Keys,
     Recalibrate,
     Request,
+    ShareKeys,
+    SumPlan,
     Train,
     Trained,
 )
@@ -43,10 +48,11 @@ from shoal.engine.workers.arithmetic import arithmetic
 from shoal.engine.workers.null_baselines import null_comparison
 from shoal.methods.averaging.noise import secret_normal
 from shoal.methods.averaging.private import private_message
-from shoal.methods.contract.base import Client, Update
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Server, Update
 from shoal.methods.contract.message import Message
+from shoal.methods.contract.site_sums import LayerNeeded, LayerSums, SiteSums
 from shoal.methods.scores.assignment import assignment_of
-from shoal.methods.scores.evaluation import predict_shard
+from shoal.methods.scores.evaluation import predict_shard, sample_count
 from shoal.methods.scores.quality import silhouette
 from shoal.methods.scores.shown import shown_features
 
@@ -74,6 +80,8 @@ class Worker:
             opened = self.opened(request.run)
             with arithmetic(opened.precision):
                 match request:
+                    case ShareKeys():
+                        return Keys({client: public_key(request.run, client) for client in request.clients})
                     case Train():
                         return self.train(request)
                     case Evaluate():
@@ -113,17 +121,20 @@ class Worker:
         files = {client.client: client for client in request.clients}
         for ids in request.groups:
             group = [files[client] for client in ids if client in files]
-            results |= self.train_group(opened, request.round, group)
+            results |= self.train_group(opened, request.round, group, request.plan)
             self._progress()
         return Trained(results)
 
-    def train_group(self, opened: OpenedRun, round: int, group: list[ClientFiles]) -> dict[int, FinishedWork | Failed]:
+    def train_group(
+        self, opened: OpenedRun, round: int, group: list[ClientFiles], plan: SumPlan | None
+    ) -> dict[int, FinishedWork | Failed]:
         """Train a group of clients, several of them in one computation; return what became of each client.
 
         Args:
             opened: the run.
             round: the round.
             group: the clients.
+            plan: of the sum of messages.
         """
         started = time.perf_counter()
         exchanges, results = self.open_clients(opened, round, group)
@@ -139,6 +150,7 @@ class Worker:
                     raise update
                 update = outgoing_update(opened, down, client, update)
                 check_answer(client.id, round, update)
+                update = part_of_sum(opened, round, client, update, plan)
                 results[client.id] = self.write(opened, round, down, client, update, began)
             except StoreError:
                 raise  # a full disk is not the client's fault
@@ -218,6 +230,8 @@ class Worker:
         server = load_server(request.server, self.device)
         clients = OpenedClients(opened, request.round, request.clients)
         evaluation = opened.evaluation(request.round, final=request.final)
+        if request.site:
+            return evaluate_at_site(opened, server, clients, evaluation)
         if request.parts:
             found = judged_tensors(request.server, self.device)
             evaluation = replace(evaluation, shard_predictions=read_shards(request, self.device))
@@ -235,7 +249,13 @@ class Worker:
         opened = self.opened(request.run)
         clients = OpenedClients(opened, request.round, request.clients)
         evaluation = opened.evaluation(request.round, final=request.final)
-        found = opened.method.recalibrate(load_server(request.server, self.device), clients, evaluation)
+        if request.site:
+            known = [LayerSums.from_arrays(arrays, self.device) for arrays in request.layers]
+            evaluation = replace(evaluation, at_site=SiteSums(known))
+        try:
+            found = opened.method.recalibrate(load_server(request.server, self.device), clients, evaluation)
+        except LayerNeeded as needed:
+            return Evaluated(sums=needed.sums.arrays())
         judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
         return Evaluated(judged=judged)
 
@@ -259,8 +279,9 @@ class Worker:
         server = load_server(request.server, self.device)
         clients = OpenedClients(opened, request.round, request.clients)
         evaluation = opened.evaluation(request.round, final=True)
-        # Computed again and not read: the draws are those of `evaluate`, and not every state was evaluated.
-        server = server.with_model(opened.method.recalibrate(server, clients, evaluation))
+        if not request.site:  # whose state is recalibrated
+            # Computed again and not read: the draws are those of `evaluate`, and not every state was evaluated.
+            server = server.with_model(opened.method.recalibrate(server, clients, evaluation))
         found = assignment_of(opened.method, server, clients, evaluation)
         cluster = found.cluster.cpu().numpy()
         score = None
@@ -284,6 +305,16 @@ class Worker:
         )
 
 
+def evaluate_at_site(opened: OpenedRun, server: Server, clients: Clients, evaluation: Evaluation) -> Evaluated:
+    """Judge a state, which is recalibrated, on a site's samples."""
+    sums = SiteSums()
+    metrics = opened.method.evaluate(server, clients, replace(evaluation, at_site=sums))
+    found = {"samples": np.array([sample_count(evaluation)])}
+    if sums.tables:
+        found["table"] = sums.tables[-1]
+    return Evaluated({name: float(value) for name, value in metrics.items()}, sums=found)
+
+
 def _array(tensor: Tensor | None) -> np.ndarray | None:
     return None if tensor is None else tensor.cpu().numpy()
 
@@ -302,6 +333,29 @@ def outgoing_update(opened: OpenedRun, down: Message, client: Client, update: Up
         return update
     message = private_message(update.message, down.tensors, privacy.clip, privacy.noise, secret_normal)
     return replace(update, message=message)
+
+
+def part_of_sum(opened: OpenedRun, round: int, client: Client, update: Update, plan: SumPlan | None) -> Update:
+    """Return the update as a part of the sum that the server gets, with masks if the plan has keys.
+
+    Raises:
+        ClientError: fewer than three clients are added up, or a value is out of bounds.
+    """
+    if plan is None:
+        return update
+    check_plan(plan, client.id)
+    share = len(client.train) / plan.samples if opened.method.averages else None
+    parts = encoded(update.message.tensors, share, len(plan.clients))
+    if plan.keys is not None:
+        purpose = f"round {round}, attempt {plan.attempt}"
+        parts = masked(parts, secret_key(opened.run.path, client.id), client.id, plan.keys, purpose)
+    return replace(update, message=Message(parts, {**update.message.facts, ATTEMPT: plan.attempt}))
+
+
+def check_plan(plan: SumPlan, client: int) -> None:
+    """Refuse, on the client, a sum that would hide it among too few."""
+    if len(set(plan.clients)) < FEWEST_SUMMED or client not in plan.clients:
+        raise ClientError(f"client {client} is asked for a sum over clients {plan.clients}: three or more hide it")
 
 
 def failure(error: Exception) -> Failed:

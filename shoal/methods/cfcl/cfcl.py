@@ -95,6 +95,7 @@ class CFCL(GradientMethod):
     finds_clusters = False
     judges_features = True
     averages_parts = True
+    of_the_server = ("step",)
     evaluation_reads_memory = False
     shared_in_evaluation = "features"
     considered = 200

@@ -49,6 +49,7 @@ class CFL(Supervised):
     settings: CFLSettings
     averages_parts = True
     evaluation_reads_memory = False
+    of_the_server = ("clusters", "mean_norm", "max_norm", "cross", "gap")
     ratio = 0.3
     """Largest ratio of the mean update's norm to the largest client update's in the relative criterion."""
     patience = 3
@@ -248,7 +249,7 @@ class CFL(Supervised):
         """
         state = CFLState.from_server(server)
         tree = state.tree
-        judged = self.judged_clients(state)
+        judged = [client for client in self.judged_clients(state) if client in clients]
         own = self.own_scores(tree, server.model, judged, clients)
         metrics = self.clients_metrics(own)
         metrics |= path_metrics(own, self.path_scores(tree, server.model, judged, clients))

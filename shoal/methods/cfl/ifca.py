@@ -87,12 +87,13 @@ class IFCA(Supervised):
         vectors = Vectors(network)
         models = server.model["models"]
         scores: dict[int, Score] = {}
-        choices = []
+        choices = {}
         for client in clients:
-            choices.append(self.choice(network, models, client))
-            vectors.load(network, models[choices[-1]])
+            choices[client.id] = self.choice(network, models, client)
+            vectors.load(network, models[choices[client.id]])
             scores[client.id] = judge(network, client.validation, self.context)
-        metrics = {**self.clients_metrics(scores), "clusters": float(len(set(choices)))}
+        metrics = {**self.clients_metrics(scores), "clusters": float(len(set(choices.values())))}
         if truth := server.facts["truth"]:
-            metrics["groups_ari"] = ari(np.array(truth), np.array(choices))
+            groups = [truth[client] for client in choices]
+            metrics["groups_ari"] = ari(np.array(groups), np.array(list(choices.values())))
         return metrics

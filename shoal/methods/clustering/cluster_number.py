@@ -61,6 +61,11 @@ class ClusterNumber:
     rule: str
     tried: tuple[Candidate, ...]
 
+    @property
+    def stability(self) -> float:
+        """How far halves of the samples agree on this number."""
+        return next(candidate.stability for candidate in self.tried if candidate.clusters == self.clusters)
+
 
 def draw_half(samples: ClientSamples, seed: int, repeat: int) -> Tensor:
     """Draw half of each client's samples; return which samples are in it, bool (n,)."""

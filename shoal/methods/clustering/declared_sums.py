@@ -148,24 +148,35 @@ def check_move(message: Message, *, centres: Tensor, limits: ClientLimits) -> st
     """Return the fault of the sums and costs of an iteration, else None.
 
     Args:
-        message: with `sums`, `counts` and `inertia`, what each start costs; with `cheapest`, the least cost of all
-            starts, what it costs above that.
+        message: with `sums`, `counts` and `inertia`, what each start costs.
         centres: (s, c, d), under which they were taken.
         limits: of the client.
     """
-    sums, counts, inertia = (message.tensors[name].cpu() for name in ("sums", "counts", "inertia"))
+    sums, counts, costs = (message.tensors[name].cpu() for name in ("sums", "counts", "inertia"))
     centres = centres.cpu()
-    relative = "cheapest" in message.tensors
-    costs = inertia + message.tensors["cheapest"].cpu() if relative else inertia
     by_cost = 2 * (costs + (counts * centres.square().sum(2)).sum(1))
     return (
         check_counts("counts", counts, limits)
         or check_means(sums, counts, limits)
         or check_nearest(sums, counts, centres, by_cost.clamp_max(limits.energy))
-        or (check_costs(message, centres=centres, samples=limits.samples) if relative else None)
         or check_spread(sums, counts, costs, centres)
         or check_largest_costs(costs, centres, limits)
     )
+
+
+def check_weighed(message: Message, *, centres: Tensor, plain: Tensor, limits: ClientLimits) -> str | None:
+    """Return the fault of what starts cost, else None.
+
+    Args:
+        message: with `inertia` (s,).
+        centres: (s, c, d), of the starts.
+        plain: bool (s,), the starts whose costs are squared distances to the nearest centre.
+        limits: of the client.
+    """
+    costs = message.tensors["inertia"].cpu()
+    centres = centres.cpu()
+    fault = check_largest_costs(costs, centres, limits)
+    return fault or check_costs(costs[plain], centres[plain], limits.samples)
 
 
 def check_spread(sums: Tensor, counts: Tensor, costs: Tensor, centres: Tensor) -> str | None:
@@ -310,32 +321,28 @@ def check_soft_iteration(
     )
 
 
-def check_costs(message: Message, *, centres: Tensor, samples: int) -> str | None:
-    """Find costs of starts that no samples can have together, from the triangle inequality; None: they may be true.
+def check_costs(costs: Tensor, centres: Tensor, samples: int) -> str | None:
+    """Return the fault of costs of starts that no samples can have together, by the triangle inequality, else None.
 
     A sample is at most as far from the centres of start s as from those of start t, and from there to the nearest
     centre of s: sqrt(I_s) <= sqrt(I_t) + sqrt(n) max_c min_c' |mu_tc - mu_sc'|.
 
     Args:
-        message: with `cheapest`, the least cost of all starts, and `inertia` (s,), what each start costs above it.
+        costs: what each start costs (s,).
         centres: (s, c, d), under which it was taken.
         samples: n, of the client.
     """
-    excess = message.tensors["inertia"].cpu()
-    cheapest = int(excess.argmin())
-    if float(excess[cheapest]) != 0:
-        return f"tensor 'inertia' begins at {excess[cheapest]:g}, expected 0 for the cheapest start"
-    lowest_cost = float(message.tensors["cheapest"])
-    between = torch.cdist(centres[cheapest].cpu().double(), centres.cpu().double())  # (s, c, c)
-    max_excess = (math.sqrt(lowest_cost) + math.sqrt(samples) * between.amin(2).amax(1)).square() - lowest_cost
-    wrong = excess > max_excess * (1 + ROUNDING) + ROUNDING * (1 + lowest_cost)
-    if bool(wrong.any()):
-        start = int(wrong.nonzero()[0])
-        return (
-            f"tensor 'inertia' holds {excess[start]:g} for start {start}, expected at most {max_excess[start]:g} above "
-            f"the {lowest_cost:g} of start {cheapest}"
-        )
-    return None
+    cheapest = int(costs.argmin())
+    between = torch.cdist(centres[cheapest].double(), centres.double())  # (s, c, c)
+    most = (costs[cheapest].sqrt() + math.sqrt(samples) * between.amin(2).amax(1)).square()
+    wrong = costs > most * (1 + ROUNDING) + ROUNDING
+    if not bool(wrong.any()):
+        return None
+    start = int(wrong.nonzero()[0])
+    return (
+        f"tensor 'inertia' holds {costs[start]:g} for start {start}, expected at most {most[start]:g} beside the "
+        f"{costs[cheapest]:g} of start {cheapest}"
+    )
 
 
 def products_fault(message: Message) -> str | None:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.methods.clustering.k_means import kmeans
+from shoal.methods.clustering.k_means import Clustering, kmeans
 from shoal.methods.contract.context import MethodError
 
 MIN_VARIANCE = 1e-9
@@ -25,6 +25,10 @@ ROUNDING = 1e-12
 """Share of the mean square below which a variance is rounding."""
 ROWS = 2048
 """Samples in one pass when distances are taken."""
+SERVER_STARTS = 30
+"""K-means of local centres, of which the cheapest starts are taken."""
+SAME_COST = 1e-9
+"""Share of their cost by which two starts differ at least."""
 
 
 class Moments(NamedTuple):
@@ -169,6 +173,27 @@ def starting_centres(local: Tensor, weights: Tensor, clusters: int, starts: int,
     Raises:
         MethodError: fewer local centres than clusters.
     """
+    drawn = local_clusterings(local, weights, clusters, starts, rng)
+    return torch.stack([torch.from_numpy(one.centres) for one in drawn])
+
+
+def cheapest_starts(local: Tensor, weights: Tensor, clusters: int, count: int, rng: np.random.Generator) -> Tensor:
+    """Return the cheapest of many different initial centres, float64 (s, c, d), s at most `count`.
+
+    They cost what the local centres do. Arguments and errors are those of `starting_centres`.
+    """
+    drawn = local_clusterings(local, weights, clusters, SERVER_STARTS, rng)
+    by_cost: list[Clustering] = []
+    for one in sorted(drawn, key=lambda clustering: clustering.inertia):
+        if not by_cost or one.inertia > by_cost[-1].inertia * (1 + SAME_COST):
+            by_cost.append(one)
+    return torch.stack([torch.from_numpy(one.centres) for one in by_cost[:count]])
+
+
+def local_clusterings(
+    local: Tensor, weights: Tensor, clusters: int, starts: int, rng: np.random.Generator
+) -> list[Clustering]:
+    """Return K-means of the clients' local centres, once for each start; see `starting_centres`."""
     if len(local) < clusters:
         raise MethodError(
             f"the clients sent {len(local)} local centres, too few to start {clusters} clusters from: set "
@@ -176,5 +201,4 @@ def starting_centres(local: Tensor, weights: Tensor, clusters: int, starts: int,
         )
     x = local.double().cpu().numpy()
     weight = weights.double().cpu().numpy()
-    drawn = [kmeans(x, clusters, rng, starts=1, weights=weight).centres for _ in range(starts)]
-    return torch.stack([torch.from_numpy(centres) for centres in drawn])
+    return [kmeans(x, clusters, rng, starts=1, weights=weight) for _ in range(starts)]

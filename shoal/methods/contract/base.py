@@ -45,6 +45,7 @@ from shoal.methods.contract.initial_encoder import initial_encoder
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions, Shared
 from shoal.methods.contract.questions import Question
+from shoal.methods.contract.site_sums import SiteSums
 from shoal.models.encoders import OF_KIND, encoders_for
 
 if TYPE_CHECKING:  # only figures and tables need them: training runs without
@@ -146,6 +147,19 @@ class Update:
     client: int = -1
 
 
+@dataclass(frozen=True)
+class SummedRows:
+    """A client's rows of which a message to the server holds sums by group, for those who ask what the server reads.
+
+    Attributes:
+        rows: float64 (n, k), as they are summed.
+        total_known: whether the sum of all rows follows from moments that the client sent before.
+    """
+
+    rows: Tensor
+    total_known: bool
+
+
 class Clients(ABC):
     """All clients of a federation, each loaded when it is accessed: an evaluation may need none, one or all."""
 
@@ -156,8 +170,12 @@ class Clients(ABC):
     def __getitem__(self, client: int) -> Client:
         """Return the client with its current memory."""
 
+    def __contains__(self, client: object) -> bool:
+        """Return whether a client's samples are here: those of all clients, unless they lie at sites."""
+        return client in range(len(self))
+
     def __iter__(self) -> Iterator[Client]:
-        return (self[client] for client in range(len(self)))
+        return (self[client] for client in range(len(self)) if client in self)
 
 
 @dataclass(frozen=True)
@@ -198,6 +216,7 @@ class Evaluation:
             0: it is judged with the averaged statistics.
         shard_predictions: yields the predictions that workers made shard by shard, in order (see
             `Method.shared_in_evaluation`); None: the method makes all predictions itself.
+        at_site: collects what a site sends of an evaluation of its own samples; None: all samples are here.
     """
 
     data: DeviceData
@@ -207,6 +226,7 @@ class Evaluation:
     batch: int = 512
     recalibrate: int = 0
     shard_predictions: Callable[[], Iterator[ShardPredictions]] | None = None
+    at_site: SiteSums | None = None
 
 
 @dataclass(frozen=True)
@@ -250,6 +270,7 @@ class Method(ABC):
         pooled: whether one client holds all data (centralised references).
         averages: whether the next model is the mean of the clients' models, weighted by the fact `n` of their messages,
             or by `aggregation.rule`. Its `aggregate` also takes sums of messages (`shoal.methods.averaging.robust`).
+        totals: whether its `aggregate` needs only the totals of its messages' tensors, and takes them as one message.
         averages_parts: whether it averages models of which clients train some, or in some rounds. `aggregation.rule`
             applies to it too.
         server_optimiser: whether `aggregation.server` moves its averaged model.
@@ -267,6 +288,7 @@ class Method(ABC):
             out validation samples.
         finds_clusters: whether every evaluation judges the cluster of each sample: `clusters_used`, and with labels
             `acc`, `nmi`, `ari` and `purity`.
+        of_the_server: metrics of `evaluate` that follow from the server alone, and are the same at every site.
         judges_features: whether the last evaluation judges the features of samples: `effective_rank`, `uniformity`,
             with labels `knn` and `probe`, and for a method that trains `alignment`.
     """
@@ -283,8 +305,10 @@ class Method(ABC):
     trains: ClassVar[bool] = True
     learns_from_labels: ClassVar[bool] = False
     finds_clusters: ClassVar[bool] = True
+    of_the_server: ClassVar[tuple[str, ...]] = ()
     judges_features: ClassVar[bool] = False
     averages: ClassVar[bool] = False
+    totals: ClassVar[bool] = False
     averages_parts: ClassVar[bool] = False
     server_optimiser: ClassVar[bool] = False
     local_options: ClassVar[tuple[str, ...]] = ()
@@ -475,6 +499,10 @@ class Method(ABC):
         """Return why the message and the memory of an update contradict each other; None: they do not."""
         return None
 
+    def summed_rows(self, message: Message, client: Client) -> SummedRows | None:
+        """Return the rows of which a client's answer to a message holds sums by group; None, the default: of none."""
+        return None
+
     @abstractmethod
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Return the next state. Updates come one at a time, in order of client id: do not collect them in a list."""
@@ -501,6 +529,10 @@ class Method(ABC):
             clients_told: whether information about single clients may leave (`tracking.clients`).
         """
         return replace(server, state={})
+
+    def judged_part(self, server: Server, clients: Sequence[int]) -> Server:
+        """Return the part of the server with which a site judges the samples of some clients: by default `served`."""
+        return self.served(server, clients_told=False)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Return a function from samples x (as of `Samples.x`) to clusters, soft assignments and embeddings.

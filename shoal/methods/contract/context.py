@@ -123,6 +123,7 @@ class Context:
         precision: fp32, tf32 (which the worker switches on) or bf16 (autocast).
         aggregation: how the server makes one model of the clients' models.
         graphs: local steps as CUDA graphs: off, on, or auto (where they can be captured and are taken often enough).
+        summed: whether the server gets the sum of the clients' messages in place of these.
         encoder_sha256: digest that the weights of a pretrained encoder must have; empty: any.
     """
 
@@ -138,6 +139,7 @@ class Context:
     aggregation: AggregationSettings = field(default_factory=AggregationSettings)
     graphs: str = "off"
     encoder_sha256: str = ""
+    summed: bool = False
 
     @property
     def clusters(self) -> int:

@@ -53,6 +53,7 @@ class Assignment:
         centres: (c, d) among the features, where centres define the clusters; confidence is then the margin of
             `shoal.methods.scores.assignment.nearest_centres`, otherwise the model's probability of the cluster.
         distance: float32 (n,), from each sample's features to the centre of its cluster; None without centres.
+        less_sites: whether the features of clients' samples have lost what is their site's.
     """
 
     cluster: Tensor
@@ -61,6 +62,7 @@ class Assignment:
     features: Tensor | LazyArray
     centres: Tensor | None = None
     distance: Tensor | None = None
+    less_sites: bool = False
 
     @property
     def feature_rows(self) -> SampleArray:

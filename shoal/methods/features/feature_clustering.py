@@ -3,9 +3,9 @@
 The rounds are of several kinds. Clients send the moments of their vectors, from which the server finds the space (see
 `space`), unless vectors are taken as they are; for components four more rounds follow (see `components`). They cluster
 their own vectors and send centres and counts, from which the server draws starts, as in k-FED (Dennis et al. 2021).
-Then each round is one iteration of K-means over all clients,
-for which only sums and counts leave a client; after `RACE_ITERATIONS` the start of the least cost goes on alone. A
-subclass may refine what K-means has found.
+Clients tell what the cheapest of these cost, and the best one goes on: each round is one iteration of K-means over all
+clients, for which only sums and counts leave a client. Where sites may differ by offsets, one start of each beginning
+goes on (see `offsets`) until `RACE_ITERATIONS` decide. A subclass may refine what K-means has found.
 
 With `landmarks` other rounds come between: clients send local centres, among which the server places several sets of
 landmarks, then sums of the vectors near each landmark, which move there, and then sums of products of affinities to
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -37,17 +37,18 @@ from shoal.methods.clustering.declared_sums import (
     check_products,
     check_settling,
     check_starts,
+    check_weighed,
 )
 from shoal.methods.clustering.federated_k_means import (
     ROWS,
+    cheapest_starts,
     cluster_sums,
     moved_centres,
     nearest,
-    starting_centres,
     summed,
 )
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method, Server, Update
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method, Server, SummedRows, Update
 from shoal.methods.contract.context import Context, MethodError, ModelSettings
 from shoal.methods.contract.declared import MessageForm, TensorForm
 from shoal.methods.contract.message import Message, Tensors
@@ -61,6 +62,7 @@ from shoal.methods.features.components import (
     principal_components,
     with_answer,
 )
+from shoal.methods.features.offsets import STILL_WITH_OFFSETS, beginnings, best_beginning, site_fit
 from shoal.methods.features.space import (
     LANDMARKS,
     MEAN,
@@ -84,30 +86,52 @@ from shoal.methods.features.spectral import (
     set_count,
     spectral_projection,
 )
-from shoal.methods.features.vectors import SITE_MEAN, ClientVectors, Rows, SpaceVectors, VectorSource, parts_of
+from shoal.methods.features.summed_starts import gaussian_starts
+from shoal.methods.features.vectors import (
+    SITE_MEAN,
+    SITE_OFFSET,
+    ClientVectors,
+    Rows,
+    SpaceVectors,
+    VectorSource,
+    parts_of,
+)
 from shoal.methods.scores.assignment import Nearest, nearest_centres
 from shoal.methods.scores.evaluation import Judged, evaluate_predictor
 
 CENTRES = "centres"
 """Among the server's tensors: (s, c, k) float64, the centres of the starts that are still in the race."""
-STARTS = 30
-"""K-means starts that run side by side at first; fewer where their centres have too many values."""
+BEGINNINGS = "beginnings"
+"""Among the server's tensors: (s,) float64, the beginning of each start, by its share (see `offsets`)."""
+GRAND_MEAN = "federation.mean"
+"""Among the server's tensors: (k,) float64, the mean of all vectors in the space."""
+WEIGHED_STARTS = 8
+"""Starts of each beginning of which clients tell the cost; fewer where their centres have too many values."""
+DRAWN_STARTS = 30
+"""Starts that are weighed where they are only draws with the moments of all vectors."""
 RACE_ITERATIONS = 5
-"""Iterations for which all starts go on side by side."""
+"""Iterations for which a start of each beginning goes on."""
 RACE_SAMPLES = 4096
-"""Until then a client answers for a seeded draw of so many of its vectors, and finds its local centres there."""
+"""Until then a client answers for a seeded draw of so many of its vectors, and finds its local centres and its offset
+there."""
 MAX_RACE_VALUES = 1 << 19
-"""The centres of all starts have at most so many values: 4 MB, which every client sends in every round of the race."""
+"""The centres of all starts have at most so many values: 4 MB, which every client gets once."""
 MAX_BETWEEN_ROUNDS = 50_000
 """Training samples whose clusters are judged after a round that is not the last."""
 LARGEST = 1e30
 """Bound of sums over a client's vectors: columns may be in any unit."""
 LOCAL_STARTS = 3
+LOCAL_CENTRES = 2
+"""Local centres a cluster, from the best of so many starts of a client's K-means."""
 HOLDERS = "holders"
 """Among the server's state, int64 (h,): the clients that keep their projected vectors in their memory."""
 ENERGIES = "energies"
 """Among the server's state, float64, by client: the sum of squared norms of its vectors in the space, before they are
 projected, by the moments that it sent; infinite where it sent none."""
+LONGEST = "longest"
+"""Among the server's state, float64: the largest squared norm of centres beside which sites have found offsets."""
+COUNTS = "counts"
+"""Among the server's state, float64 (s, c): the sizes of the clusters in the iteration before."""
 OF_COLUMNS = (MEAN, SCALE, PROJECTION)
 """What turns columns into projected vectors: megabytes for thousands of columns."""
 STILL = 1e-6
@@ -134,6 +158,7 @@ class FeatureClustering(Method):
     kinds = ("vector", "image", "series")
     trains = False
     judges_features = True
+    totals = True
     encoder = "frozen"
     settings: FeatureSettings
 
@@ -141,7 +166,11 @@ class FeatureClustering(Method):
         super().__init__(settings.settled(context.spec), context)
         space = self.settings
         self.source = VectorSource(
-            context, self.network_cache, directions=space.directions, centre_sites=space.centre_sites
+            context,
+            self.network_cache,
+            directions=space.directions,
+            centre_sites=space.centre_sites,
+            representation=space.representation,
         )
 
     def init_server(self, federation: Federation) -> Server:
@@ -158,7 +187,7 @@ class FeatureClustering(Method):
         return space + components + landmarks + 1
 
     def next_step(self, server: Server) -> str:
-        """Return what the round after a state does: measure, project, place, settle or tie landmarks, start or move."""
+        """Return what the round after a state does, from measure, project, place, settle and tie to start and move."""
         if (self.settings.measured or self.source.layer_widths) and MEAN not in server.model:
             return "measure"
         if self.settings.components and PROJECTION not in server.model:
@@ -167,7 +196,10 @@ class FeatureClustering(Method):
             return "place"
         if self.settings.landmarks and SPECTRAL not in server.model:
             return "settle" if server.facts.get("settled", 0) < SETTLING_ROUNDS else "tie"
-        return "move" if CENTRES in server.model else "start"
+        if CENTRES not in server.model:
+            return "start"
+        shares = server.model[BEGINNINGS]
+        return "move" if len(shares) == len(shares.unique()) else "weigh"
 
     def broadcast(self, server: Server, client: int) -> Message:
         """Return the space and the centres; no projection to a client that keeps what it makes of its vectors."""
@@ -190,7 +222,7 @@ class FeatureClustering(Method):
             return MessageForm(forms, rule=partial(check_moments, limits=limits))
         if step == "project":
             block = server.model[BLOCK]
-            forms = {"samples": count(()), "products": total(block.shape)}
+            forms = {"samples": count(()), "products": total(block.shape, dtype=block.dtype)}
             return MessageForm(forms, rule=partial(check_products, block=block, limits=limits))
         width = self.space_width(server)
         clusters = self.context.clusters
@@ -202,18 +234,24 @@ class FeatureClustering(Method):
             placed = server.model[LANDMARKS]
             forms = {"sums": total(placed.shape), "counts": count(placed.shape[:2])}
             return MessageForm(forms, rule=partial(check_settling, centres=placed, limits=limits))
+        if step == "start" and self.context.summed:
+            return MessageForm({"samples": count(()), "total": total((width,)), "squares": positive((width,))})
         if step in ("place", "start"):
             placing = step == "place"
             sets = set_count(self.landmark_count) if placing else 1
-            sizes = range((self.landmark_count if placing else clusters) + 1)
+            sizes = range((self.landmark_count if placing else LOCAL_CENTRES * clusters) + 1)
             forms = {"centres": total((sets, sizes, width)), "counts": count((sets, sizes))}
             unit = self.unit_length(server)
             return MessageForm(forms, rule=partial(check_starts, unit=unit, limits=limits))
-        starts = len(server.model[CENTRES])
-        forms = {"sums": total((starts, clusters, width)), "counts": count((starts, clusters))}
-        forms["inertia"] = positive((starts,), measured=False)
-        forms["cheapest"] = positive((), measured=False)
-        return MessageForm(forms, rule=partial(check_move, centres=server.model[CENTRES], limits=limits))
+        centres = server.model[CENTRES]
+        costs = positive((len(centres),), measured=False)
+        if step == "weigh":
+            plain = server.model[BEGINNINGS].cpu() == 0
+            return MessageForm(
+                {"inertia": costs}, rule=partial(check_weighed, centres=centres, plain=plain, limits=limits)
+            )
+        forms = {"sums": total(centres.shape), "counts": count(centres.shape[:2]), "inertia": costs}
+        return MessageForm(forms, rule=partial(check_move, centres=centres, limits=limits))
 
     def unit_length(self, server: Server) -> bool:
         """Return whether vectors have unit length where they are clustered: in directions, or among landmarks."""
@@ -222,7 +260,7 @@ class FeatureClustering(Method):
     def limits(self, server: Server, client: int, samples: int) -> ClientLimits:
         """Return the limits of a client's sums: their length follows from its moments, where it sent some."""
         step = self.next_step(server)
-        drawn = step in ("place", "start") or (step == "move" and len(server.model[CENTRES]) > 1)
+        drawn = step in ("place", "start", "weigh") or (step == "move" and len(server.model[CENTRES]) > 1)
         weight = max(1.0, samples / RACE_SAMPLES) if drawn else 1.0
         if self.unit_length(server):
             energy = float(samples)
@@ -230,6 +268,8 @@ class FeatureClustering(Method):
             known = server.state.get(ENERGIES, torch.empty(0))
             energy = float(known[client]) * weight if client < len(known) else math.inf
             energy *= float(server.model[PROJECTION].square().sum(0).max()) if PROJECTION in server.model else 1.0
+        if step in ("move", "mix") and has_offsets(server.model):
+            energy = energy_less_offset(energy, samples, longest_centre(server))
         return ClientLimits(samples, self.settings.min_points, energy, weight)
 
     def space_width(self, server: Server) -> int:
@@ -260,6 +300,10 @@ class FeatureClustering(Method):
                 return among_landmarks(vectors(positions), message.tensors, directions=self.settings.directions)
 
             z = ClientVectors(len(client.train), in_this_space, client.train.index.device)
+            if has_offsets(message.tensors) and len(message.tensors[CENTRES]) == 1:
+                offset = self.offset(message, client, z)
+                memory = {**client.memory, **(memory or {}), SITE_OFFSET: offset.cpu()}
+                z = z.less(offset)
             tensors = self.work(message, client, z)
         return Update(Message({name: t.cpu() for name, t in tensors.items()}), memory=memory)
 
@@ -281,30 +325,50 @@ class FeatureClustering(Method):
 
     def work(self, message: Message, client: Client, z: ClientVectors) -> Tensors:
         """Return what a client sends of its vectors z (n, k) in the space."""
+        if message.facts["step"] == "start" and self.context.summed:
+            enough = len(z) >= self.settings.min_points
+            return summed(column_moments(part if enough else part[:0]) for part in z.blocks())
         if message.facts["step"] == "start":
-            return self.local_centres(z, client, self.context.clusters, starts=LOCAL_STARTS)
+            return self.local_centres(z, client, LOCAL_CENTRES * self.context.clusters, starts=LOCAL_STARTS)
         if message.facts["step"] == "place":
             count = min(self.landmark_count, len(z) // SAMPLES_PER_CENTRE) if len(z) >= PLACING_SAMPLES else 0
             return self.local_centres(z, client, count, sets=set_count(self.landmark_count))
         if message.facts["step"] in ("settle", "tie"):
             return self.of_landmarks(message, z)
         centres = message.tensors[CENTRES].to(self.context.device)
-        count = len(z)
-        blocks: Iterable[Tensor] = z.blocks()
-        if len(centres) > 1 and len(z) > RACE_SAMPLES:
-            # The race is decided among a draw that stands for all of the client's vectors, always the same one.
-            generator = replace(client.streams, round=0).torch("race samples")
-            drawn = torch.randperm(len(z), generator=generator)[:RACE_SAMPLES].to(z.device)
-            blocks = map(z.at, drawn.split(ROWS))
-            count = RACE_SAMPLES
-        sums = cluster_sums(blocks, centres, min_points=self.settings.min_points)
-        weight = len(z) / count
-        cheapest = sums.inertia.min()
+        if len(centres) > 1:
+            return self.raced(message, client, z)
+        return cluster_sums(z.blocks(), centres, min_points=self.settings.min_points)._asdict()
+
+    def drawn(self, client: Client, z: ClientVectors) -> Tensor:
+        """Return a draw of a client's vectors z that stands for all of them, always the same one, float64 (m, k)."""
+        generator = replace(client.streams, round=0).torch("race samples")
+        order = torch.randperm(len(z), generator=generator)[:RACE_SAMPLES].sort().values
+        return torch.cat([z.at(part) for part in order.to(z.device).split(ROWS)])
+
+    def offset(self, message: Message, client: Client, z: ClientVectors) -> Tensor:
+        """Return the offset of a client's vectors z (n, k) beside the centres, (k,)."""
+        centres, shares, mean = (message.tensors[name].to(z.device) for name in (CENTRES, BEGINNINGS, GRAND_MEAN))
+        return site_fit(self.drawn(client, z), centres[0], float(shares[0]), mean).offset
+
+    def raced(self, message: Message, client: Client, z: ClientVectors) -> Tensors:
+        """Return what each start costs a client, and in an iteration also the sums of its vectors z less its offset."""
+        drawn = self.drawn(client, z)
+        weight = len(z) / len(drawn)
+        centres, shares, mean = (message.tensors[name].to(drawn.device) for name in (CENTRES, BEGINNINGS, GRAND_MEAN))
+        fits = [site_fit(drawn, start, share, mean) for start, share in zip(centres, shares.tolist(), strict=True)]
+        costs = torch.stack([fit.cost for fit in fits]) * weight
+        if message.facts["step"] == "weigh":
+            return {"inertia": costs}
+        min_points = self.settings.min_points
+        sums = [
+            cluster_sums(drawn - fit.offset, start[None], min_points=min_points)
+            for fit, start in zip(fits, centres, strict=True)
+        ]
         return {
-            "sums": sums.sums * weight,
-            "counts": (sums.counts * weight).clamp_max(len(z)),
-            "inertia": (sums.inertia - cheapest) * weight,
-            "cheapest": cheapest * weight,
+            "sums": torch.cat([part.sums for part in sums]) * weight,
+            "counts": (torch.cat([part.counts for part in sums]) * weight).clamp_max(len(z)),
+            "inertia": costs,
         }
 
     def of_landmarks(self, message: Message, z: ClientVectors) -> Tensors:
@@ -378,18 +442,65 @@ class FeatureClustering(Method):
             products = summed(answers)["products"]
             projections = [spectral_projection(of_set, self.context.clusters) for of_set in products]
             return server.next({**server.model, SPECTRAL: torch.stack(projections)})
+        if step == "start" and self.context.summed:
+            return self.started_from_moments(server, summed(answers))
         if step in ("place", "start"):
-            found = [(each["centres"], each["counts"]) for each in answers]  # a few vectors each
-            local, counts = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
-        if step == "place":
-            return server.next({**server.model, LANDMARKS: self.landmarks(local, counts)})
-        if step == "start":
-            rng = Streams(self.context.seed).numpy("kmeans server")
-            starts = min(STARTS, max(1, MAX_RACE_VALUES // (self.context.clusters * local.shape[2])))
-            sent = counts[0] > 0
-            centres = starting_centres(local[0, sent], counts[0, sent], self.context.clusters, starts, rng)
-            return server.next({**server.model, CENTRES: centres})
+            local, counts = zip(*[(answer["centres"], answer["counts"]) for answer in answers], strict=True)
+            if step == "start":
+                return self.started(server, local, counts)
+            return server.next({**server.model, LANDMARKS: self.landmarks(torch.cat(local, 1), torch.cat(counts, 1))})
+        if step == "weigh":
+            return self.weighed(server, summed(answers)["inertia"])
         return self.moved(server, summed(answers))
+
+    def started(self, server: Server, local: Sequence[Tensor], counts: Sequence[Tensor]) -> Server:
+        """Return the state with the starts of each beginning.
+
+        Args:
+            server: before.
+            local: the centres of each client, (1, l, k).
+            counts: of samples behind them, (1, l).
+        """
+        clusters = self.context.clusters
+        sent = [
+            (centres[0, count[0] > 0], count[0, count[0] > 0]) for centres, count in zip(local, counts, strict=True)
+        ]
+        sent = [(centres, count) for centres, count in sent if len(count)]
+        if not sent:
+            raise MethodError("no client has as many samples as method.min_points: set method.min_points lower")
+        offsets = self.settings.sites == "estimate" and SPECTRAL not in server.model
+        mean, begun = beginnings(sent, clusters)
+        begun = begun if offsets else begun[:1]
+        weights = torch.cat([count for _, count in sent])
+        rng = Streams(self.context.seed).numpy("kmeans server")
+        most = min(WEIGHED_STARTS, max(1, MAX_RACE_VALUES // (len(begun) * clusters * len(mean))))
+        starts = [cheapest_starts(centres, weights, clusters, most, rng) for _, centres in begun]
+        shares = [share for (share, _), of_share in zip(begun, starts, strict=True) for _ in of_share]
+        tensors = {CENTRES: torch.cat(starts), BEGINNINGS: torch.tensor(shares, dtype=torch.float64), GRAND_MEAN: mean}
+        return server.next({**server.model, **tensors})
+
+    def started_from_moments(self, server: Server, moments: Tensors) -> Server:
+        """Return the state with starts drawn with the moments of all vectors; no site has an offset then."""
+        clusters = self.context.clusters
+        width = len(moments["total"])
+        starts = min(DRAWN_STARTS, max(1, MAX_RACE_VALUES // (clusters * width)))
+        drawn = Streams(self.context.seed).torch("kmeans server")
+        tensors = {
+            CENTRES: gaussian_starts(moments, clusters, starts, drawn),
+            BEGINNINGS: torch.zeros(starts, dtype=torch.float64),
+            GRAND_MEAN: moments["total"] / moments["samples"],
+        }
+        return server.next({**server.model, **tensors})
+
+    def weighed(self, server: Server, costs: Tensor) -> Server:
+        """Return the state with the start of each beginning that costs least, of costs (s,)."""
+        shares = server.model[BEGINNINGS]
+        kept = [int(costs.where(shares == share, math.inf).argmin()) for share in shares.unique()]
+        return server.next(self.of_starts(server, kept))
+
+    def of_starts(self, server: Server, kept: list[int]) -> Tensors:
+        """Return the model with some of its starts."""
+        return {**server.model, **{name: server.model[name][kept] for name in (CENTRES, BEGINNINGS)}}
 
     def measured_space(self, server: Server, sent: Mapping[int, Tensors]) -> Server:
         """Return the state with a space, and with the first block of directions where components are sought.
@@ -402,7 +513,7 @@ class FeatureClustering(Method):
         space = fitted_space(summed(sent.values()), self.settings, *widths)
         energies = torch.full((1 + max(sent),), math.inf, dtype=torch.float64)
         for client, moments in sent.items():
-            if moments["samples"] > 0:
+            if moments["samples"] > 0 and not self.context.summed:
                 energies[client] = energy(moments, space, centre_sites=self.settings.centre_sites)
         state = {**server.state, ENERGIES: energies}
         if not self.settings.components:
@@ -449,30 +560,35 @@ class FeatureClustering(Method):
         before = server.model[CENTRES]
         after = moved_centres(before, sums["sums"], sums["counts"])
         iterations = int(server.facts.get("iterations", 0)) + 1
-        best = int(sums["inertia"].argmin())
-        if iterations == RACE_ITERATIONS and len(after) > 1:
-            after = after[best : best + 1]
-            before = before[best : best + 1]
-            best = 0
-        spread = after[best].std()
-        # While starts race, another one may still become the best.
-        still = len(after) == 1 and bool((after[best] - before[best]).abs().max() <= STILL * spread)
-        facts = {**server.facts, "iterations": iterations, "best": best, "still": still}
-        return self.after_iteration(server.next({**server.model, CENTRES: after}, facts=facts))
+        # While beginnings race, none is known to be the best.
+        still = len(after) == 1 and self.stands_still(server, after, sums["counts"])
+        facts = {**server.facts, "iterations": iterations, "still": still}
+        longest = torch.tensor(longest_centre(server), dtype=torch.float64)
+        state = {**server.state, LONGEST: longest, COUNTS: sums["counts"]}
+        moved = server.next({**server.model, CENTRES: after}, state=state, facts=facts)
+        if iterations >= RACE_ITERATIONS and len(after) > 1:
+            moved = replace(moved, model=self.of_starts(moved, [best_beginning(sums["inertia"])]))
+        return self.after_iteration(moved)
+
+    def stands_still(self, server: Server, after: Tensor, counts: Tensor) -> bool:
+        """Return whether K-means is done with centres (1, c, k), of clusters of so many samples (1, c)."""
+        most = STILL_WITH_OFFSETS if self.uses_offsets(server) else STILL
+        near = bool((after - server.model[CENTRES]).abs().max() <= most * after.std())
+        return near and (most == STILL or torch.equal(counts, server.state.get(COUNTS, counts[:0])))
 
     @abstractmethod
     def after_iteration(self, server: Server) -> Server:
         """Return the state after an iteration of K-means, finished or gone over to what refines it."""
 
     def centres(self, server: Server) -> Tensor:
-        """Return the centres (c, k) of the best start.
+        """Return the centres (c, k); while beginnings race, those of the one without offsets.
 
         Raises:
             MethodError: K-means has not started.
         """
         if CENTRES not in server.model:
             raise MethodError(f"{self.name} has no centres before its first iteration of K-means")
-        return server.model[CENTRES][int(server.facts.get("best", 0))].to(self.context.device)
+        return server.model[CENTRES][0].to(self.context.device)
 
     def assign(self, server: Server, z: Tensor) -> Prediction:
         """Return the nearest centre of each vector z (n, k) in the space, as a hard assignment."""
@@ -491,7 +607,21 @@ class FeatureClustering(Method):
 
     def judged_vectors(self, server: Server, clients: Clients, evaluation: Evaluation) -> SpaceVectors:
         """Return the vectors of all samples in the space, training then test."""
-        return self.source.judged(server.model, self.space_width(server), clients, evaluation)
+        offsets = self.uses_offsets(server)
+        return self.source.judged(server.model, self.space_width(server), clients, evaluation, offsets=offsets)
+
+    def uses_offsets(self, server: Server) -> bool:
+        """Return whether K-means has gone on with offsets of sites."""
+        return has_offsets(server.model) and len(server.model[CENTRES]) == 1
+
+    def summed_rows(self, message: Message, client: Client) -> SummedRows | None:
+        """Return a client's vectors where they are clustered; None while the space is not known."""
+        if message.facts["step"] in ("measure", "project"):
+            return None
+        vectors = self.source.own_projected(client, message.tensors)[0](torch.arange(len(client.train)))
+        rows = among_landmarks(vectors, message.tensors, directions=self.settings.directions)
+        affine = not self.settings.directions and SPECTRAL not in message.tensors
+        return SummedRows(rows.double().cpu(), self.settings.measured and affine)
 
     def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
         """Return what the last layer of the frozen encoder makes of all samples; None without an encoder."""
@@ -517,9 +647,9 @@ class FeatureClustering(Method):
     def some_of(self, evaluation: Evaluation) -> Evaluation:
         """Return an evaluation of at most `MAX_BETWEEN_ROUNDS` training samples, a seeded draw.
 
-        Where vectors are kept by client, or lose the mean of their site, all of them are taken.
+        Where vectors are kept by client, all of them are taken.
         """
-        kept = self.settings.centre_sites or self.source.encoder is not None
+        kept = self.source.encoder is not None
         count = len(evaluation.train)
         if kept or count <= MAX_BETWEEN_ROUNDS:
             return evaluation
@@ -539,4 +669,33 @@ class FeatureClustering(Method):
             here = nearest_centres(predicted.embedding.cpu(), centres, predicted.cluster.cpu())
             for whole, part in zip(near, here, strict=True):
                 whole[first : first + len(part)] = part
-        return Assignment(near.cluster, near.confidence, len(centres), vectors, centres.float(), near.distance)
+        corrected = self.settings.centre_sites or self.uses_offsets(server)
+        return Assignment(
+            near.cluster, near.confidence, len(centres), vectors, centres.float(), near.distance, corrected
+        )
+
+
+def has_offsets(tensors: Tensors) -> bool:
+    """Return whether vectors of clients lose the offset of their site, by the tensors of the server or its message."""
+    return BEGINNINGS in tensors and bool((tensors[BEGINNINGS] > 0).any())
+
+
+def longest_centre(server: Server) -> float:
+    """Return the largest squared norm of the centres, now or beside which sites found offsets."""
+    return max(float(server.model[CENTRES].square().sum(2).max()), float(server.state.get(LONGEST, 0.0)))
+
+
+def energy_less_offset(energy: float, samples: int, longest: float) -> float:
+    """Return the largest sum of squared norms that a client's vectors can have less its offset.
+
+    The mean of the vectors from which the offset follows is then one of centres.
+
+    Args:
+        energy: that they can have with it.
+        samples: of the client.
+        longest: the largest squared norm of a centre.
+    """
+    if samples <= RACE_SAMPLES:
+        return energy + samples * longest
+    # The mean of a draw differs from that of all.
+    return energy * (5 + 4 * samples / RACE_SAMPLES) + 2 * samples * longest

@@ -25,7 +25,7 @@ from shoal.methods.features.feature_clustering import (
     FeatureSettings,
 )
 from shoal.methods.features.mixture import Mixture, Shape, expected_sums, maximised, product_shape
-from shoal.methods.features.vectors import ClientVectors
+from shoal.methods.features.vectors import SITE_OFFSET, ClientVectors
 
 WEIGHTS = "weights"
 COVARIANCES = "covariances"
@@ -66,7 +66,8 @@ class FedGMM(FeatureClustering):
 
     def after_iteration(self, server: Server) -> Server:
         """Return the state, gone over to EM once the centres stand still or have moved often enough."""
-        enough = server.facts["still"] or server.facts["iterations"] >= KMEANS_ITERATIONS
+        racing = len(server.model[CENTRES]) > 1
+        enough = server.facts["still"] or (server.facts["iterations"] >= KMEANS_ITERATIONS and not racing)
         if not enough:
             return server
         if self.space_width(server) > MAX_COLUMNS:
@@ -74,9 +75,7 @@ class FedGMM(FeatureClustering):
                 f"covariances of {self.space_width(server)} columns cannot be estimated: set method.components to "
                 f"{MAX_COLUMNS} or fewer"
             )
-        best = int(server.facts["best"])
-        model = {**server.model, CENTRES: server.model[CENTRES][best : best + 1]}
-        return replace(server, model=model, facts={**server.facts, "best": 0, "mix": True})
+        return replace(server, facts={**server.facts, "mix": True})
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
         """Return the form of a step of EM, or of the steps before."""
@@ -93,6 +92,13 @@ class FedGMM(FeatureClustering):
         rule = partial(check_mixture, mixture=self.mixture(server.model), centres=server.model[CENTRES][0])
         limits = self.limits(server, client, samples)
         return MessageForm(forms, rule=partial(rule, shape=self.settings.covariance, limits=limits))
+
+    def offset(self, message: Message, client: Client, z: ClientVectors) -> Tensor:
+        """Return the offset of a client's vectors z (n, k): in steps of EM that which K-means left."""
+        if message.facts["step"] != "mix":
+            return super().offset(message, client, z)
+        none = torch.zeros(message.tensors[CENTRES].shape[2], dtype=torch.float64)
+        return client.memory.get(SITE_OFFSET, none).to(self.context.device)
 
     def work(self, message: Message, client: Client, z: ClientVectors) -> Tensors:
         """Return what a client sends of its vectors z (n, k) in the space."""
@@ -116,7 +122,7 @@ class FedGMM(FeatureClustering):
         before = server.facts.get("likelihood")
         first = WEIGHTS not in server.model  # its statistics are of K-means: there is no likelihood yet
         facts = server.facts if first else {**server.facts, "likelihood": likelihood}
-        done = not first and before is not None and abs(likelihood - before) < TOLERANCE
+        done = not first and before is not None and likelihood - before < TOLERANCE
         return server.next(model, facts=facts, finished=done)
 
     def mixture(self, tensors: Tensors) -> Mixture | None:

@@ -20,6 +20,7 @@ from shoal.core.setting import setting
 from shoal.data.sets.prepared import DataSpec
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Tensors
+from shoal.methods.features.representation import Representation
 from shoal.methods.features.spectral import in_spectral_space
 
 MEAN = "space.mean"
@@ -41,6 +42,12 @@ MOMENTS_ROUNDING = 1e-10
 class SpaceSettings:
     """What is done to vectors before they are clustered."""
 
+    representation: Representation = setting(
+        "as-is",
+        "what is made of samples first: light (images, grey, of one brightness and contrast, where sites differ in "
+        "light or stain), counts (rows of whole numbers, most of them 0, as log(1 + x)), spectrum (windows of series, "
+        "as the log of each channel's power spectrum, whatever their phase)",
+    )
     space: Literal["plain", "directions"] = setting(
         "plain",
         "distances of vectors as they are (plain), or of their directions, for embeddings: each vector has unit "
@@ -54,8 +61,10 @@ class SpaceSettings:
     components: int = setting(
         0, "number of principal components of the federation to keep; 0: all columns as they are", ge=0
     )
-    centre_sites: bool = setting(
-        False, "subtract each client's own mean first, where sites differ by a shift that says nothing about clusters"
+    sites: Literal["estimate", "centre", "ignore"] = setting(
+        "estimate",
+        "where sites differ by an offset, such as another scanner: estimate it beside the clusters, and use it where "
+        "the cost says so (not with landmarks); centre: subtract each site's own mean first, whatever it holds; ignore",
     )
     landmarks: int = setting(
         0,
@@ -68,6 +77,11 @@ class SpaceSettings:
     def directions(self) -> bool:
         """Whether vectors have unit length where they are clustered."""
         return self.space == "directions"
+
+    @property
+    def centre_sites(self) -> bool:
+        """Whether clients' vectors lose their own mean."""
+        return self.sites == "centre"
 
     @property
     def whitening(self) -> float:

@@ -22,6 +22,7 @@ from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation
 from shoal.methods.contract.context import Context
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features.encoding import encoder_of
+from shoal.methods.features.representation import Representation, check_kind, represented, represented_shape
 from shoal.methods.features.space import MEAN, PROJECTION, among_landmarks, in_space, projected
 from shoal.methods.scores.evaluation import samples_at
 
@@ -32,6 +33,8 @@ PROJECTED = "projected"
 """In a client's memory, with an encoder and components: (n, k) float64, its vectors projected onto these."""
 SITE_MEAN = "site_mean"
 """In a client's memory: (d,) float64, the mean of its vectors."""
+SITE_OFFSET = "site_offset"
+"""In a client's memory: (k,) float64, the offset of its vectors in the space (see `offsets`)."""
 ENCODED_ROWS = 64
 """Images that the encoder sees at once."""
 
@@ -55,6 +58,10 @@ class ClientVectors:
 
     def __len__(self) -> int:
         return self.count
+
+    def less(self, offset: Tensor) -> ClientVectors:
+        """Return the vectors less an offset (k,)."""
+        return ClientVectors(self.count, lambda positions: self.at(positions) - offset, self.device)
 
     def blocks(self) -> Iterator[Tensor]:
         """Yield all vectors in their order, at most `ROWS` at once."""
@@ -99,15 +106,27 @@ class VectorSource:
         networks: of the method, by purpose: the encoder is loaded once.
         directions: whether vectors in the space have unit length.
         centre_sites: whether a client's vectors lose their own mean.
+        representation: what is made of samples first.
+
+    Raises:
+        MethodError: the representation is made of other data.
     """
 
     def __init__(
-        self, context: Context, networks: MutableMapping[str, nn.Module], *, directions: bool, centre_sites: bool
+        self,
+        context: Context,
+        networks: MutableMapping[str, nn.Module],
+        *,
+        directions: bool,
+        centre_sites: bool,
+        representation: Representation = "as-is",
     ) -> None:
+        check_kind(representation, context.spec.kind)
         self.context = context
         self.networks = networks
         self.directions = directions
         self.centre_sites = centre_sites
+        self.representation = representation
         self._kept: Tensor | None = None
         self._test_features: Tensor | None = None
         """The vectors of all images, and of the test part before they are projected: the same in every evaluation."""
@@ -121,7 +140,9 @@ class VectorSource:
     def width(self) -> int:
         """Columns of a vector, d."""
         encoder = self.encoder
-        return math.prod(self.context.spec.shape) if encoder is None else int(encoder.features)  # type: ignore[arg-type]
+        if encoder is None:
+            return math.prod(represented_shape(self.context.spec.shape, self.representation))
+        return int(encoder.features)  # type: ignore[arg-type]
 
     @property
     def layer_widths(self) -> tuple[int, ...]:
@@ -138,7 +159,7 @@ class VectorSource:
     def of(self, x: Tensor) -> Tensor:
         """Return the vectors (n, d), float32, of samples x as `Samples.x` gives them."""
         encoder = self.encoder
-        x = x.to(self.context.device)
+        x = represented(x.to(self.context.device), self.representation)
         return x.flatten(1).float() if encoder is None else encoder(x).float()
 
     def own(self, client: Client) -> tuple[Rows, Tensors | None]:
@@ -191,7 +212,9 @@ class VectorSource:
             return client.memory[SITE_MEAN].to(self.context.device)
         return sum(vectors(part).double().sum(0) for part in parts_of(client)) / len(client.train)  # type: ignore[return-value]
 
-    def judged(self, space: Tensors, width: int, clients: Clients, evaluation: Evaluation) -> SpaceVectors:
+    def judged(
+        self, space: Tensors, width: int, clients: Clients, evaluation: Evaluation, *, offsets: bool
+    ) -> SpaceVectors:
         """Return the vectors of all samples in the space, training then test.
 
         With `centre_sites` training samples lose the mean of their own site, and test samples the federation's.
@@ -201,6 +224,7 @@ class VectorSource:
             width: dimensions of the space.
             clients: all of them, with their memories.
             evaluation: the samples.
+            offsets: whether training samples lose the offset that their client keeps.
         """
         kept = None if self.encoder is None else self.kept(space, clients, evaluation)
         if kept is not None and PROJECTION in space:
@@ -216,7 +240,13 @@ class VectorSource:
                 mean = site_means(positions) if site_means else None
                 return in_space(x, space, directions=self.directions, site_mean=mean)
 
-        return SpaceVectors(len(evaluation.train) + len(evaluation.data.test_x), width, at)
+        count = len(evaluation.train) + len(evaluation.data.test_x)
+        if not offsets:
+            return SpaceVectors(count, width, at)
+        none = torch.zeros(width, dtype=torch.float64)
+        by_site = [client.memory.get(SITE_OFFSET, none) for client in clients]
+        offset_of = self.rows_by_site([*by_site, none], clients, evaluation)
+        return SpaceVectors(count, width, lambda positions: at(positions) - offset_of(positions))
 
     def kept(self, space: Tensors, clients: Clients, evaluation: Evaluation) -> Tensor:
         """Return the vectors of all images, training then test: (n, k) float64 where they are projected, else (n, d).
@@ -290,15 +320,21 @@ class VectorSource:
         if not self.centre_sites:
             return None
         means = []
-        device = self.context.device
-        site = torch.full((len(evaluation.train) + len(evaluation.data.test_x),), len(clients), device=device)
         for client in clients:
             mean = torch.zeros(self.width, dtype=torch.float64)
             if len(client.train):
                 mean = self.site_mean(self.own(client)[0], client)
-            means.append(mean.to(device))
-            site[torch.searchsorted(evaluation.train.index, client.train.index)] = client.id
-        table = torch.stack([*means, space[MEAN].to(device)])
+            means.append(mean)
+        return self.rows_by_site([*means, space[MEAN]], clients, evaluation)
+
+    def rows_by_site(self, rows: list[Tensor], clients: Clients, evaluation: Evaluation) -> Rows:
+        """Return the row of each sample's client, by position; that of samples of no client is the last one."""
+        device = self.context.device
+        held = evaluation.train.index
+        site = torch.full((len(held) + len(evaluation.data.test_x),), len(clients), device=device)
+        for client in clients:
+            site[: len(held)][torch.isin(held, client.train.index).to(device)] = client.id
+        table = torch.stack([row.to(device) for row in rows])
         return lambda positions: table[site[positions.to(device)]]
 
 

@@ -153,6 +153,53 @@ def compare_clusters(
     )
 
 
+def mean_comparison(parts: Sequence[Comparison]) -> Comparison:
+    """Return the mean of comparisons on the samples of several sites, by their numbers of samples.
+
+    A number that some of them lack is the mean of the others. Whether the samples have groups is not told.
+
+    Args:
+        parts: at least one.
+    """
+
+    def mean(name: str) -> float | None:
+        having = [part for part in parts if getattr(part, name) is not None]
+        if not having:
+            return None
+        return float(np.average([getattr(p, name) for p in having], weights=[p.samples for p in having]))
+
+    def means(name: str) -> dict[str, float]:
+        found = {}
+        for space in sorted({space for part in parts for space in getattr(part, name)}):
+            having = [part for part in parts if space in getattr(part, name)]
+            values = [getattr(part, name)[space] for part in having]
+            found[space] = float(np.average(values, weights=[part.samples for part in having]))
+        return found
+
+    by_client = {}
+    for name in sorted({name for part in parts for name in part.by_client}):
+        scores = [part.by_client[name] for part in parts if name in part.by_client]
+        clients = [score.clients for score in scores]
+        value = np.average([score.value for score in scores], weights=clients)
+        by_client[name] = MeanByClient(float(value), sum(clients))
+    return Comparison(
+        samples=sum(part.samples for part in parts),
+        space=parts[0].space,
+        neighbours=mean("neighbours") or 0.0,
+        baseline_neighbours=means("baseline_neighbours"),
+        acc=mean("acc"),
+        chance_acc=mean("chance_acc"),
+        largest_class=mean("largest_class"),
+        baseline_acc=means("baseline_acc"),
+        probe=mean("probe"),
+        baseline_probes=means("baseline_probes"),
+        features_acc=mean("features_acc"),
+        ari=mean("ari"),
+        chance_ari=mean("chance_ari"),
+        by_client=by_client,
+    )
+
+
 def features_accuracy(x: np.ndarray, clusters: int, labels: np.ndarray, streams: Streams) -> float | None:
     """Return the ACC of K-means on features; None where they are not finite or fewer than the clusters.
 

@@ -7,7 +7,7 @@ their planted rotations and label maps; test samples are unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -90,7 +90,8 @@ def evaluate_features(
     metrics = {}
     if clusters is not None:
         clustering = feature_clusters(h, clusters, evaluation)
-        metrics = cluster_metrics(clustering.cluster, clusters, evaluation)
+        own = replace(evaluation, at_site=None)  # K-means at another site numbers its clusters otherwise
+        metrics = cluster_metrics(clustering.cluster, clusters, own)
     if evaluation.final:
         judged = Judged.from_evaluation(evaluation)
         h = judged.rows_of(h, 0)
@@ -314,7 +315,10 @@ def cluster_metrics(cluster: np.ndarray, clusters: int, evaluation: Evaluation) 
     truth = true_labels(evaluation)
     # Where only training samples have labels, they come first.
     labels = None if truth is None else truth.cpu().numpy()
-    return table_metrics(label_table(cluster, labels, clusters, evaluation.data.spec.classes or 0))
+    table = label_table(cluster, labels, clusters, evaluation.data.spec.classes or 0)
+    if evaluation.at_site is not None:
+        evaluation.at_site.tables.append(table)
+    return table_metrics(table)
 
 
 def table_metrics(table: np.ndarray) -> dict[str, float]:

@@ -42,7 +42,7 @@ def recalibrate(network: nn.Module, clients: Clients, evaluation: Evaluation, co
     parties = [_party(client, share, evaluation, context) for client, share in _participants(clients, evaluation)]
     if not any(party.batches for party in parties):
         return {}
-    return settle(network, parties, context)
+    return settle(network, parties, context, evaluation.at_site)
 
 
 def _participants(clients: Clients, evaluation: Evaluation) -> list[tuple[Client, int]]:
@@ -50,7 +50,7 @@ def _participants(clients: Clients, evaluation: Evaluation) -> list[tuple[Client
     count = min(len(clients), max(1, evaluation.recalibrate // MIN_CLIENT_SAMPLES))
     order = torch.randperm(len(clients), generator=evaluation.streams.torch("recalibrate.clients"))
     share = -(-evaluation.recalibrate // count)
-    return [(clients[number], share) for number in sorted(order[:count].tolist())]
+    return [(clients[number], share) for number in sorted(order[:count].tolist()) if number in clients]
 
 
 def _party(client: Client, share: int, evaluation: Evaluation, context: Context) -> Party:

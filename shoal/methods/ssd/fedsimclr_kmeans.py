@@ -53,7 +53,7 @@ from shoal.methods.clustering.federated_k_means import (
     whitening,
 )
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Method, Server, Update
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Method, Server, SummedRows, Update
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction
@@ -154,6 +154,7 @@ class FedSimCLRKMeans(FedSimCLR):
     settings: FedSimCLRKMeansSettings
     averages = False  # the last rounds move centres
     averages_parts = True
+    of_the_server = ("cluster_prices",)
 
     @classmethod
     def loss_note(cls, settings: FedSimCLRKMeansSettings, rounds: int) -> str:
@@ -247,6 +248,12 @@ class FedSimCLRKMeans(FedSimCLR):
         else:
             tensors = self.sums(clustered(features, message.tensors), message.tensors)
         return Update(Message({name: t.cpu() for name, t in tensors.items()}), memory=memory)
+
+    def summed_rows(self, message: Message, client: Client) -> SummedRows | None:
+        """Return the points of a client that are clustered; None before there are any."""
+        if PROJECTION not in message.tensors:
+            return None
+        return SummedRows(clustered(self.features(message, client)[0], message.tensors).cpu(), total_known=False)
 
     def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
         """Train several clients in one computation; run the rounds that find clusters one client after another."""

@@ -109,6 +109,8 @@ class SelfSupervised(AveragedNetwork):
         h = torch.cat(parts)
         inter, intra = split_uniformity(h, torch.cat(owners).to(h.device))
         metrics = {"uniformity_inter": inter, "uniformity_intra": intra}
+        if evaluation.at_site is not None and len(parts) < 2:
+            del metrics["uniformity_inter"]  # of a single client there is no such pair
         if len(data.test_x) > 1:
             order = torch.randperm(len(data.test_x), generator=streams.torch("look test"))[:SAMPLES_BETWEEN_ROUNDS].to(
                 data.device
@@ -118,7 +120,7 @@ class SelfSupervised(AveragedNetwork):
             if labels and data.test_y is not None:
                 metrics["knn"] = knn_accuracy(h, torch.cat(labels), judged_h, data.test_y[order])
         else:
-            judged_x = torch.cat([clients[k].train.x()[:share] for k in range(len(clients))])
+            judged_x = torch.cat([client.train.x()[:share] for client in clients])
             judged_h = h
         metrics["uniformity"] = uniformity(judged_h)
         generator = streams.torch("look views", data.device)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any
 
@@ -24,6 +24,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from shoal.methods.contract.context import Context
 from shoal.methods.contract.message import Tensors
+from shoal.methods.contract.site_sums import LayerSums, SiteSums
 
 LIVE_TENSORS = 3
 """Tensors of a layer's size that a pass holds at once: what a layer gets, what it gives, and a shortcut."""
@@ -46,38 +47,13 @@ class Party:
     batches: Sequence[Callable[[], Tensor]]
 
 
-@dataclass(frozen=True)
-class LayerSums:
-    """Sums over a layer's input: values a channel, and their sum and that of their squares, float64 (channels,).
-
-    In float64 the difference of two of them has a variance's first nine digits where the mean is a thousand deviations.
-    """
-
-    count: float
-    total: Tensor
-    squares: Tensor
-
-    def __add__(self, other: LayerSums) -> LayerSums:
-        return LayerSums(self.count + other.count, self.total + other.total, self.squares + other.squares)
-
-    @property
-    def mean(self) -> Tensor:
-        """The mean of each channel."""
-        return self.total / self.count
-
-    @property
-    def variance(self) -> Tensor:
-        """The variance of each channel, of the population."""
-        return (self.squares / self.count - self.mean.square()).clamp(min=0)
-
-
 def has_batch_norm(network: nn.Module) -> bool:
     """Return whether a network keeps running statistics."""
     return bool(_norms(network))
 
 
 @torch.no_grad()
-def settle(network: nn.Module, parties: Sequence[Party], context: Context) -> Tensors:
+def settle(network: nn.Module, parties: Sequence[Party], context: Context, at_site: SiteSums | None = None) -> Tensors:
     """Give a network the statistics that its layers' inputs have over all parties.
 
     Variances are of the population (divided by n), as in training mode. Layers that the forward pass does not reach
@@ -88,9 +64,13 @@ def settle(network: nn.Module, parties: Sequence[Party], context: Context) -> Te
         network: changed in place, and left in evaluation mode.
         parties: at least one with a batch, where the network has BatchNorm.
         context: gives the precision of the pass.
+        at_site: knows the sums of all sites, where the parties are those of one site.
 
     Returns:
         The new statistics by their names in the network's state; empty where it has no BatchNorm.
+
+    Raises:
+        LayerNeeded: the sums of all sites are not known of all layers.
     """
     network.eval()
     norms = _norms(network)
@@ -98,11 +78,12 @@ def settle(network: nn.Module, parties: Sequence[Party], context: Context) -> Te
         return {}
     measured = [party for party in parties if party.batches]
     layers, needed = _order(network, list(norms), measured, context)
-    if needed <= _available(context):
+    if at_site is None and needed <= _available(context):
         _settle_in_one_pass(network, layers, measured, context)
     else:
-        for layer in layers:
-            _settle_layer(layer, [layer_sums(network, layer, party, context) for party in measured])
+        for number, layer in enumerate(layers):
+            measure = partial(_sums_of_parties, network, layer, measured, context)
+            _settle_layer(layer, [measure() if at_site is None else at_site.layer(number, measure)])
     statistics: Tensors = {}
     for layer in layers:
         for statistic in ("running_mean", "running_var"):
@@ -213,6 +194,10 @@ def _of_party(party: Party, parts: Sequence[LayerSums]) -> LayerSums:
     whole = added(parts)
     scale = party.weight / whole.count
     return LayerSums(party.weight, whole.total * scale, whole.squares * scale)
+
+
+def _sums_of_parties(network: nn.Module, layer: _BatchNorm, parties: Sequence[Party], context: Context) -> LayerSums:
+    return added([layer_sums(network, layer, party, context) for party in parties])
 
 
 def layer_sums(network: nn.Module, layer: _BatchNorm, party: Party, context: Context) -> LayerSums:

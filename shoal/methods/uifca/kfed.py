@@ -8,8 +8,8 @@ clusters below a smallest size are joined to the nearest before anything is sent
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -154,6 +154,11 @@ class KFed(Method):
             return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), x)
 
         return predict
+
+    def judged_part(self, server: Server, clients: Sequence[int]) -> Server:
+        """Return the centres, and the clusters of these clients' own."""
+        labels = {f"labels/{client}" for client in clients}
+        return replace(server, state={name: tensor for name, tensor in server.state.items() if name in labels})
 
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
         """Assign clients' points with their local centres, and other samples to the nearest of the server's centres."""

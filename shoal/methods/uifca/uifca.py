@@ -89,6 +89,7 @@ class UIFCA(FlowMethod):
     Settings = UIFCASettings
     settings: UIFCASettings
     averages_parts = True
+    of_the_server = ("cluster_round", "changed", "empty", "diverged")
     settled_after = 1
     """The run ends after so many assignments in a row in which no point changed its cluster."""
 

@@ -13,7 +13,7 @@ written last: without it, or with another state's digest in it, the table is mad
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,12 +155,13 @@ class ClusterFacts:
         return (self.names or first_names(self.clusters)).names
 
 
-def keep_clusters(run: RunFolder, call: Call) -> bool:
+def keep_clusters(run: RunFolder, call: Call, write: Callable[[RunFolder, int, Call], None] | None = None) -> bool:
     """Write the cluster table of a finished run, unless it is there; where there can be none, one event says why.
 
     Args:
         run: the run's folder.
         call: sends a request to a worker (`shoal.engine.cluster.pool_interface.Pool.call`).
+        write: writes it, given the last round; by default `assign_and_write`.
 
     Returns:
         Whether the run has a table now.
@@ -173,11 +174,8 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
         return True
     round = status.round
     release_freed_memory()  # of the messages of the last rounds
-    states = [r for r in rounds_done(run) if 0 < r <= round and has_server(run, r)][-2:]
     try:
-        # One after the other: workers that share no file system with this machine keep one state at a time.
-        answers = {r: assign_samples(run, r, call, judge=r == round) for r in reversed(states)}
-        write_clusters(run, answers[round], {r: answer.cluster for r, answer in answers.items()})
+        (write or assign_and_write)(run, round, call)
         release_freed_memory()  # of the table, before the report reads it
         keep_facts_digest(run)
     except ShoalError as error:  # the run itself is done, whatever becomes of its table
@@ -187,6 +185,18 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
             run.event("clusters_skipped", level=WARNING if expected else None, message=message)
         return False
     return True
+
+
+def assign_and_write(run: RunFolder, round: int, call: Call) -> None:
+    """Have a worker find the clusters under the last two states that are kept, and write those of the last one.
+
+    Raises:
+        MethodError: what went wrong in the worker. WorkerLost: the worker was lost twice.
+    """
+    states = [r for r in rounds_done(run) if 0 < r <= round and has_server(run, r)][-2:]
+    # One after the other: workers that share no file system with this machine keep one state at a time.
+    answers = {r: assign_samples(run, r, call, judge=r == round) for r in reversed(states)}
+    write_clusters(run, answers[round], {r: answer.cluster for r, answer in answers.items()})
 
 
 def has_clusters(run: RunFolder) -> bool:
@@ -542,8 +552,8 @@ def read_clusters(run: RunFolder, columns: Sequence[str] | None = None) -> pd.Da
         StoreError: it is missing, truncated or changed.
     """
     facts = cluster_facts(run)
-    if facts is None:
-        return None
+    if facts is None or TABLE not in facts.files:
+        return None  # there are no clusters, or their tables lie at sites
     try:
         return read_table(run.path / TABLE, facts.files[TABLE], columns)
     except StoreError as error:

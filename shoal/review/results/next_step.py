@@ -107,11 +107,11 @@ def after_doubt(run: RunFolder, settings: Settings, facts: ClusterFacts | None) 
         )
     if comparison is not None and lead is not None:
         return after_baseline(run, settings, lead, by_neighbours=comparison.acc is None and comparison.probe is None)
-    centres = getattr(settings.method, "centre_sites", None)
-    if facts is not None and facts.sites is not None and facts.sites.closed_sites and centres is False:
+    sites = getattr(settings.method, "sites", "centre")
+    if facts is not None and facts.sites is not None and facts.sites.closed_sites and sites != "centre":
         return NextStep(
             "Subtract the mean of each site, and see whether the clusters stay.",
-            same_but(run, "method.centre_sites=true"),
+            same_but(run, "method.sites=centre"),
         )
     return NextStep(
         "Look at the samples of each cluster below. Another number of clusters may suit the data better: auto tries "
@@ -169,7 +169,7 @@ def simple_settings(space: str) -> list[str] | None:
     """Return the settings with which `SIMPLE_METHOD` clusters a space; None for a network that is not trained."""
     centred = []
     if space.endswith(CENTRED):
-        centred = ["method.centre_sites=true"]
+        centred = ["method.sites=centre"]
         space = space.removesuffix(CENTRED)
     if space == "untrained":
         return None

@@ -50,11 +50,11 @@ def run(world: Any, method: Any, rounds: int) -> tuple[Server, dict[int, Tensors
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("centre_sites", [False, True])
+@pytest.mark.parametrize("sites", ["ignore", "centre"])
 def test_with_components_a_client_keeps_these_and_the_last_layer(
-    world: Any, client_list: Any, counted: Callable[[Any], list[int]], centre_sites: bool
+    world: Any, client_list: Any, counted: Callable[[Any], list[int]], sites: str
 ) -> None:
-    method = world.method("fedkmeans", encoder=LAYERS, components=3, space="directions", centre_sites=centre_sites)
+    method = world.method("fedkmeans", encoder=LAYERS, components=3, space="directions", sites=sites)
     encoded = counted(method)
     server, memory = run(world, method, BLOCKS + 4)
     assert sum(encoded) == world.spec.train
@@ -68,7 +68,7 @@ def test_with_components_a_client_keeps_these_and_the_last_layer(
     torch.testing.assert_close(last, frozen_encoder("efficientnet-lite0")(x), rtol=1e-4, atol=1e-4)
     features = frozen_encoder(LAYERS)(x)
     expected = in_space(features, server.model, directions=True)
-    if centre_sites:
+    if sites == "centre":
         for client in range(CLIENTS):
             own = torch.arange(client, world.spec.train, CLIENTS)
             mean = features[own].double().mean(0)

@@ -76,7 +76,7 @@ def test_the_space_is_that_of_the_run(tmp_path: Path, changes: dict[str, object]
     rows = Rows(tmp_path, x, np.arange(400) % 3, np.arange(400) % 4)
     method = rows.method("fedkmeans", landmarks=40, **changes)
     assert isinstance(method, FeatureClustering)
-    server = rows.run(method, rounds=int(method.settings.measured) + (1 if "components" in changes else 0))
+    server = rows.run(method, rounds=int(method.settings.measured) + (2 if "components" in changes else 0))
     assert method.next_step(server) == "place"
     samples = apart(x.astype(np.float32), rows.owner)
     found = method_space(method, samples).x

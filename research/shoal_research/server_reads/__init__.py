@@ -1,0 +1,1 @@
+"""What the server of a run reads of single rows, by method and setting."""

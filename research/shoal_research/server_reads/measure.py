@@ -1,0 +1,85 @@
+"""The share of patients whose measurements a server reads, on the table that a hospital would know.
+
+The set is scikit-learn's breast cancer table: 569 patients, 30 measurements, dealt evenly to six clients.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.data.intake.options import AddOptions
+from shoal.data.intake.own import add
+from shoal.data.sets.prepare import own_sets
+from shoal.engine.rounds.loop import Engine
+from shoal.engine.rounds.runner import ThreadRunner
+from shoal.engine.settings import places
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.workers.worker import Worker
+from shoal.lifecycle.starting import new_run
+from shoal.review.served.server_view import server_view
+from shoal_research.kept import RESULTS
+
+FILE = RESULTS / "server_reads.json"
+SET = "patients"
+CLUSTERS = (2, 5, 8)
+SEEDS = range(5)
+BASE: Mapping[str, Any] = {
+    "data": {"name": SET},
+    "partition": {"kind": "iid", "clients": 6},
+    "rounds": 60,
+    "evaluate": {"every": 100},
+    "workers": {"device": "cpu", "precision": "fp32", "slots": 1},
+    "tracking": {"mlflow": False, "prefect": "off"},
+}
+CASES: Mapping[str, tuple[dict[str, Any], bool]] = {
+    "`fedkmeans`": ({"method": {"name": "fedkmeans"}}, False),
+    "`fedkmeans`, `min_points: 10`": ({"method": {"name": "fedkmeans", "min_points": 10}}, False),
+    "`fedkmeans`, `landmarks: 60`": ({"method": {"name": "fedkmeans", "landmarks": 60}}, False),
+    "`fedgmm`": ({"method": {"name": "fedgmm", "covariance": "tied"}}, False),
+    "`fedkmeans`, only totals": ({"method": {"name": "fedkmeans"}}, True),
+    "`fedgmm`, only totals": ({"method": {"name": "fedgmm", "covariance": "tied"}}, True),
+}
+"""Settings of each row, and whether the server sees only the sums over all clients."""
+
+
+def add_set() -> None:
+    """Add the table to the store, if it is not there: all rows are trained on."""
+    if any(manifest.name == SET for manifest in own_sets(places.store())):
+        return
+    from sklearn.datasets import load_breast_cancer
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "patients.csv"
+        table = load_breast_cancer(as_frame=True).frame
+        table.assign(client=np.arange(len(table)) % 6).to_csv(path, index=False)  # dealt again by each run
+        options = AddOptions(label_column="target", licence="CC BY 4.0")
+        add(path, SET, places.store(), options)
+
+
+def measure() -> dict[str, Any]:
+    """Return the shares of each case by number of clusters: those of each seed."""
+    add_set()
+    found: dict[str, Any] = {}
+    for case, (changes, summed) in CASES.items():
+        for clusters in CLUSTERS:
+            views = []
+            for seed in SEEDS:
+                more = {"model": {"clusters": clusters}, "seed": seed}
+                run = new_run(make_settings(merge(dict(BASE), changes, more)))
+                Engine(run, Worker().handle, ThreadRunner(2)).run_to_end()
+                views.append(server_view(run, summed=summed)._asdict())
+                print(case, clusters, seed, views[-1], flush=True)
+            found.setdefault(case, {})[str(clusters)] = views
+    return found
+
+
+def keep() -> None:
+    """Measure all cases, and write the file of figures."""
+    FILE.write_text(json.dumps(measure(), indent=1) + "\n")

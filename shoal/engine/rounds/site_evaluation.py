@@ -1,0 +1,112 @@
+"""The step of the loop that evaluates a server state at the sites: each judges its own samples and sends sums.
+
+The counts of samples by cluster and label add up, so that the scores of clusters are those of all samples together.
+Every other number of samples is a mean over sites by their numbers of samples, under a name with `BY_SITE`: it may
+compare no samples of different sites, and is another measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from shoal.engine.messages.wire import Answer, Call, Evaluate, Evaluated, Failed, Recalibrate, StateRequest
+from shoal.engine.store.memory_index import ClientFiles, MemoryIndex
+from shoal.engine.store.run_facts import RunFacts
+from shoal.methods.contract.base import Method
+from shoal.methods.contract.site_sums import LayerSums
+from shoal.methods.scores.evaluation import table_metrics
+from shoal.methods.training.batch_statistics import added
+
+States = list[tuple[str, tuple[Path, int, Path, tuple[ClientFiles, ...]]]]
+"""The site of a request, and its run, round, state and files of clients."""
+BY_SITE = "_by_site"
+"""End of the name of a mean over sites."""
+
+
+@dataclass(frozen=True)
+class SiteEvaluation:
+    """Evaluates server states at the sites.
+
+    Args:
+        facts: of the run.
+        call: has a site do a request.
+    """
+
+    facts: RunFacts
+    call: Call
+
+    def recalibrate(self, server: Path, round: int, memories: MemoryIndex, *, final: bool) -> Answer:
+        """Return the tensors that replace those of a state in its evaluation, layer by layer with BatchNorm.
+
+        Args:
+            server: file of the state.
+            round: the round.
+            memories: after the round.
+            final: whether it is the last evaluation.
+        """
+        if type(self.facts.method).recalibrate is Method.recalibrate:
+            return Evaluated()
+        known: list[Mapping[str, np.ndarray]] = []
+        while True:
+            answers = self.ask_all(
+                [
+                    Recalibrate(*state, final, tuple(known), site=site)
+                    for site, state in self.states(server, round, memories)
+                ]
+            )
+            if isinstance(answers, Failed):
+                return answers
+            layers = [LayerSums.from_arrays(answer.sums) for answer in answers if answer.sums]
+            if not layers:
+                return next((answer for answer in answers if answer.judged), answers[0])
+            known.append(added(layers).arrays())
+
+    def evaluate(self, server: Path, round: int, memories: MemoryIndex, *, final: bool) -> Answer:
+        """Return the metrics of a state, beside which are the tensors that replace its own; arguments as above."""
+        states = self.states(server, round, memories)
+        answers = self.ask_all([Evaluate(*state, final, site=site) for site, state in states])
+        if isinstance(answers, Failed):
+            return answers
+        return Evaluated(joint_metrics(self.facts.method, answers))
+
+    def states(self, server: Path, round: int, memories: MemoryIndex) -> States:
+        """Return the beginning of a request to each site."""
+        reads = self.facts.method.evaluation_reads_memory
+        requests = []
+        for site, about in self.facts.lineage.sites.items():
+            files = tuple(memories.client(client) for client in about.clients) if reads else ()
+            requests.append((site, (self.facts.run.path, round, server, files)))
+        return requests
+
+    def ask_all(self, requests: Sequence[StateRequest]) -> list[Evaluated] | Failed:
+        """Return the answers of all sites, in the order of their names, or the first failure."""
+        with ThreadPoolExecutor(len(requests), thread_name_prefix="sites") as threads:
+            answers = list(threads.map(self.call, requests))
+        failed = next((answer for answer in answers if isinstance(answer, Failed)), None)
+        return failed or [answer for answer in answers if isinstance(answer, Evaluated)]
+
+
+def joint_metrics(method: Method, sites: Sequence[Evaluated]) -> dict[str, float]:
+    """Return the metrics of all samples from those of each site.
+
+    Args:
+        method: of the run.
+        sites: the answer of each site that has samples.
+    """
+    tables = [site.sums["table"] for site in sites if "table" in site.sums]
+    metrics = {}
+    if tables:
+        metrics = table_metrics(np.sum(tables, axis=0))
+    for name in dict.fromkeys(name for site in sites for name in site.metrics):
+        having = [site for site in sites if name in site.metrics]
+        if name.partition("/")[0] in method.of_the_server:
+            metrics[name] = having[0].metrics[name]
+        elif name not in metrics:
+            weights = [float(site.sums["samples"][0]) for site in having]
+            metrics[name + BY_SITE] = float(np.average([site.metrics[name] for site in having], weights=weights))
+    return metrics

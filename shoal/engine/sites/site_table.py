@@ -1,0 +1,76 @@
+"""The clusters of a site's own samples: a table that stays at the site, and counts for the lead.
+
+    runs/ID/clusters.parquet    client and file by their names at the site, part, cluster, confidence, distance
+
+Symbols in shapes: c clusters, k clients of the site.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from shoal.data.sets.elsewhere import clients_of_site
+from shoal.data.sets.prepared import Prepared
+from shoal.data.sets.sample_files import sample_files
+from shoal.engine.messages.wire import Assigned
+from shoal.engine.store.codec import write_atomic
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.methods.scores.clustering import counts
+
+TABLE = "clusters.parquet"
+
+
+def write_table(opened: OpenedRun, own: Prepared, found: Assigned) -> None:
+    """Write the table of a site's samples.
+
+    Args:
+        opened: the run at the site.
+        own: the site's own set, which knows names.
+        found: the clusters of its samples, training samples in the order of the set, then test samples.
+    """
+    data, partition = opened.judged_here
+    sample = np.sort(partition.sample)
+    prepared = opened.prepared
+    numbers = clients_of_site(prepared.manifest, opened.sites[opened.here[0]])
+    train = own_rows(prepared, own, numbers, "train")
+    test = own_rows(prepared, own, numbers, "test")
+    rows = np.concatenate([train[sample], own.manifest.train + test[test >= 0]])
+    files = sample_files(own)
+    assert files is not None, "a set of the user's own has them"
+    columns = {
+        "client": files["client"].to_numpy()[rows],
+        "part": np.repeat(["train", "test"], [len(sample), len(data.test_x)]),
+        "file": files["file"].to_numpy()[rows],
+        "cluster": found.cluster.astype(np.int32),
+        "confidence": found.confidence.astype(np.float32),
+    }
+    if found.distance is not None:
+        columns["distance"] = found.distance.astype(np.float32)
+    write_atomic(opened.run.path / TABLE, pd.DataFrame(columns).to_parquet(index=False), sync=False)
+
+
+def own_rows(prepared: Prepared, own: Prepared, numbers: range, part: str) -> np.ndarray:
+    """Return the number of each sample of a part in the site's own set, int64; -1 for those of other sites."""
+    owner = prepared.owners(part)
+    rows = np.full(len(owner), -1)
+    for place, client in enumerate(numbers):
+        rows[owner == client] = np.flatnonzero(own.owners(part) == place)
+    return rows
+
+
+def counts_of(opened: OpenedRun, found: Assigned) -> np.ndarray:
+    """Return the number of samples of each client in each cluster, training and test samples together.
+
+    Returns:
+        int64 (k + 1, c), clients in the order of their ids; the last row is of clients that are too small to take part.
+    """
+    partition = opened.judged_here[1]
+    prepared = opened.prepared
+    row = np.searchsorted(opened.here, partition.client[np.argsort(partition.sample, kind="stable")])
+    numbers = clients_of_site(prepared.manifest, opened.sites[opened.here[0]])
+    row_of = np.full(numbers.stop, len(opened.here))
+    row_of[prepared.owners("train")[np.sort(partition.sample)]] = row
+    test = prepared.owners("test")
+    rows = np.append(row, row_of[test[np.isin(test, numbers)]])
+    return counts(rows, found.cluster, len(opened.here) + 1, found.clusters)

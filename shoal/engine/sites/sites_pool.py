@@ -1,0 +1,265 @@
+"""The pool of a run whose samples lie at sites: a request is of one site, and goes to no other.
+
+A site gets the settings that methods read, the sizes of all clients, and messages to its own clients: never the
+server's state as a whole, nor a path of this machine. What comes back is compared with its digests, and lies then in
+the run's folder as if a worker here had written it. Of a private memory only round and digest come back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from shoal.core.durable import private_folder
+from shoal.core.errors import FailureCause, ShoalError
+from shoal.core.records import BadRecord, record_from_json, record_to_json
+from shoal.data.sets.by_client import OWNER
+from shoal.data.sets.prepared import read_manifest
+from shoal.engine.messages.evaluation_shards import judged_tensors
+from shoal.engine.messages.wire import (
+    Answer,
+    Assign,
+    AssignedAtSite,
+    Evaluate,
+    Evaluated,
+    Failed,
+    Recalibrate,
+    StateRequest,
+    Train,
+    Trained,
+)
+from shoal.engine.sites.frames import (
+    BadFrame,
+    ClientAtSite,
+    Files,
+    MemoryVersion,
+    SiteAnswer,
+    SiteCall,
+    array_bytes,
+    arrays_of,
+    digest,
+    named,
+    pack,
+    unpack,
+)
+from shoal.engine.sites.transport import SiteLost, Transport
+from shoal.engine.store.code_version import shoal_version
+from shoal.engine.store.codec import (
+    PRIVATE,
+    StoreError,
+    load_server,
+    load_tensors,
+    read_file,
+    server_bytes,
+    tensor_bytes,
+    write_atomic,
+    write_sealed,
+)
+from shoal.engine.store.finished_work import FinishedWork
+from shoal.engine.store.memory_index import ClientFiles
+from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_facts import RunFacts
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.scores.baselines import Comparison
+
+OF_THE_LEAD = ("tracking", "workers", "checkpoint")
+"""Sections of the settings that say nothing to a site."""
+
+
+class SitesPool:
+    """The sites of a transport as a pool; a site does one request at a time.
+
+    Args:
+        transport: reaches the sites.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.count = self.max_requests = max(1, len(transport.sites))
+        self._locks = {site: threading.Lock() for site in transport.sites}
+        self._lock = threading.Lock()
+        self._facts: dict[Path, RunFacts] = {}
+        self._open: set[tuple[str, Path]] = set()
+
+    def call(self, request: Any) -> Answer:
+        """Have a site do a request that names it, or clients of it.
+
+        Raises:
+            SiteLost: it did not answer.
+        """
+        facts = self.facts(request.run)
+        if isinstance(request, Train):
+            (site,) = {facts.sites[client.client] for client in request.clients}
+        else:
+            site = request.site
+        if site not in self._locks:
+            raise SiteLost(f"site {site} cannot be reached")
+        try:
+            with self._locks[site]:
+                self.open(site, facts)
+                if isinstance(request, Train):
+                    return self.train(site, facts, request)
+                return self.judge(site, facts, request)
+        except SiteLost:
+            self._open.discard((site, request.run))  # it may have lost its runs too
+            raise
+        except SiteFailed as failed:
+            answer = failed.answer
+            if isinstance(request, Train):
+                return Trained({client.client: answer for client in request.clients})
+            return answer
+
+    def facts(self, run: Path) -> RunFacts:
+        """Return the facts of a run."""
+        with self._lock:
+            if run not in self._facts:
+                self._facts[run] = RunFacts(RunFolder(run))
+            return self._facts[run]
+
+    def ask(self, site: str, call: SiteCall, files: Files) -> tuple[Mapping[str, Any], dict[str, bytes]]:
+        """Return the facts and files with which a site answers.
+
+        Raises:
+            SiteFailed: it has no answer. SiteLost: it did not answer.
+        """
+        try:
+            answer, back = unpack(SiteAnswer, self._transport.ask(site, pack(call, files)))
+        except BadFrame as error:
+            raise SiteFailed(site, str(error)) from None
+        if answer.error is not None:
+            raise SiteFailed(site, answer.error, FailureCause(answer.cause))
+        return answer.facts, back
+
+    def open(self, site: str, facts: RunFacts) -> None:
+        """Describe the run to a site, once."""
+        if (site, facts.run.path) in self._open:
+            return
+        settings = {key: value for key, value in facts.settings.to_json().items() if key not in OF_THE_LEAD}
+        text = yaml.safe_dump(settings, sort_keys=False)
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        lineage = replace(facts.lineage, settings_file_sha256=sha256).with_folders("", "")
+        data = facts.run.folder_of("data")
+        partition = [
+            (facts.run.folder_of("partition") / name).read_bytes() for name in ("partition.parquet", "partition.json")
+        ]
+        texts = {
+            "settings": text,
+            "lineage": json.dumps(record_to_json(lineage)),
+            "manifest": json.dumps(asdict(replace(read_manifest(data), files={}))),
+            "partition.parquet": digest(partition[0]),
+            "partition.json": digest(partition[1]),
+        }
+        sizes = {part: tuple(np.bincount(np.load(data / name)).tolist()) for part, name in OWNER.items()}
+        self.ask(site, self.call_of(facts, "open", texts=texts, sizes=sizes), named(partition))
+        self._open.add((site, facts.run.path))
+
+    def call_of(self, facts: RunFacts, do: Any, **entries: Any) -> SiteCall:
+        """Return a request about a run."""
+        return SiteCall(do, shoal_version().sha256, facts.settings.data.name, facts.lineage.id, **entries)
+
+    # --- training -------------------------------------------------------------------------------------------------
+
+    def train(self, site: str, facts: RunFacts, request: Train) -> Trained:
+        """Have a site train clients of its own, and keep their answers in the run's folder."""
+        files: dict[str, bytes] = {}
+        for client in request.clients:
+            for path in client.message:
+                if client.sha256[path] not in files:
+                    files[client.sha256[path]] = read_file(request.run / path, client.sha256[path])
+        clients = tuple(client_at_site(request.run, client) for client in request.clients)
+        call = self.call_of(facts, "train", round=request.round, clients=clients, groups=request.groups)
+        told, back = self.ask(site, call, files)
+        results: dict[int, FinishedWork | Failed] = {}
+        for client in request.clients:
+            results[client.client] = self.result(site, request, client.client, told.get(str(client.client)), back)
+        return Trained(results)
+
+    def result(self, site: str, request: Train, client: int, told: Any, files: Files) -> FinishedWork | Failed:
+        """Return what became of a client; write its answer to the run's folder."""
+        paths = RoundPaths(request.run, request.round)
+        try:
+            if "error" in told:
+                return SiteFailed(site, str(told["error"]), FailureCause(told.get("cause"))).answer
+            done = FinishedWork.from_json(told["done"])
+            if done.client != client or done.sha256.keys() != done.names or done.peers:
+                raise ValueError("it is not of this client")
+            contents = {name: files[done.sha256[name]] for name in done.names - {done.memory}}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return SiteFailed(site, f"the answer of client {client} cannot be read ({error})").answer
+        if done.memory is not None:
+            contents[done.memory] = memory_stub(site, request.round, done.sha256[done.memory])
+        done = replace(done, sha256={name: digest(content) for name, content in contents.items()})
+        private_folder(paths.work.parent)
+        private_folder(paths.work)
+        for name, content in contents.items():
+            write_atomic(paths.work / name, content, sync=False, mode=PRIVATE)
+        write_sealed(paths.done(client), done.to_json(), sync=False)
+        return done
+
+    # --- judging --------------------------------------------------------------------------------------------------
+
+    def judge(self, site: str, facts: RunFacts, request: StateRequest) -> Answer:
+        """Have a site judge the part of a server state that its clients may have."""
+        own = facts.lineage.sites[site].clients
+        server = load_server(request.server).with_model(judged_tensors(request.server, "cpu"))
+        contents = {"server": server_bytes(facts.method.judged_part(server, own))}
+        final = True
+        do = "assign"
+        if isinstance(request, Evaluate | Recalibrate):
+            final = request.final
+            do = "evaluate"
+        if isinstance(request, Recalibrate):
+            do = "recalibrate"
+            contents["layers"] = array_bytes({str(number): layer for number, layer in enumerate(request.layers)})
+        clients = tuple(client_at_site(request.run, client) for client in request.clients if client.client in own)
+        texts = {name: digest(content) for name, content in contents.items()}
+        call = self.call_of(facts, do, round=request.round, clients=clients, final=final, texts=texts)
+        told, back = self.ask(site, call, named(list(contents.values())))
+        try:
+            arrays = arrays_of(back[told["arrays"]])
+            if isinstance(request, Assign):
+                comparison = None
+                if "comparison" in told:
+                    comparison = record_from_json(Comparison, told["comparison"])
+                return AssignedAtSite(told["clusters"], arrays["sums"]["counts"], told["silhouette"], comparison)
+            metrics = {str(name): float(value) for name, value in told["metrics"].items()}
+            return Evaluated(metrics, arrays.get("judged", {}), arrays.get("sums", {}))
+        except (StoreError, BadRecord, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SiteFailed(site, f"its answer cannot be read ({error})") from None
+
+
+class SiteFailed(ShoalError):
+    """A site has no answer.
+
+    Args:
+        site: its name.
+        error: why.
+        cause: kind of the failure.
+    """
+
+    def __init__(self, site: str, error: str, cause: FailureCause = FailureCause.OTHER) -> None:
+        verb = " refuses" if cause == FailureCause.SITE_REFUSES else ""
+        super().__init__(f"site {site}{verb}: {error}")
+        self.answer = Failed(str(self), cause)
+
+
+def client_at_site(run: Path, files: ClientFiles) -> ClientAtSite:
+    """Return from what a client's work begins, as its site is told."""
+    memory = None
+    if files.memory is not None:
+        _, kept = load_tensors(run / files.memory, sha256=files.sha256[files.memory])
+        memory = MemoryVersion(kept["round"], kept["sha256"])
+    return ClientAtSite(files.client, tuple(files.sha256[path] for path in files.message), memory)
+
+
+def memory_stub(site: str, round: int, sha256: str) -> bytes:
+    """Return the file that stands here for a private memory, which its site keeps."""
+    return tensor_bytes({}, {"site": site, "round": round, "sha256": sha256})

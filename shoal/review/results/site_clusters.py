@@ -1,0 +1,115 @@
+"""The clusters of a run whose samples lie at sites, in numbers: sizes, quality and verdict, and no table of samples.
+
+Each site keeps the table of its own samples, compares its clusters with null baselines on these alone, and sends
+counts and scores. The comparison of all is the mean of theirs by samples.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+
+from shoal.core.records import record_to_json
+from shoal.core.streams import Streams
+from shoal.data.sets.prepared import open_prepared
+from shoal.engine.messages.wire import Assign, AssignedAtSite, Call, Failed
+from shoal.engine.rounds.site_evaluation import BY_SITE
+from shoal.engine.store.checkpoint import load_index, load_manifest
+from shoal.engine.store.codec import write_sealed
+from shoal.engine.store.lineage import SiteVersion
+from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.contract.context import MethodError
+from shoal.methods.scores.baselines import mean_comparison
+from shoal.methods.scores.client_scores import BY_CLIENT
+from shoal.methods.scores.quality import size_shares
+from shoal.methods.scores.sites import SiteDependence, site_dependence
+from shoal.review.results.clusters import FACTS, ClusterFacts, clustered_data, verdict_on
+
+
+def write_clusters_of_sites(run: RunFolder, round: int, call: Call) -> None:
+    """Have each site find the clusters of its samples under the state of the last round; write what they come to.
+
+    Args:
+        run: the run's folder.
+        round: the last round.
+        call: has a site do a request.
+
+    Raises:
+        MethodError: a site could not do it. SiteLost: a site did not answer.
+    """
+    sites = run.lineage().sites
+    ask = partial(assign_at_site, run, round, call)
+    with ThreadPoolExecutor(len(sites), thread_name_prefix="sites") as threads:
+        answers = list(threads.map(ask, sites, sites.values()))
+    # Without clusters that are the same at every site, no table of counts was added up.
+    manifest = load_manifest(run, round)
+    common = manifest.record is not None and "clusters_used" in manifest.record.metrics
+    comparisons = [answer.comparison for answer in answers if answer.comparison is not None]
+    comparison = mean_comparison(comparisons) if comparisons else None
+    quality: dict[str, float | None] = {f"silhouette{BY_SITE}": mean_silhouette(answers)}
+    dependence = None
+    if common:
+        counts = np.vstack([answer.counts for answer in answers])
+        quality |= size_shares(counts.sum(0))
+        dependence = dependence_of_counts(run, list(sites.values()), answers)
+    if dependence is not None:
+        quality["site_nmi"] = dependence.nmi
+    if comparison is not None:
+        numbers = comparison.numbers.items()
+        quality |= {name if name.endswith(BY_CLIENT) else name + BY_SITE: value for name, value in numbers}
+    status = run.status()
+    assert status.weights_sha256 is not None, "the run is finished"
+    facts = ClusterFacts(
+        round=round,
+        compared_with_round=None,
+        weights_sha256=status.weights_sha256,
+        clusters=answers[0].clusters,
+        confidence="probability",
+        quality={name: value for name, value in quality.items() if value is not None},
+        data=clustered_data(open_prepared(run.folder_of("data"))),
+        files={},
+        comparison=comparison,
+        sites=dependence,
+        verdict=verdict_on(run, comparison, dependence),
+    )
+    write_sealed(run.path / FACTS, record_to_json(facts), sync=False)
+
+
+def assign_at_site(run: RunFolder, round: int, call: Call, site: str, about: SiteVersion) -> AssignedAtSite:
+    """Have a site find the clusters of its samples; arguments and errors as of `write_clusters_of_sites`."""
+    index = load_index(run, round)
+    files = tuple(index.client(client) for client in about.clients)
+    answer = call(Assign(run.path, round, RoundPaths(run.path, round).server, files, judge=True, site=site))
+    if isinstance(answer, Failed):
+        raise MethodError(answer.error)
+    assert isinstance(answer, AssignedAtSite)
+    return answer
+
+
+def mean_silhouette(answers: list[AssignedAtSite]) -> float | None:
+    """Return the mean over the sites that have one, by samples; None: none has."""
+    having = [answer for answer in answers if answer.silhouette is not None]
+    if not having:
+        return None
+    return float(np.average([answer.silhouette for answer in having], weights=[a.counts.sum() for a in having]))
+
+
+def dependence_of_counts(
+    run: RunFolder, sites: list[SiteVersion], answers: list[AssignedAtSite]
+) -> SiteDependence | None:
+    """Return how much the client of a sample says about its cluster, from counts."""
+    clients = np.concatenate([about.clients for about in sites])
+    counts = np.vstack([answer.counts[:-1] for answer in answers])
+    rows, clusters = np.indices(counts.shape)
+    times = counts.ravel()
+    rng = Streams(run.settings().seed).numpy("cluster or site")
+    return site_dependence(
+        np.repeat(clusters.ravel(), times),
+        np.repeat(clients[rows.ravel()], times),
+        counts.shape[1],
+        int(clients.max()) + 1,
+        rng,
+    )

@@ -1,0 +1,229 @@
+"""What the server of a run reads of single rows: the run is played again in memory, and every message is kept.
+
+The attack (`row_reading`) gets what a server has: its own state, the messages, and the clients' numbers of rows. It is
+judged by the true rows, which only a simulation knows.
+
+Symbols in shapes: n rows, m rows that were read, k columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from shoal.engine.rounds.buffered_rounds import BufferedRounds
+from shoal.engine.rounds.client_history import ClientHistory
+from shoal.engine.rounds.client_sampling import ClientSampling
+from shoal.engine.rounds.outcomes import RoundOutcomes
+from shoal.engine.settings.one_thread import one_thread
+from shoal.engine.store.codec import server_digest
+from shoal.engine.store.memory_index import ClientFiles
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.warm_start import initial_state
+from shoal.engine.workers.arithmetic import arithmetic
+from shoal.engine.workers.worker import outgoing_update
+from shoal.methods.contract.base import Method, Server
+from shoal.methods.contract.message import Message, Tensors
+from shoal.review.served.row_reading import Sent, read_rows
+
+NEAR = 0.1
+"""Standard deviations of a column within which a value counts as read."""
+EXACT = 1e-6
+"""Standard deviations of a column within which a value counts as read exactly."""
+EVERYBODY = -1
+"""Stands for the client where the server sees only sums over all clients."""
+COUNTS = ("counts", "weights")
+"""Names of the tensors of a message that hold numbers of rows."""
+
+
+class ServerView(NamedTuple):
+    """Shares of the training rows that the server of a run reads.
+
+    Attributes:
+        rows: number of training rows.
+        exact: share of which every column is read exactly.
+        near: share of which every column is read to within `NEAR` standard deviations.
+        guessed: the same share where each row is taken for the centre of its cluster, as anyone can who has the model.
+        wrong: number of rows that the attack takes for read, and that no client holds.
+    """
+
+    rows: int
+    exact: float
+    near: float
+    guessed: float
+    wrong: int
+
+
+@dataclass
+class Sender:
+    """What the server has of one client, or of the sum of all clients, in one space.
+
+    Attributes:
+        rows: the true rows (n, k), to judge by.
+        sent: sums of groups of them.
+        total: the sum of all rows (k,), where the server knows it from the client's moments.
+    """
+
+    rows: np.ndarray
+    total: np.ndarray | None
+    sent: list[Sent] = field(default_factory=list)
+
+
+Senders = dict[tuple[int, bytes], Sender]
+"""What the server has, by client and by digest of the true rows: a space in which a client's rows are others."""
+
+
+def server_view(run: RunFolder, *, summed: bool = False) -> ServerView:
+    """Return what the server of a finished run reads of the clients' rows.
+
+    Args:
+        run: the run.
+        summed: the server sees only the sum of the clients' messages, as with masks.
+
+    Raises:
+        RunError: the run's messages hold no sums of rows, it had asynchronous rounds, or it cannot be played again to
+            the same bits.
+    """
+    opened = OpenedRun(run)
+    settings = opened.settings
+    if type(opened.method).summed_rows is Method.summed_rows:
+        raise RunError(
+            f"the messages of run {run.name} hold no sums of rows, which alone are looked for: docs/privacy.md says "
+            f"what the messages of method {settings.method.name!r} reveal"
+        )
+    if settings.participation.buffer:
+        raise RunError(f"run {run.name} has asynchronous rounds (participation.buffer), which are not played again")
+    senders: Senders = {}
+    memories: dict[int, Tensors] = {}
+    with one_thread(), arithmetic(opened.precision):
+        server = initial_state(opened)
+        while not server.finished and server.round < settings.rounds:
+            server = played_round(opened, server, memories, senders, summed=summed)
+    if not settings.privacy.secret and server_digest(server) != run.status().weights_sha256:
+        raise RunError(f"run {run.name} comes to other bits when it is played again: start it again on this machine")
+    return judged(senders)
+
+
+def played_round(
+    opened: OpenedRun,
+    server: Server,
+    memories: dict[int, Tensors],
+    senders: Senders,
+    *,
+    summed: bool,
+) -> Server:
+    """Play one round again.
+
+    Args:
+        opened: the run.
+        server: the state before the round.
+        memories: of each client; changed.
+        senders: what the server has, by client and space; gets what is sent.
+        summed: see `server_view`.
+
+    Returns:
+        The state after the round.
+    """
+    sampling = ClientSampling(opened, BufferedRounds(opened), ClientHistory())
+    updates = []
+    heard: list[tuple[int, Sender]] = []
+    for number in sampling.draw(server, RoundOutcomes()):
+        message = opened.method.broadcast(server, number)
+        files = opened.client(ClientFiles(number), server.round + 1)
+        client = replace(files, memory=memories.get(number, {}))
+        rows = opened.method.summed_rows(message, client)
+        update = outgoing_update(opened, message, client, opened.method.client_update(message, client))
+        updates.append(replace(update, client=number))
+        if update.memory is not None:
+            memories[number] = update.memory
+        if rows is not None:
+            total = rows.rows.sum(0).numpy() if rows.total_known else None
+            heard.append((number, Sender(rows.rows.numpy(), total, sent_sums(message, update.message))))
+    if summed and heard:
+        heard = [(EVERYBODY, added_up([sender for _, sender in heard]))]
+    for number, sender in heard:
+        space = hashlib.sha256(sender.rows.tobytes()).digest()
+        senders.setdefault((number, space), replace(sender, sent=[])).sent.extend(sender.sent)
+    return opened.method.aggregate(server, updates)
+
+
+def sent_sums(down: Message, up: Message) -> list[Sent]:
+    """Return the numbers and sums of groups in a client's message, with the centres among what it was sent."""
+    tensors = up.tensors
+    counts = next((tensors[name] for name in COUNTS if name in tensors), None)
+    if counts is None or not {"sums", "centres"} & tensors.keys():
+        return []
+    if "sums" in tensors:
+        sums = tensors["sums"]
+        centres = next(
+            (t for t in down.tensors.values() if t.shape[-2:] == sums.shape[-2:] and t.numel() == sums.numel()), None
+        )
+    else:
+        sums = tensors["centres"] * counts[..., None]
+        centres = None
+    sets = len(sums.reshape(-1, *sums.shape[-2:]))
+    parts = zip(counts.reshape(sets, -1).numpy(), sums.reshape(sets, *sums.shape[-2:]).numpy(), strict=True)
+    places = [None] * sets if centres is None else list(centres.reshape(sets, *sums.shape[-2:]).numpy())
+    return [Sent(*part, place) for part, place in zip(parts, places, strict=True)]
+
+
+def added_up(senders: list[Sender]) -> Sender:
+    """Return what the server has of all clients together, of which it sees no single message.
+
+    Local centres, which masks exclude, are left out.
+    """
+    rows = np.concatenate([sender.rows for sender in senders])
+    totals = [sender.total for sender in senders if sender.total is not None]
+    total = np.sum(totals, 0) if len(totals) == len(senders) else None
+    sent = []
+    for parts in zip(*(sender.sent for sender in senders), strict=True):
+        if parts[0].centres is not None:
+            counts, sums = (sum(part) for part in zip(*((one.counts, one.sums) for one in parts), strict=True))
+            sent.append(Sent(counts, sums, parts[0].centres))
+    return Sender(rows, total, sent)
+
+
+def judged(senders: Senders) -> ServerView:
+    """Return the shares of the rows that the attack reads, in the space where it reads most of a client's rows."""
+    clients: dict[int, ReadRows] = {}
+    for (client, _), sender in senders.items():
+        spread = np.concatenate(
+            [one.rows for one in senders.values() if one.rows.shape[1] == sender.rows.shape[1]]
+        ).std(0)
+        read = read_rows(len(sender.rows), sender.sent, sender.total)
+        away = distances(sender.rows, read, spread)
+        centres = next((one.centres for one in reversed(sender.sent) if one.centres is not None), read[:0])
+        guessed = distances(sender.rows, centres, spread).min(1, initial=np.inf) < NEAR
+        nearest = away.min(1, initial=np.inf)
+        wrong = int((away.min(0, initial=np.inf) >= NEAR).sum())
+        found = ReadRows(nearest < EXACT, nearest < NEAR, guessed, wrong)
+        if client not in clients or found.exact.sum() > clients[client].exact.sum():
+            clients[client] = found
+    exact, near, guessed = (np.concatenate(part) for part in zip(*(one[:3] for one in clients.values()), strict=True))
+    wrong = sum(one.wrong for one in clients.values())
+    return ServerView(len(exact), float(exact.mean()), float(near.mean()), float(guessed.mean()), wrong)
+
+
+class ReadRows(NamedTuple):
+    """Which rows of a client were read exactly, nearly, or guessed by their centres, bool (n,); how many are wrong."""
+
+    exact: np.ndarray
+    near: np.ndarray
+    guessed: np.ndarray
+    wrong: int
+
+
+def distances(rows: np.ndarray, read: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """Return the largest distance over all columns, in standard deviations, of each row (n, k) from each other (m, k).
+
+    Columns that do not vary are left out.
+    """
+    varies = spread > 0
+    scaled = (rows[:, varies] / spread[varies], read[:, varies] / spread[varies])
+    away: np.ndarray = cdist(*scaled, "chebyshev")
+    return away

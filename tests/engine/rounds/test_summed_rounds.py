@@ -1,0 +1,192 @@
+"""Sums in place of messages: masks change no bit, whatever the workers, after kills, and when a client is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from shoal.core.errors import ShoalError
+from shoal.engine.messages.fixed_point import REST, decoded, encoded
+from shoal.engine.messages.masks import masked, public_key, secret_key
+from shoal.engine.messages.wire import Answer, Failed, Request, Train, Trained
+from shoal.engine.rounds.outcomes import RoundFailed
+from shoal.engine.settings.run_settings import SettingsError
+from shoal.engine.store.finished_work import finished_work
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.workers.worker import Worker
+from shoal.engine.workers.worker_processes import WorkerProcesses
+from shoal.lifecycle.starting import new_run
+from shoal.methods.contract.base import ClientError
+from shoal.methods.contract.declared import MessageForm, TensorForm
+from tests.runs import go_on, numbers, stopped, straight
+
+Make = Callable[..., Any]
+POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
+CASES: dict[str, dict[str, Any]] = {
+    "fedcc": {"method": {"name": "fedcc"}},
+    "fedsimclr": {"method": {"name": "fedsimclr"}},
+    "fedkmeans": {"method": {"name": "fedkmeans", "standardise": True}, "data": POINTS, "rounds": 9},
+    "fedgmm": {"method": {"name": "fedgmm"}, "data": POINTS, "rounds": 18},
+}
+
+
+def settings(small: Make, case: str, sums: str, **changes: Any) -> Any:
+    """Settings of a run of four clients."""
+    changes = {"rounds": 2, "participation": {"minimum": 0.5, "retries": 0}, **CASES[case], **changes}
+    return small(**changes, partition={"kind": "iid", "clients": 4}, privacy={"sums": sums})
+
+
+def weights(run: RunFolder) -> str:
+    digest = run.status().weights_sha256
+    assert digest
+    return digest
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_masks_change_no_bit_on_any_number_of_slots(home: Path, small: Make, case: str) -> None:
+    expected = numbers(straight(settings(small, case, "integer")))
+    assert numbers(straight(settings(small, case, "masked"))) == expected
+    for count in (2, 5):
+        with WorkerProcesses(count) as slots:
+            assert numbers(straight(settings(small, case, "masked"), slots.call, slots=count)) == expected
+
+
+@pytest.mark.parametrize("case", ["fedcc", "fedsimclr"])
+def test_a_sum_is_that_of_the_messages_but_for_rounding(home: Path, small: Make, case: str) -> None:
+    plain = straight(settings(small, case, "plain")).table("rounds")
+    summed = straight(settings(small, case, "integer")).table("rounds")
+    assert summed["clients"].tolist() == plain["clients"].tolist()
+    kept = straight(settings(small, case, "masked"))
+    assert kept.table("clients")["loss"].tolist() == pytest.approx(
+        straight(settings(small, case, "plain")).table("clients")["loss"].tolist(), rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_that_is_killed_and_resumed_sends_the_same_bytes(home: Path, small: Make, case: str) -> None:
+    expected = numbers(straight(settings(small, case, "integer")))
+    run = stopped(settings(small, case, "masked"), "client_finished", 2)
+    sent = {client: bytes_of(run, client) for client in range(4)}
+    assert any(sent.values())
+    again: dict[int, Any] = {}
+    worker = Worker()
+
+    def call(request: Request) -> Answer:
+        answer = worker.handle(request)
+        if isinstance(request, Train) and request.round == 2:
+            again.update({client: bytes_of(run, client) for client in range(4)})
+        return answer
+
+    go_on(run, call)
+    assert numbers(run) == expected
+    assert all(again.get(client, message) == message for client, message in sent.items() if message)
+
+
+def bytes_of(run: RunFolder, client: int) -> Any:
+    """The client's message in round 2, if it is there."""
+    work = finished_work(run, 2, client)
+    return None if work is None else work.sha256[work.update]
+
+
+class WithoutClient:
+    """A worker on which one client fails in a round."""
+
+    def __init__(self, client: int, round: int) -> None:
+        self.client = client
+        self.round = round
+        self.worker = Worker()
+        self.attempts: list[int] = []
+
+    def __call__(self, request: Request) -> Answer:
+        answer = self.worker.handle(request)
+        if isinstance(request, Train) and isinstance(answer, Trained):
+            assert request.plan is not None
+            self.attempts.append(request.plan.attempt)
+            if request.round == self.round and self.client in answer.clients:
+                return Trained({**answer.clients, self.client: Failed("it is gone")})
+        return answer
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_lost_client_begins_a_new_attempt_and_stays_out(home: Path, small: Make, case: str) -> None:
+    runs = []
+    for sums in ("integer", "masked"):
+        worker = WithoutClient(1, 1)
+        run = straight(settings(small, case, sums), worker)
+        assert worker.attempts[0] == 1
+        assert 2 in worker.attempts
+        clients = run.table("clients")
+        assert clients[clients["round"] == 1]["client"].tolist() == [0, 2, 3]
+        assert clients[clients["round"] == 2]["client"].tolist() == [0, 2, 3]
+        runs.append(run)
+    assert weights(runs[0]) == weights(runs[1])
+
+
+def test_a_loss_outlives_a_kill(home: Path, small: Make) -> None:
+    expected = weights(straight(settings(small, "fedcc", "integer"), WithoutClient(1, 1)))
+    run = stopped(settings(small, "fedcc", "masked"), "client_finished", 2, WithoutClient(1, 1))
+    go_on(run, WithoutClient(1, 1))
+    assert weights(run) == expected
+
+
+def test_with_fewer_than_three_clients_a_run_ends_in_one_sentence(home: Path, small: Make) -> None:
+    case = settings(small, "fedcc", "masked", participation={"minimum": 0.1, "retries": 0})
+    run = new_run(case)
+    with pytest.raises(RoundFailed, match=r"2 clients are left, and privacy\.sums: masked needs 3"):
+        go_on(run, LosesTwo())
+
+
+class LosesTwo(WithoutClient):
+    """A worker on which two of four clients fail."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+
+    def __call__(self, request: Request) -> Answer:
+        answer = super().__call__(request)
+        if isinstance(answer, Trained) and 2 in answer.clients:
+            return Trained({**answer.clients, 2: Failed("it is gone")})
+        return answer
+
+
+def test_a_masked_message_says_nothing_and_the_masks_cancel(tmp_path: Path) -> None:
+    parts = {"w": torch.zeros(1000, dtype=torch.int64)}
+    keys = {client: public_key(tmp_path, client) for client in range(3)}
+    hidden = [masked(parts, secret_key(tmp_path, c), c, keys, "round 1, attempt 1")["w"] for c in range(3)]
+    again = masked(parts, secret_key(tmp_path, 0), 0, keys, "round 1, attempt 1")["w"]
+    other = masked(parts, secret_key(tmp_path, 0), 0, keys, "round 1, attempt 2")["w"]
+    assert torch.equal(hidden[0], again)
+    assert not torch.equal(hidden[0], other)
+    assert not (hidden[0] + hidden[1] + hidden[2]).any()
+    for message in hidden:
+        bits = (message[:, None] >> torch.arange(64)) & 1
+        assert bits.double().mean() == pytest.approx(0.5, abs=0.01)
+
+
+def test_whole_numbers_hold_sums_in_any_unit_and_refuse_what_is_too_large() -> None:
+    values = torch.tensor([1e15, -3.25, 1e-9, 0.0], dtype=torch.float64)
+    parts = encoded({"x": values}, None, 3)
+    total = {name: part * 3 for name, part in parts.items()}
+    form = MessageForm({"x": TensorForm((4,), torch.float64)})
+    assert decoded(total, form, mean=False)["x"].tolist() == pytest.approx((3 * values).tolist(), rel=1e-5)
+    assert set(parts) == {"x", "x" + REST}
+    with pytest.raises(ClientError, match="expected at most"):
+        encoded({"x": values * 1e6}, None, 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"method": {"name": "kfed"}}, "method.name"),
+        ({"method": {"name": "fedkmeans", "landmarks": 60}}, "method.landmarks"),
+        ({"aggregation": {"rule": "median"}}, "aggregation.rule"),
+        ({"participation": {"buffer": 2}}, "participation.buffer"),
+    ],
+)
+def test_what_needs_single_messages_is_refused_by_name(small: Make, changes: dict[str, Any], named: str) -> None:
+    with pytest.raises((SettingsError, ShoalError), match=named):
+        small(**{"method": {"name": "fedcc"}, **changes}, privacy={"sums": "masked"})

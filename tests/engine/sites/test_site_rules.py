@@ -1,0 +1,210 @@
+"""What a site keeps to itself, what it refuses, and that it answers twice with the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from shoal.core.errors import DataError, PartitionError
+from shoal.data.sets.elsewhere import joined_manifest, site_set
+from shoal.engine.rounds.outcomes import RoundFailed
+from shoal.engine.rounds.privacy_ledger import SetLedger
+from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import SettingsError
+from shoal.engine.sites.frames import SiteAnswer, SiteCall, unpack
+from shoal.engine.sites.gathering import gather_set
+from shoal.engine.sites.transport import SiteRefusal
+from shoal.engine.store.codec import load_tensors
+from shoal.engine.store.run_folder import RunError
+from shoal.lifecycle.driving import drive
+from shoal.lifecycle.starting import new_run
+from shoal.review.results.clusters import cluster_facts
+from tests.engine.sites.test_sites import new_run_at_sites, settings_of
+from tests.runs import go_on
+from tests.sites import Federation, add_own_set, federation, name_of
+
+
+@pytest.fixture(scope="module")
+def sites() -> Iterator[Federation]:
+    with federation(clients=(2, 1, 1)) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def rested(sites: Federation) -> Iterator[None]:
+    sites.pipes.asked.clear()
+    sites.pipes.kill_at.clear()
+    yield
+    for home in sites.pipes.homes.values():
+        (home / "refuse").unlink(missing_ok=True)
+
+
+def asked_to(sites: Federation, do: str) -> list[tuple[str, SiteCall, bytes]]:
+    """The site, the request and the answer of what was asked."""
+    calls = [(site, unpack(SiteCall, content)[0], answer) for site, content, answer in sites.pipes.asked]
+    return [(site, call, answer) for site, call, answer in calls if call.do == do]
+
+
+# --- sets -------------------------------------------------------------------------------------------------------------
+
+
+def test_clients_are_numbered_by_the_names_of_sites(sites: Federation, home: Path) -> None:
+    run = new_run_at_sites(sites, settings_of("fedkmeans"))
+    assert {name: about.clients for name, about in run.lineage().sites.items()} == {
+        "east": (0, 1),
+        "north": (2,),
+        "south": (3,),
+    }
+    assert list(run.lineage().sites) == ["east", "north", "south"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"extra": {"features": ["f0", "f1", "weight (g)", "f3"]}},
+            "column 3 is weight (g) at site b, and f2 at site a",
+        ),
+        ({"class_names": ("0", "2", "1")}, "class 2 is 2 at site b, and 1 at site a"),
+        ({"x": np.zeros((60, 5), np.float32)}, "shape is (5,) at site b, and (4,) at site a"),
+    ],
+)
+def test_sites_whose_sets_differ_are_refused_by_site_and_column(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    sets = {
+        "a": site_set(add_own_set(tmp_path / "a", "points", 60, 0)),
+        "b": site_set(add_own_set(tmp_path / "b", "points", 60, 1, **changes)),
+    }
+    with pytest.raises(DataError) as error:
+        joined_manifest("wards", sets)
+    assert said in str(error.value)
+
+
+def test_a_run_at_sites_is_refused_where_they_are_not_reached(sites: Federation, home: Path) -> None:
+    run = new_run_at_sites(sites, settings_of("fedkmeans"))
+    with pytest.raises(RunError, match="lie at sites"):
+        drive(run)
+    with pytest.raises(PartitionError, match="needs labels"):
+        new_run(settings_of("fedkmeans", partition={"kind": "dirichlet", "clients": 3}))
+    with pytest.raises(PartitionError, match="cannot leave its sites"):
+        new_run(settings_of("fedkmeans", partition={"kind": "iid", "clients": 3}))
+    with pytest.raises(SettingsError, match=r"set method\.name and model\.clusters"):
+        new_run(settings_of("fedkmeans", model={"clusters": "auto"}))
+
+
+# --- what stays at a site ---------------------------------------------------------------------------------------------
+
+
+def readable(path: Path) -> bytes:
+    """The bytes of a file; of a table also its texts, which may be compressed."""
+    content = path.read_bytes()
+    if path.suffix == ".parquet":
+        content += pd.read_parquet(path).to_csv().encode()
+    return content
+
+
+def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: Path) -> None:
+    run = new_run_at_sites(sites, settings_of("fedkmeans"))
+    drive(run, slots=sites.pool)
+    facts = cluster_facts(run)
+    assert facts is not None
+    assert facts.verdict is not None
+    assert facts.sites is not None
+    assert facts.quality["smallest_cluster"] * 180 == pytest.approx(round(facts.quality["smallest_cluster"] * 180))
+    assert (run.path / "report.html").exists()
+    held = b"".join(readable(path) for path in sorted(home.rglob("*")) if path.is_file())
+    answers = b"".join(answer for _, _, answer in sites.pipes.asked)
+    for prepared in sites.sets["vector"]:
+        for part in ("train", "test"):
+            for row in np.asarray(getattr(prepared, f"{part}_x")):
+                assert row.tobytes() not in held
+                assert row.tobytes() not in answers
+    for secret in (b"secret-patient", b"secret-ward", str(sites.folder).encode()):
+        assert secret not in held
+        assert secret not in answers
+    requests = b"".join(content for _, content, _ in sites.pipes.asked)
+    assert str(home).encode() not in requests
+    for site, homes in sites.pipes.homes.items():
+        (table,) = homes.glob(f"runs/{run.lineage().id}/clusters.parquet")
+        assert set(pd.read_parquet(table)["file"].str.contains("secret-patient")) == {True}, site
+
+
+def test_a_private_memory_stays_at_its_site(sites: Federation, home: Path) -> None:
+    run = new_run_at_sites(sites, settings_of("uifca"))
+    go_on(run, sites.pool.call, slots=3)
+    kept = sorted(run.memory.rglob("*.safetensors"))
+    assert kept
+    for path in kept:
+        tensors, facts = load_tensors(path)
+        assert not tensors
+        assert facts["site"] == {0: "east", 1: "east", 2: "north", 3: "south"}[int(path.parent.name)]
+    for home_of_site in sites.pipes.homes.values():
+        for folder in (home_of_site / "runs" / run.lineage().id / "memory").glob("*/*"):
+            assert 1 <= len(list(folder.glob("*.safetensors"))) <= 2
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def test_noise_that_has_left_a_site_leaves_it_again_and_counts_once(sites: Federation, home: Path) -> None:
+    settings = settings_of("fedpnp", privacy={"clip": 1.0, "noise": 1.0}, rounds=2)
+    run = new_run_at_sites(sites, settings)
+    sites.pipes.kill_at["north"] = 1
+    go_on(run, sites.pool.call, slots=3)
+    first, second = (answer for site, call, answer in asked_to(sites, "train") if site == "north" and call.round == 1)
+    assert first == second
+    (ledger,) = SetLedger.from_settings(settings.data).runs().values()
+    assert ledger.asked == {0: 2, 1: 2, 2: 2, 3: 2}
+
+
+def test_a_site_that_refuses_is_asked_once_and_not_quarantined(sites: Federation, home: Path) -> None:
+    (sites.pipes.homes["south"] / "refuse").write_text("train")
+    run = new_run_at_sites(sites, settings_of("fedkmeans"))
+    go_on(run, sites.pool.call, slots=3)
+    asked = [call.round for site, call, _ in asked_to(sites, "train") if site == "south"]
+    assert asked == sorted(set(asked))
+    assert len(asked) == run.status().round
+    left_out = [event for event in run.events() if event.kind == "client_left_out"]
+    assert {event.facts["client"] for event in left_out} == {3}
+    assert left_out[0].facts["message"] == "site south refuses: no train at night"
+    assert not run.status().quarantined
+
+
+def test_too_few_sites_that_do_not_refuse_stop_a_run_with_their_reason(sites: Federation, home: Path) -> None:
+    for site in ("south", "north"):
+        (sites.pipes.homes[site] / "refuse").write_text("train")
+    run = new_run_at_sites(sites, settings_of("fedkmeans", participation={"minimum": 0.9}))
+    with pytest.raises(RoundFailed, match="site north refuses: no train at night"):
+        go_on(run, sites.pool.call, slots=3)
+
+
+def test_a_site_that_refuses_to_tell_of_its_set_has_a_reason(sites: Federation, home: Path) -> None:
+    (sites.pipes.homes["north"] / "refuse").write_text("describe")
+    with pytest.raises(SiteRefusal, match="site north: no describe at night"):
+        gather_set(name_of("vector"), sites.pipes, places.store())
+
+
+def test_samples_do_not_go_to_other_clients(sites: Federation, home: Path) -> None:
+    exchange = {"name": "cfcl", "steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "budget": 4}
+    run = new_run_at_sites(sites, settings_of("fedpnp", method=exchange, rounds=6))
+    with pytest.raises(RoundFailed, match="method 'cfcl' sends samples to other clients, and they stay here"):
+        go_on(run, sites.pool.call, slots=3)
+
+
+def test_other_code_is_refused(sites: Federation, home: Path) -> None:
+    site, content, _ = None, None, None
+    gather_set(name_of("vector"), sites.pipes, places.store())
+    site, content, _ = sites.pipes.asked[0]
+    call, _ = unpack(SiteCall, content)
+    from shoal.engine.sites.frames import pack
+
+    answer, _ = unpack(SiteAnswer, sites.pipes.ask(site, pack(replace(call, code="another"), {})))
+    assert answer.error is not None
+    assert "that of the lead another" in answer.error

@@ -1,0 +1,43 @@
+"""A site of a test: a process of its own, with its own home, that answers over a pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from shoal.engine.settings.run_settings import Settings
+from shoal.engine.sites.agent import SiteAgent
+from shoal.engine.sites.frames import SiteCall
+
+
+def keep_within(home: Path) -> None:
+    """Have this process fail where it opens, lists or links a file of another home, which lies beside its own."""
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        if event in ("open", "os.listdir", "os.scandir", "os.link", "os.rename"):
+            for path in arguments[:2]:
+                if isinstance(path, str) and path.startswith(f"{home.parent}/") and not path.startswith(str(home)):
+                    raise PermissionError(f"{path} belongs to another site")
+
+    sys.addaudithook(watch)
+
+
+def serve(pipe: Connection, name: str, home: Path) -> None:
+    """Answer until the lead is gone; a file `refuse` in the home names what is refused."""
+    os.environ.update({"HOME": str(home), "SHOAL_HOME": str(home), "TMPDIR": str(home)})
+    os.chdir(home)
+    keep_within(home)
+
+    def rules(call: SiteCall, settings: Settings | None) -> str | None:
+        refused = home / "refuse"
+        return f"no {call.do} at night" if refused.exists() and refused.read_text() == call.do else None
+
+    agent = SiteAgent(name, home / "data" / "store", home / "runs", rules)
+    while True:
+        try:
+            content = pipe.recv_bytes()
+        except (EOFError, OSError):
+            return
+        pipe.send_bytes(agent.answer(content))

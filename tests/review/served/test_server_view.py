@@ -1,0 +1,77 @@
+"""What a server reads of single rows: differences of groups are found on planted groups, and judged on real runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.cli.console import out
+from shoal.cli.explain import show_server_view
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.review.served.row_reading import Sent, read_rows
+from shoal.review.served.server_view import server_view
+from tests.runs import straight
+
+POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
+
+
+def groups(rows: np.ndarray, centres: np.ndarray, least: int = 1) -> Sent:
+    """What a client sends of its rows: numbers and sums by nearest centre, without groups of fewer than `least`."""
+    nearest = ((rows[:, None] - centres) ** 2).sum(2).argmin(1)
+    member = np.eye(len(centres))[nearest]
+    member[:, member.sum(0) < least] = 0
+    return Sent(member.sum(0), member.T @ rows, centres)
+
+
+def test_a_row_that_moves_between_two_groups_is_read_and_no_other() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(-3, 0.5, (20, 4)), rng.normal(3, 0.5, (20, 4)), [[0.1, 0.0, 0.0, 0.0]]])
+    left, right = np.full(4, -3.0), np.full(4, 3.0)
+    before = groups(rows, np.stack([left, right]))
+    after = groups(rows, np.stack([left + 1, right + 1]))
+    assert before.counts.tolist() != after.counts.tolist()
+    read = read_rows(len(rows), [before, after])
+    assert read == pytest.approx(rows[-1:])
+    assert len(read_rows(len(rows), [before])) == 0
+
+
+def test_a_group_of_one_row_that_is_held_back_follows_from_the_total() -> None:
+    rng = np.random.default_rng(1)
+    rows = np.concatenate([rng.normal(0, 1, (30, 3)), [[9.0, 9.0, 9.0]]])
+    sent = groups(rows, np.array([[0.0, 0, 0], [8, 8, 8]]), least=2)
+    assert sent.counts.tolist() == [30, 0]
+    assert read_rows(31, [sent], rows.sum(0)) == pytest.approx(rows[-1:])
+    assert len(read_rows(31, [sent])) == 0
+
+
+def points(small: Callable[..., Any], **method: Any) -> Any:
+    """Settings of a run on points, whose clients send sums."""
+    return small(
+        method={"name": "fedkmeans", "standardise": True, **method}, data=POINTS, model={"clusters": 9}, rounds=20
+    )
+
+
+def test_the_view_of_a_run_is_judged_by_its_true_rows(home: Path, small: Callable[..., Any]) -> None:
+    run = straight(points(small))
+    view = server_view(run)
+    assert view.rows == sum(run_sizes(run))
+    assert 0 < view.exact <= view.near <= 1
+    assert server_view(run, summed=True).exact < view.exact
+    with out.capture() as shown:
+        show_server_view(run, as_json=False)
+    assert f"reads {view.exact:.1%} of {view.rows:,} rows exactly" in " ".join(shown.get().split())
+
+
+def run_sizes(run: RunFolder) -> list[int]:
+    table = run.table("clients")
+    return table[table["round"] == 1]["samples"].tolist()
+
+
+def test_a_method_that_sends_models_is_refused_in_one_sentence(home: Path, small: Callable[..., Any]) -> None:
+    run = straight(small(method={"name": "fedcc"}, rounds=1))
+    with pytest.raises(RunError, match="hold no sums of rows"):
+        server_view(run)
