@@ -68,8 +68,8 @@ class Sites(Clients):
 
     def __post_init__(self) -> None:
         manifest = Manifest("rows", "vector", self.x.shape[1:], int(self.y.max()) + 1, len(self.x), 0, "made", "none")
-        arrays = {"train_x": self.x.astype(np.float32), "train_y": self.y.astype(np.int64)}
-        write_prepared(self.folder / "rows", manifest, arrays)
+        x, y = self.x.astype(np.float32), self.y.astype(np.int64)
+        write_prepared(self.folder / "rows", manifest, {"train_x": x, "train_y": y})
         self.data = DeviceData(open_prepared(self.folder / "rows"))
 
     def __len__(self) -> int:
@@ -117,7 +117,8 @@ def lit(images: np.ndarray, site: np.ndarray, rng: np.random.Generator) -> np.nd
     colours = images if images.ndim == 4 else np.repeat(images[..., None], 3, 3)
     gain = rng.uniform(0.6, 1.4, (CLIENTS, 1, 1, 1)) * rng.uniform(0.8, 1.2, (CLIENTS, 1, 1, 3))
     brightness = rng.uniform(-40, 40, (CLIENTS, 1, 1, 1))
-    return np.clip(colours * gain[site] + brightness[site], 0, 255).astype(np.uint8)
+    shown: np.ndarray = np.clip(colours * gain[site] + brightness[site], 0, 255).astype(np.uint8)
+    return shown
 
 
 def features_of(images: np.ndarray) -> np.ndarray:
