@@ -117,7 +117,9 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
     assert facts.verdict is not None
     assert facts.sites is not None
     assert facts.quality["smallest_cluster"] * 180 == pytest.approx(round(facts.quality["smallest_cluster"] * 180))
-    assert (run.path / "report.html").exists()
+    report = (run.path / "report.html").read_text()
+    assert "Have each site look at the samples of its clusters" in report
+    assert "mean by site" in report
     held = b"".join(readable(path) for path in sorted(home.rglob("*")) if path.is_file())
     answers = b"".join(answer for _, _, answer in sites.pipes.asked)
     for prepared in sites.sets["vector"]:
