@@ -350,11 +350,7 @@ class SiteAgent:
 
 def plan_of(call: SiteCall) -> SumPlan | None:
     """Return the plan of the sum to which clients send their parts; None: they send whole messages."""
-    if "plan" not in call.texts:
-        return None
-    plan = json.loads(call.texts["plan"])
-    keys = plan["keys"] and {int(client): str(key) for client, key in plan["keys"].items()}
-    return SumPlan(int(plan["attempt"]), tuple(map(int, plan["clients"])), int(plan["samples"]), keys)
+    return record_from_json(SumPlan, json.loads(call.texts["plan"])) if "plan" in call.texts else None
 
 
 def sums(facts: dict[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]) -> Result:
