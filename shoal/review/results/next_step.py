@@ -61,7 +61,7 @@ def next_step(run: RunFolder, result: RunResult) -> NextStep:
         return NextStep("Compare it with another run.", f"shoal compare {run.name} OTHER-RUN --html both.html")
     if run.lineage().sites:
         return NextStep(
-            "Have each site look at the samples of its clusters, in clusters.parquet of its own folder of the run: only "
+            "Have each site look at the samples of its clusters, in clusters.parquet of its folder of the run: only "
             "people can say whether these are the groups that they want."
         )
     if result.verdict.word == "good":
