@@ -337,7 +337,9 @@ class Method(ABC):
                 f"method {self.name!r} works on {' and '.join(self.kinds)} data, "
                 f"and {context.spec.name!r} is {context.spec.kind} data"
             )
-        by_client = self.totals and context.aggregation.rule in ("median", "trimmed_mean") and not context.aggregation.clip
+        by_client = (
+            self.totals and context.aggregation.rule in ("median", "trimmed_mean") and not context.aggregation.clip
+        )
         if not (context.aggregation.is_mean or self.averages or self.averages_parts or by_client):
             raise MethodError(
                 "aggregation.rule and clip only apply to methods that average models, and "
