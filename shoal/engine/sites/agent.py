@@ -1,7 +1,6 @@
 """A site: it answers the lead's requests with `Worker.handle`, on a run folder of its own.
 
     runs/ID/settings.yaml  lineage.json  data/  partition/      the run, opened by the lead
-    runs/ID/keys/                                               secret keys of masks, of each client
     runs/ID/memory/                                             private memories, of each client the last two
     runs/ID/work/0007/                                          answers of the newest round, and what was asked
 
@@ -27,8 +26,19 @@ from shoal.core.records import record_from_json, record_to_json
 from shoal.data.sets.elsewhere import site_set, write_joined
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, read_manifest
-from shoal.engine.messages.masks import public_key
-from shoal.engine.messages.wire import Assign, Assigned, Evaluate, Evaluated, Failed, Recalibrate, Train, Trained
+from shoal.engine.messages.wire import (
+    Assign,
+    Assigned,
+    Evaluate,
+    Evaluated,
+    Failed,
+    Keys,
+    Recalibrate,
+    ShareKeys,
+    SumPlan,
+    Train,
+    Trained,
+)
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.frames import (
     BadFrame,
@@ -133,14 +143,23 @@ class SiteAgent:
         if call.do == "open":
             self.open(run.path, call, files)
             return {}, {}
+        return self.do_of_run(run, call, files)
+
+    def do_of_run(self, run: RunFolder, call: SiteCall, files: Files) -> Result:
+        """Do a request about a run that was opened here; errors as of `do`."""
         if not (run.path / LINEAGE).exists():
             raise ShoalError("the run was not opened here")
         self.check(call, run.settings())
         here = set(self.worker.opened(run.path).here)
         if strangers := [client.client for client in call.clients if client.client not in here]:
             raise SiteRefusal(f"client {strangers[0]} is not one of its own")
-        work = {"keys": self.keys, "train": self.train}.get(call.do, self.judge)
-        return work(run, call, files)
+        if call.do == "keys":
+            answer = self.worker.handle(ShareKeys(run.path, tuple(client.client for client in call.clients)))
+            assert isinstance(answer, Failed | Keys)
+            return answer if isinstance(answer, Failed) else ({str(c): key for c, key in answer.public.items()}, {})
+        if call.do == "train":
+            return self.train(run, call, files)
+        return self.judge(run, call, files)
 
     def check(self, call: SiteCall, settings: Settings | None) -> None:
         """Refuse what the site's rules do not allow.
@@ -203,10 +222,6 @@ class SiteAgent:
             raise SiteRefusal(f"the memory of client {client.client} after round {client.memory.round} is not kept")
         return path
 
-    def keys(self, run: RunFolder, call: SiteCall, files: Files) -> Result:
-        """Return the public keys of clients; the secret ones are made here, and stay."""
-        return {str(client.client): public_key(run.path, client.client) for client in call.clients}, {}
-
     # --- training -------------------------------------------------------------------------------------------------
 
     def train(self, run: RunFolder, call: SiteCall, files: Files) -> Result:
@@ -219,7 +234,7 @@ class SiteAgent:
                 results[client.client] = kept
         if groups := self.groups_to_train(run, call, results.keys()):
             clients = tuple(self.files_of(run, call.round, client) for client in call.clients)
-            answer = self.worker.handle(Train(run.path, call.round, clients, groups, call.plan))
+            answer = self.worker.handle(Train(run.path, call.round, clients, groups, plan_of(call)))
             if isinstance(answer, Failed):
                 return answer
             assert isinstance(answer, Trained)
@@ -266,14 +281,15 @@ class SiteAgent:
 
     def kept_answer(self, run: RunFolder, call: SiteCall, client: ClientAtSite) -> FinishedWork | None:
         """Return a client's answer to the same request; None: there is none, and one to another request is dropped."""
-        marker = RoundPaths(run.path, call.round).work / f"asked-{client.client}.json"
-        request = [record_to_json(part) for part in (client, call.plan) if part is not None]
-        asked = {"asked": digest(json.dumps(request, sort_keys=True).encode())}
-        kept = finished_work(run, call.round, client.client)
+        round = call.round
+        marker = RoundPaths(run.path, round).work / f"asked-{client.client}.json"
+        what = [record_to_json(client), call.texts.get("plan")]
+        asked = {"asked": digest(json.dumps(what, sort_keys=True).encode())}
+        kept = finished_work(run, round, client.client)
         if marker.exists() and read_sealed(marker) == asked:
             return kept
         if kept is not None:
-            forget_work(run, call.round, kept)
+            forget_work(run, round, kept)
         write_sealed(marker, asked, sync=False)
         return None
 
@@ -330,6 +346,11 @@ class SiteAgent:
             return sums(facts, {"sums": {"counts": counts_of(opened, answer)}})
         assert isinstance(answer, Evaluated)
         return sums({"metrics": answer.metrics}, {"sums": answer.sums, "judged": answer.judged})
+
+
+def plan_of(call: SiteCall) -> SumPlan | None:
+    """Return the plan of the sum to which clients send their parts; None: they send whole messages."""
+    return record_from_json(SumPlan, json.loads(call.texts["plan"])) if "plan" in call.texts else None
 
 
 def sums(facts: dict[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]) -> Result:

@@ -18,7 +18,6 @@ import torch
 
 from shoal.core.errors import ShoalError
 from shoal.core.records import BadRecord, record_from_json, record_to_json
-from shoal.engine.messages.wire import SumPlan
 from shoal.engine.store.codec import tensor_bytes, tensors_of
 
 LENGTH_BYTES = 8
@@ -67,9 +66,9 @@ class SiteCall:
         round: number of the round.
         clients: clients of the site.
         groups: ids in groups, each trained in one computation.
-        plan: of the sum of messages; None: each client's own message is asked for.
         final: see `shoal.engine.messages.wire.Evaluate`.
-        texts: of `open`: settings, lineage and manifest; else digests of files by their purpose.
+        texts: of `open`: settings, lineage and manifest; of `train` the plan of a sum, if there is one; else digests
+            of files by their purpose.
         sizes: of `open`, numbers of samples of each client, by part.
     """
 
@@ -80,7 +79,6 @@ class SiteCall:
     round: int = 0
     clients: tuple[ClientAtSite, ...] = ()
     groups: tuple[tuple[int, ...], ...] = ()
-    plan: SumPlan | None = None
     final: bool = False
     texts: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

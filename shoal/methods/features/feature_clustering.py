@@ -178,6 +178,17 @@ class FeatureClustering(Method):
         """Return a server without a space and without centres."""
         return Server()
 
+    def continued(self, tensors: Tensors) -> Tensors | None:
+        """Return the space and the centres of another run, which go on moving; None where they are of another form."""
+        names = (MEAN, SCALE, PROJECTION, LANDMARKS, SPECTRAL, CENTRES, BEGINNINGS, GRAND_MEAN)
+        model = {name: tensors[name] for name in names if name in tensors}
+        server = Server(model)
+        if CENTRES not in model or self.next_step(server) != "move":
+            return None
+        fits = MEAN not in model or len(model[MEAN]) == self.source.width
+        shape = (1, self.context.clusters, self.space_width(server))
+        return model if fits and model[CENTRES].shape == shape else None
+
     @property
     def first_round_with_clusters(self) -> int:
         """The round of the first centres: after those that find the space, components and landmarks."""
@@ -337,9 +348,14 @@ class FeatureClustering(Method):
         if message.facts["step"] in ("settle", "tie"):
             return self.of_landmarks(message, z)
         centres = message.tensors[CENTRES].to(self.context.device)
+        min_points = self.settings.min_points
         if len(centres) > 1:
-            return self.raced(message, client, z)
-        return cluster_sums(z.blocks(), centres, min_points=self.settings.min_points)._asdict()
+            sent = self.raced(message, client, z)
+        else:
+            sent = cluster_sums(z.blocks(), centres, min_points=min_points)._asdict()
+        if len(z) < min_points:  # its distances from several centres would tell where a sample is
+            sent["inertia"] = torch.zeros_like(sent["inertia"])
+        return sent
 
     def drawn(self, client: Client, z: ClientVectors) -> Tensor:
         """Return a draw of a client's vectors z that stands for all of them, always the same one, float64 (m, k)."""
