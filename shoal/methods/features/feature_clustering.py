@@ -48,6 +48,7 @@ from shoal.methods.clustering.federated_k_means import (
     summed,
 )
 from shoal.methods.clustering.k_means import kmeans
+from shoal.methods.clustering.robust_totals import totals
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method, Server, SummedRows, Update
 from shoal.methods.contract.context import Context, MethodError, ModelSettings
 from shoal.methods.contract.declared import MessageForm, TensorForm
@@ -445,30 +446,34 @@ class FeatureClustering(Method):
         holders = torch.cat([known, torch.tensor(heard, dtype=torch.int64)]).unique()
         return replace(after, state={**after.state, HOLDERS: holders})
 
+    def totals_of(self, answers: Iterable[Tensors]) -> Tensors:
+        """Return the totals of the clients' sums, by the rule of `aggregation`."""
+        return totals(answers, self.context.aggregation)
+
     def advanced(self, server: Server, answers: Iterable[Tensors]) -> Server:
         """Return the state after a round, by what the clients answered in it."""
         step = self.next_step(server)
         if step == "project":
-            return self.with_products(server, summed(answers))
+            return self.with_products(server, self.totals_of(answers))
         if step == "settle":
-            sums = summed(answers)
+            sums = self.totals_of(answers)
             moved = moved_centres(server.model[LANDMARKS], sums["sums"], sums["counts"])
             facts = {**server.facts, "settled": int(server.facts.get("settled", 0)) + 1}
             return server.next({**server.model, LANDMARKS: moved}, facts=facts)
         if step == "tie":
-            products = summed(answers)["products"]
+            products = self.totals_of(answers)["products"]
             projections = [spectral_projection(of_set, self.context.clusters) for of_set in products]
             return server.next({**server.model, SPECTRAL: torch.stack(projections)})
         if step == "start" and self.context.summed:
-            return self.started_from_moments(server, summed(answers))
+            return self.started_from_moments(server, self.totals_of(answers))
         if step in ("place", "start"):
             local, counts = zip(*[(answer["centres"], answer["counts"]) for answer in answers], strict=True)
             if step == "start":
                 return self.started(server, local, counts)
             return server.next({**server.model, LANDMARKS: self.landmarks(torch.cat(local, 1), torch.cat(counts, 1))})
         if step == "weigh":
-            return self.weighed(server, summed(answers)["inertia"])
-        return self.moved(server, summed(answers))
+            return self.weighed(server, self.totals_of(answers)["inertia"])
+        return self.moved(server, self.totals_of(answers))
 
     def started(self, server: Server, local: Sequence[Tensor], counts: Sequence[Tensor]) -> Server:
         """Return the state with the starts of each beginning.
@@ -527,7 +532,7 @@ class FeatureClustering(Method):
             sent: the moments of each client, by its id.
         """
         widths = (self.source.layer_widths, self.context.spec.column_widths)
-        space = fitted_space(summed(sent.values()), self.settings, *widths)
+        space = fitted_space(self.totals_of(sent.values()), self.settings, *widths)
         energies = torch.full((1 + max(sent),), math.inf, dtype=torch.float64)
         for client, moments in sent.items():
             if moments["samples"] > 0 and not self.context.summed:
