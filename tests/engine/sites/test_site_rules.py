@@ -117,7 +117,9 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
     assert facts.verdict is not None
     assert facts.sites is not None
     assert facts.quality["smallest_cluster"] * 180 == pytest.approx(round(facts.quality["smallest_cluster"] * 180))
-    assert (run.path / "report.html").exists()
+    report = (run.path / "report.html").read_text()
+    assert "Have each site look at the samples of its clusters" in report
+    assert "mean by site" in report
     held = b"".join(readable(path) for path in sorted(home.rglob("*")) if path.is_file())
     answers = b"".join(answer for _, _, answer in sites.pipes.asked)
     for prepared in sites.sets["vector"]:
@@ -138,6 +140,7 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
 def test_a_private_memory_stays_at_its_site(sites: Federation, home: Path) -> None:
     run = new_run_at_sites(sites, settings_of("uifca"))
     go_on(run, sites.pool.call, slots=3)
+    answers = b"".join(answer for _, _, answer in sites.pipes.asked)
     kept = sorted(run.memory.rglob("*.safetensors"))
     assert kept
     for path in kept:
@@ -146,7 +149,10 @@ def test_a_private_memory_stays_at_its_site(sites: Federation, home: Path) -> No
         assert facts["site"] == {0: "east", 1: "east", 2: "north", 3: "south"}[int(path.parent.name)]
     for home_of_site in sites.pipes.homes.values():
         for folder in (home_of_site / "runs" / run.lineage().id / "memory").glob("*/*"):
-            assert 1 <= len(list(folder.glob("*.safetensors"))) <= 2
+            memories = list(folder.glob("*.safetensors"))
+            assert 1 <= len(memories) <= 2
+            for path in memories:
+                assert path.read_bytes() not in answers
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
