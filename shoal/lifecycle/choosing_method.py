@@ -24,10 +24,10 @@ from shoal.engine.settings.run_settings import Settings, drop_unset
 from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle.choosing import draw_samples, some_clients
 from shoal.lifecycle.kept_choices import known_choice, write_choice
-from shoal.methods.auto import ENCODER, Facts, budget, rule_for, sentence
+from shoal.methods.auto import CLIENT_BOUND, ENCODER, Facts, budget, rule_for, sentence
 from shoal.methods.clustering.client_samples import ClientSamples
-from shoal.methods.clustering.own_neighbours import space_agreement
-from shoal.methods.features.representation import Representation, represented
+from shoal.methods.clustering.own_neighbours import dependence_on_clients, space_agreement
+from shoal.methods.features.representation import Representation, even_light, represented
 from shoal.methods.features.space import column_moments
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.no_groups import GROUPS_GAIN, gain_over_no_groups
@@ -137,9 +137,20 @@ def facts_of(settings: Settings, prepared: Prepared, table: Partition) -> Facts:
         pixels = draw_samples(data, table, settings.seed, small_pixels, clients, MAX_IMAGES)
         network = frozen_encoder(ENCODER).to(device_here(resolve_device(settings.workers)))
         features = draw_samples(data, table, settings.seed, partial(encode, network), clients, MAX_IMAGES)
-        return known(
+        by_client = dependence_on_clients(features, clusters, settings.seed)
+        known = partial(
+            known,
             pixels=space_agreement(pixels, clusters, settings.seed),
             features=space_agreement(features, clusters, settings.seed),
+            by_client=by_client,
+        )
+        if by_client < CLIENT_BOUND:
+            return known()
+        evened = draw_samples(data, table, settings.seed, lambda x: encode(network, even_light(x)), clients, MAX_IMAGES)
+        rng = Streams(settings.seed).numpy("groups in even light")
+        return known(
+            light_by_client=dependence_on_clients(evened, clusters, settings.seed),
+            light_groups=gain_over_no_groups(evened.x.numpy(), clusters, rng).gain,
         )
 
 

@@ -40,6 +40,10 @@ LANDMARK_CLIENT_SAMPLES = 20
 LANDMARK_CLIENT_SAMPLES_PER_CLUSTER = 2
 """The median client holds so many, and so many a cluster. Of fewer samples hardly two are near the same landmark, and
 no client tells what is near a single one (`method.min_points`)."""
+LIGHT_SHARE = 0.5
+CLIENT_BOUND = 0.1
+"""Images are taken in even light where clusters tell of the client by the second figure or more, and in even light by
+less than this share of it."""
 LANDMARKS = 120
 COMPONENTS = 64
 """Landmarks, and the principal components of an encoder's features among which they lie, with their whitening."""
@@ -64,6 +68,10 @@ class Facts:
         counts: whether values are whole numbers, none below 0, most of them 0 and some above 1.
         groups, spectrum: how much more K-means finds among windows, and among their spectra, than among random samples
             without groups (`shoal.methods.scores.no_groups`); None where that was not measured.
+        by_client: how much the cluster among an encoder's features tells of an image's client (adjusted mutual
+            information).
+        light_by_client, light_groups: the same in even light, and the gain over samples without groups there; None
+            where that was not measured.
     """
 
     kind: str
@@ -80,6 +88,17 @@ class Facts:
     counts: bool = False
     groups: float | None = None
     spectrum: float | None = None
+    by_client: float | None = None
+    light_by_client: float | None = None
+    light_groups: float | None = None
+
+    @property
+    def other_light(self) -> bool:
+        """Whether clients differ by light: in even light clusters hardly tell the client, and there are groups."""
+        if self.by_client is None or self.light_by_client is None:
+            return False
+        fallen = self.light_by_client < LIGHT_SHARE * self.by_client
+        return fallen and (self.light_groups or 0.0) >= GROUPS_GAIN
 
     @property
     def out_of_phase(self) -> bool:
@@ -115,6 +134,15 @@ class Rule:
         merged = {name: {**self.settings.get(name, {}), **section} for name, section in self.space.items()}
         reason = self.reason.replace("federated K-means", "federated K-means by landmarks", 1)
         return replace(self, reason=reason, settings={**self.settings, **merged})
+
+    def in_even_light(self) -> Rule:
+        """Return the rule with images in even light, and a reason that says so."""
+        settings = {**self.settings, "method": {**self.settings["method"], "representation": "light"}}
+        reason = (
+            f"{self.reason}; in grey of one brightness and contrast, where clusters tell less of the client "
+            "({light_by_client:.2f} for {by_client:.2f})"
+        )
+        return replace(self, reason=reason, settings=settings)
 
 
 KMEANS: dict[str, Any] = {"method": {"name": "fedkmeans"}, "rounds": KMEANS_ROUNDS}
@@ -220,8 +248,10 @@ RULES: tuple[Rule, ...] = (
 
 
 def rule_for(facts: Facts) -> Rule:
-    """Return the first rule that holds, by landmarks where it has them and there are samples enough."""
+    """Return the first rule that holds, in even light and by landmarks where facts say so."""
     rule = next(rule for rule in RULES if rule.holds(facts))
+    if facts.other_light and rule.settings.get("model") == {"encoder": ENCODER}:
+        rule = rule.in_even_light()
     return rule.by_landmarks() if rule.space and facts.enough else rule
 
 

@@ -221,3 +221,25 @@ def test_windows_out_of_phase_are_clustered_by_their_spectra(home: Path, in_phas
     facts = facts_of(settings, Prepared(prepared.folder, manifest, windows, None, None, None), table)
     assert (facts.spectrum is None) == in_phase, "spectra are looked at where values have no groups"
     assert rule_for(facts).settings["method"].get("representation") == (None if in_phase else "spectrum")
+
+
+@pytest.mark.parametrize("stained", [True, False])
+def test_clients_of_other_stains_are_taken_in_even_light(home: Path, stained: bool) -> None:
+    settings = with_scheme(unnamed(data={"name": "digits", "limit": 90}, partition={"kind": "iid", "clients": 3}))
+    prepared = prepare_data(settings)
+    _, table = prepare_partition(settings, prepared)
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 3, len(prepared.train_x))
+    ink = np.zeros((len(kind), 24, 24))
+    for image, shape in zip(ink, kind, strict=True):
+        row, column = rng.integers(2, 8, 2)
+        image[row : row + (14, 5, 14)[shape], column : column + (5, 14, 14)[shape]] = 0.8
+    stain = np.array([[0.9, 0.2, 0.1], [0.1, 0.9, 0.3], [0.2, 0.1, 0.9]])
+    client = np.zeros(len(kind), dtype=int)
+    for number in range(table.clients):
+        client[table.sample[table.rows(number)]] = number if stained else 0
+    images = 255 * (1 - ink[:, None] * stain[client][:, :, None, None])
+    manifest = replace(prepared.manifest, shape=(3, 24, 24))
+    facts = facts_of(settings, Prepared(prepared.folder, manifest, images.astype(np.uint8), None, None, None), table)
+    assert (facts.light_by_client is not None) == stained
+    assert facts.other_light == stained

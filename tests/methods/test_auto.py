@@ -80,6 +80,23 @@ def test_features_are_clustered_by_their_directions_and_all_images_by_landmarks(
     assert "landmarks" not in rule_for(replace(TABLE, total=720)).settings["method"]
 
 
+def test_images_are_evened_out_where_clusters_tell_the_client_by_light_alone() -> None:
+    light = replace(IMAGES, total=720, by_client=0.4, light_by_client=0.1, light_groups=9.0)
+    rule = rule_for(light)
+    assert rule.settings["method"]["representation"] == "light"
+    assert rule.settings["method"]["landmarks"] == 120
+    assert "where clusters tell less of the client (0.10 for 0.40)" in sentence(rule, light)
+    same = (
+        {"light_by_client": 0.3},
+        {"light_groups": 2.0},
+        {"by_client": None},
+        {"encoder": "timm:vit"},
+        {"pixels": 0.9},
+    )
+    for change in same:
+        assert "representation" not in rule_for(replace(light, **change)).settings["method"]
+
+
 def test_landmarks_want_300_samples_and_30_a_cluster() -> None:
     for total, clusters, wanted in ((299, 4, False), (300, 10, True), (300, 11, False), (600, 0, True)):
         facts = replace(IMAGES, total=total, clusters=clusters)

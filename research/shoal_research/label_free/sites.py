@@ -68,8 +68,8 @@ class Sites(Clients):
 
     def __post_init__(self) -> None:
         manifest = Manifest("rows", "vector", self.x.shape[1:], int(self.y.max()) + 1, len(self.x), 0, "made", "none")
-        arrays: dict[str, Any] = {"train_x": self.x.astype(np.float32), "train_y": self.y.astype(np.int64)}
-        write_prepared(self.folder / "rows", manifest, arrays)
+        x, y = self.x.astype(np.float32), self.y.astype(np.int64)
+        write_prepared(self.folder / "rows", manifest, {"train_x": x, "train_y": y})
         self.data = DeviceData(open_prepared(self.folder / "rows"))
 
     def __len__(self) -> int:
@@ -117,8 +117,8 @@ def lit(images: np.ndarray, site: np.ndarray, rng: np.random.Generator) -> np.nd
     colours = images if images.ndim == 4 else np.repeat(images[..., None], 3, 3)
     gain = rng.uniform(0.6, 1.4, (CLIENTS, 1, 1, 1)) * rng.uniform(0.8, 1.2, (CLIENTS, 1, 1, 3))
     brightness = rng.uniform(-40, 40, (CLIENTS, 1, 1, 1))
-    found: np.ndarray = np.clip(colours * gain[site] + brightness[site], 0, 255).astype(np.uint8)
-    return found
+    shown: np.ndarray = np.clip(colours * gain[site] + brightness[site], 0, 255).astype(np.uint8)
+    return shown
 
 
 def features_of(images: np.ndarray) -> np.ndarray:
@@ -130,8 +130,7 @@ def evened(x: np.ndarray) -> np.ndarray:
     """Return a table's columns that vary, standardised where `method: auto` would do so."""
     x = x[:, x.std(0) > 0]
     deviation = x.std(0)
-    found: np.ndarray = x / deviation if deviation.max() >= UNEVEN_SPREAD * np.median(deviation) else x
-    return found
+    return x / deviation if deviation.max() >= UNEVEN_SPREAD * np.median(deviation) else x
 
 
 def worlds(kind: str, make: Callable[[], Any]) -> Iterator[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]:

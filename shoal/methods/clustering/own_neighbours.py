@@ -57,7 +57,22 @@ def _neighbours(x: np.ndarray) -> np.ndarray:
 
 
 def space_agreement(samples: ClientSamples, clusters: int, seed: int) -> float:
-    """Return the agreement of neighbours with the clusters that federated K-means finds in the same space.
+    """Return the agreement of neighbours with the clusters of `space_clusters`."""
+    return own_agreement(samples, space_clusters(samples, clusters, seed))
+
+
+def dependence_on_clients(samples: ClientSamples, clusters: int, seed: int) -> float:
+    """Return how much a sample's cluster tells of its client: adjusted mutual information, 0 by chance, 1 at most.
+
+    It follows from each client's numbers of samples in the clusters of `space_clusters`.
+    """
+    from sklearn.metrics import adjusted_mutual_info_score  # here: it takes seconds to import
+
+    return float(adjusted_mutual_info_score(samples.client.numpy(), space_clusters(samples, clusters, seed)))
+
+
+def space_clusters(samples: ClientSamples, clusters: int, seed: int) -> np.ndarray:
+    """Return the cluster that federated K-means gives each sample, int (n,).
 
     Args:
         samples: of all clients, in the space.
@@ -67,8 +82,9 @@ def space_agreement(samples: ClientSamples, clusters: int, seed: int) -> float:
     search = Search(max_clusters=clusters)
     local, counts = local_starts(samples, search, seed, "agreement of a space")
     if len(local) < 2:
-        return 0.0
+        return np.zeros(len(samples.x), dtype=int)
     rng = Streams(seed).numpy("agreement of a space, server")
     start = starting_centres(local, counts, min(clusters, len(local)), search.starts, rng)
     centres: Tensor = federated_kmeans(samples, start, search)
-    return own_agreement(samples, nearest(samples.x, centres[None])[0][0].numpy())
+    cluster: np.ndarray = nearest(samples.x, centres[None])[0][0].numpy()
+    return cluster
