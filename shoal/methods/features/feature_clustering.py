@@ -63,6 +63,7 @@ from shoal.methods.features.components import (
     with_answer,
 )
 from shoal.methods.features.offsets import STILL_WITH_OFFSETS, beginnings, best_beginning, site_fit
+from shoal.methods.features.robust_totals import totals
 from shoal.methods.features.space import (
     LANDMARKS,
     MEAN,
@@ -159,6 +160,7 @@ class FeatureClustering(Method):
     trains = False
     judges_features = True
     totals = True
+    of_the_server = ("site_offsets",)
     encoder = "frozen"
     settings: FeatureSettings
 
@@ -444,30 +446,34 @@ class FeatureClustering(Method):
         holders = torch.cat([known, torch.tensor(heard, dtype=torch.int64)]).unique()
         return replace(after, state={**after.state, HOLDERS: holders})
 
+    def totals_of(self, answers: Iterable[Tensors]) -> Tensors:
+        """Return the totals of the clients' sums, by the rule of `aggregation`."""
+        return totals(answers, self.context.aggregation)
+
     def advanced(self, server: Server, answers: Iterable[Tensors]) -> Server:
         """Return the state after a round, by what the clients answered in it."""
         step = self.next_step(server)
         if step == "project":
-            return self.with_products(server, summed(answers))
+            return self.with_products(server, self.totals_of(answers))
         if step == "settle":
-            sums = summed(answers)
+            sums = self.totals_of(answers)
             moved = moved_centres(server.model[LANDMARKS], sums["sums"], sums["counts"])
             facts = {**server.facts, "settled": int(server.facts.get("settled", 0)) + 1}
             return server.next({**server.model, LANDMARKS: moved}, facts=facts)
         if step == "tie":
-            products = summed(answers)["products"]
+            products = self.totals_of(answers)["products"]
             projections = [spectral_projection(of_set, self.context.clusters) for of_set in products]
             return server.next({**server.model, SPECTRAL: torch.stack(projections)})
         if step == "start" and self.context.summed:
-            return self.started_from_moments(server, summed(answers))
+            return self.started_from_moments(server, self.totals_of(answers))
         if step in ("place", "start"):
             local, counts = zip(*[(answer["centres"], answer["counts"]) for answer in answers], strict=True)
             if step == "start":
                 return self.started(server, local, counts)
             return server.next({**server.model, LANDMARKS: self.landmarks(torch.cat(local, 1), torch.cat(counts, 1))})
         if step == "weigh":
-            return self.weighed(server, summed(answers)["inertia"])
-        return self.moved(server, summed(answers))
+            return self.weighed(server, self.totals_of(answers)["inertia"])
+        return self.moved(server, self.totals_of(answers))
 
     def started(self, server: Server, local: Sequence[Tensor], counts: Sequence[Tensor]) -> Server:
         """Return the state with the starts of each beginning.
@@ -526,7 +532,7 @@ class FeatureClustering(Method):
             sent: the moments of each client, by its id.
         """
         widths = (self.source.layer_widths, self.context.spec.column_widths)
-        space = fitted_space(summed(sent.values()), self.settings, *widths)
+        space = fitted_space(self.totals_of(sent.values()), self.settings, *widths)
         energies = torch.full((1 + max(sent),), math.inf, dtype=torch.float64)
         for client, moments in sent.items():
             if moments["samples"] > 0 and not self.context.summed:
@@ -658,7 +664,8 @@ class FeatureClustering(Method):
         if not evaluation.final:
             evaluation = self.some_of(evaluation)
         predictions = partial(self.predictions, server, clients, evaluation)
-        return evaluate_predictor(self.predictor(server), replace(evaluation, shard_predictions=predictions))
+        metrics = evaluate_predictor(self.predictor(server), replace(evaluation, shard_predictions=predictions))
+        return {**metrics, "site_offsets": 1.0} if self.uses_offsets(server) else metrics
 
     def some_of(self, evaluation: Evaluation) -> Evaluation:
         """Return an evaluation of at most `MAX_BETWEEN_ROUNDS` training samples, a seeded draw.
