@@ -48,7 +48,6 @@ from shoal.methods.clustering.federated_k_means import (
     summed,
 )
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.clustering.robust_totals import totals
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method, Server, SummedRows, Update
 from shoal.methods.contract.context import Context, MethodError, ModelSettings
 from shoal.methods.contract.declared import MessageForm, TensorForm
@@ -64,6 +63,7 @@ from shoal.methods.features.components import (
     with_answer,
 )
 from shoal.methods.features.offsets import STILL_WITH_OFFSETS, beginnings, best_beginning, site_fit
+from shoal.methods.features.robust_totals import totals
 from shoal.methods.features.space import (
     LANDMARKS,
     MEAN,

@@ -14,10 +14,10 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 from table_federation import Rows
 
-from shoal.methods.clustering.robust_totals import totals
 from shoal.methods.contract.base import Client, Method, Update
 from shoal.methods.contract.context import AggregationSettings, Context, MethodError, ModelSettings
 from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.features.robust_totals import totals
 from shoal.methods.registry import METHODS
 
 LIAR = 2
