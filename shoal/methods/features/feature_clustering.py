@@ -160,6 +160,7 @@ class FeatureClustering(Method):
     trains = False
     judges_features = True
     totals = True
+    of_the_server = ("site_offsets",)
     encoder = "frozen"
     settings: FeatureSettings
 
@@ -663,7 +664,8 @@ class FeatureClustering(Method):
         if not evaluation.final:
             evaluation = self.some_of(evaluation)
         predictions = partial(self.predictions, server, clients, evaluation)
-        return evaluate_predictor(self.predictor(server), replace(evaluation, shard_predictions=predictions))
+        metrics = evaluate_predictor(self.predictor(server), replace(evaluation, shard_predictions=predictions))
+        return {**metrics, "site_offsets": 1.0} if self.uses_offsets(server) else metrics
 
     def some_of(self, evaluation: Evaluation) -> Evaluation:
         """Return an evaluation of at most `MAX_BETWEEN_ROUNDS` training samples, a seeded draw.
