@@ -77,7 +77,7 @@ CASES: dict[str, dict[str, Any]] = {
         "partition": MAJORITY,
         "rounds": 4,
     },
-    "fedkmeans": {"method": {"components": 2}, "data": POINTS, "rounds": 6},
+    "fedkmeans": {"method": {"components": 2}, "data": POINTS, "rounds": 8},
     "fedgmm": {"data": POINTS, "rounds": 24},
     "clustergan": {"method": {"steps": 2, "critic_steps": 2, "width": 4}},
 }

@@ -58,6 +58,7 @@ REASONS: dict[str, tuple[str, ...]] = {
     "what belongs to one data set or scheme alone, as its reader or maker says it": (
         "data.intake.own_store.Batch.extra",
         "data.sets.built_in.Loaded.extra",
+        "data.sets.elsewhere.SiteSet.shared",
         "data.sets.prepared.Manifest.extra",
         "data.intake.table_origin.known_tables",
         "data.partition.table.Partition.settings",

@@ -16,14 +16,12 @@ import numpy as np
 from shoal.data.intake.options import AddOptions
 from shoal.data.intake.own import add
 from shoal.data.sets.prepare import own_sets
-from shoal.engine.rounds.loop import Engine
-from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
-from shoal.engine.workers.worker import Worker
+from shoal.engine.store.opened_run import OpenedRun
 from shoal.lifecycle.starting import new_run
-from shoal.review.served.server_view import server_view
+from shoal.review.served.server_view import played
 from shoal_research.kept import RESULTS
 
 FILE = RESULTS / "server_reads.json"
@@ -38,15 +36,13 @@ BASE: Mapping[str, Any] = {
     "workers": {"device": "cpu", "precision": "fp32", "slots": 1},
     "tracking": {"mlflow": False, "prefect": "off"},
 }
-CASES: Mapping[str, tuple[dict[str, Any], bool]] = {
-    "`fedkmeans`": ({"method": {"name": "fedkmeans"}}, False),
-    "`fedkmeans`, `min_points: 10`": ({"method": {"name": "fedkmeans", "min_points": 10}}, False),
-    "`fedkmeans`, `landmarks: 60`": ({"method": {"name": "fedkmeans", "landmarks": 60}}, False),
-    "`fedgmm`": ({"method": {"name": "fedgmm", "covariance": "tied"}}, False),
-    "`fedkmeans`, only totals": ({"method": {"name": "fedkmeans"}}, True),
-    "`fedgmm`, only totals": ({"method": {"name": "fedgmm", "covariance": "tied"}}, True),
+CASES: Mapping[str, dict[str, Any]] = {
+    "`fedkmeans`": {"method": {"name": "fedkmeans"}},
+    "`fedkmeans`, `min_points: 10`": {"method": {"name": "fedkmeans", "min_points": 10}},
+    "`fedkmeans`, `landmarks: 60`": {"method": {"name": "fedkmeans", "landmarks": 60}},
+    "`fedkmeans`, `privacy.sums: masked`": {"method": {"name": "fedkmeans"}, "privacy": {"sums": "masked"}},
 }
-"""Settings of each row, and whether the server sees only the sums over all clients."""
+"""Settings of each row."""
 
 
 def add_set() -> None:
@@ -67,14 +63,14 @@ def measure() -> dict[str, Any]:
     """Return the shares of each case by number of clusters: those of each seed."""
     add_set()
     found: dict[str, Any] = {}
-    for case, (changes, summed) in CASES.items():
+    for case, changes in CASES.items():
         for clusters in CLUSTERS:
             views = []
             for seed in SEEDS:
                 more = {"model": {"clusters": clusters}, "seed": seed}
                 run = new_run(make_settings(merge(dict(BASE), changes, more)))
-                Engine(run, Worker().handle, ThreadRunner(2)).run_to_end()
-                views.append(server_view(run, summed=summed)._asdict())
+                view, _ = played(OpenedRun(run), summed="privacy" in changes)
+                views.append(view._asdict())
                 print(case, clusters, seed, views[-1], flush=True)
             found.setdefault(case, {})[str(clusters)] = views
     return found

@@ -27,13 +27,13 @@ class SumPlan:
         attempt: number of the attempt in the round, from 1.
         clients: all whose messages are added up.
         samples: number of training samples of these together.
-        keys: their public keys, in hex digits; None: messages have no masks.
+        keys: the public key of each, in hex digits; None: messages have no masks.
     """
 
     attempt: int
     clients: tuple[int, ...]
     samples: int
-    keys: Mapping[int, str] | None = None
+    keys: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from shoal.engine.rounds.outcomes import RoundFailed, RoundOutcomes
 from shoal.engine.store.codec import read_sealed, write_sealed
 from shoal.engine.store.finished_work import forget_work
 from shoal.engine.store.run_facts import RunFacts
+from shoal.engine.workers.worker_processes import WorkerLost
 
 LOST = "lost.json"
 """File of the run that names the lost clients, with the round in which each was lost."""
@@ -65,16 +66,23 @@ class SummedRounds:
         keys = self.keys(clients) if kind == "masked" else None
         return SumPlan(attempt, tuple(clients), samples, keys)
 
-    def keys(self, clients: list[int]) -> dict[int, str]:
+    def keys(self, clients: list[int]) -> tuple[str, ...]:
         """Return the public keys of clients; these are made when they are first asked for."""
+        tries = 1 + self.facts.settings.participation.retries
         missing = tuple(client for client in clients if client not in self._keys)
-        if missing:
-            answer = self.call(ShareKeys(self.facts.run.path, missing))
-            if isinstance(answer, Failed):
-                raise RoundFailed(answer.error)
-            assert isinstance(answer, Keys)
-            self._keys |= answer.public
-        return {client: self._keys[client] for client in clients}
+        while missing:
+            tries -= 1
+            try:
+                answer = self.call(ShareKeys(self.facts.run.path, missing))
+            except WorkerLost as lost:
+                answer = Failed(str(lost))
+            if isinstance(answer, Keys):
+                self._keys |= answer.public
+                break
+            assert isinstance(answer, Failed)
+            if not tries:
+                raise RoundFailed(f"the keys of the masks were not made: {answer.error}")
+        return tuple(self._keys[client] for client in clients)
 
     def without_lost(self, round: int, plan: SumPlan | None, outcomes: RoundOutcomes, needed: int) -> list[int]:
         """Return the clients of a new attempt if some of a plan are lost, and enough are left; else none.

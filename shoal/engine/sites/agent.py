@@ -26,7 +26,19 @@ from shoal.core.records import record_from_json, record_to_json
 from shoal.data.sets.elsewhere import site_set, write_joined
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, read_manifest
-from shoal.engine.messages.wire import Assign, Assigned, Evaluate, Evaluated, Failed, Recalibrate, Train, Trained
+from shoal.engine.messages.wire import (
+    Assign,
+    Assigned,
+    Evaluate,
+    Evaluated,
+    Failed,
+    Keys,
+    Recalibrate,
+    ShareKeys,
+    SumPlan,
+    Train,
+    Trained,
+)
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.frames import (
     BadFrame,
@@ -131,12 +143,20 @@ class SiteAgent:
         if call.do == "open":
             self.open(run.path, call, files)
             return {}, {}
+        return self.do_of_run(run, call, files)
+
+    def do_of_run(self, run: RunFolder, call: SiteCall, files: Files) -> Result:
+        """Do a request about a run that was opened here; errors as of `do`."""
         if not (run.path / LINEAGE).exists():
             raise ShoalError("the run was not opened here")
         self.check(call, run.settings())
         here = set(self.worker.opened(run.path).here)
         if strangers := [client.client for client in call.clients if client.client not in here]:
             raise SiteRefusal(f"client {strangers[0]} is not one of its own")
+        if call.do == "keys":
+            answer = self.worker.handle(ShareKeys(run.path, tuple(client.client for client in call.clients)))
+            assert isinstance(answer, Failed | Keys)
+            return answer if isinstance(answer, Failed) else ({str(c): key for c, key in answer.public.items()}, {})
         if call.do == "train":
             return self.train(run, call, files)
         return self.judge(run, call, files)
@@ -209,12 +229,12 @@ class SiteAgent:
         self.keep_messages(run, call.round, files)
         results: dict[int, FinishedWork | Failed] = {}
         for client in call.clients:
-            kept = self.kept_answer(run, call.round, client)
+            kept = self.kept_answer(run, call, client)
             if kept is not None:
                 results[client.client] = kept
         if groups := self.groups_to_train(run, call, results.keys()):
             clients = tuple(self.files_of(run, call.round, client) for client in call.clients)
-            answer = self.worker.handle(Train(run.path, call.round, clients, groups))
+            answer = self.worker.handle(Train(run.path, call.round, clients, groups, plan_of(call)))
             if isinstance(answer, Failed):
                 return answer
             assert isinstance(answer, Trained)
@@ -259,10 +279,12 @@ class SiteAgent:
                 groups.append(missing if private else group)
         return tuple(groups)
 
-    def kept_answer(self, run: RunFolder, round: int, client: ClientAtSite) -> FinishedWork | None:
+    def kept_answer(self, run: RunFolder, call: SiteCall, client: ClientAtSite) -> FinishedWork | None:
         """Return a client's answer to the same request; None: there is none, and one to another request is dropped."""
+        round = call.round
         marker = RoundPaths(run.path, round).work / f"asked-{client.client}.json"
-        asked = {"asked": digest(json.dumps(record_to_json(client), sort_keys=True).encode())}
+        what = [record_to_json(client), call.texts.get("plan")]
+        asked = {"asked": digest(json.dumps(what, sort_keys=True).encode())}
         kept = finished_work(run, round, client.client)
         if marker.exists() and read_sealed(marker) == asked:
             return kept
@@ -324,6 +346,11 @@ class SiteAgent:
             return sums(facts, {"sums": {"counts": counts_of(opened, answer)}})
         assert isinstance(answer, Evaluated)
         return sums({"metrics": answer.metrics}, {"sums": answer.sums, "judged": answer.judged})
+
+
+def plan_of(call: SiteCall) -> SumPlan | None:
+    """Return the plan of the sum to which clients send their parts; None: they send whole messages."""
+    return record_from_json(SumPlan, json.loads(call.texts["plan"])) if "plan" in call.texts else None
 
 
 def sums(facts: dict[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]) -> Result:

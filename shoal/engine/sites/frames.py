@@ -67,11 +67,12 @@ class SiteCall:
         clients: clients of the site.
         groups: ids in groups, each trained in one computation.
         final: see `shoal.engine.messages.wire.Evaluate`.
-        texts: of `open`: settings, lineage and manifest; else digests of files by their purpose.
+        texts: of `open`: settings, lineage and manifest; of `train` the plan of a sum, if there is one; else digests
+            of files by their purpose.
         sizes: of `open`, numbers of samples of each client, by part.
     """
 
-    do: Literal["describe", "open", "train", "recalibrate", "evaluate", "assign"]
+    do: Literal["describe", "open", "keys", "train", "recalibrate", "evaluate", "assign"]
     code: str
     data: str = ""
     run: str = ""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from shoal.core.errors import DataError, FailureCause
+from shoal.core.errors import DataError
 from shoal.core.records import BadRecord, record_from_json
 from shoal.data.sets.elsewhere import SiteSet, joined_manifest, write_joined
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Manifest, read_manifest
 from shoal.data.sets.remedy import SITES
-from shoal.engine.sites.frames import SiteAnswer, SiteCall, pack, unpack
-from shoal.engine.sites.transport import SiteRefusal, Transport
+from shoal.engine.sites.frames import SiteCall
+from shoal.engine.sites.transport import Transport, ask_site
 from shoal.engine.store.code_version import shoal_version
 
 
@@ -26,7 +26,7 @@ def gather_set(name: str, transport: Transport, store: Path) -> Manifest:
 
     Raises:
         DataError: the sites' sets differ, or the name is that of a set whose samples are here.
-        SiteRefusal: a site refuses. SiteLost: a site did not answer.
+        SiteFailed: a site refuses, or cannot tell. SiteLost: a site did not answer.
     """
     folder = own_folder(store, name)
     here = read_manifest(folder) if (folder / "manifest.json").exists() else None
@@ -44,12 +44,8 @@ def gather_set(name: str, transport: Transport, store: Path) -> Manifest:
 
 def ask_for_set(name: str, transport: Transport, site: str) -> SiteSet:
     """Return what a site tells of its set; errors as of `gather_set`."""
-    call = SiteCall("describe", shoal_version().sha256, data=name)
-    answer, _ = unpack(SiteAnswer, transport.ask(site, pack(call, {})))
-    if answer.error is not None:
-        refused = answer.cause == FailureCause.SITE_REFUSES
-        raise (SiteRefusal if refused else DataError)(f"site {site}: {answer.error}")
+    told, _ = ask_site(transport, site, SiteCall("describe", shoal_version().sha256, data=name), {})
     try:
-        return record_from_json(SiteSet, answer.facts)
+        return record_from_json(SiteSet, told)
     except BadRecord as error:
         raise DataError(f"site {site} does not describe its set: {error}") from None

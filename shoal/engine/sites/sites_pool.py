@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 import yaml
 
 from shoal.core.durable import private_folder
-from shoal.core.errors import FailureCause, ShoalError
+from shoal.core.errors import FailureCause
 from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.sets.by_client import OWNER
 from shoal.data.sets.prepared import read_manifest
@@ -31,26 +32,24 @@ from shoal.engine.messages.wire import (
     Evaluate,
     Evaluated,
     Failed,
+    Keys,
     Recalibrate,
+    ShareKeys,
     StateRequest,
     Train,
     Trained,
 )
 from shoal.engine.sites.frames import (
-    BadFrame,
     ClientAtSite,
     Files,
     MemoryVersion,
-    SiteAnswer,
     SiteCall,
     array_bytes,
     arrays_of,
     digest,
     named,
-    pack,
-    unpack,
 )
-from shoal.engine.sites.transport import SiteLost, Transport
+from shoal.engine.sites.transport import SiteFailed, SiteLost, Transport, ask_site
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.codec import (
     PRIVATE,
@@ -96,26 +95,52 @@ class SitesPool:
             SiteLost: it did not answer.
         """
         facts = self.facts(request.run)
+        if isinstance(request, ShareKeys):
+            return self.keys(facts, request)
         if isinstance(request, Train):
             (site,) = {facts.sites[client.client] for client in request.clients}
         else:
             site = request.site
-        if site not in self._locks:
-            raise SiteLost(f"site {site} cannot be reached")
         try:
-            with self._locks[site]:
-                self.open(site, facts)
+            with self.opened(site, facts):
                 if isinstance(request, Train):
                     return self.train(site, facts, request)
                 return self.judge(site, facts, request)
-        except SiteLost:
-            self._open.discard((site, request.run))  # it may have lost its runs too
-            raise
         except SiteFailed as failed:
             answer = failed.answer
             if isinstance(request, Train):
                 return Trained({client.client: answer for client in request.clients})
             return answer
+
+    @contextmanager
+    def opened(self, site: str, facts: RunFacts) -> Iterator[None]:
+        """Keep a site for this thread, once it knows the run.
+
+        Raises:
+            SiteLost: it does not answer. SiteFailed: it refuses the run.
+        """
+        if site not in self._locks:
+            raise SiteLost(f"site {site} cannot be reached")
+        try:
+            with self._locks[site]:
+                self.open(site, facts)
+                yield
+        except SiteLost:
+            self._open.discard((site, facts.run.path))  # it may have lost its runs too
+            raise
+
+    def keys(self, facts: RunFacts, request: ShareKeys) -> Answer:
+        """Return the public keys of clients, each from its site."""
+        public: dict[int, str] = {}
+        try:
+            for site in sorted({facts.sites[client] for client in request.clients}):
+                clients = tuple(ClientAtSite(c) for c in request.clients if facts.sites[c] == site)
+                with self.opened(site, facts):
+                    told, _ = ask_site(self._transport, site, self.call_of(facts, "keys", clients=clients), {})
+                public |= {client.client: str(told.get(str(client.client))) for client in clients}
+        except SiteFailed as failed:
+            return failed.answer
+        return Keys(public)
 
     def facts(self, run: Path) -> RunFacts:
         """Return the facts of a run."""
@@ -123,20 +148,6 @@ class SitesPool:
             if run not in self._facts:
                 self._facts[run] = RunFacts(RunFolder(run))
             return self._facts[run]
-
-    def ask(self, site: str, call: SiteCall, files: Files) -> tuple[Mapping[str, Any], dict[str, bytes]]:
-        """Return the facts and files with which a site answers.
-
-        Raises:
-            SiteFailed: it has no answer. SiteLost: it did not answer.
-        """
-        try:
-            answer, back = unpack(SiteAnswer, self._transport.ask(site, pack(call, files)))
-        except BadFrame as error:
-            raise SiteFailed(site, str(error)) from None
-        if answer.error is not None:
-            raise SiteFailed(site, answer.error, FailureCause(answer.cause))
-        return answer.facts, back
 
     def open(self, site: str, facts: RunFacts) -> None:
         """Describe the run to a site, once."""
@@ -158,7 +169,7 @@ class SitesPool:
             "partition.json": digest(partition[1]),
         }
         sizes = {part: tuple(np.bincount(np.load(data / name)).tolist()) for part, name in OWNER.items()}
-        self.ask(site, self.call_of(facts, "open", texts=texts, sizes=sizes), named(partition))
+        ask_site(self._transport, site, self.call_of(facts, "open", texts=texts, sizes=sizes), named(partition))
         self._open.add((site, facts.run.path))
 
     def call_of(self, facts: RunFacts, do: Any, **entries: Any) -> SiteCall:
@@ -175,8 +186,9 @@ class SitesPool:
                 if client.sha256[path] not in files:
                     files[client.sha256[path]] = read_file(request.run / path, client.sha256[path])
         clients = tuple(client_at_site(request.run, client) for client in request.clients)
-        call = self.call_of(facts, "train", round=request.round, clients=clients, groups=request.groups)
-        told, back = self.ask(site, call, files)
+        texts = {} if request.plan is None else {"plan": json.dumps(asdict(request.plan))}
+        call = self.call_of(facts, "train", round=request.round, clients=clients, groups=request.groups, texts=texts)
+        told, back = ask_site(self._transport, site, call, files)
         results: dict[int, FinishedWork | Failed] = {}
         for client in request.clients:
             results[client.client] = self.result(site, request, client.client, told.get(str(client.client)), back)
@@ -222,7 +234,7 @@ class SitesPool:
         clients = tuple(client_at_site(request.run, client) for client in request.clients if client.client in own)
         texts = {name: digest(content) for name, content in contents.items()}
         call = self.call_of(facts, do, round=request.round, clients=clients, final=final, texts=texts)
-        told, back = self.ask(site, call, named(list(contents.values())))
+        told, back = ask_site(self._transport, site, call, named(list(contents.values())))
         try:
             arrays = arrays_of(back[told["arrays"]])
             if isinstance(request, Assign):
@@ -234,21 +246,6 @@ class SitesPool:
             return Evaluated(metrics, arrays.get("judged", {}), arrays.get("sums", {}))
         except (StoreError, BadRecord, KeyError, TypeError, ValueError, AttributeError) as error:
             raise SiteFailed(site, f"its answer cannot be read ({error})") from None
-
-
-class SiteFailed(ShoalError):
-    """A site has no answer.
-
-    Args:
-        site: its name.
-        error: why.
-        cause: kind of the failure.
-    """
-
-    def __init__(self, site: str, error: str, cause: FailureCause = FailureCause.OTHER) -> None:
-        verb = " refuses" if cause == FailureCause.SITE_REFUSES else ""
-        super().__init__(f"site {site}{verb}: {error}")
-        self.answer = Failed(str(self), cause)
 
 
 def client_at_site(run: Path, files: ClientFiles) -> ClientAtSite:

@@ -3,8 +3,9 @@
     origin.safetensors     a copy of the earlier run's newest server state, in the folder of the new run
     lineage.json, origin   name and round of the earlier run, and the digest of its state
 
-The run takes over the tensors of the model. Facts, such as the number of clients, follow from the new federation,
-clients begin without memory, and rounds are counted from 0. The same settings, data and origin give the same bits.
+The run takes over the tensors of the model: of a network that is averaged, or a space and centres. Facts, such as the
+number of clients, follow from the new federation, clients begin without memory, and rounds are counted from 0. The same
+settings, data and origin give the same bits.
 """
 
 from __future__ import annotations
@@ -67,17 +68,6 @@ def origin_sha256(run: RunFolder) -> str | None:
     return origin.server_sha256
 
 
-def why_not_resumable(method: type[Method]) -> str | None:
-    """Return why runs of a method cannot start from an earlier run's state; None if they can.
-
-    They can if the state is one model that every round trains further. Centres depend on the data of their run, a tree
-    or an assignment on its clients, and the server does not have local models.
-    """
-    if method.averages:
-        return None
-    return f"the server state of {method.name} is not one model that rounds train further"
-
-
 def initial_state(facts: RunFacts) -> Server:
     """Return the state before round 1.
 
@@ -93,10 +83,10 @@ def initial_state(facts: RunFacts) -> Server:
     server = load_server(path)
     if server_digest(server) != origin.server_sha256:
         raise changed_error(path)
-    return take_over_model(fresh, server.tensors, type(facts.method), origin.run)
+    return take_over_model(fresh, server.tensors, facts.method, origin.run)
 
 
-def take_over_model(fresh: Server, tensors: Tensors, method: type[Method], name: str) -> Server:
+def take_over_model(fresh: Server, tensors: Tensors, method: Method, name: str) -> Server:
     """Return a method's initial state with the model of another run.
 
     Args:
@@ -108,8 +98,14 @@ def take_over_model(fresh: Server, tensors: Tensors, method: type[Method], name:
     Raises:
         WarmStartError: runs of the method cannot start so, or a tensor is missing or has another shape.
     """
-    if reason := why_not_resumable(method):
-        raise WarmStartError(f"a run cannot start from run {name}: {reason}: start a new run without it")
+    if not method.averages:
+        model = method.continued(tensors)
+        if model is None:
+            raise WarmStartError(
+                f"a run cannot start from run {name}: its state is not one from which {method.name} goes on with these "
+                "settings: start a new run without it"
+            )
+        return replace(fresh, model={key: tensor.to(method.context.device) for key, tensor in model.items()})
     taken = {}
     for key, own in fresh.model.items():
         other = tensors.get(key)

@@ -348,7 +348,8 @@ def part_of_sum(opened: OpenedRun, round: int, client: Client, update: Update, p
     parts = encoded(update.message.tensors, share, len(plan.clients))
     if plan.keys is not None:
         purpose = f"round {round}, attempt {plan.attempt}"
-        parts = masked(parts, secret_key(opened.run.path, client.id), client.id, plan.keys, purpose)
+        keys = dict(zip(plan.clients, plan.keys, strict=True))
+        parts = masked(parts, secret_key(opened.run.path, client.id), client.id, keys, purpose)
     return replace(update, message=Message(parts, {**update.message.facts, ATTEMPT: plan.attempt}))
 
 

@@ -337,7 +337,9 @@ class Method(ABC):
                 f"method {self.name!r} works on {' and '.join(self.kinds)} data, "
                 f"and {context.spec.name!r} is {context.spec.kind} data"
             )
-        if not (context.aggregation.is_mean or self.averages or self.averages_parts):
+        rule = context.aggregation.rule
+        by_client = self.totals and rule in ("median", "trimmed_mean") and not context.aggregation.clip
+        if not (context.aggregation.is_mean or self.averages or self.averages_parts or by_client):
             raise MethodError(
                 "aggregation.rule and clip only apply to methods that average models, and "
                 f"{self.name!r} averages none: "
@@ -501,6 +503,16 @@ class Method(ABC):
 
     def summed_rows(self, message: Message, client: Client) -> SummedRows | None:
         """Return the rows of which a client's answer to a message holds sums by group; None, the default: of none."""
+        return None
+
+    def continued(self, tensors: Tensors) -> Tensors | None:
+        """Return the model with which a run goes on from another run's state; None, the default: it cannot.
+
+        Methods that average networks need not say: they take the other run's network where its shapes fit.
+
+        Args:
+            tensors: of the other run's last state.
+        """
         return None
 
     @abstractmethod

@@ -63,6 +63,7 @@ from shoal.methods.features.components import (
     with_answer,
 )
 from shoal.methods.features.offsets import STILL_WITH_OFFSETS, beginnings, best_beginning, site_fit
+from shoal.methods.features.robust_totals import totals
 from shoal.methods.features.space import (
     LANDMARKS,
     MEAN,
@@ -107,7 +108,7 @@ GRAND_MEAN = "federation.mean"
 """Among the server's tensors: (k,) float64, the mean of all vectors in the space."""
 WEIGHED_STARTS = 8
 """Starts of each beginning of which clients tell the cost; fewer where their centres have too many values."""
-DRAWN_STARTS = 30
+DRAWN_STARTS = 100
 """Starts that are weighed where they are only draws with the moments of all vectors."""
 RACE_ITERATIONS = 5
 """Iterations for which a start of each beginning goes on."""
@@ -159,6 +160,7 @@ class FeatureClustering(Method):
     trains = False
     judges_features = True
     totals = True
+    of_the_server = ("site_offsets",)
     encoder = "frozen"
     settings: FeatureSettings
 
@@ -176,6 +178,17 @@ class FeatureClustering(Method):
     def init_server(self, federation: Federation) -> Server:
         """Return a server without a space and without centres."""
         return Server()
+
+    def continued(self, tensors: Tensors) -> Tensors | None:
+        """Return the space and the centres of another run, which go on moving; None where they are of another form."""
+        names = (MEAN, SCALE, PROJECTION, LANDMARKS, SPECTRAL, CENTRES, BEGINNINGS, GRAND_MEAN)
+        model = {name: tensors[name] for name in names if name in tensors}
+        server = Server(model)
+        if CENTRES not in model or self.next_step(server) != "move":
+            return None
+        fits = MEAN not in model or len(model[MEAN]) == self.source.width
+        shape = (1, self.context.clusters, self.space_width(server))
+        return model if fits and model[CENTRES].shape == shape else None
 
     @property
     def first_round_with_clusters(self) -> int:
@@ -336,9 +349,14 @@ class FeatureClustering(Method):
         if message.facts["step"] in ("settle", "tie"):
             return self.of_landmarks(message, z)
         centres = message.tensors[CENTRES].to(self.context.device)
+        min_points = self.settings.min_points
         if len(centres) > 1:
-            return self.raced(message, client, z)
-        return cluster_sums(z.blocks(), centres, min_points=self.settings.min_points)._asdict()
+            sent = self.raced(message, client, z)
+        else:
+            sent = cluster_sums(z.blocks(), centres, min_points=min_points)._asdict()
+        if len(z) < min_points:  # its distances from several centres would tell where a sample is
+            sent["inertia"] = torch.zeros_like(sent["inertia"])
+        return sent
 
     def drawn(self, client: Client, z: ClientVectors) -> Tensor:
         """Return a draw of a client's vectors z that stands for all of them, always the same one, float64 (m, k)."""
@@ -428,30 +446,34 @@ class FeatureClustering(Method):
         holders = torch.cat([known, torch.tensor(heard, dtype=torch.int64)]).unique()
         return replace(after, state={**after.state, HOLDERS: holders})
 
+    def totals_of(self, answers: Iterable[Tensors]) -> Tensors:
+        """Return the totals of the clients' sums, by the rule of `aggregation`."""
+        return totals(answers, self.context.aggregation)
+
     def advanced(self, server: Server, answers: Iterable[Tensors]) -> Server:
         """Return the state after a round, by what the clients answered in it."""
         step = self.next_step(server)
         if step == "project":
-            return self.with_products(server, summed(answers))
+            return self.with_products(server, self.totals_of(answers))
         if step == "settle":
-            sums = summed(answers)
+            sums = self.totals_of(answers)
             moved = moved_centres(server.model[LANDMARKS], sums["sums"], sums["counts"])
             facts = {**server.facts, "settled": int(server.facts.get("settled", 0)) + 1}
             return server.next({**server.model, LANDMARKS: moved}, facts=facts)
         if step == "tie":
-            products = summed(answers)["products"]
+            products = self.totals_of(answers)["products"]
             projections = [spectral_projection(of_set, self.context.clusters) for of_set in products]
             return server.next({**server.model, SPECTRAL: torch.stack(projections)})
         if step == "start" and self.context.summed:
-            return self.started_from_moments(server, summed(answers))
+            return self.started_from_moments(server, self.totals_of(answers))
         if step in ("place", "start"):
             local, counts = zip(*[(answer["centres"], answer["counts"]) for answer in answers], strict=True)
             if step == "start":
                 return self.started(server, local, counts)
             return server.next({**server.model, LANDMARKS: self.landmarks(torch.cat(local, 1), torch.cat(counts, 1))})
         if step == "weigh":
-            return self.weighed(server, summed(answers)["inertia"])
-        return self.moved(server, summed(answers))
+            return self.weighed(server, self.totals_of(answers)["inertia"])
+        return self.moved(server, self.totals_of(answers))
 
     def started(self, server: Server, local: Sequence[Tensor], counts: Sequence[Tensor]) -> Server:
         """Return the state with the starts of each beginning.
@@ -510,7 +532,7 @@ class FeatureClustering(Method):
             sent: the moments of each client, by its id.
         """
         widths = (self.source.layer_widths, self.context.spec.column_widths)
-        space = fitted_space(summed(sent.values()), self.settings, *widths)
+        space = fitted_space(self.totals_of(sent.values()), self.settings, *widths)
         energies = torch.full((1 + max(sent),), math.inf, dtype=torch.float64)
         for client, moments in sent.items():
             if moments["samples"] > 0 and not self.context.summed:
@@ -642,7 +664,8 @@ class FeatureClustering(Method):
         if not evaluation.final:
             evaluation = self.some_of(evaluation)
         predictions = partial(self.predictions, server, clients, evaluation)
-        return evaluate_predictor(self.predictor(server), replace(evaluation, shard_predictions=predictions))
+        metrics = evaluate_predictor(self.predictor(server), replace(evaluation, shard_predictions=predictions))
+        return {**metrics, "site_offsets": 1.0} if self.uses_offsets(server) else metrics
 
     def some_of(self, evaluation: Evaluation) -> Evaluation:
         """Return an evaluation of at most `MAX_BETWEEN_ROUNDS` training samples, a seeded draw.

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from shoal.core.setting import setting
-from shoal.methods.clustering.federated_k_means import summed
 from shoal.methods.contract.base import Client, Server, Update
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm
@@ -114,7 +113,7 @@ class FedGMM(FeatureClustering):
         """Return the state after a step of EM, or after one of the steps before."""
         if self.next_step(server) != "mix":
             return super().aggregate(server, updates)
-        total = summed(update.message.tensors for update in updates)
+        total = self.totals_of(update.message.tensors for update in updates)
         mixture = maximised(total, server.model[CENTRES][0], self.settings.covariance)
         model = {**server.model, CENTRES: mixture.means[None], WEIGHTS: mixture.weights}
         model[COVARIANCES] = mixture.covariances

@@ -109,6 +109,13 @@ METRICS = (
         "deviations",
         labels=False,
     ),
+    Metric(
+        "site_offsets",
+        "1 where sites differ by offsets, which were estimated beside the clusters and taken away",
+        "neither",
+        "share",
+        labels=False,
+    ),
     Metric("chance_acc", "accuracy of the run's clusters in random order", "neither", "share"),
     Metric(
         "balance",

@@ -161,7 +161,10 @@ def about_sites(run: RunFolder, table: pd.DataFrame) -> str | None:
         return None
     owned = table.dropna(subset=["client"]).drop_duplicates("client")
     names = dict(zip(owned["client"].astype(int), owned["client_name"], strict=True))
-    return site_sentence(facts.sites, names, facts.numbers)
+    sentence = site_sentence(facts.sites, names, facts.numbers)
+    if run_result(run).metrics.get("site_offsets"):
+        return f"Sites differ by offsets, which were estimated beside the clusters and taken away. {sentence}"
+    return sentence
 
 
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:

@@ -59,6 +59,11 @@ def next_step(run: RunFolder, result: RunResult) -> NextStep:
     facts = cluster_facts(run)
     if result.verdict is None:
         return NextStep("Compare it with another run.", f"shoal compare {run.name} OTHER-RUN --html both.html")
+    if run.lineage().sites:
+        return NextStep(
+            "Have each site look at the samples of its clusters, in clusters.parquet of its folder of the run: only "
+            "people can say whether these are the groups that they want."
+        )
     if result.verdict.word == "good":
         return after_good(run, settings)
     return after_doubt(run, settings, facts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from shoal.engine.rounds.site_evaluation import BY_SITE
 from shoal.methods.scores.client_scores import BY_CLIENT
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.methods.scores.verdict import in_words
@@ -33,6 +34,7 @@ NAMES = {
     "pool_dropped": "negatives left out",
     "confidence": "mean confidence",
 }
+MEANS = {BY_CLIENT: "mean by client", BY_SITE: "mean by site"}
 OF_BASELINES = ("neighbour_agreement", "acc")
 """Numbers that null baselines have too: the name of the baseline stands behind `_of_`."""
 
@@ -40,13 +42,14 @@ OF_BASELINES = ("neighbour_agreement", "acc")
 def name_of(key: str) -> str:
     """Return the name of a number for people.
 
-    >>> name_of("bytes_d2d"), name_of("acc_of_pixels"), name_of("knn_by_client")
-    ('sent between clients', 'ACC of K-means on pixels', 'k-NN accuracy, mean by client')
+    >>> name_of("bytes_d2d"), name_of("acc_of_pixels_by_site"), name_of("knn_by_client")
+    ('sent between clients', 'ACC of K-means on pixels, mean by site', 'k-NN accuracy, mean by client')
     """
     if key in NAMES:
         return NAMES[key]
-    if key.endswith(BY_CLIENT):
-        return f"{name_of(key.removesuffix(BY_CLIENT))}, mean by client"
+    for ending, words in MEANS.items():
+        if key.endswith(ending):
+            return f"{name_of(key.removesuffix(ending))}, {words}"
     number, _, space = key.partition("_of_")
     if space and number == "probe":
         return f"linear probe on {in_words(space)}"
@@ -71,7 +74,7 @@ def value_of(key: str, value: object) -> str:
         return size(value)
     if key.startswith("seconds"):
         return duration(value)
-    number = key.removesuffix(BY_CLIENT).partition("_of_")[0]
+    number = key.removesuffix(BY_CLIENT).removesuffix(BY_SITE).partition("_of_")[0]
     if value == int(value) and number not in DESCRIBED:
         return f"{int(value):,}"
     return f"{value:.4f}"

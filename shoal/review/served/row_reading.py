@@ -88,6 +88,17 @@ class Sent(NamedTuple):
         """Whether the numbers of rows are whole: soft groups and draws that stand for all rows have others."""
         return bool((np.abs(self.counts - self.counts.round()) < EXACT).all())
 
+    def without_offset(self, samples: int, total: np.ndarray) -> Sent | None:
+        """Return the groups as they are without the offset that the client subtracted; None where rows are held back.
+
+        What all groups add up to tells the offset, given the sum of all n rows (k,).
+        """
+        if round(self.counts.sum()) != samples:
+            return None
+        offset = (total - self.sums.sum(0)) / samples
+        centres = None if self.centres is None else self.centres + offset
+        return Sent(self.counts, self.sums + self.counts[:, None] * offset, centres)
+
     def groups(self, samples: int, total: np.ndarray | None) -> Groups:
         """Return the groups, with one of the rows that were held back where the sum of all n rows is known (k,)."""
         shown = np.flatnonzero(self.counts > 0)
@@ -117,6 +128,8 @@ def read_rows(samples: int, sent: Sequence[Sent], total: np.ndarray | None = Non
         return np.empty((0, sent[0].sums.shape[1] if sent else 0))
     if total is None:
         total = next((one.sums.sum(0) for one in whole if round(one.counts.sum()) == samples), None)
+    else:
+        whole = without_offsets(samples, total, whole)
     groups = [one.groups(samples, total) for one in whole]
     groups = [one for one in groups if len(one.counts)]
     rows = np.empty((0, whole[0].sums.shape[1]))
@@ -127,6 +140,16 @@ def read_rows(samples: int, sent: Sequence[Sent], total: np.ndarray | None = Non
             groups = [one.without(new) for one in groups]
             new = differences(groups, agreeing)
     return rows
+
+
+def without_offsets(samples: int, total: np.ndarray, sent: Sequence[Sent]) -> list[Sent]:
+    """Return groups of rows as they are, where a client may have subtracted an offset of its own in each message."""
+    complete = [(one, one.without_offset(samples, total)) for one in sent]
+    moved = [one for one, plain in complete if plain is not None and not np.allclose(one.sums, plain.sums, atol=1e-6)]
+    kept = [plain for _, plain in complete if plain is not None]
+    if moved:
+        return distinct(kept)
+    return list(sent)
 
 
 def distinct(sent: Sequence[Sent]) -> list[Sent]:

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from shoal.engine.messages.fixed_point import sum_of_parts
+from shoal.engine.messages.wire import SumPlan
 from shoal.engine.rounds.buffered_rounds import BufferedRounds
 from shoal.engine.rounds.client_history import ClientHistory
 from shoal.engine.rounds.client_sampling import ClientSampling
@@ -26,8 +28,8 @@ from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.warm_start import initial_state
 from shoal.engine.workers.arithmetic import arithmetic
-from shoal.engine.workers.worker import outgoing_update
-from shoal.methods.contract.base import Method, Server
+from shoal.engine.workers.worker import outgoing_update, part_of_sum
+from shoal.methods.contract.base import Method, Server, Update
 from shoal.methods.contract.message import Message, Tensors
 from shoal.review.served.row_reading import Sent, read_rows
 
@@ -78,12 +80,12 @@ Senders = dict[tuple[int, bytes], Sender]
 """What the server has, by client and by digest of the true rows: a space in which a client's rows are others."""
 
 
-def server_view(run: RunFolder, *, summed: bool = False) -> ServerView:
+def server_view(run: RunFolder, *, summed: bool | None = None) -> ServerView:
     """Return what the server of a finished run reads of the clients' rows.
 
     Args:
         run: the run.
-        summed: the server sees only the sum of the clients' messages, as with masks.
+        summed: whether the server sees only the sum of the clients' messages; None: where the run has masks.
 
     Raises:
         RunError: the run's messages hold no sums of rows, it had asynchronous rounds, or it cannot be played again to
@@ -98,15 +100,26 @@ def server_view(run: RunFolder, *, summed: bool = False) -> ServerView:
         )
     if settings.participation.buffer:
         raise RunError(f"run {run.name} has asynchronous rounds (participation.buffer), which are not played again")
+    view, server = played(opened, summed=settings.privacy.sums == "masked" if summed is None else summed)
+    if not settings.privacy.secret and server_digest(server) != run.status().weights_sha256:
+        raise RunError(f"run {run.name} comes to other bits when it is played again: start it again on this machine")
+    return view
+
+
+def played(opened: OpenedRun, *, summed: bool) -> tuple[ServerView, Server]:
+    """Play a run in memory; return what its server reads, and the last state.
+
+    Args:
+        opened: the run.
+        summed: whether the server sees only the sum of the clients' messages.
+    """
     senders: Senders = {}
     memories: dict[int, Tensors] = {}
     with one_thread(), arithmetic(opened.precision):
         server = initial_state(opened)
-        while not server.finished and server.round < settings.rounds:
+        while not server.finished and server.round < opened.settings.rounds:
             server = played_round(opened, server, memories, senders, summed=summed)
-    if not settings.privacy.secret and server_digest(server) != run.status().weights_sha256:
-        raise RunError(f"run {run.name} comes to other bits when it is played again: start it again on this machine")
-    return judged(senders)
+    return judged(senders), server
 
 
 def played_round(
@@ -130,15 +143,18 @@ def played_round(
         The state after the round.
     """
     sampling = ClientSampling(opened, BufferedRounds(opened), ClientHistory())
-    updates = []
+    updates: list[Update] = []
     heard: list[tuple[int, Sender]] = []
-    for number in sampling.draw(server, RoundOutcomes()):
+    clients = sampling.draw(server, RoundOutcomes())
+    plan = unmasked_plan(opened, clients)
+    for number in clients:
         message = opened.method.broadcast(server, number)
         files = opened.client(ClientFiles(number), server.round + 1)
         client = replace(files, memory=memories.get(number, {}))
         rows = opened.method.summed_rows(message, client)
         update = outgoing_update(opened, message, client, opened.method.client_update(message, client))
-        updates.append(replace(update, client=number))
+        part = part_of_sum(opened, server.round + 1, client, update, plan)
+        updates.append(replace(part, client=number))
         if update.memory is not None:
             memories[number] = update.memory
         if rows is not None:
@@ -149,7 +165,17 @@ def played_round(
     for number, sender in heard:
         space = hashlib.sha256(sender.rows.tobytes()).digest()
         senders.setdefault((number, space), replace(sender, sent=[])).sent.extend(sender.sent)
-    return opened.method.aggregate(server, updates)
+    form = opened.method.declared(server, 0, 0)
+    if plan is None or form is None:
+        return opened.method.aggregate(server, updates)
+    return opened.method.aggregate(server, sum_of_parts(updates, form, plan, mean=opened.method.averages))
+
+
+def unmasked_plan(opened: OpenedRun, clients: list[int]) -> SumPlan | None:
+    """Return the plan of a sum without masks, which gives the same bits; None: the run has no sums."""
+    if not opened.method.context.summed:
+        return None
+    return SumPlan(1, tuple(clients), sum(opened.federation.sizes[client] for client in clients))
 
 
 def sent_sums(down: Message, up: Message) -> list[Sent]:

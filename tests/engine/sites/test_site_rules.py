@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,15 @@ from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import SettingsError
-from shoal.engine.sites.frames import SiteAnswer, SiteCall, unpack
+from shoal.engine.sites.frames import SiteAnswer, SiteCall, pack, unpack
 from shoal.engine.sites.gathering import gather_set
-from shoal.engine.sites.transport import SiteRefusal
+from shoal.engine.sites.transport import SiteFailed, ask_site
 from shoal.engine.store.codec import load_tensors
 from shoal.engine.store.run_folder import RunError
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.results.clusters import cluster_facts
-from tests.engine.sites.test_sites import new_run_at_sites, settings_of
+from tests.engine.sites.test_site_bits import new_run_at_sites, settings_of
 from tests.runs import go_on
 from tests.sites import Federation, add_own_set, federation, name_of
 
@@ -118,7 +117,9 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
     assert facts.verdict is not None
     assert facts.sites is not None
     assert facts.quality["smallest_cluster"] * 180 == pytest.approx(round(facts.quality["smallest_cluster"] * 180))
-    assert (run.path / "report.html").exists()
+    report = (run.path / "report.html").read_text()
+    assert "Have each site look at the samples of its clusters" in report
+    assert "mean by site" in report
     held = b"".join(readable(path) for path in sorted(home.rglob("*")) if path.is_file())
     answers = b"".join(answer for _, _, answer in sites.pipes.asked)
     for prepared in sites.sets["vector"]:
@@ -139,6 +140,7 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
 def test_a_private_memory_stays_at_its_site(sites: Federation, home: Path) -> None:
     run = new_run_at_sites(sites, settings_of("uifca"))
     go_on(run, sites.pool.call, slots=3)
+    answers = b"".join(answer for _, _, answer in sites.pipes.asked)
     kept = sorted(run.memory.rglob("*.safetensors"))
     assert kept
     for path in kept:
@@ -147,7 +149,10 @@ def test_a_private_memory_stays_at_its_site(sites: Federation, home: Path) -> No
         assert facts["site"] == {0: "east", 1: "east", 2: "north", 3: "south"}[int(path.parent.name)]
     for home_of_site in sites.pipes.homes.values():
         for folder in (home_of_site / "runs" / run.lineage().id / "memory").glob("*/*"):
-            assert 1 <= len(list(folder.glob("*.safetensors"))) <= 2
+            memories = list(folder.glob("*.safetensors"))
+            assert 1 <= len(memories) <= 2
+            for path in memories:
+                assert path.read_bytes() not in answers
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -187,7 +192,7 @@ def test_too_few_sites_that_do_not_refuse_stop_a_run_with_their_reason(sites: Fe
 
 def test_a_site_that_refuses_to_tell_of_its_set_has_a_reason(sites: Federation, home: Path) -> None:
     (sites.pipes.homes["north"] / "refuse").write_text("describe")
-    with pytest.raises(SiteRefusal, match="site north: no describe at night"):
+    with pytest.raises(SiteFailed, match="site north refuses: no describe at night"):
         gather_set(name_of("vector"), sites.pipes, places.store())
 
 
@@ -199,12 +204,13 @@ def test_samples_do_not_go_to_other_clients(sites: Federation, home: Path) -> No
 
 
 def test_other_code_is_refused(sites: Federation, home: Path) -> None:
-    site, content, _ = None, None, None
-    gather_set(name_of("vector"), sites.pipes, places.store())
-    site, content, _ = sites.pipes.asked[0]
-    call, _ = unpack(SiteCall, content)
-    from shoal.engine.sites.frames import pack
+    call = SiteCall("describe", "another", data=name_of("vector"))
+    with pytest.raises(SiteFailed, match=r"site north refuses: its Shoal is .* and that of the lead another"):
+        ask_site(sites.pipes, "north", call, {})
 
-    answer, _ = unpack(SiteAnswer, sites.pipes.ask(site, pack(replace(call, code="another"), {})))
-    assert answer.error is not None
-    assert "that of the lead another" in answer.error
+
+def test_what_is_no_message_of_the_lead_gets_a_sentence(sites: Federation) -> None:
+    for content in (b"", b"x" * 100, pack(SiteCall("describe", ""), {"0" * 64: b"changed"})):
+        answer, _ = unpack(SiteAnswer, sites.pipes.ask("north", content))
+        assert answer.error is not None
+        assert "message" in answer.error

@@ -10,10 +10,13 @@ import torch
 
 from shoal.engine.store.checkpoint import load_round
 from shoal.engine.store.codec import StoreError
+from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.warm_start import ORIGIN, WarmStart, WarmStartError, origin_sha256
 from shoal.lifecycle.starting import find_like, new_run, runs_like
+from shoal.methods.features.feature_clustering import CENTRES, GRAND_MEAN
+from shoal.review.results.result import run_result
 from tests.runs import go_on, numbers, straight
 
 Make = Callable[..., Any]
@@ -62,6 +65,19 @@ def test_a_run_that_goes_on_is_no_run_of_these_settings_that_started_again(home:
     assert find_like(small(rounds=1)) is not None
 
 
+def test_federated_k_means_goes_on_from_the_space_and_the_centres(home: Any, small: Make) -> None:
+    method = {"name": "fedkmeans"}
+    first = straight(small(method=method, rounds=30, data={"limit": 200}))
+    settings = small(method=method, rounds=30)
+    run = gone_on(settings, WarmStart.from_run(first))
+    before, after = read_state(first).server, read_state(run).server
+    assert torch.equal(after.model[GRAND_MEAN], before.model[GRAND_MEAN])
+    assert not torch.equal(after.model[CENTRES], before.model[CENTRES])
+    assert run_result(run).metrics["acc"] > 0.55
+    with pytest.raises(WarmStartError, match="is not one from which fedkmeans goes on"):
+        new_run(small(method=method, model={"clusters": 7}), origin=WarmStart.from_run(first))
+
+
 def test_what_does_not_fit_is_refused_before_any_work(home: Any, small: Make) -> None:
     origin = WarmStart.from_run(straight(small(rounds=1)))
     runs = len(list((home / "runs").glob("*/settings.yaml")))
@@ -69,7 +85,7 @@ def test_what_does_not_fit_is_refused_before_any_work(home: Any, small: Make) ->
         WarmStartError, match=r"tensor 'cluster\..*' of its state is .*\(10.*expected .*\(7.*start a new run"
     ):
         new_run(small(model={"clusters": 7}), origin=origin)
-    with pytest.raises(WarmStartError, match="server state of kmeans is not one model that rounds train further"):
+    with pytest.raises(WarmStartError, match="is not one from which kmeans goes on with these settings"):
         new_run(small(method={"name": "kmeans"}, rounds=1), origin=origin)
     assert len(list((home / "runs").glob("*/settings.yaml"))) == runs
     fresh = new_run(small())

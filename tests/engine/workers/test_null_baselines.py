@@ -115,7 +115,7 @@ def test_a_column_of_text_weighs_as_much_as_a_measurement(monkeypatch: pytest.Mo
 
 def test_each_sample_belongs_to_its_client_and_test_samples_to_nobody() -> None:
     partition = SimpleNamespace(sample=np.array([1, 5, 0, 3]), client=np.array([0, 0, 1, 1]), clients=2)
-    opened = SimpleNamespace(partition=partition, prepared=SimpleNamespace(spec=SimpleNamespace(test=2)))
+    opened = SimpleNamespace(judged_here=(SimpleNamespace(test_x=np.zeros(2)), partition))
     assert null_baselines.site_of_rows(cast(Any, opened), np.arange(6)).tolist() == [1, 0, 1, 0, 2, 2]
 
 

@@ -275,6 +275,7 @@ def test_groups_below_min_points_send_nothing(tmp_path: Path) -> None:
     update = method.client_update(method.broadcast(server, 1), rows[1])
     assert not update.message.tensors["counts"].any()
     assert not update.message.tensors["sums"].any()
+    assert not update.message.tensors["inertia"].any()
 
 
 def test_sites_of_three_rows_send_centres_of_two_and_more(tmp_path: Path) -> None:

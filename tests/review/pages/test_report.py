@@ -281,6 +281,7 @@ def test_without_labels_it_says_what_needs_none(home: Path, small: Make) -> None
         "Images of each cluster",
         "Samples by cluster and client",
         ">süd</th>",
+        "the client (normalised mutual information",
         "Compared with null baselines",
     ):
         assert shown in page

@@ -93,3 +93,5 @@ def test_a_darker_site_is_found_and_site_means_take_it_away(home: Path, small: M
         assert facts.verdict.word == "good", "neighbours lose the means of their sites, too"
         assert facts.sites is not None
         assert not facts.sites.site_clusters
+        told = "Sites differ by offsets" in write_report(corrected).read_text()
+        assert told == (sites == "estimate")

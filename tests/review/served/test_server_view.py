@@ -66,6 +66,15 @@ def test_the_view_of_a_run_is_judged_by_its_true_rows(home: Path, small: Callabl
     assert f"reads {view.exact:.1%} of {view.rows:,} rows exactly" in " ".join(shown.get().split())
 
 
+def test_of_a_masked_run_the_server_sees_totals_alone(home: Path, small: Callable[..., Any]) -> None:
+    runs = {
+        sums: straight(small(method={"name": "fedkmeans"}, data=POINTS, rounds=20, privacy={"sums": sums}))
+        for sums in ("integer", "masked")
+    }
+    assert server_view(runs["masked"]) == server_view(runs["integer"], summed=True)
+    assert server_view(runs["masked"]).exact < server_view(runs["integer"]).exact
+
+
 def run_sizes(run: RunFolder) -> list[int]:
     table = run.table("clients")
     return table[table["round"] == 1]["samples"].tolist()
