@@ -71,7 +71,8 @@ def cells(seed: int, count: int = 200, side: int = 48) -> Set:
 def stained(taken: np.ndarray, client: np.ndarray) -> np.ndarray:
     """Return colour images, uint8, of cells in the stain of their client."""
     light = 1 - taken[..., None] * STAINS[client % len(STAINS)][:, None, None]
-    return (255 * light.clip(0, 1)).astype(np.uint8)
+    images: np.ndarray = (255 * light.clip(0, 1)).astype(np.uint8)
+    return images
 
 
 def tinted(images: np.ndarray, client: np.ndarray, seed: int) -> np.ndarray:
@@ -79,7 +80,8 @@ def tinted(images: np.ndarray, client: np.ndarray, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     shape = (CLIENTS, 1, 1) if images.ndim == 3 else (CLIENTS, 1, 1, 3)
     tint, brightness = rng.uniform(0.55, 1, shape), rng.uniform(0, 0.25, shape)
-    return (255 * (images / 255 * tint[client] + brightness[client]).clip(0, 1)).astype(np.uint8)
+    shifted: np.ndarray = (255 * (images / 255 * tint[client] + brightness[client]).clip(0, 1)).astype(np.uint8)
+    return shifted
 
 
 @torch.no_grad()
