@@ -34,6 +34,15 @@ from tests.runs import go_on, numbers, stopped_at, straight
 Make = Callable[..., Any]
 
 
+@pytest.mark.parametrize(("samples", "told"), [(30, True), (3_000, False)])
+def test_messages_that_exceed_the_data_are_told(home: Path, small: Make, samples: int, told: bool) -> None:
+    points = {"name": "gaussian", "limit": None, "options": {"samples": samples, "clusters": 3}}
+    run = straight(small(data=points, method={"name": "fedkmeans"}, partition={"kind": "iid", "clients": 2}, rounds=6))
+    messages = [event.message for event in run.events() if event.kind == "messages_exceed_data"]
+    assert bool(messages) == told
+    assert all("MB in all, more than their samples are" in message for message in messages)
+
+
 def test_a_run_leaves_its_folder(home: Path, small: Make) -> None:
     run = straight(small())
     assert run.status().state == FINISHED

@@ -20,6 +20,7 @@ from shoal.methods.contract.declared import fault
 from shoal.methods.contract.message import Message
 from shoal.methods.features.components import BLOCK, BLOCKS
 from shoal.methods.features.feature_clustering import CENTRES, ENERGIES, WEIGHED_STARTS
+from shoal.methods.features.fedgmm import WEIGHTS
 from shoal.methods.features.space import in_space
 from shoal.methods.features.vectors import SITE_MEAN
 from shoal.methods.scores.clustering import accuracy
@@ -186,6 +187,18 @@ def test_few_columns_are_asked_for_all_at_once(tmp_path: Path) -> None:
     z = in_space(torch.from_numpy(x), server.model, directions=False)
     exact = torch.linalg.svdvals(torch.from_numpy(x - x.mean(0)).double())[:5].square()
     torch.testing.assert_close(z.T @ z, exact.diag(), rtol=1e-6, atol=1e-3)
+
+
+def test_a_mixture_ends_once_its_likelihood_falls(tmp_path: Path) -> None:
+    """Clients that leave out what few rows tell make it go up and down for ever."""
+    x, y, owner = blobs()
+    rows = Rows(tmp_path, x, y, owner)
+    method = rows.method("fedgmm")
+    mixing = next(server for server in (rows.run(method, rounds) for rounds in range(8, 20)) if WEIGHTS in server.model)
+    answers = [method.client_update(method.broadcast(mixing, k), rows[k]) for k in range(len(rows))]
+    for before, ended in ((-1e9, False), (1e9, True)):
+        server = replace(mixing, facts={**mixing.facts, "likelihood": before}, finished=False)
+        assert method.aggregate(server, iter(answers)).finished == ended
 
 
 def test_more_columns_than_samples_have_components(tmp_path: Path) -> None:
