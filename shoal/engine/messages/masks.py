@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from shoal.core.private_file import make_private, read_private
+from shoal.methods.averaging.noise import Normal, normal_of
 from shoal.methods.contract.message import Tensors
 
 KEYS = "keys"
@@ -56,6 +57,17 @@ def stream(secret: bytes, purpose: str, numbers: int) -> np.ndarray:
     key = HKDF(SHA256(), 32, salt=None, info=purpose.encode()).derive(secret)
     drawn = Cipher(ChaCha20(key, NONCE), mode=None).encryptor().update(bytes(8 * numbers))
     return np.frombuffer(drawn, np.int64)
+
+
+def keyed_normal(secret: bytes, purpose: str) -> Normal:
+    """Return a draw of standard normal values that only the owner of a secret can repeat, for each purpose others."""
+    key = HKDF(SHA256(), 32, salt=None, info=purpose.encode()).derive(secret)
+    encryptor = Cipher(ChaCha20(key, NONCE), mode=None).encryptor()
+
+    def draw(count: int) -> bytes:
+        return encryptor.update(bytes(count))
+
+    return lambda shape: normal_of(draw, shape)
 
 
 def masked(parts: Tensors, secret: bytes, client: int, others: Mapping[int, str], purpose: str) -> Tensors:

@@ -20,7 +20,7 @@ from shoal.core.errors import ShoalError
 from shoal.engine.messages.evaluation_shards import judged_tensors, read_shards, save_shard
 from shoal.engine.messages.fixed_point import ATTEMPT, FEWEST_SUMMED, encoded
 from shoal.engine.messages.inspection import check_answer
-from shoal.engine.messages.masks import masked, public_key, secret_key
+from shoal.engine.messages.masks import keyed_normal, masked, public_key, secret_key
 from shoal.engine.messages.wire import (
     Answer,
     Assign,
@@ -38,7 +38,7 @@ from shoal.engine.messages.wire import (
     Trained,
 )
 from shoal.engine.settings.hardware import release_freed_memory
-from shoal.engine.store.codec import StoreError, load_message, load_server, save_message, write_sealed
+from shoal.engine.store.codec import StoreError, load_message, load_server, save_message, tensors_digest, write_sealed
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.memory_index import ClientFiles
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun
@@ -46,7 +46,7 @@ from shoal.engine.store.round_paths import RoundPaths, memory_file, peer_file, u
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.arithmetic import arithmetic
 from shoal.engine.workers.null_baselines import null_comparison
-from shoal.methods.averaging.noise import secret_normal
+from shoal.methods.averaging.noise import Normal, secret_normal
 from shoal.methods.averaging.private import private_message
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Server, Update
 from shoal.methods.contract.message import Message
@@ -148,7 +148,7 @@ class Worker:
             try:
                 if isinstance(update, Exception):
                     raise update
-                update = outgoing_update(opened, down, client, update)
+                update = outgoing_update(opened, down, client, update, plan)
                 check_answer(client.id, round, update)
                 update = part_of_sum(opened, round, client, update, plan)
                 results[client.id] = self.write(opened, round, down, client, update, began)
@@ -326,12 +326,21 @@ def update_clients(opened: OpenedRun, exchanges: list[tuple[Message, Client]]) -
     return [opened.method.client_update(*exchange) for exchange in exchanges]
 
 
-def outgoing_update(opened: OpenedRun, down: Message, client: Client, update: Update) -> Update:
-    """Return the update as it leaves the client: private if the settings say so."""
+def outgoing_update(
+    opened: OpenedRun, down: Message, client: Client, update: Update, plan: SumPlan | None = None
+) -> Update:
+    """Return the update as it leaves the client: private if the settings say so.
+
+    The noise of a part of a sum follows from the client's key and the update, so that it is the same in each attempt.
+    """
     privacy = opened.settings.privacy
     if privacy.clip is None:
         return update
-    message = private_message(update.message, down.tensors, privacy.clip, privacy.noise, secret_normal)
+    normal: Normal = secret_normal
+    if plan is not None:
+        purpose = f"noise of {tensors_digest(update.message.tensors)}"
+        normal = keyed_normal(secret_key(opened.run.path, client.id), purpose)
+    message = private_message(update.message, down.tensors, privacy.clip, privacy.noise, normal)
     return replace(update, message=message)
 
 

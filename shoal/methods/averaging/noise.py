@@ -31,12 +31,17 @@ def secret_normal(shape: Sequence[int]) -> Tensor:
     Returns:
         float64 of that shape, on the CPU.
     """
+    return normal_of(os.urandom, shape)
+
+
+def normal_of(draw: Callable[[int], bytes], shape: Sequence[int]) -> Tensor:
+    """Return standard normal values, float64, from random bytes, of which `draw` returns so many."""
     from scipy.special import ndtri  # here: only private runs need it
 
     values = np.empty(math.prod(shape))
     for start in range(0, len(values), BLOCK):
         block = values[start : start + BLOCK]
-        bits = np.frombuffer(os.urandom(8 * len(block)), dtype=np.uint64) >> np.uint64(12)
+        bits = np.frombuffer(draw(8 * len(block)), dtype=np.uint64) >> np.uint64(12)
         # In the middle of 2^52 equal parts of the interval from 0 to 1, neither of which is drawn.
         block[:] = ndtri((bits + 0.5) * 2.0**-52)
     return torch.from_numpy(values).reshape(tuple(shape))

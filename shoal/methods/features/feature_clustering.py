@@ -145,8 +145,8 @@ class FeatureSettings(SpaceSettings):
 
     min_points: int = setting(
         2,
-        "smallest number of a client's samples behind a centre, a sum or a moment that it sends; smaller groups would "
-        "tell about single samples",
+        "smallest number of a client's samples behind a centre, a sum or a moment that it sends; no protection: "
+        "differences of larger groups tell about single samples too (shoal explain RUN --server-sees)",
         ge=1,
     )
 

@@ -15,7 +15,7 @@ from shoal.engine.messages.masks import masked, public_key, secret_key
 from shoal.engine.messages.wire import Answer, Failed, Request, Train, Trained
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.run_settings import SettingsError
-from shoal.engine.store.finished_work import finished_work
+from shoal.engine.store.finished_work import finished_work, forget_work
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerProcesses
@@ -84,6 +84,28 @@ def test_a_run_that_is_killed_and_resumed_sends_the_same_bytes(home: Path, small
     go_on(run, call)
     assert numbers(run) == expected
     assert all(again.get(client, message) == message for client, message in sent.items() if message)
+
+
+def test_noise_is_the_same_when_a_client_is_asked_again(home: Path, small: Make) -> None:
+    noisy = {"sums": "masked", "clip": 0.5, "noise": 1.0}
+    base = {"method": {"name": "fedcc"}, "rounds": 1, "partition": {"kind": "iid", "clients": 3}}
+    run = stopped(small(**base, privacy=noisy), "client_finished", 1)
+    work = finished_work(run, 1, 0)
+    assert work is not None
+    sent = work.sha256[work.update]
+    forget_work(run, 1, work)
+    again: list[str] = []
+    worker = Worker()
+
+    def call(request: Request) -> Answer:
+        answer = worker.handle(request)
+        if isinstance(answer, Trained) and 0 in answer.clients:
+            again.append(answer.finished[0].sha256[work.update])
+        return answer
+
+    go_on(run, call)
+    assert again == [sent]
+    assert run.table("rounds")["epsilon_mean"].iloc[0] > 0
 
 
 def bytes_of(run: RunFolder, client: int) -> Any:

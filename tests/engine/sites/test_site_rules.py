@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,9 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
         assert secret not in answers
     requests = b"".join(content for _, content, _ in sites.pipes.asked)
     assert str(home).encode() not in requests
+    for _, call, _ in asked_to(sites, "open"):
+        lineage = json.loads(call.texts["lineage"])
+        assert lineage["data"]["folder"] == lineage["partition"]["folder"] == ""
     for site, homes in sites.pipes.homes.items():
         (table,) = homes.glob(f"runs/{run.lineage().id}/clusters.parquet")
         assert set(pd.read_parquet(table)["file"].str.contains("secret-patient")) == {True}, site

@@ -12,7 +12,7 @@ import torch
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features.components import BLOCKS
-from shoal.methods.features.feature_clustering import CENTRES
+from shoal.methods.features.feature_clustering import BEGINNINGS, CENTRES, GRAND_MEAN
 from shoal.methods.features.space import LANDMARKS, MEAN, PROJECTION, SCALE, SPECTRAL, in_space
 from shoal.methods.features.vectors import FEATURES, PROJECTED
 from shoal.models.frozen import frozen_encoder
@@ -106,7 +106,7 @@ def test_the_projection_is_sent_once_to_each_client(world: Any) -> None:
     before, _ = run(world, method, BLOCKS + 1)
     assert {MEAN, SCALE, PROJECTION} <= method.broadcast(before, 0).tensors.keys()
     server, memory = run(world, method, BLOCKS + 7)
-    assert method.broadcast(server, 0).tensors.keys() == {LANDMARKS, SPECTRAL, CENTRES}
+    assert method.broadcast(server, 0).tensors.keys() == {LANDMARKS, SPECTRAL, CENTRES, BEGINNINGS, GRAND_MEAN}
     assert {MEAN, SCALE, PROJECTION} <= method.broadcast(server, CLIENTS).tensors.keys(), "a client that comes late"
     client = world.client(0, 9, memory[0], every=CLIENTS)
     short, whole = (method.client_update(method.broadcast(server, to), client) for to in (0, CLIENTS))

@@ -90,6 +90,7 @@ def clusters(rows: Rows, method: Method) -> np.ndarray:
     return np.asarray(found.cluster[: len(rows.x)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rule", ["median", "trimmed_mean"])
 @pytest.mark.parametrize("name", LIES)
 def test_one_liar_of_six_changes_no_cluster(tmp_path: Path, name: str, rule: str) -> None:
