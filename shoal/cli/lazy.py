@@ -33,7 +33,10 @@ LAZY = {
     "run": Lazy("run", "Train one federation, and judge and report what it found."),
     "runs": Lazy("runs", "List runs, the newest first, or remove some."),
     "open": Lazy("open_report", "Open the report of a run."),
-    "explain": Lazy("explain", "Show one cluster client by client: its samples, and how certain the model is of them."),
+    "explain": Lazy(
+        "explain",
+        "Show one cluster client by client, with how certain the model is of its samples, or what the server reads.",
+    ),
     "compare": Lazy("compare", "Show runs side by side."),
     "score": Lazy("score", "Score a run's clusters by labels that came later."),
     "predict": Lazy("predict", "Assign new images, or rows of a table, to the clusters of a run."),

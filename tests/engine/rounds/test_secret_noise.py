@@ -48,8 +48,8 @@ def spied(monkeypatch: pytest.MonkeyPatch) -> Spied:
         found.bits.append(urandom(count))
         return found.bits[-1]
 
-    def spy(opened: Any, down: Any, client: Any, update: Any) -> Any:
-        left = outgoing_update(opened, down, client, update)
+    def spy(opened: Any, down: Any, client: Any, update: Any, *more: Any) -> Any:
+        left = outgoing_update(opened, down, client, update, *more)
         true, sent = (
             torch.cat([(u.message.tensors[n] - down.tensors[n]).flatten().double() for n in sorted(down.tensors)])
             for u in (update, left)
