@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,12 @@ REPRESENTATIVES = {"fedpnp", "fedsimclr", "cfcl", "cfl", "uifca", "fedkmeans"}
 def pytest_addoption(parser: pytest.Parser) -> None:
     with contextlib.suppress(ValueError):  # the laboratory's tests take these hooks too
         parser.addoption("--tenth", metavar="COMMIT", help="run a tenth of the tests, chosen by the digits of a commit")
+
+
+def one_quick(values: Iterable[Any]) -> list[Any]:
+    """Return parameters of a test of which `make test` runs the first alone."""
+    first, *more = values
+    return [first, *(pytest.param(*(v if isinstance(v, tuple) else (v,)), marks=pytest.mark.long) for v in more)]
 
 
 def is_one_more_method(item: pytest.Item) -> bool:

@@ -137,6 +137,7 @@ def test_answers_and_pages_name_clusters_by_the_numbers_that_tables_keep(place: 
     remove_run(second)
 
 
+@pytest.mark.long
 def test_each_new_file_is_assigned_once_as_predict_does(place: Path) -> None:
     put(place, "dark-1.png", "below/left-2.png", "right-3.png")
     done = assign_new(SETTINGS)

@@ -29,6 +29,7 @@ from shoal.review.pages.figures import draw_figures, number_figure
 from shoal.review.results.clusters import keep_clusters
 from shoal.review.results.result import run_result
 from tests.added_sets import add_set
+from tests.conftest import one_quick
 from tests.runs import straight
 
 Make = Callable[..., Any]
@@ -89,6 +90,7 @@ def test_where_the_silhouette_wants_more_than_the_smallest_number_it_is_named() 
     assert choice.doubt.endswith("the silhouette is largest at 5: try model.clusters=5, too")
 
 
+@pytest.mark.long
 def test_a_number_at_the_edge_makes_the_verdict_doubtful(home: Path, small: Make) -> None:
     worker = Worker()
     run = straight(on_points(small, choose={"max_clusters": 3}), worker.handle)
@@ -186,7 +188,7 @@ def written(folder: Path, x: np.ndarray) -> Path:
     return path
 
 
-@pytest.mark.parametrize("noise", ["uniform", "normal"])
+@pytest.mark.parametrize("noise", one_quick(["uniform", "normal"]))
 def test_noise_ends_with_a_sentence_before_training(home: Path, small: Make, noise: str) -> None:
     rows = getattr(np.random.default_rng(3), noise)(size=(240, 3))
     add_set(written(home, rows), "mine", places.store())

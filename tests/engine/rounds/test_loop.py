@@ -29,12 +29,13 @@ from shoal.engine.workers.worker_processes import WorkerProcesses
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.results.result import run_result
+from tests.conftest import one_quick
 from tests.runs import go_on, numbers, stopped_at, straight
 
 Make = Callable[..., Any]
 
 
-@pytest.mark.parametrize(("samples", "told"), [(30, True), (3_000, False)])
+@pytest.mark.parametrize(("samples", "told"), one_quick([(30, True), (3_000, False)]))
 def test_messages_that_exceed_the_data_are_told(home: Path, small: Make, samples: int, told: bool) -> None:
     points = {"name": "gaussian", "limit": None, "options": {"samples": samples, "clusters": 3}}
     run = straight(small(data=points, method={"name": "fedkmeans"}, partition={"kind": "iid", "clients": 2}, rounds=6))

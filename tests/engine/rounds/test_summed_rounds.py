@@ -22,6 +22,7 @@ from shoal.engine.workers.worker_processes import WorkerProcesses
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import ClientError
 from shoal.methods.contract.declared import MessageForm, TensorForm
+from tests.conftest import one_quick
 from tests.runs import go_on, numbers, stopped, straight
 
 Make = Callable[..., Any]
@@ -32,6 +33,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fedkmeans": {"method": {"name": "fedkmeans", "standardise": True}, "data": POINTS, "rounds": 9},
     "fedgmm": {"method": {"name": "fedgmm"}, "data": POINTS, "rounds": 18},
 }
+BY_CASE = one_quick(["fedkmeans", *(case for case in CASES if case != "fedkmeans")])
 
 
 def settings(small: Make, case: str, sums: str, **changes: Any) -> Any:
@@ -46,7 +48,7 @@ def weights(run: RunFolder) -> str:
     return digest
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", BY_CASE)
 def test_masks_change_no_bit_on_any_number_of_slots(home: Path, small: Make, case: str) -> None:
     expected = numbers(straight(settings(small, case, "integer")))
     assert numbers(straight(settings(small, case, "masked"))) == expected
@@ -55,7 +57,7 @@ def test_masks_change_no_bit_on_any_number_of_slots(home: Path, small: Make, cas
             assert numbers(straight(settings(small, case, "masked"), slots.call, slots=count)) == expected
 
 
-@pytest.mark.parametrize("case", ["fedcc", "fedsimclr"])
+@pytest.mark.parametrize("case", one_quick(["fedcc", "fedsimclr"]))
 def test_a_sum_is_that_of_the_messages_but_for_rounding(home: Path, small: Make, case: str) -> None:
     plain = straight(settings(small, case, "plain")).table("rounds")
     summed = straight(settings(small, case, "integer")).table("rounds")
@@ -66,7 +68,7 @@ def test_a_sum_is_that_of_the_messages_but_for_rounding(home: Path, small: Make,
     )
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", BY_CASE)
 def test_a_run_that_is_killed_and_resumed_sends_the_same_bytes(home: Path, small: Make, case: str) -> None:
     expected = numbers(straight(settings(small, case, "integer")))
     run = stopped(settings(small, case, "masked"), "client_finished", 2)
@@ -133,7 +135,7 @@ class WithoutClient:
         return answer
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", BY_CASE)
 def test_a_lost_client_begins_a_new_attempt_and_stays_out(home: Path, small: Make, case: str) -> None:
     runs = []
     for sums in ("integer", "masked"):
@@ -148,6 +150,7 @@ def test_a_lost_client_begins_a_new_attempt_and_stays_out(home: Path, small: Mak
     assert weights(runs[0]) == weights(runs[1])
 
 
+@pytest.mark.long
 def test_a_loss_outlives_a_kill(home: Path, small: Make) -> None:
     expected = weights(straight(settings(small, "fedcc", "integer"), WithoutClient(1, 1)))
     run = stopped(settings(small, "fedcc", "masked"), "client_finished", 2, WithoutClient(1, 1))

@@ -114,6 +114,7 @@ def test_in_a_project_the_commit_is_the_projects_and_not_that_of_the_clone(clone
     assert ask(clone, project)[1] == shoal
 
 
+@pytest.mark.long
 def test_installed_elsewhere_shoal_has_a_digest_and_no_commit(tmp_path: Path, project: Path) -> None:
     site = install(tmp_path / "elsewhere" / "site-packages")
     head = git(project, "rev-parse", "HEAD")

@@ -85,6 +85,7 @@ def test_features_that_are_learnt_are_judged_by_a_probe_and_clusters_are_not(hom
     assert clusters.baseline_acc["pixels"] == learnt.baseline_acc["pixels"]
 
 
+@pytest.mark.long
 def test_an_untrained_head_is_worse_than_k_means_on_its_features(home: Path, small: Make) -> None:
     found = comparison_of(small(method={"name": "fedcc"}, rounds=1))
     assert found.acc is not None

@@ -24,6 +24,7 @@ from shoal.methods.features.fedgmm import WEIGHTS
 from shoal.methods.features.space import in_space
 from shoal.methods.features.vectors import SITE_MEAN
 from shoal.methods.scores.clustering import accuracy
+from tests.conftest import one_quick
 
 SEEDS = range(5)
 
@@ -57,8 +58,8 @@ def test_k_means_finds_what_it_finds_on_pooled_digits(tmp_path: Path, seed: int)
     assert inertia <= pooled.inertia_ * 1.003
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("covariance", "sklearns"), [("full", "full"), ("tied", "tied")])
+@pytest.mark.parametrize("seed", one_quick(SEEDS))
+@pytest.mark.parametrize(("covariance", "sklearns"), one_quick([("full", "full"), ("tied", "tied")]))
 def test_a_mixture_is_that_of_pooled_rows(tmp_path: Path, seed: int, covariance: str, sklearns: str) -> None:
     x, y = load_breast_cancer(return_X_y=True)
     rows = Rows(tmp_path, x, y, uneven_owners(y, 6, seed), seed)

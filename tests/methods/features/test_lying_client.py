@@ -23,6 +23,7 @@ from shoal.methods.contract.declared import fault
 from shoal.methods.contract.message import Tensors
 from shoal.methods.features import feature_clustering, fedgmm
 from shoal.methods.features.feature_clustering import CENTRES
+from tests.conftest import one_quick
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "as they are": {},
@@ -57,7 +58,7 @@ def table(
     return SPREAD[kind](x).astype(np.float32), y, owner
 
 
-@pytest.mark.parametrize(("method", "settings"), itertools.product(["fedkmeans", "fedgmm"], SETTINGS))
+@pytest.mark.parametrize(("method", "settings"), one_quick(itertools.product(["fedkmeans", "fedgmm"], SETTINGS)))
 def test_an_honest_client_is_never_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, settings: str
 ) -> None:
@@ -72,6 +73,7 @@ def test_an_honest_client_is_never_refused(
                 rows.run(rows.method(method, **SETTINGS[settings], **more), 14)
 
 
+@pytest.mark.long
 def test_a_client_that_answers_for_a_draw_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature_clustering, "RACE_SAMPLES", 50)
     for name in ("standardised", "directions", "landmarks"):

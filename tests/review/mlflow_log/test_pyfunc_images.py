@@ -107,6 +107,7 @@ def png(image: np.ndarray) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
+@pytest.mark.long
 def test_what_it_takes_is_said(load: Load) -> None:
     with pytest.raises(InputError) as told:
         load().predict(None, np.zeros((2, 7)))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from PIL import Image
 
 from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, write_prepared
@@ -39,6 +40,7 @@ def test_a_plot_shows_low_values_low_and_all_windows_at_one_scale(tmp_path: Path
     assert np.abs(rows[1] - 3).max() <= 1, "as high as the highest value of the other"
 
 
+@pytest.mark.long
 def test_the_report_of_windows_names_its_lines(home: Path, small: Callable[..., Any]) -> None:
     times = pd.date_range("2026-01-01", periods=24 * 12, freq="h")
     hours = np.arange(len(times))
