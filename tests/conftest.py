@@ -36,6 +36,8 @@ gc.set_threshold(50_000, 10, 10)
 LONGEST = (
     "test_serve.py",
     "test_prefect.py",
+    "test_new_data.py",
+    "test_feature_clustering.py",
     "test_dvc.py",
     "test_methods_there.py",
     "test_recorded_bits.py",
