@@ -23,7 +23,7 @@ Symbols in shapes: n samples, c clusters, d features.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -545,6 +545,18 @@ class Method(ABC):
     def judged_part(self, server: Server, clients: Sequence[int]) -> Server:
         """Return the part of the server with which a site judges the samples of some clients: by default `served`."""
         return self.served(server, clients_told=False)
+
+    def site_predictor(
+        self, server: Server, x: Tensor, memory: Mapping[str, Tensor]
+    ) -> Callable[[Tensor], Prediction] | None:
+        """Return `predictor` for samples of one site; None, the default: sites do not differ.
+
+        Args:
+            server: the state.
+            x: samples of the site, as of `Samples.x`, which tell of it.
+            memory: the site's private memory, which tells more; empty where it is not here.
+        """
+        return None
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Return a function from samples x (as of `Samples.x`) to clusters, soft assignments and embeddings.

@@ -621,11 +621,25 @@ class FeatureClustering(Method):
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Return the assignment of samples that no client holds: with `centre_sites` they are of no known site."""
         self.centres(server)
+        return lambda x: self.assign(server, self.vectors_of(server, x))
 
-        def predict(x: Tensor) -> Prediction:
-            return self.assign(server, in_space(self.source.of(x), server.model, directions=self.settings.directions))
+    def site_predictor(
+        self, server: Server, x: Tensor, memory: Mapping[str, Tensor]
+    ) -> Callable[[Tensor], Prediction] | None:
+        """Return the assignment of samples less the offset of their site; None where K-means found no offsets."""
+        if not self.uses_offsets(server):
+            return None
+        offset = memory.get(SITE_OFFSET)
+        if offset is None:
+            mean = server.model[GRAND_MEAN].to(self.context.device)
+            share = float(server.model[BEGINNINGS][0])
+            offset = site_fit(self.vectors_of(server, x), self.centres(server), share, mean).offset
+        known = offset.to(self.context.device)
+        return lambda x: self.assign(server, self.vectors_of(server, x) - known)
 
-        return predict
+    def vectors_of(self, server: Server, x: Tensor) -> Tensor:
+        """Return samples x (as of `Samples.x`) as vectors in the space, float64 (n, k)."""
+        return in_space(self.source.of(x), server.model, directions=self.settings.directions)
 
     def judged_vectors(self, server: Server, clients: Clients, evaluation: Evaluation) -> SpaceVectors:
         """Return the vectors of all samples in the space, training then test."""

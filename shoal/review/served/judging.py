@@ -26,6 +26,8 @@ import torch
 
 from shoal.core.errors import ShoalError
 from shoal.core.streams import Streams
+from shoal.data.sets.by_client import is_by_client
+from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import Prepared, open_prepared
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.null_baselines import encoded
@@ -36,7 +38,7 @@ from shoal.methods.scores.neighbours import nearest_samples, neighbour_informati
 from shoal.methods.scores.resampling import bootstrap_interval
 from shoal.models.frozen import FrozenEncoder, frozen_encoder, is_pretrained
 from shoal.review.results.result import run_result
-from shoal.review.served.predict import Predictor
+from shoal.review.served.predict import Predictor, by_client
 
 ScoreName = Literal["neighbours", "acc", "nmi"]
 PROMOTED = "promoted"
@@ -135,12 +137,14 @@ class HeldOut:
         x: samples (n, *shape).
         y: their labels, int64 (n,); None without labels.
         encoder: the pretrained encoder through which the models see images; None where they learn their own features.
+        clients: the name of each sample's client (n,); None where nobody knows it.
     """
 
     prepared: Prepared
     x: np.ndarray
     y: np.ndarray | None
     encoder: FrozenEncoder | None = None
+    clients: np.ndarray | None = None
 
     @cached_property
     def neighbours(self) -> np.ndarray:
@@ -171,8 +175,8 @@ def judge(run: RunFolder, samples: HeldOut) -> tuple[HeldOutScores, Score]:
             f"{samples.prepared.manifest.name!r} holds {spec.kind}s of shape {spec.shape}: give the models "
             "names of their own with tracking.register_as"
         )
-    parts = [predictor.assign(samples.x[start : start + BATCH])["cluster"] for start in range(0, len(samples.x), BATCH)]
-    cluster = np.concatenate(parts)
+    clients = np.full(len(samples.x), "") if samples.clients is None else samples.clients
+    cluster = by_client(predictor, samples.x, clients, Intake())["cluster"].to_numpy()
     measures: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {}
     if samples.y is not None:
         measures = {"acc": accuracy, "nmi": nmi}
@@ -221,7 +225,10 @@ def held_out_samples(prepared: Prepared, encoder: FrozenEncoder | None = None) -
     y = None
     if prepared.test_y is not None:
         y = np.asarray(prepared.test_y[rows])
-    return HeldOut(prepared, np.asarray(prepared.test_x[rows]), y, encoder)
+    clients = None
+    if is_by_client(prepared.manifest.files):
+        clients = np.asarray(prepared.manifest.extra["clients"])[prepared.owners("test")[rows]]
+    return HeldOut(prepared, np.asarray(prepared.test_x[rows]), y, encoder, clients)
 
 
 def encoder_of(run: RunFolder) -> FrozenEncoder | None:

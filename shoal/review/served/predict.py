@@ -6,9 +6,11 @@ trained: grey or in colour, and of its size. Unusable images are listed with the
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import copy
+import itertools
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -29,10 +31,13 @@ from shoal.data.sets.csv_file import write_csv
 from shoal.data.sets.intake_notes import Intake
 from shoal.data.sets.prepared import DataSpec
 from shoal.data.sets.wording import first_of
+from shoal.engine.store.client_names import client_names
+from shoal.engine.store.codec import load_tensors
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import FINISHED
 from shoal.methods.contract.context import MethodError
+from shoal.methods.contract.message import Tensors
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.models.frozen import FrozenEncoder, encode_images, frozen_encoder
@@ -53,6 +58,10 @@ TABLE_FILES = (".parquet", ".pq", ".csv", ".csv.gz")
 IMAGES_PER_BATCH = 256
 ROWS_PER_BATCH = 4096
 """Rows of a table or of an array in a batch."""
+CLIENT = "client"
+"""Column of a table that names the client of each row."""
+SITE_SAMPLES = 50
+"""New samples of a site that tell its offset."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +137,9 @@ class Predictor:
         self.on_odd = images.on_odd
         method = served_method(run.settings(), self.spec, run.lineage().encoder_sha256)
         self._predict = method.predictor(checkpoint.judged)
+        self._run = run
+        self._memories = checkpoint.memory_index
+        self._site_predictor = partial(method.site_predictor, checkpoint.judged)
         self._centres = None if centres is None else centres["centres"]
 
     def takes_images(self, source: Path) -> bool:
@@ -138,10 +150,7 @@ class Predictor:
     def assign(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Return cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype."""
         with torch.no_grad():
-            batch = torch.tensor(x, dtype=torch.float32)
-            if self.spec.kind == "image":
-                batch /= 255
-            prediction = self._predict(batch)
+            prediction = self._predict(self._batch(x))
         columns = self._columns_of(prediction)
         if self.names is not None:
             columns[NAME] = self.names[columns["cluster"]]
@@ -149,6 +158,40 @@ class Predictor:
             h = prediction.embedding.flatten(1).float().cpu().numpy()
             columns |= {f"embedding_{place}": h[:, place] for place in range(h.shape[1])}
         return columns
+
+    def _batch(self, x: np.ndarray) -> torch.Tensor:
+        batch = torch.tensor(x, dtype=torch.float32)
+        return batch / 255 if self.spec.kind == "image" else batch
+
+    def memory_of(self, client: str) -> Tensors:
+        """Return the private memory of a client of the run, by its name; empty where it has none, or it is not here.
+
+        Raises:
+            StoreError: its file is damaged.
+        """
+        names = client_names(self._run)
+        files = self._memories.client(names.index(client)) if client in names else None
+        if files is None or files.memory is None or not (self._run.path / files.memory).exists():
+            return {}
+        return load_tensors(self._run.path / files.memory, sha256=files.sha256[files.memory])[0]
+
+    def at_site(self, x: np.ndarray, memory: Tensors) -> Predictor | None:
+        """Return the model for samples of one site; None: no site has an offset.
+
+        Args:
+            x: of the site, as of `assign_array`; the first `ROWS_PER_BATCH` tell its offset.
+            memory: the site's, which tells it better; may be empty.
+        """
+        x = x[:ROWS_PER_BATCH]
+        if self.encoder is not None and x.ndim > 2:
+            x = encode_images(self.encoder, x)
+        with torch.no_grad():
+            predict = self._site_predictor(self._batch(x), memory)
+        if predict is None:
+            return None
+        other = copy.copy(self)
+        other._predict = predict
+        return other
 
     @cached_property
     def encoder(self) -> FrozenEncoder | None:
@@ -287,17 +330,16 @@ def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Colle
         )
     skipped: list[Rejected] = []
     parts: list[pd.DataFrame] = []
-    for start in range(0, len(names), IMAGES_PER_BATCH):
-        files = []
-        images = []
-        for file in names[start : start + IMAGES_PER_BATCH]:
-            try:
-                images.append(read_image(root, file, predictor.image_spec, on_odd, intake))
-                files.append(file)
-            except Unusable as error:
-                skipped.append(Rejected(file, str(error), error.kind))
-        if files:
-            parts.append(pd.DataFrame({"file": files, **predictor.assign_images(np.stack(images))}))
+    for site, of_site in itertools.groupby(names, site_of):
+        group = list(of_site)
+        here = None
+        for start in range(0, len(group), IMAGES_PER_BATCH):
+            batch = group[start : start + IMAGES_PER_BATCH]
+            images = readable(batch, lambda file: read_image(root, file, predictor.image_spec, on_odd, intake), skipped)
+            if images:
+                x = np.stack(list(images.values()))
+                here = here or site_model(predictor, x, site, intake)
+                parts.append(pd.DataFrame({"file": list(images), **here.assign_images(x)}))
     if not parts and only is not None:
         parts = [pd.DataFrame({"file": [], "cluster": [], "confidence": []})]
     if not parts:
@@ -305,6 +347,22 @@ def _predict_images(predictor: Predictor, source: Path, on_odd: str, only: Colle
     note_left_out(skipped, intake)
     intake.take("files", sum(map(len, parts)))
     return Predicted(pd.concat(parts, ignore_index=True), skipped, intake)
+
+
+def readable(files: Sequence[str], read: Callable[[str], np.ndarray], skipped: list[Rejected]) -> dict[str, np.ndarray]:
+    """Return the images that can be used, by their files; others go to `skipped`."""
+    images = {}
+    for file in files:
+        try:
+            images[file] = read(file)
+        except Unusable as error:
+            skipped.append(Rejected(file, str(error), error.kind))
+    return images
+
+
+def site_of(file: str) -> str:
+    """Return the folder of an image that stands for its site; empty where it lies in none."""
+    return file.split("/")[0] if "/" in file else ""
 
 
 def _predict_table(predictor: Predictor, source: Path) -> Predicted:
@@ -325,6 +383,9 @@ def _predict_table(predictor: Predictor, source: Path) -> Predicted:
     intake.see("columns", len(table.columns))
     coding = predictor.coding
     names = list(coding.columns)
+    clients = np.full(len(table), "")
+    if CLIENT in table.columns and CLIENT not in names:
+        clients = table[CLIENT].astype(str).to_numpy()
     if names:
         missing = [shown(name) for name in names if name not in table.columns]
         if missing:
@@ -345,9 +406,47 @@ def _predict_table(predictor: Predictor, source: Path) -> Predicted:
     intake.take("columns", len(coding.columns))
     intake.see("rows", len(kept))
     intake.take("rows", len(x))
-    assigned = predictor.assign_array(x.reshape(len(x), *spec.shape))
+    assigned = by_client(predictor, x.reshape(len(x), *spec.shape), clients[kept], intake)
     assigned["row"] = np.flatnonzero(kept)
     return Predicted(assigned, [], intake=intake)
+
+
+def by_client(predictor: Predictor, x: np.ndarray, clients: np.ndarray, intake: Intake) -> pd.DataFrame:
+    """Return the rows of `assign_array`, each by the model for its client.
+
+    Args:
+        predictor: of the run.
+        x: samples (n, *shape).
+        clients: the name of each sample's client (n,).
+        intake: see `site_model`.
+    """
+    if predictor.at_site(x[:1], {}) is None:
+        return predictor.assign_array(x)
+    parts = []
+    for client in np.unique(clients):
+        rows = np.flatnonzero(clients == client)
+        parts.append(site_model(predictor, x[rows], str(client), intake).assign_array(x[rows]).set_index(rows))
+    return pd.concat(parts).sort_index()
+
+
+def site_model(predictor: Predictor, x: np.ndarray, site: str, intake: Intake) -> Predictor:
+    """Return the model for samples of one site: less its offset, where the run has offsets and one is known or told.
+
+    Args:
+        predictor: of the run.
+        x: samples of the site.
+        site: its name; empty: nobody knows it.
+        intake: gets a line that says which.
+    """
+    memory = predictor.memory_of(site)
+    here = predictor.at_site(x, memory)
+    if here is None:
+        return predictor
+    if not memory and (not site or len(x) < SITE_SAMPLES):
+        intake.note(f"site without a name or {SITE_SAMPLES} samples, whose offset is not known", site or "-")
+        return predictor
+    intake.adapt(f"site whose offset was {'known' if memory else 'estimated'} and taken away", site)
+    return here
 
 
 def _predict_vectors(predictor: Predictor, source: Path) -> Predicted:

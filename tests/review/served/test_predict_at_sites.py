@@ -1,0 +1,83 @@
+"""New samples of sites that differ by offsets: less what is known of a site, or what its samples tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from shoal.data.sets.prepare import prepare
+from shoal.engine.settings import places
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.workers.worker import Worker
+from shoal.methods.scores.clustering import accuracy
+from shoal.review.results.clusters import keep_clusters
+from shoal.review.served.judging import held_out_samples, judge
+from shoal.review.served.predict import Predicted, predict
+from tests.added_sets import add_set
+from tests.runs import straight
+
+SITES = ("east", "north", "west")
+KINDS = 3
+OWN = {
+    "data": {"name": "shifted", "limit": None},
+    "partition": {"kind": "by_column", "column": "client", "clients": 0},
+    "model": {"clusters": KINDS},
+    "method": {"name": "fedkmeans", "standardise": False},
+    "rounds": 20,
+}
+CENTRES = np.random.default_rng(1).normal(scale=4, size=(KINDS, 6))
+OFFSETS = np.random.default_rng(2).normal(scale=8, size=(len(SITES) + 1, 6))
+
+
+def rows(site: str, count: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """Rows of three kinds at a site, moved by its offset."""
+    rng = np.random.default_rng(seed)
+    kind = np.arange(count) % KINDS
+    x = CENTRES[kind] + OFFSETS[[*SITES, "south"].index(site)] + rng.normal(scale=0.5, size=(count, 6))
+    return pd.DataFrame(x, columns=list("abcdef")).assign(client=site), kind
+
+
+@pytest.fixture
+def run(home: Path, small: Callable[..., Any]) -> RunFolder:
+    parts = [rows(site, 90, number) for number, site in enumerate(SITES)]
+    pd.concat([part.assign(kind=kind) for part, kind in parts]).to_csv(home / "rows.csv", index=False)
+    add_set(home / "rows.csv", "shifted", places.store(), test=0.2, label_column="kind")
+    worker = Worker()
+    made = straight(small(**OWN), worker.handle)
+    assert keep_clusters(made, worker.handle)
+    return made
+
+
+def predicted(run: RunFolder, home: Path, *parts: tuple[pd.DataFrame, np.ndarray]) -> tuple[Predicted, float]:
+    pd.concat([part for part, _ in parts]).to_csv(home / "new.csv", index=False)
+    found = predict(run, home / "new.csv")
+    return found, accuracy(np.concatenate([kind for _, kind in parts]), found.table["cluster"].to_numpy())
+
+
+def test_new_rows_are_assigned_less_the_offset_of_their_site(run: RunFolder, home: Path) -> None:
+    found, acc = predicted(run, home, rows("east", 12, 10), rows("south", 60, 11))
+    assert acc == 1.0, "of east the run knows the offset, and the rows of south tell theirs"
+    assert set(found.intake.adapted) == {
+        "site whose offset was known and taken away",
+        "site whose offset was estimated and taken away",
+    }
+    assert found.table["row"].tolist() == list(range(72))
+
+    few, acc = predicted(run, home, rows("south", 12, 12))
+    assert acc < 1.0
+    assert list(few.intake.noted) == ["site without a name or 50 samples, whose offset is not known"]
+
+
+def test_a_night_judges_held_out_samples_less_the_offset_of_their_site(run: RunFolder) -> None:
+    samples = held_out_samples(prepare("shifted", places.store()))
+    assert set(samples.clients if samples.clients is not None else ()) == set(SITES)
+    judged, _ = judge(run, samples)
+    assert judged.scores["acc"] == 1.0
+    unknown, _ = judge(run, replace(samples, clients=None))
+    assert unknown.scores["acc"] < 1.0
