@@ -546,17 +546,19 @@ class Method(ABC):
         """Return the part of the server with which a site judges the samples of some clients: by default `served`."""
         return self.served(server, clients_told=False)
 
-    def site_predictor(
-        self, server: Server, x: Tensor, memory: Mapping[str, Tensor]
-    ) -> Callable[[Tensor], Prediction] | None:
-        """Return `predictor` for samples of one site; None, the default: sites do not differ.
+    def uses_offsets(self, server: Server) -> bool:
+        """Return whether sites differ by offsets, which `site_predictor` takes away; by default not."""
+        return False
+
+    def site_predictor(self, server: Server, x: Tensor, memory: Mapping[str, Tensor]) -> Callable[[Tensor], Prediction]:
+        """Return `predictor` for samples of one site.
 
         Args:
             server: the state.
             x: samples of the site, as of `Samples.x`, which tell of it.
             memory: the site's private memory, which tells more; empty where it is not here.
         """
-        return None
+        return self.predictor(server)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Return a function from samples x (as of `Samples.x`) to clusters, soft assignments and embeddings.

@@ -623,12 +623,8 @@ class FeatureClustering(Method):
         self.centres(server)
         return lambda x: self.assign(server, self.vectors_of(server, x))
 
-    def site_predictor(
-        self, server: Server, x: Tensor, memory: Mapping[str, Tensor]
-    ) -> Callable[[Tensor], Prediction] | None:
-        """Return the assignment of samples less the offset of their site; None where K-means found no offsets."""
-        if not self.uses_offsets(server):
-            return None
+    def site_predictor(self, server: Server, x: Tensor, memory: Mapping[str, Tensor]) -> Callable[[Tensor], Prediction]:
+        """Return the assignment of samples less the offset of their site."""
         offset = memory.get(SITE_OFFSET)
         if offset is None:
             mean = server.model[GRAND_MEAN].to(self.context.device)

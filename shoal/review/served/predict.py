@@ -96,6 +96,7 @@ class Predictor:
     Attributes:
         round: that round.
         rounds: number of rounds of the run.
+        has_offsets: whether sites differ by offsets (`at_site`).
 
     Raises:
         RunError: the run is not finished, has no clusters of samples, or does not keep that round.
@@ -140,6 +141,7 @@ class Predictor:
         self._run = run
         self._memories = checkpoint.memory_index
         self._site_predictor = partial(method.site_predictor, checkpoint.judged)
+        self.has_offsets = method.uses_offsets(checkpoint.judged)
         self._centres = None if centres is None else centres["centres"]
 
     def takes_images(self, source: Path) -> bool:
@@ -175,8 +177,8 @@ class Predictor:
             return {}
         return load_tensors(self._run.path / files.memory, sha256=files.sha256[files.memory])[0]
 
-    def at_site(self, x: np.ndarray, memory: Tensors) -> Predictor | None:
-        """Return the model for samples of one site; None: no site has an offset.
+    def at_site(self, x: np.ndarray, memory: Tensors) -> Predictor:
+        """Return the model for samples of one site, where sites have offsets.
 
         Args:
             x: of the site, as of `assign_array`; the first `ROWS_PER_BATCH` tell its offset.
@@ -187,8 +189,6 @@ class Predictor:
             x = encode_images(self.encoder, x)
         with torch.no_grad():
             predict = self._site_predictor(self._batch(x), memory)
-        if predict is None:
-            return None
         other = copy.copy(self)
         other._predict = predict
         return other
@@ -420,7 +420,7 @@ def by_client(predictor: Predictor, x: np.ndarray, clients: np.ndarray, intake: 
         clients: the name of each sample's client (n,).
         intake: see `site_model`.
     """
-    if predictor.at_site(x[:1], {}) is None:
+    if not predictor.has_offsets:
         return predictor.assign_array(x)
     parts = []
     for client in np.unique(clients):
@@ -438,15 +438,14 @@ def site_model(predictor: Predictor, x: np.ndarray, site: str, intake: Intake) -
         site: its name; empty: nobody knows it.
         intake: gets a line that says which.
     """
-    memory = predictor.memory_of(site)
-    here = predictor.at_site(x, memory)
-    if here is None:
+    if not predictor.has_offsets:
         return predictor
+    memory = predictor.memory_of(site)
     if not memory and (not site or len(x) < SITE_SAMPLES):
         intake.note(f"site without a name or {SITE_SAMPLES} samples, whose offset is not known", site or "-")
         return predictor
     intake.adapt(f"site whose offset was {'known' if memory else 'estimated'} and taken away", site)
-    return here
+    return predictor.at_site(x, memory)
 
 
 def _predict_vectors(predictor: Predictor, source: Path) -> Predicted:
