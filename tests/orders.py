@@ -46,13 +46,13 @@ def install() -> None:
     evaluate = Worker.evaluate
     assign = Worker.assign
 
-    def looping_group(self: Any, opened: Any, round: int, group: Any) -> Any:
+    def looping_group(self: Any, opened: Any, round: int, group: Any, *more: Any) -> Any:
         if ordered("disk"):
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
         loop("any")
         for each in group:
             loop(each.client)
-        return train_group(self, opened, round, group)
+        return train_group(self, opened, round, group, *more)
 
     def looping_evaluate(self: Any, request: Any) -> Any:
         loop("evaluate")

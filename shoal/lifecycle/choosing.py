@@ -79,8 +79,8 @@ def choose_clusters(settings: Settings, prepared: Prepared, table: Partition) ->
     with one_thread(), step_bar("number of clusters") as watch:
         sample_space, samples, collect = features_to_cluster(sought, prepared, table)
         found = find_cluster_number(samples, search, settings.seed, watch, collect)
-        seen_by_k_means = collect is None and prepared.manifest.kind != "image"
-        if seen_by_k_means or (sought is settings and found.stability < MIN_STABILITY):
+        unclear = collect is None or (sought is settings and found.stability < MIN_STABILITY)
+        if unclear and prepared.manifest.kind != "image":
             check_groups(sample_space, found.clusters, prepared.spec.column_widths, settings.seed)
     choice = Choice(
         clusters=found.clusters,
@@ -103,8 +103,8 @@ def choose_clusters(settings: Settings, prepared: Prepared, table: Partition) ->
 def check_groups(samples: ClientSamples, clusters: int, widths: tuple[int, ...], seed: int) -> None:
     """Refuse samples in which K-means finds no more than in random ones without groups.
 
-    By landmarks, and among images, there may be groups that K-means does not see: of these the agreement of halves is
-    asked before, and a method that trains an encoder may find what this space does not show.
+    By landmarks there may be groups that K-means does not see: then the agreement of halves is asked before. Images are
+    never refused: their groups may not show in this space, and the verdict says so.
 
     Args:
         samples: of all clients, whose sums and products the random ones need.

@@ -102,9 +102,9 @@ def test_the_noise_is_not_in_what_a_run_leaves(
     spied.sent.clear()
     outgoing_update = worker.outgoing_update
 
-    def seeded(opened: Any, down: Any, client: Any, update: Any) -> Any:
+    def seeded(opened: Any, down: Any, client: Any, update: Any, *more: Any) -> Any:
         monkeypatch.setattr(worker, "secret_normal", seeded_normal(client.streams.torch("privacy")))
-        return outgoing_update(opened, down, client, update)
+        return outgoing_update(opened, down, client, update, *more)
 
     monkeypatch.setattr(worker, "outgoing_update", seeded)
     straight(small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=PRIVATE))
