@@ -84,6 +84,6 @@ def show_server_view(run: RunFolder, *, as_json: bool) -> None:
         return
     out.print(f"The server of run {run.name} reads {view.exact:.1%} of {view.rows:,} rows exactly, in every column.")
     out.print(
-        f"Within {NEAR:g} standard deviations in every column: {view.near:.1%}; whoever takes each row for the centre "
+        f"Within {NEAR:g} standard deviations in every column: {view.near:.1%}; by taking each row for the centre "
         f"of its cluster: {view.guessed:.1%}. Taken for read, and no client's: {view.wrong:,} rows."
     )

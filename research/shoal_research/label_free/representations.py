@@ -48,7 +48,9 @@ def cells(seed: int, count: int = 200, side: int = 48) -> Set:
     """Draw cells of six kinds of nucleus: how much stain each pixel takes (n, side, side), and kinds."""
     rng = np.random.default_rng(seed)
     kinds = rng.integers(0, 6, count)
-    rows, columns = np.mgrid[:side, :side] - side / 2
+    grid = np.mgrid[:side, :side] - side / 2
+    rows = grid[0]
+    columns = grid[1]
     taken = rng.normal(0, 0.03, (count, side, side))
     for cell, kind in zip(taken, kinds, strict=True):
         turn = rng.uniform(0, 2 * np.pi)

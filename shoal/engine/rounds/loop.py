@@ -118,7 +118,7 @@ class Engine:
             trained = time.perf_counter()
             # 3. Aggregate their updates into the next state. A client whose message is refused is left out.
             after = self.aggregation.aggregate(before, outcomes, needed, plan)
-            # If refusals leave too few clients, draw others in their place; a sum begins anew without the lost.
+            # If refusals leave too few clients, draw others in their place. A sum starts again without lost clients.
             clients = []
             if after is None:
                 clients = self.others(before, outcomes, plan, needed)

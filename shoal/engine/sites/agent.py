@@ -1,8 +1,9 @@
 """A site: it answers the lead's requests with `Worker.handle`, on a run folder of its own.
 
-    runs/ID/settings.yaml  lineage.json  data/  partition/      the run, opened by the lead
-    runs/ID/memory/                                             private memories, of each client the last two
-    runs/ID/work/0007/                                          answers of the newest round, and what was asked
+    runs/ID/
+      settings.yaml  lineage.json  data/  partition/      the run, opened by the lead
+      memory/                                             private memories, of each client the last two
+      work/                                               answers of the newest round, and what was asked
 
 Asked again for the same work, a site sends the bytes that it sent before, also where they hold noise. What a client is
 asked is known by digests: of the server's message and of its memory.

@@ -643,7 +643,7 @@ class FeatureClustering(Method):
         return self.source.judged(server.model, self.space_width(server), clients, evaluation, offsets=offsets)
 
     def uses_offsets(self, server: Server) -> bool:
-        """Return whether K-means has gone on with offsets of sites."""
+        """Return whether K-means takes away the offsets of sites."""
         return has_offsets(server.model) and len(server.model[CENTRES]) == 1
 
     def summed_rows(self, message: Message, client: Client) -> SummedRows | None:

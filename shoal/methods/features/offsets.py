@@ -29,8 +29,8 @@ TURNS = 5
 """So often a site finds nearest centres and its offset in turns, in each iteration of K-means."""
 MOST_COST = 0.7
 """Offsets are used where they cost at most this share of what samples cost without. Chosen on tuning tables: where
-sites are alike they cost .73 of it or more, whoever holds which kinds; with offsets of .8 deviations .26 to .65, where
-sites hold all kinds. (BIC also takes offsets where sites hold one kind each, and ACC falls by .16.)"""
+sites are alike they cost .73 of it or more, whatever kinds each site holds; with offsets of .8 deviations .26 to .65,
+where sites hold all kinds. (BIC also takes offsets where sites hold one kind each, and ACC falls by .16.)"""
 STILL_WITH_OFFSETS = 0.05
 """K-means is then done when clusters keep their sizes and no centre moves by more than this share of the
 centres' spread: all of them may go on to drift together, which changes no cluster."""

@@ -39,6 +39,7 @@ from shoal.engine.store.status import FINISHED
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Tensors
 from shoal.methods.contract.prediction import Prediction
+from shoal.methods.features.vectors import SITE_OFFSET
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.models.frozen import FrozenEncoder, encode_images, frozen_encoder
 from shoal.review.pages.cluster_sheets import by_certainty, captions
@@ -166,7 +167,7 @@ class Predictor:
         return batch / 255 if self.spec.kind == "image" else batch
 
     def memory_of(self, client: str) -> Tensors:
-        """Return the private memory of a client of the run, by its name; empty where it has none, or it is not here.
+        """Return the private memory of a client of the run, by its name; empty where none is here with its offset.
 
         Raises:
             StoreError: its file is damaged.
@@ -175,7 +176,8 @@ class Predictor:
         files = self._memories.client(names.index(client)) if client in names else None
         if files is None or files.memory is None or not (self._run.path / files.memory).exists():
             return {}
-        return load_tensors(self._run.path / files.memory, sha256=files.sha256[files.memory])[0]
+        memory, _ = load_tensors(self._run.path / files.memory, sha256=files.sha256[files.memory])
+        return memory if SITE_OFFSET in memory else {}
 
     def at_site(self, x: np.ndarray, memory: Tensors) -> Predictor:
         """Return the model for samples of one site, where sites have offsets.
