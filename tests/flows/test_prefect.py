@@ -143,7 +143,7 @@ def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: 
 
 KILLED_IN_EVALUATION = (
     "import os, signal; from shoal.lifecycle import driving; "
-    "driving.keep_clusters = lambda run, call: os.kill(os.getpid(), signal.SIGKILL); "
+    "driving.keep_clusters = lambda run, *more: os.kill(os.getpid(), signal.SIGKILL); "
 )
 
 
