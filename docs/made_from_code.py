@@ -104,14 +104,19 @@ def method_page(name: str, equations: str, parts: dict[str, str]) -> str:
     lines = [f"# {name}", about, f"    shoal run --set method.name={name}"]
     module = kind.__module__.replace(".", "/")
     lines.append(f"The code is in `{module}.py`. {labels_of(kind)}")
-    lines += ["## What it computes", f"{equations}\n\nSymbols: [equations](../../equations.md)."]
+    lines += ["## What it computes", f"{from_below(equations)}\n\nSymbols: [equations](../../equations.md)."]
     for head, body in own:
         lines += [
             f"## {re.sub(r' *[(].*', '', head)}: the paper, and where this departs from it",
-            LINK.sub(r"](../../", body),
+            from_below(body),
         ]
     lines += ["## Settings", table_of(METHOD_SECTIONS[name], "method")]
     return "\n\n".join(lines) + "\n"
+
+
+def from_below(text: str) -> str:
+    """The text of a page of docs/ with its links as made/methods/ needs them."""
+    return LINK.sub(r"](../../", text)
 
 
 def labels_of(kind: Any) -> str:
