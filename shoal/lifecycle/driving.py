@@ -151,9 +151,9 @@ def workers_of(run: RunFolder, settings: Settings, given: Pool | None, stages: S
         yield None
         return
     lineage = run.lineage()
-    if lineage.sites:
+    if lineage.sites and settings.workers.runner != "sites":
         raise RunError(
-            f"the samples of run {run.name} lie at sites ({', '.join(lineage.sites)}), which are not reached"
+            f"the samples of run {run.name} lie at sites ({', '.join(lineage.sites)}): set workers.runner=sites"
         )
     device = lineage.resolved.device
     with open_pool(settings.workers, device) as pool:

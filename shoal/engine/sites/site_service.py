@@ -1,0 +1,36 @@
+"""A site on the network: it answers the lead's server with what its agent makes of each request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from shoal.engine.sites.agent import Rules, SiteAgent, no_rules
+from shoal.engine.sites.study import keys_of
+from shoal.engine.store.code_version import shoal_version
+
+
+def serve_site(home: Path, store: Path, connected: Callable[[bool], None], rules: Rules = no_rules) -> None:
+    """Answer the lead until the process ends.
+
+    Args:
+        home: of the site.
+        store: of its data.
+        connected: told when the lead's server is reached, and when it is not any more.
+        rules: of the site.
+
+    Raises:
+        ShoalError: the site has not joined a study.
+    """
+    from shoal.engine.sites.cells import SiteCell
+
+    keys = keys_of(home / "site")
+    kit = json.loads((keys / "fed_client.json").read_text())
+    server = kit["servers"][0]
+    name = kit["client"]["fqsn"]
+    about = {"code": shoal_version().sha256, "torch": str(torch.__version__)}
+    cell = SiteCell(name, server["service"]["target"], server["identity"], keys, about)
+    cell.serve(SiteAgent(name, store, home / "site" / "runs", rules).answer, connected)
