@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import say
+from shoal.cli.console import err, say
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -59,4 +59,4 @@ def serve() -> None:
     from shoal.engine.settings import places
     from shoal.engine.sites.site_service import serve_site
 
-    serve_site(places.home(), places.store(), lambda there: say("connected" if there else "not connected"))
+    serve_site(places.home(), places.store(), lambda there: err.print("connected" if there else "not connected"))

@@ -13,13 +13,14 @@ from shoal.engine.settings.run_settings import Settings, make_settings, resolve
 from shoal.engine.sites.gathering import gather_set
 from shoal.engine.sites.server import ServerTransport
 from shoal.engine.sites.study import open_study
+from shoal.engine.sites.transport import Transport
 from shoal.lifecycle.choosing import known_number
 from shoal.lifecycle.choosing_method import known_method
 from shoal.lifecycle.preflight import check_method, check_validation
 from shoal.methods.registry import METHODS
 
 GATHER_MINUTES = 5
-"""In which a site must describe its set."""
+"""In which a site must describe its set, or say whether it would take part."""
 
 
 def prepare_data(settings: Settings) -> Prepared:
@@ -40,7 +41,16 @@ def gather(settings: Settings) -> None:
         ShoalError: their sets differ, or one refuses; or no study is led from here. SiteLost: one does not answer.
     """
     if settings.workers.runner == "sites":
-        gather_set(settings.data.name, ServerTransport(open_study(places.home()), GATHER_MINUTES), places.store())
+        gather_set(settings.data.name, transport(), places.store())
+
+
+def transport() -> Transport:
+    """Return what reaches the sites of the study that is led from here.
+
+    Raises:
+        ShoalError: there is none.
+    """
+    return ServerTransport(open_study(places.home()), GATHER_MINUTES)
 
 
 def with_known_choices(settings: Settings) -> Settings:

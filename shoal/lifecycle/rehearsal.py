@@ -18,10 +18,12 @@ from shoal.engine.settings import places
 from shoal.engine.settings.hardware import device_here, expected_slots
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, resolve
+from shoal.engine.sites.sites_pool import answers_to_plan
 from shoal.engine.store.lineage import encoder_of_run
 from shoal.engine.store.run_facts import context_of
 from shoal.engine.workers.arithmetic import arithmetic
 from shoal.lifecycle.preflight import check_method
+from shoal.lifecycle.preparing import transport
 from shoal.lifecycle.starting import Basis, basis_of
 from shoal.methods.contract.base import Client, Federation, Method, Server
 from shoal.methods.registry import METHODS
@@ -101,6 +103,9 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         drawn = method.sample_clients(start, federation)[: settings.participation.buffer]
         middle = sorted(drawn, key=sizes.__getitem__)[len(drawn) // 2]
         try:
+            if settings.workers.runner == "sites":
+                notes += answers_to_plan(transport(), settings).values()
+                raise ShoalError("they are measured where the samples are")
             took, one = second_round(method, start, basis, table, middle)
         except ShoalError as error:
             notes.append(f"time and bytes are unknown: {error}")

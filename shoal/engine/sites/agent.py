@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import yaml
 
 from shoal.core.durable import private_folder
 from shoal.core.errors import ShoalError
@@ -40,7 +41,7 @@ from shoal.engine.messages.wire import (
     Train,
     Trained,
 )
-from shoal.engine.settings.run_settings import Settings
+from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.sites.frames import (
     BadFrame,
     ClientAtSite,
@@ -138,6 +139,9 @@ class SiteAgent:
         if call.do == "describe":
             self.check(call, None)
             return record_to_json(site_set(self.prepared(call.data))), {}
+        if call.do == "plan":
+            self.check(call, make_settings(yaml.safe_load(call.texts["settings"])))
+            return {}, {}
         if not RUN_ID.fullmatch(call.run):
             raise BadFrame("the id of the run is none")
         run = RunFolder(self.runs / call.run)

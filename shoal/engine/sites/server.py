@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -16,29 +17,49 @@ from multiprocessing.connection import Client, Connection, Listener
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import ShoalError
-from shoal.engine.sites.study import Study
+from shoal.engine.sites.study import Study, serving
 from shoal.engine.sites.transport import SiteLost
 from shoal.engine.store.codec import PRIVATE, write_atomic
 
 if TYPE_CHECKING:
     from shoal.engine.sites.cells import ServerCell
 
+HERE = ("127.0.0.1", 0)
 SERVER_SECONDS = 60
 """So long a run waits for a server that is started again."""
 
 
 def serve(study: Study) -> None:
-    """Keep the sites' connections, and answer the runs of this machine, until the process ends."""
+    """Keep the sites' connections, and answer the runs of this machine, until the process ends.
+
+    Raises:
+        ShoalError: another process does, or the port is taken.
+    """
     from shoal.engine.sites.cells import ServerCell
 
-    cell = ServerCell(study.url, study.host, study.keys)
     key = secrets.token_bytes(32)
-    with Listener(("127.0.0.1", 0), backlog=64, authkey=key) as listener:
+    with serving(study.folder, "the server of the sites"), Listener(HERE, backlog=64, authkey=key) as listener:
+        check_port(study.port)
+        cell = ServerCell(study.url, study.host, study.keys)
         entry = {"port": listener.address[1], "key": key.hex()}
         write_atomic(study.entry, json.dumps(entry).encode(), mode=PRIVATE)
         while True:
             with suppress(OSError, EOFError, AuthenticationError):  # of someone without the key, or who has gone
                 threading.Thread(target=attend, args=(cell, study, listener.accept()), daemon=True).start()
+
+
+def check_port(port: int) -> None:
+    """Refuse a port on which another program listens: the network would share it.
+
+    Raises:
+        ShoalError: another program listens there, or it cannot be used.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise ShoalError(f"port {port} cannot be used: {error.strerror}") from None
 
 
 def attend(cell: ServerCell, study: Study, link: Connection) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from shoal.engine.sites.agent import Rules, SiteAgent, no_rules
-from shoal.engine.sites.study import keys_of
+from shoal.engine.sites.study import keys_of, serving
 from shoal.engine.store.code_version import shoal_version
 
 
@@ -23,7 +23,7 @@ def serve_site(home: Path, store: Path, connected: Callable[[bool], None], rules
         rules: of the site.
 
     Raises:
-        ShoalError: the site has not joined a study.
+        ShoalError: the site has not joined a study, or another process serves it.
     """
     from shoal.engine.sites.cells import SiteCell
 
@@ -32,5 +32,6 @@ def serve_site(home: Path, store: Path, connected: Callable[[bool], None], rules
     server = kit["servers"][0]
     name = kit["client"]["fqsn"]
     about = {"code": shoal_version().sha256, "torch": str(torch.__version__)}
-    cell = SiteCell(name, server["service"]["target"], server["identity"], keys, about)
-    cell.serve(SiteAgent(name, store, home / "site" / "runs", rules).answer, connected)
+    agent = SiteAgent(name, store, home / "site" / "runs", rules)
+    with serving(home / "site", f"site {name}"):
+        SiteCell(name, server["service"]["target"], server["identity"], keys, about).serve(agent.answer, connected)

@@ -18,13 +18,15 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from shoal.core.durable import private_folder
+from shoal.core.durable import lock_if_free, owner_of, private_folder
 from shoal.core.errors import ShoalError
 
 PROFILE = "study.yaml"
@@ -164,6 +166,26 @@ def keys_of(folder: Path) -> Path:
     if not keys.exists():
         raise ShoalError("this is no site of a study yet: `shoal site init`, then `shoal site join`")
     return keys
+
+
+@contextmanager
+def serving(folder: Path, what: str) -> Iterator[None]:
+    """Serve as the only process that does, and end at once when it is told to: threads of the network do not end.
+
+    Args:
+        folder: of the study or site.
+        what: serves here, for the sentence.
+
+    Raises:
+        ShoalError: another process serves.
+    """
+    with lock_if_free(folder / "serve.lock", patience=5) as free:
+        if not free:
+            raise ShoalError(f"{what} runs already (process {owner_of(folder / 'serve.lock')})")
+        try:
+            yield
+        except KeyboardInterrupt:
+            os._exit(130)
 
 
 def nvflare(folder: Path, *words: str) -> None:
