@@ -1,8 +1,8 @@
 """Pools of workers: processes of this machine, the workers of a Dask cluster, or sites.
 
 Requests and answers are small (`shoal.engine.messages.wire`), and tensors stay in files: a cluster must see the run's
-folder, the prepared data and the partition under the same paths as this machine, or have copies of them
-(`shoal.engine.cluster.remote_files`). A request that is done twice leaves the same bits.
+folder, the prepared data and the partition under the same paths as this machine. A request that is done twice leaves
+the same bits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from shoal.engine.cluster.dask_pool import dask_pool
 from shoal.engine.cluster.pool_interface import Pool
-from shoal.engine.cluster.remote_pool import RemoteFilesPool
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import resolve_slots, resolve_timeout
 from shoal.engine.settings.sections import WorkersSection
@@ -41,8 +40,4 @@ def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
         if workers.runner == "sites":
             yield SitesPool(ServerTransport(open_study(places.home()), resolve_timeout(workers, device)))
             return
-        cluster = stack.enter_context(dask_pool(workers, device))
-        if workers.remote_files:
-            yield stack.enter_context(contextlib.closing(RemoteFilesPool(cluster, workers.remote_files)))
-        else:
-            yield cluster
+        yield stack.enter_context(dask_pool(workers, device))

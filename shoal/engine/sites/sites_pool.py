@@ -254,17 +254,17 @@ def text_for_sites(settings: Settings) -> str:
     return yaml.safe_dump(values, sort_keys=False)
 
 
-def answers_to_plan(transport: Transport, settings: Settings) -> dict[str, str]:
-    """Return what each site says to a run with these settings, by its name; none trains anything."""
+def answers_to_plan(transport: Transport, settings: Settings) -> list[str]:
+    """Return what each site says to a run with these settings; none trains anything."""
     texts = {"settings": text_for_sites(settings)}
-    answers = {}
+    answers = []
     for site in transport.sites:
         call = SiteCall("plan", shoal_version().sha256, settings.data.name, texts=texts)
         try:
             ask_site(transport, site, call, {})
-            answers[site] = f"site {site} would take part"
+            answers.append(f"site {site} would take part")
         except (SiteFailed, SiteLost) as error:
-            answers[site] = str(error)
+            answers.append(str(error))
     return answers
 
 
