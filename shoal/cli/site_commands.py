@@ -1,25 +1,91 @@
-"""`shoal site`: what the person at a site decides and sees. Everything lies in the folder `site` of the site's home."""
+"""`shoal site`: what the person at a site decides and sees. It lies in the folder `site` of the site's home."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import err, say
+from shoal.cli.console import err, out, say, table_of
+from shoal.core.errors import ShoalError
+
+if TYPE_CHECKING:
+    from shoal.engine.sites.own_rules import OwnRules
+    from shoal.engine.store.run_folder import RunFolder
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     help="Keep a site: its policy, the runs that it approves, and the log of what left it.",
 )
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="id of a run, as the lead's message names it, or its start")]
 
 
 @app.command(epilog="Example: shoal site policy")
 def policy() -> None:
-    """Check the site's policy and show where it lies; a site without one gets a strict one to edit."""
-    say("")
+    """Check the site's policy and show where it lies; where there is none, write a strict one for you to edit."""
+    from shoal.engine.sites.policy import read_policy, write_strict_policy
+    from shoal.engine.store.code_version import shoal_version
+
+    rules = own_rules()
+    path = rules.folder / "policy.yaml"
+    if not path.exists():
+        write_strict_policy(path)
+    allowed = read_policy(path)
+    say(f"policy             {path}")
+    say(f"sets               {', '.join(allowed.data) or 'none: every run is refused'}")
+    say(f"methods            {', '.join(allowed.methods) or 'none: every run is refused'}")
+    known = "approved" if shoal_version().sha256 in allowed.code else "not approved: every run is refused"
+    say(f"Shoal here         {shoal_version().sha256}, {known}")
+    say(f"key of its masks   {rules.public_key}")
+
+
+@app.command(epilog="Example: shoal site approve 5f0c")
+def approve(run: RunId, yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False) -> None:
+    """Show the settings of a run that waits, and let it go on with these settings alone."""
+    place = run_here(run)
+    settings = place.settings()
+    say((place.path / "settings.yaml").read_text().rstrip())
+    if yes or typer.confirm("May this run train here?"):
+        own_rules().approve(place.name, settings)
+        say(f"run {place.name} may go on, as far as the policy allows it")
+
+
+@app.command(epilog="Example: shoal site log --run 5f0c")
+def log(run: Annotated[str, typer.Option(help="beginning of the id of a run; by default all")] = "") -> None:
+    """List every message that left the site, after checking that no line is missing or changed."""
+    rules = own_rules()
+    rows = []
+    for line in rules.log.entries():
+        if line["run"].startswith(run):
+            names = [*line["facts"], *(f"{n} {a}" for file in line["files"] for n, a in file["arrays"].items())]
+            said = line["refused"] or ", ".join(names)
+            rows.append((line["time"], line["run"][:8], line["round"], line["method"], line["do"], line["bytes"], said))
+    out.print(table_of(("time", "run", "round", "method", "asked", "bytes", "names and shapes, or refusal"), rows))
+    say(f"{rules.log.path}: complete")
+
+
+@app.command(epilog="Example: shoal site pause")
+def pause(off: Annotated[bool, typer.Option("--off", help="answer again")] = False) -> None:
+    """Refuse everything until `shoal site pause --off`."""
+    path = own_rules().folder / "paused"
+    if off:
+        path.unlink(missing_ok=True)
+    else:
+        path.touch()
+    say("the site answers" if off else "the site is paused: it refuses everything")
+
+
+@app.command(epilog="Example: shoal site forget 5f0c")
+def forget(run: RunId) -> None:
+    """Remove a run from this site, with its private memories, its table and its approval; the log keeps its lines."""
+    import shutil
+
+    place = run_here(run)
+    own_rules().approval(place.name).unlink(missing_ok=True)
+    shutil.rmtree(place.path)
+    say(f"run {place.name} is forgotten here: resumed, it is refused where it needs its memories")
 
 
 @app.command(epilog="Example: shoal site init --name north --study lungs")
@@ -31,7 +97,7 @@ def init(
     from shoal.engine.settings import places
     from shoal.engine.sites.study import request
 
-    path = request(places.home() / "site", study, name, {"type": "client", "org": name})
+    path = request(places.site(), study, name, {"type": "client", "org": name})
     say(f"send the lead {path}, which holds no secret; keep {path.parent}, where the key is")
 
 
@@ -44,7 +110,7 @@ def join(
     from shoal.engine.settings import places
     from shoal.engine.sites.study import package
 
-    package(places.home() / "site", signed, fingerprint)
+    package(places.site(), signed, fingerprint)
     say("joined; next: shoal data add, shoal site policy, shoal site serve")
 
 
@@ -59,4 +125,33 @@ def serve() -> None:
     from shoal.engine.settings import places
     from shoal.engine.sites.site_service import serve_site
 
-    serve_site(places.home(), places.store(), lambda there: err.print("connected" if there else "not connected"))
+    serve_site(
+        places.site(),
+        places.store(),
+        places.runs(),
+        own_rules(),
+        lambda there: err.print("connected" if there else "not connected"),
+    )
+
+
+def own_rules() -> OwnRules:
+    """Return the rules of the site of this home."""
+    from shoal.engine.settings import places
+    from shoal.engine.sites.own_rules import OwnRules
+
+    return OwnRules(places.site())
+
+
+def run_here(name: str) -> RunFolder:
+    """Return the run whose id begins with a name.
+
+    Raises:
+        ShoalError: there is none, or more than one.
+    """
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
+
+    matches = [path for path in places.runs().glob("*") if path.name.startswith(name)]
+    if len(matches) != 1:
+        raise ShoalError(f"{len(matches)} runs here have an id that begins with {name!r}, expected one")
+    return RunFolder(matches[0])

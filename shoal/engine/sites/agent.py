@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,12 @@ import yaml
 
 from shoal.core.durable import private_folder
 from shoal.core.errors import ShoalError
+from shoal.core.private_file import make_private
 from shoal.core.records import record_from_json, record_to_json
 from shoal.data.sets.elsewhere import site_set, write_joined
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, read_manifest
+from shoal.engine.messages.masks import KEYS
 from shoal.engine.messages.wire import (
     Assign,
     Assigned,
@@ -37,11 +39,10 @@ from shoal.engine.messages.wire import (
     Keys,
     Recalibrate,
     ShareKeys,
-    SumPlan,
     Train,
     Trained,
 )
-from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.sites.frames import (
     BadFrame,
     ClientAtSite,
@@ -53,8 +54,10 @@ from shoal.engine.sites.frames import (
     digest,
     named,
     pack,
+    plan_of,
     unpack,
 )
+from shoal.engine.sites.rules import Rules
 from shoal.engine.sites.site_table import counts_of, write_table
 from shoal.engine.sites.transport import SiteRefusal
 from shoal.engine.store.checkpoint import adopt, sync_files
@@ -78,14 +81,6 @@ from shoal.methods.registry import METHODS
 MEMORIES_KEPT = 2
 """Versions of a client's private memory: a lead that is resumed may ask for the last but one."""
 RUN_ID = re.compile(r"[0-9a-f]{32}")
-Rules = Callable[[SiteCall, Settings | None], str | None]
-"""Returns why a site refuses a request of a run with these settings; None: it does not."""
-
-
-def no_rules(call: SiteCall, settings: Settings | None) -> None:
-    """Refuse nothing."""
-
-
 Result = tuple[dict[str, Any], Files] | Failed
 """What becomes of a request: facts and files, or a failure."""
 
@@ -106,23 +101,33 @@ class SiteAgent:
         name: str,
         store: Path,
         runs: Path,
-        rules: Rules = no_rules,
+        rules: Rules | None = None,
         device: str = "cpu",
     ) -> None:
         torch.set_num_threads(1)  # for the same bits as on every worker
         self.name = name
         self.store = store.resolve()
         self.runs = runs.resolve()
-        self.rules = rules
+        self.rules = rules or Rules()
         self.worker = Worker(device)
 
     def answer(self, content: bytes) -> bytes:
         """Answer a request of the lead; whatever goes wrong becomes an answer, without paths of this site."""
+        call = None
         try:
             call, files = unpack(SiteCall, content)
             result = self.do(call, files)
         except Exception as error:
             result = failure(error)
+        answer = self.packed(result)
+        try:
+            self.rules.leave(call, answer)
+        except Exception as error:
+            return self.packed(failure(error))
+        return answer
+
+    def packed(self, result: Result) -> bytes:
+        """Return what became of a request as bytes."""
         if isinstance(result, Failed):
             return pack(SiteAnswer(self.without_paths(result.error), result.cause.value), {})
         facts, back = result
@@ -137,11 +142,10 @@ class SiteAgent:
         if call.code != shoal_version().sha256:
             raise SiteRefusal(f"its Shoal is {shoal_version().sha256[:12]}, and that of the lead {call.code[:12]}")
         if call.do == "describe":
-            self.check(call, None)
+            self.check(call)
             return record_to_json(site_set(self.prepared(call.data))), {}
         if call.do == "plan":
-            self.check(call, make_settings(yaml.safe_load(call.texts["settings"])))
-            return {}, {}
+            return self.plan(call), {}
         if not RUN_ID.fullmatch(call.run):
             raise BadFrame("the id of the run is none")
         run = RunFolder(self.runs / call.run)
@@ -154,7 +158,7 @@ class SiteAgent:
         """Do a request about a run that was opened here; errors as of `do`."""
         if not (run.path / LINEAGE).exists():
             raise ShoalError("the run was not opened here")
-        self.check(call, run.settings())
+        self.check(call)
         here = set(self.worker.opened(run.path).here)
         if strangers := [client.client for client in call.clients if client.client not in here]:
             raise SiteRefusal(f"client {strangers[0]} is not one of its own")
@@ -166,18 +170,35 @@ class SiteAgent:
             return self.train(run, call, files)
         return self.judge(run, call, files)
 
-    def check(self, call: SiteCall, settings: Settings | None) -> None:
+    def check(self, call: SiteCall) -> None:
         """Refuse what the site's rules do not allow.
 
         Raises:
             SiteRefusal: says why.
         """
-        if reason := self.rules(call, settings):
+        settings = samples = None
+        if call.run:
+            opened = self.worker.opened(self.runs / call.run)
+            counts = opened.partition.counts()
+            settings, samples = opened.settings, min(int(counts[client]) for client in opened.here)
+        if reason := self.rules.refusal(call, settings, samples):
             raise SiteRefusal(reason)
         if settings is None:
             return
         if METHODS[settings.method.name].declared_to_peer is not Method.declared_to_peer:
             raise SiteRefusal(f"method {settings.method.name!r} sends samples to other clients, and they stay here")
+
+    def plan(self, call: SiteCall) -> dict[str, Any]:
+        """Say nothing where the site would take part in a run with the settings of a request.
+
+        Raises:
+            SiteRefusal: says why it would not.
+        """
+        settings = make_settings(yaml.safe_load(call.texts["settings"]))
+        smallest = min(site_set(self.prepared(settings.data.name)).train)
+        if reason := self.rules.refusal(call, settings, smallest):
+            raise SiteRefusal(reason)
+        return {}
 
     def without_paths(self, text: str) -> str:
         """Return a message without the places of this site's files."""
@@ -199,6 +220,8 @@ class SiteAgent:
         """
         manifest = Manifest(**json.loads(call.texts["manifest"]))
         lineage = record_from_json(Lineage, json.loads(call.texts["lineage"]))
+        if manifest.name != call.data or lineage.id != call.run:
+            raise BadFrame("a run of another name or set is described")
         private_folder(self.runs)
         private_folder(place)
         data = place / "data"
@@ -212,7 +235,10 @@ class SiteAgent:
         write_atomic(place / SETTINGS, call.texts["settings"].encode())
         write_lineage(place / LINEAGE, lineage.with_folders(str(data), str(partition)))
         self.worker = Worker(self.worker.device)  # which has not opened the run as it was before
-        self.check(call, RunFolder(place).settings())
+        self.check(call)
+        if key := self.rules.mask_key:
+            for client in self.worker.opened(place).here:
+                make_private(place / KEYS / str(client), key)
 
     def memory(self, run: RunFolder, client: ClientAtSite) -> str | None:
         """Return the file of a client's private memory, in the run's folder; None: it has none.
@@ -238,6 +264,8 @@ class SiteAgent:
             if kept is not None:
                 results[client.client] = kept
         if groups := self.groups_to_train(run, call, results.keys()):
+            asked = [client for group in groups for client in group]
+            self.rules.spend(call, run.settings(), asked)
             clients = tuple(self.files_of(run, call.round, client) for client in call.clients)
             answer = self.worker.handle(Train(run.path, call.round, clients, groups, plan_of(call)))
             if isinstance(answer, Failed):
@@ -351,11 +379,6 @@ class SiteAgent:
             return sums(facts, {"sums": {"counts": counts_of(opened, answer)}})
         assert isinstance(answer, Evaluated)
         return sums({"metrics": answer.metrics}, {"sums": answer.sums, "judged": answer.judged})
-
-
-def plan_of(call: SiteCall) -> SumPlan | None:
-    """Return the plan of the sum to which clients send their parts; None: they send whole messages."""
-    return record_from_json(SumPlan, json.loads(call.texts["plan"])) if "plan" in call.texts else None
 
 
 def sums(facts: dict[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]) -> Result:

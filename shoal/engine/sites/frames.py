@@ -18,6 +18,7 @@ import torch
 
 from shoal.core.errors import ShoalError
 from shoal.core.records import BadRecord, record_from_json, record_to_json
+from shoal.engine.messages.wire import SumPlan
 from shoal.engine.store.codec import tensor_bytes, tensors_of
 
 LENGTH_BYTES = 8
@@ -140,6 +141,11 @@ def unpack(kind: type[Record], content: bytes) -> tuple[Record, dict[str, bytes]
     if place != len(content) or any(digest(part) != name for name, part in files.items()):
         raise BadFrame("a message arrived with files that were changed on the way")
     return record, files
+
+
+def plan_of(call: SiteCall) -> SumPlan | None:
+    """Return the plan of the sum to which clients send their parts; None: they send whole messages."""
+    return record_from_json(SumPlan, json.loads(call.texts["plan"])) if "plan" in call.texts else None
 
 
 def array_bytes(arrays: Mapping[str, Mapping[str, np.ndarray]]) -> bytes:

@@ -30,6 +30,7 @@ from shoal.core.durable import lock_if_free, owner_of, private_folder
 from shoal.core.errors import ShoalError
 
 PROFILE = "study.yaml"
+CERTIFICATE = "certificate"
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def sign(folder: Path, path: Path, profile: Path, target: Path) -> Path:
 
 
 def package(folder: Path, signed: Path, fingerprint: str) -> None:
-    """Put what the lead has signed together with the key of the request, in the folder `keys`.
+    """Put what the lead has signed together with the key of the request, in the folder `certificate`.
 
     Of NVFlare's kit nothing else is kept: with its scripts a site would take jobs and their code.
 
@@ -151,8 +152,8 @@ def package(folder: Path, signed: Path, fingerprint: str) -> None:
     (startup,) = folder.glob("kit/*/prod_*/*/startup")
     for path in startup.glob("*.sh"):
         path.unlink()
-    shutil.rmtree(folder / "keys", ignore_errors=True)
-    startup.rename(folder / "keys")
+    shutil.rmtree(folder / CERTIFICATE, ignore_errors=True)
+    startup.rename(folder / CERTIFICATE)
     shutil.rmtree(folder / "kit")
 
 
@@ -162,7 +163,7 @@ def keys_of(folder: Path) -> Path:
     Raises:
         ShoalError: there is none.
     """
-    keys = folder / "keys"
+    keys = folder / CERTIFICATE
     if not keys.exists():
         raise ShoalError("this is no site of a study yet: `shoal site init`, then `shoal site join`")
     return keys

@@ -356,7 +356,7 @@ def part_of_sum(opened: OpenedRun, round: int, client: Client, update: Update, p
     share = len(client.train) / plan.samples if opened.method.averages else None
     parts = encoded(update.message.tensors, share, len(plan.clients))
     if plan.keys is not None:
-        purpose = f"round {round}, attempt {plan.attempt}"
+        purpose = f"run {opened.lineage.id}, round {round}, attempt {plan.attempt}"  # a site's key serves all its runs
         keys = dict(zip(plan.clients, plan.keys, strict=True))
         parts = masked(parts, secret_key(opened.run.path, client.id), client.id, keys, purpose)
     return replace(update, message=Message(parts, {**update.message.facts, ATTEMPT: plan.attempt}))
