@@ -26,6 +26,7 @@ from shoal.methods.scores.baselines import mean_comparison
 from shoal.methods.scores.client_scores import BY_CLIENT
 from shoal.methods.scores.quality import size_shares
 from shoal.methods.scores.sites import SiteDependence, site_dependence
+from shoal.methods.scores.withheld import AT_LEAST, WITHHELD
 from shoal.review.results.clusters import FACTS, ClusterFacts, clustered_data, verdict_on
 
 
@@ -46,13 +47,14 @@ def write_clusters_of_sites(run: RunFolder, round: int, call: Call) -> None:
         answers = list(threads.map(ask, sites, sites.values()))
     # Without clusters that are the same at every site, no table of counts was added up.
     manifest = load_manifest(run, round)
-    common = manifest.record is not None and "clusters_used" in manifest.record.metrics
+    told = {} if manifest.record is None else manifest.record.metrics
+    common = "clusters_used" in told or f"clusters_used{AT_LEAST}" in told
     comparisons = [answer.comparison for answer in answers if answer.comparison is not None]
     comparison = mean_comparison(comparisons) if comparisons else None
     quality: dict[str, float | None] = {f"silhouette{BY_SITE}": mean_silhouette(answers)}
     dependence = None
-    if common:
-        counts = np.vstack([answer.counts for answer in answers])
+    counts = np.vstack([answer.counts for answer in answers])
+    if common and (counts != WITHHELD).all():
         quality |= size_shares(counts.sum(0))
         dependence = dependence_of_counts(run, list(sites.values()), answers)
     if dependence is not None:
@@ -94,7 +96,7 @@ def mean_silhouette(answers: list[AssignedAtSite]) -> float | None:
     having = [answer for answer in answers if answer.silhouette is not None]
     if not having:
         return None
-    return float(np.average([answer.silhouette for answer in having], weights=[a.counts.sum() for a in having]))
+    return float(np.average([answer.silhouette for answer in having], weights=[np.abs(a.counts).sum() for a in having]))
 
 
 def dependence_of_counts(
