@@ -1,4 +1,4 @@
-"""`shoal site`: what the person at a site decides and sees. It lies in the folder `site` of the site's home."""
+"""`shoal site`: what the person at a site decides and sees. Everything lies in the folder `site` of the site's home."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def run_here(name: str) -> RunFolder:
     from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
 
-    matches = [path for path in places.runs().glob("*") if path.name.startswith(name)]
+    matches = [path for path in (places.site() / "runs").glob("*") if path.name.startswith(name)]
     if len(matches) != 1:
         raise ShoalError(f"{len(matches)} runs here have an id that begins with {name!r}, expected one")
     return RunFolder(matches[0])

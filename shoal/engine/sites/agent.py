@@ -41,6 +41,7 @@ from shoal.engine.messages.wire import (
     Train,
     Trained,
 )
+from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.frames import (
     BadFrame,
     ClientAtSite,
@@ -168,14 +169,18 @@ class SiteAgent:
             return self.train(run, call, files)
         return self.judge(run, call, files)
 
-    def check(self, call: SiteCall) -> None:
+    def check(self, call: SiteCall, settings: Settings | None = None) -> None:
         """Refuse what the site's rules do not allow.
+
+        Args:
+            call: the request.
+            settings: of a run that is planned; None: the request is about a run that was opened here, or about none.
 
         Raises:
             SiteRefusal: says why.
         """
-        settings = samples = None
-        if call.run:
+        samples = None
+        if settings is None and call.run:
             opened = self.worker.opened(self.runs / call.run)
             counts = opened.partition.counts()
             settings, samples = opened.settings, min(int(counts[client]) for client in opened.here)
