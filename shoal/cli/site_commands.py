@@ -1,12 +1,13 @@
-"""`shoal site`: what the person at a site decides and sees. Everything lies in the folder `site` of the site's home."""
+"""`shoal site`: what the person at a site decides and sees; its rules and its log lie in `site` of its home."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import out, say, table_of
+from shoal.cli.console import err, out, say, table_of
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -87,6 +88,52 @@ def forget(run: RunId) -> None:
     say(f"run {place.name} is forgotten here: resumed, it is refused where it needs its memories")
 
 
+@app.command(epilog="Example: shoal site init --name north --study lungs")
+def init(
+    name: Annotated[str, typer.Option(help="of this site")],
+    study: Annotated[str, typer.Option(help="name of the lead's study")],
+) -> None:
+    """Make the site's key, which stays here, and the request to send to the lead."""
+    from shoal.engine.settings import places
+    from shoal.engine.sites.study import request
+
+    path = request(places.site(), study, name, {"type": "client", "org": name})
+    say(f"send the lead {path}, which holds no secret; keep {path.parent}, where the key is")
+
+
+@app.command(epilog="Example: shoal site join north.signed.zip --fingerprint SHA256:3F:...")
+def join(
+    signed: Annotated[Path, typer.Argument(help="what the lead sent back", exists=True, dir_okay=False)],
+    fingerprint: Annotated[str, typer.Option(help="of the lead's study, as it was told by telephone")],
+) -> None:
+    """Take what the lead has signed, if it has this fingerprint."""
+    from shoal.engine.settings import places
+    from shoal.engine.sites.study import package
+
+    package(places.site(), signed, fingerprint)
+    say("joined; next: shoal data add, shoal site policy, shoal site serve")
+
+
+@app.command(epilog="Example: shoal site serve")
+def serve() -> None:
+    """Connect to the lead and answer it by the site's policy, until Ctrl-C."""
+    import os
+    import sys
+
+    if not sys.flags.safe_path:  # no module of the current folder may take the place of another
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "shoal.cli.main", "site", "serve"])
+    from shoal.engine.settings import places
+    from shoal.engine.sites.site_service import serve_site
+
+    serve_site(
+        places.site(),
+        places.store(),
+        places.runs(),
+        own_rules(),
+        lambda there: err.print("connected" if there else "not connected"),
+    )
+
+
 def own_rules() -> OwnRules:
     """Return the rules of the site of this home."""
     from shoal.engine.settings import places
@@ -104,7 +151,7 @@ def run_here(name: str) -> RunFolder:
     from shoal.engine.settings import places
     from shoal.engine.store.run_folder import RunFolder
 
-    matches = [path for path in (places.site() / "runs").glob("*") if path.name.startswith(name)]
+    matches = [path for path in places.runs().glob("*") if path.name.startswith(name)]
     if len(matches) != 1:
         raise ShoalError(f"{len(matches)} runs here have an id that begins with {name!r}, expected one")
     return RunFolder(matches[0])

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from shoal.engine.cluster.pool_interface import Pool
-from shoal.engine.cluster.pools import open_pool
 from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.runner import Runner, ThreadRunner
 from shoal.engine.settings.hardware import one_arena
 from shoal.engine.settings.run_settings import Settings
+from shoal.engine.sites.pools import open_pool
 from shoal.engine.store.run_events import Observer, observing
 from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
 from shoal.lifecycle.run_views import make_figures, make_report
@@ -159,9 +159,9 @@ def workers_of(run: RunFolder, settings: Settings, given: Pool | None, stages: S
         yield None
         return
     lineage = run.lineage()
-    if lineage.sites:
+    if lineage.sites and settings.workers.runner != "sites":
         raise RunError(
-            f"the samples of run {run.name} lie at sites ({', '.join(lineage.sites)}), which are not reached"
+            f"the samples of run {run.name} lie at sites ({', '.join(lineage.sites)}): set workers.runner=sites"
         )
     device = lineage.resolved.device
     with open_pool(settings.workers, device) as pool:

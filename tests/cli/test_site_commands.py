@@ -31,7 +31,7 @@ def said(*arguments: str, code: int = 0) -> str:
 def run(home: Path) -> Path:
     """A run that a lead has opened here."""
     settings = make_settings({**SMALL, "data": {"name": "gaussian"}, "method": "fedkmeans", "rounds": 3})
-    path = places.site() / "runs" / RUN
+    path = places.runs() / RUN
     shutil.copytree(new_run(settings).path, path)
     return path
 

@@ -165,9 +165,10 @@ class CheckpointSection:
 class WorkersSection:
     """Where clients are trained, and how."""
 
-    runner: Literal["local", "dask"] = setting(
+    runner: Literal["local", "dask", "sites"] = setting(
         "local",
-        "where clients are trained: local: processes of this machine; dask: the workers of a Dask cluster",
+        "where clients are trained: local: processes of this machine; dask: the workers of a Dask cluster; sites: "
+        "where their samples lie, by the server that `shoal sites serve` starts",
     )
     address: Address = setting(
         None,

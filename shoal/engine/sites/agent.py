@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import yaml
 
 from shoal.core.durable import private_folder
 from shoal.core.errors import ShoalError
@@ -41,7 +42,7 @@ from shoal.engine.messages.wire import (
     Train,
     Trained,
 )
-from shoal.engine.settings.run_settings import Settings
+from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.sites.frames import (
     BadFrame,
     ClientAtSite,
@@ -145,6 +146,8 @@ class SiteAgent:
         if call.do == "describe":
             self.check(call)
             return record_to_json(site_set(self.prepared(call.data))), {}
+        if call.do == "plan":
+            return self.plan(call), {}
         if not RUN_ID.fullmatch(call.run):
             raise BadFrame("the id of the run is none")
         run = RunFolder(self.runs / call.run)
@@ -169,18 +172,14 @@ class SiteAgent:
             return self.train(run, call, files)
         return self.judge(run, call, files)
 
-    def check(self, call: SiteCall, settings: Settings | None = None) -> None:
+    def check(self, call: SiteCall) -> None:
         """Refuse what the site's rules do not allow.
-
-        Args:
-            call: the request.
-            settings: of a run that is planned; None: the request is about a run that was opened here, or about none.
 
         Raises:
             SiteRefusal: says why.
         """
-        samples = None
-        if settings is None and call.run:
+        settings = samples = None
+        if call.run:
             opened = self.worker.opened(self.runs / call.run)
             counts = opened.partition.counts()
             settings, samples = opened.settings, min(int(counts[client]) for client in opened.here)
@@ -190,6 +189,18 @@ class SiteAgent:
             return
         if METHODS[settings.method.name].declared_to_peer is not Method.declared_to_peer:
             raise SiteRefusal(f"method {settings.method.name!r} sends samples to other clients, and they stay here")
+
+    def plan(self, call: SiteCall) -> dict[str, Any]:
+        """Say nothing where the site would take part in a run with the settings of a request.
+
+        Raises:
+            SiteRefusal: says why it would not.
+        """
+        settings = make_settings(yaml.safe_load(call.texts["settings"]))
+        smallest = min(site_set(self.prepared(settings.data.name)).train)
+        if reason := self.rules.refusal(call, settings, smallest):
+            raise SiteRefusal(reason)
+        return {}
 
     def without_paths(self, text: str) -> str:
         """Return a message without the places of this site's files."""

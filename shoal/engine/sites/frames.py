@@ -60,7 +60,8 @@ class SiteCall:
     """A request to a site.
 
     Args:
-        do: what the site should do: describe its set, open a run, or what `shoal.engine.messages.wire` calls so.
+        do: what the site should do: describe its set, say whether its rules allow a run, open a run, or what
+            `shoal.engine.messages.wire` calls so.
         code: digest of the lead's Shoal.
         data: name of the set.
         run: id of the run.
@@ -68,12 +69,12 @@ class SiteCall:
         clients: clients of the site.
         groups: ids in groups, each trained in one computation.
         final: see `shoal.engine.messages.wire.Evaluate`.
-        texts: of `open`: settings, lineage and manifest; of `train` the plan of a sum, if there is one; else digests
-            of files by their purpose.
+        texts: of `plan`: settings; of `open`: settings, lineage and manifest; of `train` the plan of a sum, if there
+            is one; else digests of files by their purpose.
         sizes: of `open`, numbers of samples of each client, by part.
     """
 
-    do: Literal["describe", "open", "keys", "train", "recalibrate", "evaluate", "assign"]
+    do: Literal["describe", "plan", "open", "keys", "train", "recalibrate", "evaluate", "assign"]
     code: str
     data: str = ""
     run: str = ""

@@ -78,17 +78,15 @@ class OwnRules(Rules):
             return "it is paused"
         policy = self.policy
         asked = forbidden(policy, call)
-        if settings is not None:
+        if settings is not None and samples is not None:
             self.methods[call.run] = settings.method.name
             asked = chain(asked, forbidden_of_run(policy, settings, samples))
         if call.do == "train":
             asked = chain(asked, forbidden_of_sum(policy, plan_of(call), self.public_key), self.too_many(policy, call))
         for key, what in asked:
             return f"{BY_POLICY} `{key}`: the lead asks for {what}"
-        if settings is None or samples is None or policy.approve == "all":
-            return None
-        if not self.is_approved(call.run, settings):
-            return f"these settings wait for `shoal site approve {call.run}` there"
+        if settings is not None and policy.approve == "ask" and not self.is_approved(call.run, settings):
+            return f"these settings wait for `shoal site approve {call.run or 'RUN'}` there"
         return None
 
     def too_many(self, policy: Policy, call: SiteCall) -> Asked:

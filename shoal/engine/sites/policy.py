@@ -77,13 +77,13 @@ def forbidden(policy: Policy, call: SiteCall) -> Asked:
         yield "code", f"Shoal {call.code}"
 
 
-def forbidden_of_run(policy: Policy, settings: Settings, samples: int | None) -> Asked:
+def forbidden_of_run(policy: Policy, settings: Settings, samples: int) -> Asked:
     """Yield what a policy forbids of a run.
 
     Args:
         policy: of the site.
         settings: of the run.
-        samples: training samples of the site's smallest client in it; None: they are not known yet.
+        samples: training samples of the site's smallest client in it.
     """
     name, privacy = settings.method.name, settings.privacy
     least = getattr(settings.method, "min_points", policy.min_group)
@@ -91,7 +91,7 @@ def forbidden_of_run(policy: Policy, settings: Settings, samples: int | None) ->
     rules = (
         ("data", settings.data.name in policy.data, f"data.name={settings.data.name}"),
         ("methods", name in policy.methods, f"method.name={name}"),
-        ("min_samples", samples is None or samples >= policy.min_samples, f"work of a client of {samples} samples"),
+        ("min_samples", samples >= policy.min_samples, f"work of a client of {samples} samples"),
         ("min_group", least >= policy.min_group, f"method.min_points={least}"),
         ("clip", clipped, f"privacy.clip={privacy.clip or 'none'}"),
         ("noise", privacy.noise >= policy.noise, f"privacy.noise={privacy.noise:g}"),
