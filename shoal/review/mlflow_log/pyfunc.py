@@ -14,19 +14,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from mlflow.pyfunc.model import PythonModel
 
 from shoal.core.errors import short_text
-from shoal.core.records import record_from_json, record_to_json
 from shoal.core.seal import BrokenSeal, sealed, unsealed
 from shoal.data.sets.prepared import DataSpec, open_prepared
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import Checkpoint
 from shoal.engine.store.codec import StoreError, load_server, save_server, server_digest
-from shoal.engine.store.embedded import EmbeddedFrom, embedded_from
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.lineage import method_version
 from shoal.engine.store.run_facts import RunFacts
@@ -34,8 +31,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.prediction import Prediction
-from shoal.models.frozen import is_installed, source_of
-from shoal.review.mlflow_log.pyfunc_images import EncodedInput
+from shoal.models.frozen import source_of
 from shoal.review.mlflow_log.pyfunc_input import samples, takes
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.served_method import served_method
@@ -83,15 +79,6 @@ class FederatedModel(PythonModel):
         self.spec = DataSpec(**{**about["spec"], "shape": tuple(about["spec"]["shape"])})
         method = served_method(make_settings(about["settings"]), self.spec, about["encoder_sha256"])
         self.predictor = method.predictor(server)
-        self.encoded: EncodedInput | None = None
-        if about["embedded"]:
-            self.encoded = EncodedInput(self.spec, record_from_json(EmbeddedFrom, about["embedded"]))
-
-    def samples_of(self, request: Any) -> np.ndarray:
-        """Return the samples of a request in their stored form; images become vectors where an encoder made those."""
-        if self.encoded is None:
-            return samples(request, self.spec)
-        return self.encoded.samples(request)
 
     # Without annotations: MLflow would read them as a schema instead of the signature.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
@@ -100,7 +87,7 @@ class FederatedModel(PythonModel):
         Raises:
             InputError: the input does not hold samples of the kind and shape that the model was trained on.
         """
-        x = torch.from_numpy(self.samples_of(model_input).astype("float32"))
+        x = torch.from_numpy(samples(model_input, self.spec).astype("float32"))
         if self.spec.kind == "image":
             x = x / 255
         parts = [self.predictor(part) for part in x.split(512)]
@@ -168,11 +155,9 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
     from mlflow.pyfunc import save_model
 
     prepared = open_prepared(run.folder_of("data"))
-    embedded = embedded_from(prepared.manifest)
     facts = cluster_facts(run)
     lineage = run.lineage()
     about = {
-        "embedded": None if embedded is None else record_to_json(embedded),
         "settings": run.settings().to_json(),
         "spec": asdict(prepared.spec),
         "server_sha256": server_digest(checkpoint.judged),
@@ -180,8 +165,6 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
         "cluster_ids": None if facts is None or facts.names is None else list(facts.names.names),
     }
     encoder = lineage.encoder
-    if embedded is not None and is_installed(embedded.encoder.name):
-        encoder = embedded.encoder
     packages = requirements() if encoder is None else requirements(encoder.name)
     packages += [f"{name}=={number}" for name, number in method_version(run.settings().method.name).items()]
     (scratch / "model.json").write_text(json.dumps(sealed(json.loads(json.dumps(about)))))
