@@ -57,7 +57,7 @@ def read_labels(path: Path, files: Sequence[str], onto: Prepared | None, intake:
     label_of = labels_by_file(path, files, onto, intake)
     unlabelled = [file for file in files if file not in label_of]
     if unlabelled:
-        raise DataError(f"{path} has no label for {len(unlabelled)} images: {some_of(unlabelled)}")
+        raise DataError(f"{path} has no label for {len(unlabelled)} samples: {some_of(unlabelled)}")
     if others := sorted(set(label_of) - set(files)):
         intake.note("table with labels of other files", path.name, some_of(others))
     return [label_of[file] for file in files]

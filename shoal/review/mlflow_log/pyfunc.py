@@ -8,15 +8,18 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from mlflow.pyfunc.model import PythonModel
+from torch import Tensor
 
 from shoal.core.errors import short_text
 from shoal.core.seal import BrokenSeal, sealed, unsealed
@@ -32,9 +35,10 @@ from shoal.methods.contract.base import Server
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.prediction import Prediction
 from shoal.models.frozen import source_of
-from shoal.review.mlflow_log.pyfunc_input import samples, takes
+from shoal.review.mlflow_log.pyfunc_input import InputError, samples, takes, without_clients
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.served_method import served_method
+from shoal.review.results.site_offsets import CLIENT, SITE_SAMPLES, site_by_site, tell_offset
 from shoal.review.results.stable_names import NAME, NAME_MEANING
 
 ROOMS = ("core", "data", "models", "methods", "engine", "review")
@@ -62,6 +66,12 @@ COLUMNS = {
     "embedding": "the model's features of the sample",
 }
 """The columns of an answer, and what they are."""
+OFFSET = "offset"
+SITE_COLUMNS = {
+    **COLUMNS,
+    OFFSET: f"estimated and taken away, of the {SITE_SAMPLES} or more samples of one `client` in a request; else none",
+}
+"""Those of a model of sites that differ by offsets."""
 
 
 class FederatedModel(PythonModel):
@@ -79,18 +89,38 @@ class FederatedModel(PythonModel):
         self.spec = DataSpec(**{**about["spec"], "shape": tuple(about["spec"]["shape"])})
         method = served_method(make_settings(about["settings"]), self.spec, about["encoder_sha256"])
         self.predictor = method.predictor(server)
+        self.has_offsets = method.uses_offsets(server)
+        self.site_predictor = partial(method.site_predictor, server, memory={})
 
     # Without annotations: MLflow would read them as a schema instead of the signature.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
-        """Return the `COLUMNS` of each sample.
+        """Return the `COLUMNS` of each sample, or the `SITE_COLUMNS`.
 
         Raises:
             InputError: the input does not hold samples of the kind and shape that the model was trained on.
         """
+        names = None
+        if self.has_offsets:
+            model_input, names = without_clients(model_input)
         x = torch.from_numpy(samples(model_input, self.spec).astype("float32"))
         if self.spec.kind == "image":
             x = x / 255
-        parts = [self.predictor(part) for part in x.split(512)]
+        if not self.has_offsets:
+            return self.answer(x, self.predictor)
+        clients = np.full(len(x), "") if names is None else names.to_numpy(str)
+        if len(clients) != len(x):
+            raise InputError(f"the request names {len(clients)} clients of {len(x)} samples: one each, or none")
+        return site_by_site(clients, lambda client, rows: self.answer_at_site(client, x[rows]))
+
+    def answer_at_site(self, client: str, x: Tensor) -> pd.DataFrame:
+        """Return the `SITE_COLUMNS` of samples of one client; without a name they may be of several."""
+        if not tell_offset(client, len(x)):
+            return self.answer(x, self.predictor).assign(**{OFFSET: "none"})
+        return self.answer(x, self.site_predictor(x)).assign(**{OFFSET: "estimated"})
+
+    def answer(self, x: Tensor, predictor: Callable[[Tensor], Prediction]) -> pd.DataFrame:
+        """Return the `COLUMNS` of samples by a model."""
+        parts = [predictor(part) for part in x.split(512)]
         answer = Prediction(*(torch.cat(p).cpu() for p in zip(*parts, strict=True)))
         cluster = answer.cluster.tolist()
         columns = {
@@ -166,6 +196,11 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
     }
     encoder = lineage.encoder
     packages = requirements() if encoder is None else requirements(encoder.name)
+    columns = COLUMNS
+    accepted = takes(prepared.spec)
+    if RunFacts(run).method.uses_offsets(checkpoint.judged):
+        columns = SITE_COLUMNS
+        accepted += f"; in frames a column {CLIENT!r} may name the site of each sample"
     packages += [f"{name}=={number}" for name, number in method_version(run.settings().method.name).items()]
     (scratch / "model.json").write_text(json.dumps(sealed(json.loads(json.dumps(about)))))
     # The evaluated state: the served model is the one that the metrics describe.
@@ -178,8 +213,8 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
             artifacts={"model": str(scratch / "model.json"), "server": str(scratch / "server.safetensors")},
             code_paths=[str(copy_code(scratch / "code"))],
             pip_requirements=packages,
-            signature=answers(),
-            metadata={"input": takes(prepared.spec), "output": COLUMNS, "shoal_run": run.name},
+            signature=answers(columns),
+            metadata={"input": accepted, "output": columns, "shoal_run": run.name},
             mlflow_model=Model(
                 artifact_path=logged.artifact_location,
                 model_uuid=logged.model_id,
@@ -190,7 +225,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
     return scratch / "model"
 
 
-def answers() -> Any:
+def answers(columns: Mapping[str, str]) -> Any:
     """Return the signature: the columns of a prediction.
 
     It leaves the input open. MLflow has no schema that admits both arrays and columns of text, and its error for wrong
@@ -202,7 +237,8 @@ def answers() -> Any:
 
     numbers = Array(DataType.double)
     types: dict[str, Any] = {"cluster": DataType.long, NAME: DataType.long, "soft": numbers, "embedding": numbers}
-    return ModelSignature(outputs=Schema([ColSpec(types[column], column) for column in COLUMNS]))
+    types[OFFSET] = DataType.string
+    return ModelSignature(outputs=Schema([ColSpec(types[column], column) for column in columns]))
 
 
 def requirements(*encoders: str) -> list[str]:

@@ -16,6 +16,7 @@ from PIL import Image
 from shoal.core.errors import DataError
 from shoal.data.intake.image_decoding import decode
 from shoal.data.sets.prepared import DTYPES, DataSpec
+from shoal.review.results.site_offsets import CLIENT
 
 COLUMN = "image"
 """The column, or key, with one image a row."""
@@ -76,6 +77,18 @@ def samples(request: Any, spec: DataSpec) -> np.ndarray:
     if are_texts(request):
         return np.stack([_image(row, number, spec) for number, row in enumerate(rows)])
     return _array(rows, spec)
+
+
+def without_clients(request: Any) -> tuple[Any, pd.Series | None]:
+    """Return a request without its column `client`, and the names in that column, empty where one is missing."""
+    if isinstance(request, list) and request and all(isinstance(row, Mapping) for row in request):
+        request = _table(request)
+    if not isinstance(request, pd.DataFrame | Mapping) or CLIENT not in request:
+        return request, None
+    names = pd.Series(list(request[CLIENT]), dtype=object).fillna("").astype(str)
+    if isinstance(request, pd.DataFrame):
+        return request.drop(columns=CLIENT), names
+    return {key: value for key, value in request.items() if key != CLIENT}, names
 
 
 def _table(records: list[Any]) -> pd.DataFrame:

@@ -46,6 +46,7 @@ from shoal.review.pages.cluster_sheets import by_certainty, captions
 from shoal.review.pages.contact_sheet import Block, draw_sheet, thumbnail
 from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_tensors
 from shoal.review.results.served_method import served_method
+from shoal.review.results.site_offsets import CLIENT, SITE_SAMPLES, site_by_site, tell_offset
 from shoal.review.results.stable_names import NAME, with_stable_numbers
 from shoal.review.results.summary import counted
 from shoal.review.served.new_images import images_in, read_image
@@ -59,10 +60,6 @@ TABLE_FILES = (".parquet", ".pq", ".csv", ".csv.gz")
 IMAGES_PER_BATCH = 256
 ROWS_PER_BATCH = 4096
 """Rows of a table or of an array in a batch."""
-CLIENT = "client"
-"""Column of a table that names the client of each row."""
-SITE_SAMPLES = 50
-"""New samples of a site that tell its offset."""
 
 
 @dataclass(frozen=True)
@@ -424,11 +421,9 @@ def by_client(predictor: Predictor, x: np.ndarray, clients: np.ndarray, intake: 
     """
     if not predictor.has_offsets:
         return predictor.assign_array(x)
-    parts = []
-    for client in np.unique(clients):
-        rows = np.flatnonzero(clients == client)
-        parts.append(site_model(predictor, x[rows], str(client), intake).assign_array(x[rows]).set_index(rows))
-    return pd.concat(parts).sort_index()
+    return site_by_site(
+        clients, lambda client, rows: site_model(predictor, x[rows], client, intake).assign_array(x[rows])
+    )
 
 
 def site_model(predictor: Predictor, x: np.ndarray, site: str, intake: Intake) -> Predictor:
@@ -443,7 +438,7 @@ def site_model(predictor: Predictor, x: np.ndarray, site: str, intake: Intake) -
     if not predictor.has_offsets:
         return predictor
     memory = predictor.memory_of(site)
-    if not memory and (not site or len(x) < SITE_SAMPLES):
+    if not memory and not tell_offset(site, len(x)):
         intake.note(f"site without a name or {SITE_SAMPLES} samples, whose offset is not known", site or "-")
         return predictor
     intake.adapt(f"site whose offset was {'known' if memory else 'estimated'} and taken away", site)

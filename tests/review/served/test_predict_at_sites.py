@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.methods.scores.clustering import accuracy
+from shoal.review.mlflow_log.pyfunc import FederatedModel, save_final_model, servable
 from shoal.review.results.clusters import keep_clusters
 from shoal.review.served.judging import held_out_samples, judge
 from shoal.review.served.predict import Predicted, predict
@@ -81,3 +83,27 @@ def test_a_night_judges_held_out_samples_less_the_offset_of_their_site(run: RunF
     assert judged.scores["acc"] == 1.0
     unknown, _ = judge(run, replace(samples, clients=None))
     assert unknown.scores["acc"] < 1.0
+
+
+def test_the_served_model_estimates_offsets_of_the_sites_in_a_request(run: RunFolder, tmp_path: Path) -> None:
+    checkpoint = servable(run)
+    assert checkpoint is not None
+    logged = SimpleNamespace(artifact_location="place", model_id="m-1", source_run_id="0" * 32)
+    folder = save_final_model(run, checkpoint, tmp_path, logged)
+    assert "column 'client'" in (folder / "MLmodel").read_text()
+    model = FederatedModel()
+    files = {name: str(next(folder.rglob(f"{name}.*"))) for name in ("model", "server")}
+    model.load_context(SimpleNamespace(artifacts=files))
+
+    parts = [rows("south", 60, 11), rows("east", 12, 10)]
+    table = pd.concat([part for part, _ in parts]).sample(frac=1, random_state=1)
+    kind = table.index.to_numpy() % KINDS
+    south = (table["client"] == "south").to_numpy()
+    answer = model.predict(None, table)
+    assert answer["offset"].tolist() == np.where(south, "estimated", "none").tolist()
+    assert accuracy(kind[south], answer["cluster"].to_numpy()[south]) == 1.0
+    pd.testing.assert_frame_equal(model.predict(None, table.to_dict("records")), answer)
+    for unnamed in (table.drop(columns="client"), table.assign(client=None)):
+        nobody = model.predict(None, unnamed)
+        assert set(nobody["offset"]) == {"none"}
+        assert accuracy(kind[south], nobody["cluster"].to_numpy()[south]) < 1.0
