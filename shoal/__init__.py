@@ -29,17 +29,15 @@ if TYPE_CHECKING:
     from shoal.api.adding import add_data, embed
     from shoal.api.listing import compare, runs
     from shoal.api.opened import Run, load
-    from shoal.api.running import plan, resume, run
+    from shoal.api.running import resume, run
     from shoal.api.searching import FoundSettings, search
     from shoal.core.errors import ShoalError
     from shoal.engine.settings.run_settings import Settings
-    from shoal.lifecycle.rehearsal import Plan
     from shoal.review.served.explain import Explained
 
 __all__ = [
     "Explained",
     "FoundSettings",
-    "Plan",
     "Run",
     "Settings",
     "ShoalError",
@@ -47,7 +45,6 @@ __all__ = [
     "compare",
     "embed",
     "load",
-    "plan",
     "resume",
     "run",
     "runs",
@@ -57,7 +54,6 @@ __all__ = [
 _PLACES = {
     "run": "shoal.api.running",
     "resume": "shoal.api.running",
-    "plan": "shoal.api.running",
     "load": "shoal.api.opened",
     "Run": "shoal.api.opened",
     "runs": "shoal.api.listing",
@@ -65,7 +61,6 @@ _PLACES = {
     "add_data": "shoal.api.adding",
     "embed": "shoal.api.adding",
     "Settings": "shoal.engine.settings.run_settings",
-    "Plan": "shoal.lifecycle.rehearsal",
     "Explained": "shoal.review.served.explain",
     "search": "shoal.api.searching",
     "FoundSettings": "shoal.api.searching",

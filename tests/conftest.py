@@ -51,7 +51,6 @@ LONGEST = (
     "test_tracking.py",
     "test_every_method_runs.py",
     "test_search.py",
-    "test_remote_files.py",
     "test_pools.py",
     "test_damage.py",
     "test_chaos.py",

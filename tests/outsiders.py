@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.engine.cluster import host_cache, own_gpu
+from shoal.engine.cluster import own_gpu
 from shoal.engine.store.shared_temp import SharedTempError, user_name
 from tests.engine.store.test_shared_temp import IS_ROOT, NOBODY, link, no_folder, open_to_all
 from tests.serving import attack
@@ -35,8 +35,8 @@ SECRET = (
     "runs/.serve/worker.log",
 )
 """Files of a served home that nobody but its user reads."""
-PLACES = {"shoal-cache": host_cache.cache, "shoal-workers": own_gpu.lock_folder}
-"""Folders among everybody's temporary files, by the beginning of their names."""
+PLACE = "shoal-workers"
+"""How the name of a folder among everybody's temporary files begins."""
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,9 @@ PLANTED: tuple[Callable[[Path, Path], None], ...] = (link, dangling, open_to_all
 def of_temporary_files(folder: Path) -> Iterator[Tried]:
     """What another user gets who puts something in the place of a folder among the temporary files."""
     found: list[str | None] = []
-    for name, place in PLACES.items():
-        for plant in PLANTED:
-            temp = folder / f"{name}-{plant.__name__}"
-            found.append(planted(temp, f"{name}-{user_name()}", place, plant))
+    for plant in PLANTED:
+        temp = folder / f"{PLACE}-{plant.__name__}"
+        found.append(planted(temp, f"{PLACE}-{user_name()}", own_gpu.lock_folder, plant))
     yield told("another user", "planted temporary folders", found)
 
 
@@ -148,13 +147,12 @@ def planted(temp: Path, name: str, place: Callable[[], Path], plant: Callable[[P
     temp.mkdir()
     temp.chmod(0o1777)
     mine = temp / "home"
-    (mine / "runs" / "old").mkdir(parents=True)
-    os.utime(mine / "runs" / "old", (0, 0))
+    mine.mkdir()
     as_other(lambda: plant(temp / name, mine))
     before = tempfile.tempdir
     tempfile.tempdir = str(temp)
     try:
-        host_cache.forget_unused(place())
+        place()
     except SharedTempError:
         return None
     finally:
@@ -206,7 +204,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.outsiders", description=__doc__)
     parser.add_argument("--out", type=Path, help="folder of the table")
     given = parser.parse_args()
-    os.environ.pop("SHOAL_CACHE", None)
     folder = Path(tempfile.mkdtemp(prefix="shoal-outsiders-"))
     try:
         found = list(all_tries(folder))

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from shoal.engine.cluster import own_gpu
 from shoal.engine.settings.private_home import close_folders
 from shoal.engine.store.shared_temp import user_name
 from tests.engine.store.test_shared_temp import IS_ROOT, link
-from tests.outsiders import PLACES, PLANTED, Tried, planted, table
+from tests.outsiders import PLACE, PLANTED, Tried, planted, table
 
 pytestmark = pytest.mark.skipif(not IS_ROOT, reason="only root can act as two users")
 
@@ -23,7 +24,6 @@ pytestmark = pytest.mark.skipif(not IS_ROOT, reason="only root can act as two us
 @pytest.fixture
 def temp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that other users can enter, which pytest's own are not."""
-    monkeypatch.delenv("SHOAL_CACHE", raising=False)
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     folder.chmod(0o755)
     yield folder
@@ -33,8 +33,7 @@ def temp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.long
 @pytest.mark.parametrize("plant", PLANTED)
 def test_nothing_that_another_user_plants_is_used(temp: Path, plant: Callable[[Path, Path], None]) -> None:
-    for name, place in PLACES.items():
-        assert planted(temp / name, f"{name}-{user_name()}", place, plant) is None
+    assert planted(temp / PLACE, f"{PLACE}-{user_name()}", own_gpu.lock_folder, plant) is None
 
 
 def test_a_careless_place_is_found(temp: Path) -> None:

@@ -1,4 +1,4 @@
-"""Start runs, resume them, and estimate what they would do."""
+"""Start runs and resume them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from shoal.engine.settings.private_home import private_files
 from shoal.engine.store.run_events import Observer
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker_processes import start_fork_server
-from shoal.lifecycle.rehearsal import Plan, rehearse
 
 
 @private_files()
@@ -51,7 +50,8 @@ def run(
 
     checked = settings_of(settings, changes)
     start_fork_server()
-    return _to_its_end(new_run(checked, _folder(stored_partition)), progress, observers)
+    partition = None if stored_partition is None else Path(stored_partition)
+    return _to_its_end(new_run(checked, partition), progress, observers)
 
 
 @private_files()
@@ -68,23 +68,6 @@ def resume(name: str | Path | Run = "latest", *, progress: bool = True, observer
     if isinstance(name, Run):
         name = name.path
     return _to_its_end(RunFolder.find(str(name), places.runs()), progress, observers)
-
-
-@private_files()
-def plan(settings: SettingsSource = None, *, stored_partition: str | Path | None = None, **changes: Any) -> Plan:
-    """Estimate what a run would do, how many bytes it would send and how long it would take; nothing of it is kept.
-
-    Args:
-        settings, stored_partition, changes: as in `run`.
-
-    Raises:
-        ShoalError: a wrong setting.
-    """
-    return rehearse(settings_of(settings, changes), _folder(stored_partition))
-
-
-def _folder(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)
 
 
 def _to_its_end(folder: RunFolder, progress: bool, observers: Sequence[Observer]) -> Run:

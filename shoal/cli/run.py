@@ -1,4 +1,4 @@
-"""`shoal run`: a new run, a resumed one, or with --dry-run the plan of a new one."""
+"""`shoal run`: a new run, or a resumed one."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from shoal.cli.console import err, out, say, show_result, table_of
+from shoal.cli.console import err, out, show_result
 from shoal.cli.options import Json, Set
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
     from shoal.engine.store.run_folder import RunFolder
-    from shoal.lifecycle.rehearsal import Plan
 
 app = typer.Typer(add_completion=False)
 
@@ -28,9 +27,6 @@ def run(
         str | None, typer.Option(help="resume this run: its folder, its name, or latest, the one that was started last")
     ] = None,
     partition: Annotated[Path | None, typer.Option(help="use this stored partition", hidden=True)] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="do not run: say what the run would do, send and take")
-    ] = False,
     methods: Annotated[
         bool, typer.Option("--methods", help="do not run: list the methods by the question that each answers")
     ] = False,
@@ -42,10 +38,7 @@ def run(
     if methods:
         print_methods()
         return
-    check_options(settings, overrides, resume, dry_run)
-    if dry_run:
-        show_plan(settings, overrides, partition, as_json)
-        return
+    check_options(settings, overrides, resume)
     start_fork_server()
     folder = open_run(settings, overrides, resume, partition)
     from shoal.flows.execute import complete
@@ -72,12 +65,10 @@ def print_methods() -> None:
         out.print(table, highlight=False)
 
 
-def check_options(settings: Path | None, overrides: Set, resume: str | None, dry_run: bool) -> None:
+def check_options(settings: Path | None, overrides: Set, resume: str | None) -> None:
     """Refuse options that contradict each other."""
     if resume is not None and (settings is not None or overrides):
         raise ShoalError("--resume uses the settings that the run was started with: give no others")
-    if resume is not None and dry_run:
-        raise ShoalError("--dry-run plans a new run: give no --resume")
     if settings is not None and "=" in settings.name and not settings.exists():
         raise ShoalError(f"there is no settings file {settings}: to override a setting write --set {settings}")
 
@@ -95,43 +86,3 @@ def open_run(settings: Path | None, overrides: Set, resume: str | None, partitio
     if wanted is not None:
         return new_run(wanted, partition)
     return RunFolder.find(resume or "", places.runs())
-
-
-def show_plan(settings: Path | None, overrides: Set, partition: Path | None, as_json: bool) -> None:
-    """Print the plan of a new run."""
-    err.print(
-        "planning the run: data and partition first, then two updates of one client are measured", highlight=False
-    )
-    from shoal.engine.settings.run_settings import load_settings
-    from shoal.lifecycle.rehearsal import rehearse
-
-    plan = rehearse(load_settings(settings, overrides or ()), partition)
-    if as_json:
-        print(json.dumps(plan.to_json()))
-        return
-    out.print(plan_table(plan))
-    if plan.seconds is not None:
-        say(
-            "time and bytes follow from two updates of one client, here and now; aggregation, evaluations, figures and "
-            "MLflow are added"
-        )
-
-
-def plan_table(plan: Plan) -> Table:
-    """Return the plan of a run as a table."""
-    from shoal.review.results.summary import duration, size
-
-    smallest, median, largest = plan.samples
-    rows = [
-        ("method", plan.method),
-        ("data", plan.data),
-        ("clients", f"{plan.clients:,}, of {smallest:,} to {largest:,} training samples (median {median:,})"),
-        ("rounds", f"{plan.rounds:,}, of {plan.a_round:,} clients each"),
-        ("workers", f"{plan.slots} on {plan.device}"),
-    ]
-    rows += [("note", note) for note in plan.notes]
-    if plan.bytes is not None and plan.seconds is not None:
-        for way, name in (("up", "to the server"), ("down", "from the server"), ("d2d", "between clients")):
-            rows.append((f"bytes {name}", f"about {size(plan.bytes[way])}"))
-        rows.append(("time", f"about {duration(plan.seconds)}"))
-    return table_of(("what", "value"), rows, "what the run would do")

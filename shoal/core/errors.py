@@ -13,8 +13,6 @@ class FailureCause(StrEnum):
     """A client's message is not as its method declares it: the client is left out."""
     FILE = "file"
     """A file is missing or damaged, or cannot be written: the work is done again, perhaps on another host."""
-    REMOTE_FILES = "remote_files"
-    """A file could not be copied to or from another host."""
     SITE_REFUSES = "site_refuses"
     """A site does not do what it is asked, by its own rules: nothing is tried again, and it is no fault."""
     OTHER = "other"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,6 @@ from shoal.data.sets.prepared import Prepared
 from shoal.data.sets.remedy import SITES
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import expected_slots, resolve_machine
-from shoal.engine.settings.machine import Resolved
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, SettingsError, resolve
 from shoal.engine.store.choice import Choice
@@ -35,68 +34,6 @@ from shoal.lifecycle.choosing import choose_clusters
 from shoal.lifecycle.choosing_method import choose_method
 from shoal.lifecycle.preflight import check_clusters, check_method, check_validation
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_encoder, with_known_choices, with_scheme
-
-
-@dataclass(frozen=True)
-class Basis:
-    """What a run is made of, before it has a folder.
-
-    Attributes:
-        settings: with the scheme, the method and the number of clusters that they left open.
-        prepared: the data set.
-        folder, table: folder of the partition, and the partition.
-        resolved: device and precision.
-        method, clusters: how these were chosen; None where the settings name them.
-    """
-
-    settings: Settings
-    prepared: Prepared
-    folder: Path
-    table: Partition
-    resolved: Resolved
-    method: MethodChoice | None
-    clusters: Choice | None
-
-
-def basis_of(settings: Settings, partition: Path | None = None) -> Basis:
-    """Prepare data and partition, and choose what the settings leave open.
-
-    Args:
-        settings: of the run.
-        partition: a stored partition to use instead of making one from the settings.
-
-    Raises:
-        ShoalError: the data, the partition or the method refuse the settings.
-    """
-    settings = with_encoder(with_scheme(settings))
-    resolved = resolve_machine(settings)
-    expected_slots(settings.workers, resolved.device)
-    if partition is None:
-        check_validation(settings)
-    prepared = prepare_data(settings)
-    if partition is None:
-        folder, table = prepare_partition(settings, prepared)
-    else:
-        folder = partition.resolve()
-        table = load_partition(partition)
-        if table.data_digest != prepared.manifest.digest:
-            raise PartitionError(
-                f"the partition in {partition} is of another version of {prepared.manifest.name!r}: make it again with "
-                "`shoal data partition`"
-            )
-    check_clusters(settings, len(table.sample))
-    if SITES in prepared.manifest.extra and (settings.chooses_method or settings.chooses_clusters):
-        raise SettingsError(
-            f"samples of {prepared.manifest.name!r} lie at its sites, where no method and no number of clusters is "
-            "sought: set method.name and model.clusters"
-        )
-    settings, method = with_open_method(settings, prepared, table)
-    settings = with_encoder(settings)
-    choice = None
-    if settings.chooses_clusters:
-        choice = choose_clusters(settings, prepared, table)
-        settings = resolve(settings, clusters=choice.clusters)
-    return Basis(settings, prepared, folder, table, resolved, method, choice)
 
 
 def new_run(settings: Settings, partition: Path | None = None, origin: WarmStart | None = None) -> RunFolder:
@@ -114,26 +51,57 @@ def new_run(settings: Settings, partition: Path | None = None, origin: WarmStart
     Raises:
         ShoalError: the data, the partition or the method refuse the settings; WarmStartError: the origin does not fit.
     """
-    basis = basis_of(settings, partition)
-    lineage = make_lineage(basis.settings, basis.prepared, basis.folder, basis.table, basis.resolved)
-    lineage = replace(lineage, clusters_chosen=basis.clusters, method_chosen=basis.method)
-    run = RunFolder.create(places.runs(), basis.settings, lineage)
+    settings = with_encoder(with_scheme(settings))
+    resolved = resolve_machine(settings)
+    expected_slots(settings.workers, resolved.device)
+    if partition is None:
+        check_validation(settings)
+    prepared = prepare_data(settings)
+    folder, table = prepare_partition(settings, prepared) if partition is None else stored(partition, prepared)
+    check_clusters(settings, len(table.sample))
+    if SITES in prepared.manifest.extra and (settings.chooses_method or settings.chooses_clusters):
+        raise SettingsError(
+            f"samples of {prepared.manifest.name!r} lie at its sites, where no method and no number of clusters is "
+            "sought: set method.name and model.clusters"
+        )
+    settings, method = with_open_method(settings, prepared, table)
+    settings = with_encoder(settings)
+    clusters = None
+    if settings.chooses_clusters:
+        clusters = choose_clusters(settings, prepared, table)
+        settings = resolve(settings, clusters=clusters.clusters)
+    lineage = make_lineage(settings, prepared, folder, table, resolved)
+    run = RunFolder.create(places.runs(), settings, replace(lineage, clusters_chosen=clusters, method_chosen=method))
     try:
-        record_method(run, basis.method)
-        if basis.clusters is not None:
-            record_choice(run, basis.clusters)
-        record_left_out(run, basis.table)
-        record_small_clients(run, basis.settings, basis.table)
-        record_scale(run, basis.settings, basis.prepared)
+        record_method(run, method)
+        if clusters is not None:
+            record_choice(run, clusters)
+        record_left_out(run, table)
+        record_small_clients(run, settings, table)
+        record_scale(run, settings, prepared)
         if origin is not None:
             origin.keep(run)
-        facts = RunFacts(run)
         with one_thread():
-            initial_state(facts)  # the method may refuse the data, or so many clients
+            initial_state(RunFacts(run))  # the method may refuse the data, or so many clients
     except BaseException:
         shutil.rmtree(run.path)
         raise
     return run
+
+
+def stored(partition: Path, prepared: Prepared) -> tuple[Path, Partition]:
+    """Return the folder of a stored partition of a data set, and the partition.
+
+    Raises:
+        PartitionError: it is of another version of the set.
+    """
+    table = load_partition(partition)
+    if table.data_digest != prepared.manifest.digest:
+        raise PartitionError(
+            f"the partition in {partition} is of another version of {prepared.manifest.name!r}: make it again with "
+            "`shoal data partition`"
+        )
+    return partition.resolve(), table
 
 
 def with_open_method(settings: Settings, prepared: Prepared, table: Partition) -> tuple[Settings, MethodChoice | None]:

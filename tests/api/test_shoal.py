@@ -203,13 +203,6 @@ def test_a_search_gives_settings_that_a_run_takes(place: Path, monkeypatch: pyte
         shoal.search({"name": "nothing"})
 
 
-def test_a_plan_leaves_nothing(place: Path) -> None:
-    before = len(shoal.runs())
-    plan = shoal.plan(SMALL, rounds=3)
-    assert (plan.method, plan.clients, plan.rounds) == ("fedpnp", 3, 3)
-    assert len(shoal.runs()) == before
-
-
 def test_settings_may_be_given_in_many_ways(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("rounds: 4\nmethod: fedcc\ndata: {name: digits, limit: 100}\n")

@@ -22,7 +22,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FAILED, FINISHED
 from shoal.lifecycle.starting import new_run
 from tests.chaos.cluster_tally import BY_ITSELF, STOPPED, ClusterOutcome
-from tests.chaos.clusters import BUCKET, KINDS, MARK, Cluster, ObjectStore, marked
+from tests.chaos.clusters import KINDS, MARK, Cluster, marked
 from tests.chaos.trial import TRACEBACK, settings_of
 from tests.runs import go_on, numbers, straight
 
@@ -33,7 +33,7 @@ LINGERS = 10.0
 TIMEOUT_MINUTES = 0.5
 """Of these runs: a cluster may have no worker for 30 s instead of 45 s."""
 METHODS = ("fedpnp", "fedema")
-"""Methods whose clients keep something from round to round, so that files go both ways."""
+"""Methods whose clients keep something from round to round, so that files are read on another host than wrote them."""
 ROUNDS, CLIENTS = 3, 3
 SIZE: dict[str, Any] = {
     "data": {"limit": 120},
@@ -56,7 +56,6 @@ class Clusters:
 
     base: Path
     seed: int
-    store: ObjectStore = field(init=False)
     whole: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -64,7 +63,7 @@ class Clusters:
 
     @property
     def home(self) -> Path:
-        """SHOAL_HOME of the drivers, which hosts do not see."""
+        """SHOAL_HOME of the drivers, which hosts see too."""
         return self.base / "driver"
 
     def straight(self, method: str, size: dict[str, Any]) -> Any:
@@ -139,20 +138,17 @@ class ClusterTrial:
         self.whole = self.clusters.straight(self.method, SIZE)
         self.place = self.clusters.base / f"try-{self.number}"
         self.place.mkdir()
-        self.store = ObjectStore(self.place / "store")
-        self.cluster: Cluster = KINDS[self.runner](self.place / self.runner, self.clusters.home, self.store.env)
+        self.cluster: Cluster = KINDS[self.runner](self.place / self.runner, self.clusters.home)
         workers = {
             "runner": self.runner,
             "address": self.cluster.address,
-            "remote_files": f"s3://{BUCKET}/remote-files",
             "timeout": TIMEOUT_MINUTES,
         }
         self.run = new_run(settings_of(self.method, **SIZE, workers=workers))
 
     def start(self) -> ClusterDriver:
         """A driver of the run."""
-        env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-        env |= self.cluster.env | {"SHOAL_HOME": str(self.clusters.home), "COLUMNS": "10000"}
+        env = {**os.environ, **self.cluster.env, "COLUMNS": "10000"}
         driver = ClusterDriver(self.run, env, self.place / f"driver-{len(self.drivers)}.log")
         self.drivers.append(driver)
         return driver
@@ -210,7 +206,6 @@ class ClusterTrial:
             go_on(self.run)
             return "a local slot"
         self.cluster.end()
-        self.store.start()
         self.cluster.start()
         code = self.end(self.start())
         if code != 0:
@@ -219,8 +214,6 @@ class ClusterTrial:
 
     def execute(self, hit: Hit) -> ClusterOutcome:
         """All of the try: run, event, end, resume."""
-        self.store.start()
-        self.store.make_bucket()
         self.cluster.start()
         driver = self.start()
         moment = self.at_random(driver)
@@ -256,9 +249,8 @@ class ClusterTrial:
         )
 
     def close(self) -> None:
-        """Kill whatever is left of the cluster and the store."""
+        """Kill whatever is left of the cluster."""
         self.cluster.end()
-        self.store.kill()
 
 
 def longest_silence(events: list[Event], began: float, ended: float) -> float:

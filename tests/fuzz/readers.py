@@ -96,7 +96,7 @@ def set_texts(folder: Path) -> Opened:
         b"method.name=fedcc",
         b"data.options={clusters: 3}",
         b"local.lr=1e-3",
-        b"workers.remote_files=s3://bucket/x",
+        b"workers.address=tcp://host:1",
     ]
     return Opened(seeds, lambda data: load_settings(None, [data.decode("utf-8", "replace")]), rf"--set|{SETTING}")
 

@@ -20,7 +20,6 @@ from shoal.lifecycle import choosing, starting
 from shoal.lifecycle.choosing import settings_of_space
 from shoal.lifecycle.kept_choices import choice_file, known_choice, write_choice
 from shoal.lifecycle.preparing import prepare_data, with_known_choices, with_scheme
-from shoal.lifecycle.rehearsal import rehearse
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.methods.auto import ENCODER
 from shoal.methods.clustering.cluster_number import Candidate
@@ -212,14 +211,6 @@ def test_a_method_that_trains_asks_federated_kmeans(home: Path, small: Make, mon
     assert settings_of_space(settings, prepared).model.encoder == ENCODER
     feature_method = small(model={"clusters": "auto"}, method={"name": "fedgmm"})
     assert settings_of_space(feature_method, prepared) is feature_method
-
-
-def test_a_plan_counts_with_the_largest_number_and_chooses_none(home: Path, small: Make) -> None:
-    plan = rehearse(small(model={"clusters": "auto"}, choose={"max_clusters": 9}))
-    assert "chosen among 2 to 9 first" in plan.notes[0]
-    assert plan.seconds is not None
-    assert not (places.store() / "choices").exists()
-    assert not places.runs().exists()
 
 
 REFUSED = [

@@ -1,4 +1,4 @@
-"""What a round takes with each runner: processes here and Dask, with and without a remote store.
+"""What a round takes with each runner: processes here and Dask.
 
     python -m shoal_research.benchmarks.several_hosts --runs 3
 
@@ -31,11 +31,10 @@ CASES = (
     ("8 clients of 1 epoch, 50 images, 1.66 million weights", Workload(clients=8, samples=50, encoder="mcmahan")),
 )
 """What is measured, by name."""
-WAYS = (("local", False), ("dask", False), ("dask", True))
-"""Runners, and whether files go through a remote store."""
+RUNNERS = ("local", "dask")
 
 
-def one(work: Workload, runner: str, store: str | None) -> tuple[list[float], str]:
+def one(work: Workload, runner: str) -> tuple[list[float], str]:
     """Seconds of the rounds in the middle of one run, and the digest of its weights."""
     from shoal.engine.cluster.pools import open_pool
     from shoal.engine.rounds.loop import Engine
@@ -45,7 +44,7 @@ def one(work: Workload, runner: str, store: str | None) -> tuple[list[float], st
     from shoal.lifecycle.starting import new_run
 
     settings: dict[str, Any] = settings_of(work, prepare_workload(work, places.store()), 2)
-    settings["workers"] |= {"runner": runner, "remote_files": store, "slots": 2}
+    settings["workers"] |= {"runner": runner, "slots": 2}
     settings["tracking"] = {"mlflow": False, "prefect": "off"}
     made = make_settings(settings)
     run = new_run(made)
@@ -75,21 +74,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch)
         os.environ["SHOAL_HOME"] = str(home)
-        os.environ["SHOAL_CACHE"] = str(home / "cache")
         print("| workload | runner | s a round, median | least and most of the runs' medians | same bits |")
         print("|---|---|---|---|---|")
         for name, work in (CASES[number] for number in given.cases):
             bits: set[str] = set()
-            for runner, through in WAYS:
+            for runner in RUNNERS:
                 medians = []
                 for _ in range(given.runs):
-                    store = (home / "store").as_uri() if through else None
-                    rounds, digest = one(replace(work, rounds=given.rounds), runner, store)
+                    rounds, digest = one(replace(work, rounds=given.rounds), runner)
                     medians.append(statistics.median(rounds))
                     bits.add(digest)
-                way = f"{runner}{', store' if through else ''}"
                 print(
-                    f"| {name} | {way} | {statistics.median(medians):.2f} | {min(medians):.2f} to {max(medians):.2f} | "
+                    f"| {name} | {runner} | {statistics.median(medians):.2f} | "
+                    f"{min(medians):.2f} to {max(medians):.2f} | "
                     f"{'yes' if len(bits) == 1 else 'NO'} |",
                     flush=True,
                 )

@@ -10,19 +10,16 @@ from collections.abc import Callable
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from shoal.core.errors import FailureCause, ShoalError
-from shoal.engine.cluster.host_cache import CACHE_VARIABLE, with_remote_files
 from shoal.engine.cluster.own_gpu import own_device
-from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request
+from shoal.engine.messages.wire import Answer, Failed, Request
 from shoal.engine.settings.hardware import keep_freed_memory
 from shoal.engine.workers.worker import Worker
-from shoal.engine.workers.worker_processes import WorkerLost
 
 _here = threading.local()
 """The workers of each thread, by device: a Dask worker may have several threads, and two runs may share a cluster."""
 
 
-def work(request: Request | RemoteRequest, device: str, progress: Callable[[], None] = lambda: None) -> Answer:
+def work(request: Request, device: str, progress: Callable[[], None] = lambda: None) -> Answer:
     """Do a request in this process of a cluster; the run of the last request stays open.
 
     Args:
@@ -59,27 +56,17 @@ def _watch_optimisers() -> None:
     register_optimizer_step_post_hook(report_progress)
 
 
-def answer_on_host(request: Request | RemoteRequest, handle: Callable[[Request], Answer]) -> Answer:
-    """Return a host's answer to a request, whose files it sees or has as copies.
+def answer_on_host(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+    """Return a host's answer to a request whose files it sees.
 
     Args:
         request: the request.
         handle: does a request whose files are here (`Worker.handle`).
     """
     host = os.uname().nodename
-    if isinstance(request, RemoteRequest):
-        try:
-            return with_remote_files(request, handle)
-        except WorkerLost:
-            raise
-        except ShoalError as error:
-            return Failed(f"worker {host}: {error}", error.failure_cause)
-        except OSError as error:
-            problem = f"it cannot keep files in {os.environ.get(CACHE_VARIABLE) or 'its temporary folder'} ({error})"
-            return Failed(f"worker {host}: {problem}", FailureCause.FILE)
     if not request.run.is_dir():
         return Failed(
             f"worker {host} does not see {request.run}: runs and data must lie on a file system that all workers "
-            "share, under the same path (set SHOAL_HOME to it), or set workers.remote_files",
+            "share, under the same path: set SHOAL_HOME to it",
         )
     return handle(request)

@@ -13,7 +13,7 @@ from typing import Any
 
 from shoal.core.errors import ShoalError
 from shoal.engine.cluster.cluster_work import work
-from shoal.engine.messages.wire import Answer, RemoteRequest, Request
+from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.settings.addresses import fill_variables, masked
 from shoal.engine.settings.hardware import resolve_slots, resolve_timeout
 from shoal.engine.settings.run_settings import SettingsError
@@ -96,7 +96,7 @@ class WallClock:
         self._updated_at = now
 
 
-def work_on_dask(request: Request | RemoteRequest, device: str, topic: str, number: int) -> Answer:
+def work_on_dask(request: Request, device: str, topic: str, number: int) -> Answer:
     """Do a request (`work`), with events on `topic` that request `number` begins and goes on."""
     import distributed
 
@@ -174,7 +174,7 @@ class DaskPool:
         """End every `call` that waits for an answer."""
         self._closed.set()
 
-    def call(self, request: Request | RemoteRequest) -> Answer:
+    def call(self, request: Request) -> Answer:
         """Have a free worker do a request; see `shoal.engine.cluster.pool_interface.Pool`.
 
         Raises:
@@ -183,7 +183,7 @@ class DaskPool:
         with self._free:
             return self._call(request)
 
-    def _call(self, request: Request | RemoteRequest) -> Answer:
+    def _call(self, request: Request) -> Answer:
         from distributed.client import FutureCancelledError
         from distributed.scheduler import KilledWorker
 
@@ -237,7 +237,7 @@ class DaskPool:
         clock.update()
         return clock.spent > 60 * self._timeout
 
-    def _connected(self, request: Request | RemoteRequest) -> None:
+    def _connected(self, request: Request) -> None:
         """Wait for a lost scheduler to come back; return only if it answers and has workers, or may soon get some.
 
         Raises:

@@ -21,7 +21,7 @@ class Pool(Protocol):
         ...
 
     def call(self, request: Any) -> Answer:
-        """Have a free worker do a `Request` or `RemoteRequest`; wait for one if all are busy.
+        """Have a free worker do a `Request`; wait for one if all are busy.
 
         Raises:
             WorkerLost: the process that did it ended.

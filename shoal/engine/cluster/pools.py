@@ -1,8 +1,8 @@
 """Pools of workers: processes of this machine, or the workers of a Dask cluster.
 
 Requests and answers are small (`shoal.engine.messages.wire`), and tensors stay in files: a cluster must see the run's
-folder, the prepared data and the partition under the same paths as this machine, or have copies of them
-(`shoal.engine.cluster.remote_files`). A request that is done twice leaves the same bits.
+folder, the prepared data and the partition under the same paths as this machine. A request that is done twice leaves
+the same bits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from shoal.engine.cluster.dask_pool import dask_pool
 from shoal.engine.cluster.pool_interface import Pool
-from shoal.engine.cluster.remote_pool import RemoteFilesPool
 from shoal.engine.settings.hardware import resolve_slots, resolve_timeout
 from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.workers.worker_processes import WorkerProcesses
@@ -34,8 +33,4 @@ def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
             count = resolve_slots(workers.slots, device)
             yield stack.enter_context(WorkerProcesses(count, device, resolve_timeout(workers, device)))
             return
-        cluster = stack.enter_context(dask_pool(workers, device))
-        if workers.remote_files:
-            yield stack.enter_context(contextlib.closing(RemoteFilesPool(cluster, workers.remote_files)))
-        else:
-            yield cluster
+        yield stack.enter_context(dask_pool(workers, device))

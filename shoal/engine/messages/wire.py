@@ -139,37 +139,7 @@ class Assign(StateRequest):
     judge: bool
 
 
-FileRequest = Train | Evaluate | Recalibrate | EvaluateShard | Assign
-"""A request that names the files of a run that it reads."""
-Request = FileRequest | ShareKeys
-
-
-@dataclass(frozen=True)
-class RemoteRequest:
-    """A request for a worker that does not see the run's folder, with the place of copies of its files.
-
-    Args:
-        request: the request.
-        url: fsspec URL that this machine and the worker both reach.
-        key: name of the run there.
-        files: hex digests of the files that the request reads, by path in the run's folder.
-        back: folder, under the URL, to which the worker writes its clients' files.
-        data: digest of the prepared data.
-        partition: digest of the partition.
-    """
-
-    request: FileRequest
-    url: str
-    key: str
-    files: Mapping[str, str]
-    back: str
-    data: str
-    partition: str
-
-    @property
-    def run(self) -> Path:
-        """The run's folder on this machine."""
-        return self.request.run
+Request = Train | Evaluate | Recalibrate | EvaluateShard | Assign | ShareKeys
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

@@ -109,8 +109,7 @@ class EvaluationStep:
     def parts(self, *, final: bool) -> int:
         """Return the number of parts in which to evaluate; below two, one worker evaluates all samples."""
         use = self.facts.method.shared_in_evaluation
-        # Workers with files of their own do not see those of others.
-        if self.facts.settings.workers.remote_files or use == "nothing" or (use == "features" and not final):
+        if use == "nothing" or (use == "features" and not final):
             return 1
         samples = len(self.facts.partition.sample) + self.facts.spec.test
         part_samples = MIN_PART_SAMPLES

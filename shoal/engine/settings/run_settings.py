@@ -225,7 +225,6 @@ def check_summed(settings: Settings) -> None:
         "method.landmarks": bool(getattr(settings.method, "landmarks", 0)),
         "aggregation.rule and aggregation.clip": not settings.aggregation.is_mean,
         "participation.buffer": settings.participation.buffer is not None,
-        "workers.remote_files": settings.workers.remote_files is not None,
     }
     for what, needs_messages in wrong.items():
         if needs_messages:

@@ -189,11 +189,6 @@ class WorkersSection:
         "capture local gradient steps as CUDA graphs and replay them, with the same bits; auto: on GPUs, for steps "
         "that can be captured and repeat often enough; on: a step that cannot be captured is an error",
     )
-    remote_files: Address = setting(
-        None,
-        "dask: fsspec URL, such as s3://bucket/shoal, through which files reach workers that share no file system with "
-        "this machine; write passwords as ${NAME} of an environment variable",
-    )
     timeout: Annotated[float, Field(gt=0)] | Literal["auto"] | None = setting(
         "auto",
         "minutes in which a worker must finish a client, a step of an optimiser or an evaluation, or else it counts as "
@@ -214,8 +209,6 @@ class WorkersSection:
         return self.runner != "local" and self.address is not None
 
     def __post_init__(self) -> None:
-        if self.remote_files and self.runner == "local":
-            raise ValueError("workers.remote_files only applies to workers on other hosts: set workers.runner to dask")
         if self.graphs == "on" and self.batched > 1:
             raise ValueError("workers.graphs=on and workers.batched exclude each other: set only one of them")
 

@@ -1,6 +1,6 @@
 """A user's own folders below the temporary folder that all users of a machine share.
 
-A name such as `shoal-cache-anna` can be guessed. Another user who first puts a link or a folder there could make our
+A name such as `shoal-workers-anna` can be guessed. Another user who first puts a link or a folder there could make our
 workers write, read and delete elsewhere. So the folder is made for its user alone (mode 0700). Before it is used, its
 owner and its mode are checked, and that it is not a link. What another user put there is refused.
 """

@@ -24,9 +24,10 @@ from shoal.engine.cluster import dask_pool
 from shoal.engine.cluster.cluster_work import work
 from shoal.engine.cluster.dask_pool import DaskPool
 from shoal.engine.cluster.pools import open_pool
-from shoal.engine.messages.wire import Failed, Train
+from shoal.engine.messages.wire import Answer, Evaluate, Failed, Request, Train, Trained
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.run_events import Event
+from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
@@ -382,3 +383,28 @@ def test_workers_can_be_started_before_torch_is_imported() -> None:
     code = "import shoal.engine.workers.worker_processes, sys; print({'torch', 'pandas', 'prefect', 'mlflow'} & set(sys.modules))"  # noqa: E501
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_run_that_goes_on_otherwise_is_not_given_bytes_of_before(home: Path, small: Make) -> None:
+    """Interrupted after a round without client 0 was evaluated; resumed, client 0 takes part after all."""
+    settings = small(participation={"retries": 0, "minimum": 0.5})
+    trains, judges = Worker(), Worker()
+
+    def call(request: Request) -> Answer:
+        return (trains if isinstance(request, Train) else judges).handle(request)
+
+    def without_client_0(request: Request) -> Answer:
+        answer = call(request)
+        if isinstance(request, Evaluate) and request.round == 2:
+            raise KeyboardInterrupt
+        if isinstance(answer, Trained) and isinstance(request, Train) and request.round == 2 and 0 in answer.clients:
+            (request.run / "work" / "0002" / "done-0.json").unlink()
+            return Trained({**answer.clients, 0: Failed("not now")})
+        return answer
+
+    run = new_run(settings)
+    with pytest.raises(KeyboardInterrupt):
+        go_on(run, without_client_0)
+    assert "client_left_out" in {e.kind for e in run.events()}
+    go_on(run, call)
+    assert numbers(run) == numbers(straight(settings))

@@ -11,7 +11,6 @@ import pytest
 
 from shoal.core.errors import FailureCause
 from shoal.core.records import record_from_json, record_to_json
-from shoal.engine.cluster.remote_files import RemoteFilesError
 from shoal.engine.messages.inspection import MessageRefused
 from shoal.engine.messages.wire import (
     Answer,
@@ -21,7 +20,6 @@ from shoal.engine.messages.wire import (
     EvaluateShard,
     Failed,
     Recalibrate,
-    RemoteRequest,
     Request,
     Train,
     Trained,
@@ -62,17 +60,9 @@ DONE = {
 
 @pytest.mark.parametrize(
     "request_",
-    [
-        TRAIN,
-        EVALUATE,
-        IN_PARTS,
-        RECALIBRATE,
-        SEE,
-        ASSIGN,
-        RemoteRequest(TRAIN, "s3://b", "one-1", {"settings.yaml": "ab"}, "back/0", "d", "p"),
-    ],
+    [TRAIN, EVALUATE, IN_PARTS, RECALIBRATE, SEE, ASSIGN],
 )
-def test_requests_travel_as_they_are(request_: Request | RemoteRequest) -> None:
+def test_requests_travel_as_they_are(request_: Request) -> None:
     assert pickle.loads(pickle.dumps(request_)) == request_
 
 
@@ -136,7 +126,6 @@ def test_the_paths_of_a_round() -> None:
 
 def test_a_cause_follows_from_the_type_of_an_exception() -> None:
     assert failure(StoreError("gone")).cause is FailureCause.FILE
-    assert failure(RemoteFilesError("gone")).cause is FailureCause.REMOTE_FILES
     assert failure(MessageRefused("NaN")).cause is FailureCause.MESSAGE_REFUSED
     assert failure(ClientError("ill")).cause is FailureCause.OTHER
     assert failure(ValueError("ill")).cause is FailureCause.OTHER

@@ -110,14 +110,6 @@ def test_the_worker_that_computes_the_metrics_reads_no_batch(
     assert Counter(looked) == {(0, 2): 2, (1, 2): 2}, "once a round"
 
 
-def test_workers_without_the_runs_folder_evaluate_alone(
-    home: Path, small: Small, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(evaluating, "MIN_PART_SAMPLES", 64)
-    _, office = carried_out(small(workers={"runner": "dask", "remote_files": "file:///nowhere"}, rounds=1), 3)
-    assert (office.asked["EvaluateShard"], office.asked["Evaluate"]) == (0, 1)
-
-
 def test_a_part_that_fails_fails_the_evaluation(home: Path, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluating, "MIN_PART_SAMPLES", 64)
     worker = Office()

@@ -22,7 +22,6 @@ from shoal.engine.settings.run_settings import DataSection
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
-from shoal.lifecycle.rehearsal import rehearse
 from shoal.lifecycle.starting import new_run
 from tests.runs import go_on, stopped, straight
 
@@ -202,11 +201,6 @@ def test_a_run_that_was_killed_in_its_first_round_is_missed_too(home: Path, smal
     of_digits().path.unlink()
     with pytest.raises(StoreError, match=f"lacks entries of run {run.name}"):
         straight(small(**BASE, rounds=1, privacy=PRIVATE, seed=1))
-
-
-def test_a_rehearsal_spends_nothing(home: Path, small: Make) -> None:
-    assert rehearse(small(**BASE, privacy=PRIVATE)).seconds is not None
-    assert not of_digits().path.exists()
 
 
 def test_too_small_a_budget_for_a_second_try(home: Path, small: Make) -> None:

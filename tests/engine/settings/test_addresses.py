@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from shoal.engine.cluster.remote_files import RemoteFiles
 from shoal.engine.settings.addresses import ADDRESS_SCHEMA, AddressError, fill_variables, masked, without_user
 from shoal.engine.settings.run_settings import SettingsError
-from shoal.engine.store.codec import StoreError
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
@@ -47,7 +45,6 @@ def test_secrets_are_masked_and_refused(small: Make, address: str, shown: str) -
     assert masked(f"cannot reach '{address}', sorry") == f"cannot reach '{shown}', sorry"
     for changes in (
         {"tracking": {"uri": address}},
-        {"workers": {"runner": "dask", "remote_files": address}},
         {"workers": {"runner": "dask", "address": address}},
     ):
         with pytest.raises(SettingsError, match=r"contains a password or token.*write \$\{NAME\}") as refused:
@@ -138,34 +135,3 @@ def test_a_store_named_through_a_variable(home: Path, small: Make, monkeypatch: 
     (found,) = client.search_runs([experiment.experiment_id])
     assert found.data.params["tracking.uri"] == uri
     assert run.status().tracking.mlflow_uri == uri
-
-
-def test_a_remote_store_named_through_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WHERE", str(tmp_path / "Tr0ub4dor"))
-    remote = RemoteFiles("file://${WHERE}")
-    (tmp_path / "f").write_text("x")
-    remote.put(tmp_path / "f", "a/f")
-    assert (tmp_path / "Tr0ub4dor" / "a" / "f").read_text() == "x"
-    with pytest.raises(StoreError, match=r"the remote store file://\$\{WHERE\} failed at gone") as failed:
-        remote.get("gone", tmp_path / "g")
-    assert "Tr0ub4dor" not in str(failed.value)
-    assert failed.value.__cause__ is None
-
-
-def test_a_remote_store_cannot_name_files_elsewhere(tmp_path: Path) -> None:
-    remote = RemoteFiles((tmp_path / "remote-files").as_uri())
-    (tmp_path / "remote-files" / "data").mkdir(parents=True)
-    (tmp_path / "remote-files" / "data" / "complete").write_text("../../outside")
-    with pytest.raises(StoreError, match=r"lists '\.\./\.\./outside' in data, which is not a file name"):
-        remote.get_folder("data", tmp_path / "cache" / "data")
-
-
-def test_a_remote_store_keeps_the_folders_of_a_set(tmp_path: Path) -> None:
-    remote = RemoteFiles((tmp_path / "remote-files").as_uri())
-    (tmp_path / "set" / "clients" / "0001").mkdir(parents=True)
-    (tmp_path / "set" / "manifest.json").write_text("{}")
-    (tmp_path / "set" / "clients" / "0001" / "train_x.npy").write_text("x")
-    remote.put_folder(tmp_path / "set", "data")
-    remote.get_folder("data", tmp_path / "cache" / "data")
-    assert (tmp_path / "cache" / "data" / "clients" / "0001" / "train_x.npy").read_text() == "x"
-    assert (tmp_path / "cache" / "data" / "manifest.json").read_text() == "{}"

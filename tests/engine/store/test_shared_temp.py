@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.engine.cluster import host_cache, own_gpu
+from shoal.engine.cluster import own_gpu
 from shoal.engine.store.shared_temp import SharedTempError, name_user, own_folder, user_name
 from shoal.review.served import promotion
 from shoal.serving.serve import exposure_warnings
@@ -30,7 +30,6 @@ IS_ROOT = os.geteuid() == 0
 def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tmp_path.chmod(0o1777)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.delenv("SHOAL_CACHE", raising=False)
     return tmp_path
 
 
@@ -48,11 +47,8 @@ def no_folder(path: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [link, open_to_all, no_folder])
-@pytest.mark.parametrize("place", [host_cache.cache, own_gpu.lock_folder])
-def test_what_lies_there_is_not_trusted(
-    temp: Path, place: Callable[[], Path], plant: Callable[[Path, Path], None]
-) -> None:
-    honest = place()
+def test_what_lies_there_is_not_trusted(temp: Path, plant: Callable[[Path, Path], None]) -> None:
+    honest = own_gpu.lock_folder()
     assert honest.parent == temp
     assert stat.S_IMODE(honest.stat().st_mode) == 0o700
     honest.rmdir()
@@ -61,7 +57,7 @@ def test_what_lies_there_is_not_trusted(
     (mine / "precious").write_text("mine")
     plant(honest, mine)
     with pytest.raises(SharedTempError, match=f"{honest.name} is a link or a file, .*: remove it, or set TMPDIR"):
-        place()
+        own_gpu.lock_folder()
     assert (mine / "precious").read_text() == "mine"
 
 
@@ -84,27 +80,19 @@ def test_another_users_folder_is_not_used(temp: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can act as two users")
-def test_a_link_that_another_user_planted_deletes_nothing(
+def test_a_link_that_another_user_planted_is_not_followed(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """The attack: the victim's worker forgets old runs in its cache, which is the victim's own folder."""
     temp = Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own are closed to other users
     request.addfinalizer(lambda: shutil.rmtree(temp))
     temp.chmod(0o1777)
     monkeypatch.setattr(tempfile, "tempdir", str(temp))
-    monkeypatch.delenv("SHOAL_CACHE", raising=False)
-    victim = temp / "home"
-    (victim / "runs" / "old").mkdir(parents=True)
-    os.utime(victim / "runs" / "old", (0, 0))
-    planted = temp / f"shoal-cache-{user_name()}"
-    plant = f"import os; os.setgid({NOBODY}); os.setuid({NOBODY}); os.symlink({str(victim)!r}, {str(planted)!r})"
+    planted = temp / f"shoal-workers-{user_name()}"
+    plant = f"import os; os.setgid({NOBODY}); os.setuid({NOBODY}); os.symlink({str(temp)!r}, {str(planted)!r})"
     subprocess.run([sys.executable, "-S", "-c", plant], check=True)
     assert planted.lstat().st_uid == NOBODY
     with pytest.raises(SharedTempError, match="is a link"):
-        host_cache.forget_unused(host_cache.cache())
-    assert (victim / "runs" / "old").is_dir()
-    host_cache.forget_unused(planted)
-    assert not (victim / "runs" / "old").exists(), "it would have been deleted"
+        own_gpu.lock_folder()
 
 
 def test_a_user_without_a_name_has_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
