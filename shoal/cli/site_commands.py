@@ -1,4 +1,4 @@
-"""`shoal site`: what the person at a site decides and sees. It lies in the folder `site` of the site's home."""
+"""`shoal site`: what the person at a site decides and sees; its rules and its log lie in `site` of its home."""
 
 from __future__ import annotations
 

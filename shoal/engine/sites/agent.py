@@ -77,6 +77,8 @@ from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder, write_li
 from shoal.engine.workers.worker import Worker, failure
 from shoal.methods.contract.base import Method
 from shoal.methods.registry import METHODS
+from shoal.methods.scores.evaluation import table_metrics
+from shoal.methods.scores.withheld import withhold
 
 MEMORIES_KEPT = 2
 """Versions of a client's private memory: a lead that is resumed may ask for the last but one."""
@@ -376,9 +378,21 @@ class SiteAgent:
             facts: dict[str, Any] = {"clusters": answer.clusters, "silhouette": answer.silhouette}
             if answer.comparison is not None:
                 facts["comparison"] = record_to_json(answer.comparison)
-            return sums(facts, {"sums": {"counts": counts_of(opened, answer)}})
+            return sums(facts, {"sums": {"counts": withhold(counts_of(opened, answer), self.rules.least_group)}})
         assert isinstance(answer, Evaluated)
+        answer = self.without_small_cells(answer)
         return sums({"metrics": answer.metrics}, {"sums": answer.sums, "judged": answer.judged})
+
+    def without_small_cells(self, answer: Evaluated) -> Evaluated:
+        """Withhold the small cells of a table, and then also the site's scores that follow from the whole table."""
+        if "table" not in answer.sums:
+            return answer
+        whole = answer.sums["table"]
+        table = withhold(whole, self.rules.least_group)
+        told = answer.metrics
+        if (table != whole).any():
+            told = {name: value for name, value in told.items() if name not in table_metrics(whole)}
+        return Evaluated(told, answer.judged, {**answer.sums, "table": table})
 
 
 def sums(facts: dict[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]) -> Result:

@@ -22,7 +22,7 @@ class Rules:
         Args:
             call: the request.
             settings: of its run; None before there is one.
-            samples: training samples of the site's smallest client in the run.
+            samples: training samples of the site's smallest client in the run; None: there is no run.
         """
         return None
 

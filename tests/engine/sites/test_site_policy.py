@@ -30,6 +30,8 @@ from shoal.engine.sites.policy import (
 from shoal.engine.sites.transport import SiteFailed, SiteRefusal
 from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.driving import drive
+from shoal.review.results.clusters import cluster_facts
 from tests.engine.sites.test_site_bits import new_run_at_sites, settings_of
 from tests.runs import go_on
 from tests.sites import Federation, federation, name_of
@@ -214,6 +216,29 @@ def test_the_own_ledger_adds_up_over_runs_and_ends_at_the_budget(home: Path) -> 
     with pytest.raises(SiteRefusal, match="by `epsilon`: the lead asks for updates that bring it to "):
         rules.spend(SiteCall("train", SHOAL, run="3" * 32), settings, [0] * 9)
     assert len(SetLedger.from_settings(settings.data).runs()) == 3
+
+
+def test_small_cells_stay_at_their_site_and_acc_has_bounds(sites: Federation, home: Path) -> None:
+    settings = settings_of("fedkmeans", method={"name": "fedkmeans", "min_points": 5})
+    exact = {}
+    for least in (1, 5):
+        for place in sites.pipes.homes.values():
+            write_policy(place, OPEN, min_group=least)
+        run = new_run_at_sites(sites, settings)
+        drive(run, slots=sites.pool)
+        last = run.table("rounds").iloc[-1]
+        if least == 1:
+            exact = dict(last)
+    assert not {"acc", "nmi", "balance"} & set(last.index)
+    assert 0 < last["samples_withheld"] < 180
+    for name in ("acc", "purity"):
+        assert last[f"{name}_at_least"] < exact[name] < last[f"{name}_at_most"]
+    facts = cluster_facts(run)
+    assert facts is not None
+    assert facts.sites is None
+    assert "ACC, at least" in (run.path / "report.html").read_text()
+    tables = [SiteLog(place / "site").entries() for place in sites.pipes.homes.values()]
+    assert all("metrics.acc" not in line["facts"] for lines in tables for line in lines[-2:])
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------

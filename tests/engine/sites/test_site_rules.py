@@ -141,6 +141,19 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
         assert set(pd.read_parquet(table)["file"].str.contains("secret-patient")) == {True}, site
 
 
+def test_null_baselines_are_a_federated_run_once_a_set(sites: Federation, home: Path) -> None:
+    runs = []
+    for name in ("fedgmm", "kfed"):
+        run = new_run_at_sites(sites, settings_of("fedgmm", method={"name": name}, rounds=2))
+        drive(run, slots=sites.pool)
+        runs.append(run)
+    names = [path.parent.name.split("_")[1] for path in places.runs().glob("*/settings.yaml")]
+    assert sorted(names) == ["fedgmm", "fedkmeans", "kfed"]
+    assert not [event for run in runs for event in run.events() if event.kind == "baseline_skipped"]
+    facts = [cluster_facts(run) for run in runs]
+    assert len({fact.quality["acc_of_columns_by_site"] for fact in facts if fact is not None}) == 1
+
+
 def test_a_private_memory_stays_at_its_site(sites: Federation, home: Path) -> None:
     run = new_run_at_sites(sites, settings_of("uifca"))
     go_on(run, sites.pool.call, slots=3)
