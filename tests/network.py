@@ -73,7 +73,7 @@ class Network:
 
     def join(self, name: str, study: Study) -> None:
         place = self.home(name) / "site"
-        _, signed = approve(study, request(place, STUDY, name, {"type": "client", "org": name}))
+        _, signed = approve(study, request(place, STUDY, name))
         package(place, signed, study.fingerprint)
 
     def allow(self, **policy: object) -> None:
