@@ -21,6 +21,7 @@ from pathlib import Path
 import yaml
 
 from shoal.core.durable import lock_if_free, owner_of
+from shoal.data.sets.prepared import Prepared
 from shoal.engine.sites.own_rules import OwnRules
 from shoal.engine.sites.study import Study, approve, make_study, package, request
 from shoal.engine.store.code_version import shoal_version
@@ -53,6 +54,8 @@ class Network:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
     """Names of processes that are started again where they end."""
+    sets: dict[str, list[Prepared]] = field(default_factory=dict)
+    """Sets of the sites, in the order of their names, by kind."""
     ended: threading.Event = field(default_factory=threading.Event)
 
     def home(self, name: str) -> Path:
