@@ -32,6 +32,7 @@ from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.review.results.clusters import cluster_facts
+from shoal.review.results.site_clusters import site_rows
 from tests.engine.sites.test_site_bits import new_run_at_sites, settings_of
 from tests.runs import go_on
 from tests.sites import Federation, federation, name_of
@@ -236,6 +237,7 @@ def test_small_cells_stay_at_their_site_and_acc_has_bounds(sites: Federation, ho
     facts = cluster_facts(run)
     assert facts is not None
     assert facts.sites is None
+    assert "withheld" in site_rows(run)[0].values()
     assert "ACC, at least" in (run.path / "report.html").read_text()
     tables = [SiteLog(place / "site").entries() for place in sites.pipes.homes.values()]
     assert all("metrics.acc" not in line["facts"] for lines in tables for line in lines[-2:])

@@ -25,6 +25,7 @@ from shoal.engine.store.run_folder import RunError
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.results.clusters import cluster_facts
+from shoal.review.results.site_clusters import site_rows
 from tests.engine.sites.test_site_bits import new_run_at_sites, settings_of
 from tests.runs import go_on
 from tests.sites import Federation, add_own_set, federation, name_of
@@ -121,6 +122,10 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
     report = (run.path / "report.html").read_text()
     assert "Have each site look at the samples of its clusters" in report
     assert "mean by site" in report
+    rows = {row["site"]: row for row in site_rows(run)}
+    assert {site: row["clients"] for site, row in rows.items()} == {"east": 2, "north": 1, "south": 1}
+    assert sum(int(row[f"cluster {number}"]) for row in rows.values() for number in range(10)) == 180
+    assert rows["north"]["sent in messages"] in report
     held = b"".join(readable(path) for path in sorted(home.rglob("*")) if path.is_file())
     answers = b"".join(answer for _, _, answer in sites.pipes.asked)
     for prepared in sites.sets["vector"]:
