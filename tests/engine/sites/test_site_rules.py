@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from shoal.core.errors import DataError, PartitionError
 from shoal.data.sets.elsewhere import joined_manifest, site_set
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import SettingsError
+from shoal.engine.settings.run_settings import SettingsError, make_settings
 from shoal.engine.sites.frames import SiteAnswer, SiteCall, pack, unpack
 from shoal.engine.sites.gathering import gather_set
 from shoal.engine.sites.transport import SiteFailed, ask_site
@@ -24,6 +25,7 @@ from shoal.engine.store.codec import load_tensors
 from shoal.engine.store.run_folder import RunError
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
+from shoal.methods.features.column_facts import column_spread
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.site_clusters import site_rows
 from tests.engine.sites.test_site_bits import new_run_at_sites, settings_of
@@ -96,8 +98,19 @@ def test_a_run_at_sites_is_refused_where_they_are_not_reached(sites: Federation,
         new_run(settings_of("fedkmeans", partition={"kind": "dirichlet", "clients": 3}))
     with pytest.raises(PartitionError, match="cannot leave its sites"):
         new_run(settings_of("fedkmeans", partition={"kind": "iid", "clients": 3}))
-    with pytest.raises(SettingsError, match=r"set method\.name and model\.clusters"):
+    with pytest.raises(SettingsError, match=r"set model\.clusters"):
         new_run(settings_of("fedkmeans", model={"clusters": "auto"}))
+
+
+def test_method_auto_reads_what_sites_tell_of_their_columns(sites: Federation, home: Path) -> None:
+    auto = {"data": {"name": name_of("vector")}, "model": {"clusters": 10}, "partition": {"kind": "by_column"}}
+    gather_set(name_of("vector"), sites.pipes, places.store())
+    chosen = new_run(make_settings(auto)).lineage().method_chosen
+    assert chosen is not None
+    assert chosen.method == "fedkmeans"
+    facts = [column_spread([torch.from_numpy(np.array(s.train_x[:]))], ()) for s in sites.sets["vector"]]
+    assert chosen.facts.spread == pytest.approx(np.mean(facts))
+    assert not chosen.facts.counts
 
 
 # --- what stays at a site ---------------------------------------------------------------------------------------------
