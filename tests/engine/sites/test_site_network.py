@@ -161,5 +161,5 @@ def test_a_site_holds_its_key_alone_and_no_script_of_nvflare(made: Network) -> N
 def test_what_another_authority_signed_is_not_joined(made: Network, tmp_path: Path) -> None:
     signed = study_of(made).folder / "approved" / "north.signed.zip"
     words = ("package", str(signed), "--request-dir", "request", "--fingerprint", "SHA256:" + ":".join(["00"] * 32))
-    with pytest.raises(ShoalError, match="[fF]ingerprint"):
+    with pytest.raises(ShoalError, match=r"[fF]ingerprint"):
         nvflare(made.home("north") / "site", *words)
