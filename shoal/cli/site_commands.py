@@ -117,7 +117,7 @@ def init(
     from shoal.engine.settings import places
     from shoal.engine.sites.study import request
 
-    path = request(places.site(), study, name, {"type": "client", "org": name})
+    path = request(places.site(), study, name)
     say(f"send the lead {path}, which holds no secret; keep {path.parent}, where the key is")
 
 
