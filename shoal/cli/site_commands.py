@@ -66,6 +66,26 @@ def log(run: Annotated[str, typer.Option(help="beginning of the id of a run; by 
     say(f"{rules.log.path}: complete")
 
 
+@app.command(epilog="Example: shoal site report 5f0c")
+def report(run: RunId) -> None:
+    """List the clusters of this site's own samples, and draw a sheet of images of each; nothing of it leaves."""
+    from shoal.data.sets.prepare import own_folder
+    from shoal.data.sets.prepared import open_prepared
+    from shoal.engine.settings import places
+    from shoal.engine.sites.site_table import TABLE, site_table
+    from shoal.review.pages.cluster_sheets import draw_sheets_of_site
+
+    place = run_here(run)
+    table = site_table(place)
+    sizes = table["cluster"].value_counts().sort_index()
+    rows = [(cluster, size, f"{size / len(table):.1%}") for cluster, size in sizes.items()]
+    out.print(table_of(("cluster", "samples here", "share"), rows))
+    say(f"samples with their files: {place.path / TABLE}")
+    own = open_prepared(own_folder(places.store(), place.settings().data.name))
+    if sheets := draw_sheets_of_site(place, own):
+        say(f"images of {len(sheets)} clusters: {sheets[0].parent}")
+
+
 @app.command(epilog="Example: shoal site pause")
 def pause(off: Annotated[bool, typer.Option("--off", help="answer again")] = False) -> None:
     """Refuse everything until `shoal site pause --off`."""
@@ -97,7 +117,7 @@ def init(
     from shoal.engine.settings import places
     from shoal.engine.sites.study import request
 
-    path = request(places.site(), study, name, {"type": "client", "org": name})
+    path = request(places.site(), study, name)
     say(f"send the lead {path}, which holds no secret; keep {path.parent}, where the key is")
 
 

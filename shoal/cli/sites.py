@@ -89,16 +89,14 @@ def status() -> None:
     samples = samples_at_sites(places.store())
     rows = []
     for site, told in status_of(study).items():
-        seen = "never" if "seen" not in told else f"{time.time() - told['seen']:.0f} s ago"
-        code = told.get("code", "")
         left = datetime.fromisoformat(study.valid_until(site)).timestamp() - time.time()
         rows.append(
             (
                 site,
-                "yes" if told["connected"] else "no",
-                seen,
-                "as here" if code == shoal_version().sha256 else code[:12],
-                told.get("torch", ""),
+                "yes" if told.connected else "no",
+                "never" if told.seen is None else f"{time.time() - told.seen:.0f} s ago",
+                "as here" if told.code == shoal_version().sha256 else told.code[:12],
+                told.torch,
                 ", ".join(f"{name}: {count:,}" for name, count in samples.get(site, {}).items()),
                 f"{left / 86400:.0f}",
             )

@@ -67,10 +67,10 @@ def new_run(settings: Settings, partition: Path | None = None, origin: WarmStart
     prepared = prepare_data(settings)
     folder, table = prepare_partition(settings, prepared) if partition is None else stored(partition, prepared)
     check_clusters(settings, len(table.sample))
-    if SITES in prepared.manifest.extra and (settings.chooses_method or settings.chooses_clusters):
+    if SITES in prepared.manifest.extra and settings.chooses_clusters:
         raise SettingsError(
-            f"samples of {prepared.manifest.name!r} lie at its sites, where no method and no number of clusters is "
-            "sought: set method.name and model.clusters"
+            f"samples of {prepared.manifest.name!r} lie at its sites, where no number of clusters is sought: set "
+            "model.clusters"
         )
     settings, method = with_open_method(settings, prepared, table)
     settings = with_encoder(settings)

@@ -20,12 +20,16 @@ from shoal.data.sets.prepared import Manifest, write_prepared
 from shoal.engine.rounds.privacy import epsilon, multiplier, rho
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
+from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.warm_start import initial_state
+from shoal.engine.workers.arithmetic import arithmetic
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.context import MethodError
+from shoal.methods.contract.message import Tensors
 from shoal.methods.scores.clustering import accuracy
-from shoal.review.served.server_view import played
+from shoal.review.served.server_view import Senders, judged, played_round
 from shoal_research.kept import RESULTS
 from shoal_research.label_free.tuning_sets import IMAGES, TABLES
 from shoal_research.server_reads.measure import BASE
@@ -73,14 +77,21 @@ def run(data: str, method: dict[str, Any], noise: float | None, seed: int) -> di
     privacy = {} if noise is None else {"clip": 1.0, "noise": noise, "unit": "row"}
     more = {"data": {"name": data}, "method": method, "privacy": privacy, "seed": seed}
     opened = OpenedRun(new_run(make_settings(merge(dict(BASE), more))))
+    senders: Senders = {}
+    memories: dict[int, Tensors] = {}
     try:
-        view, server = played(opened, summed=False)
+        with one_thread(), arithmetic(opened.precision):
+            server = initial_state(opened)
+            while not server.finished and server.round < opened.settings.rounds:
+                server = played_round(opened, server, memories, senders, summed=False)
     except MethodError:
         return None  # the noise hides all columns
     x = torch.as_tensor(np.asarray(opened.prepared.train_x))
     cluster = opened.method.predictor(server)(x).cluster.numpy()
-    scores = {"acc": accuracy(np.asarray(opened.prepared.train_y), cluster), "near": view.near, "guess": view.guessed}
+    scores = {"acc": accuracy(np.asarray(opened.prepared.train_y), cluster)}
     if noise:
+        view = judged(senders)
+        scores |= {"near": view.near, "guess": view.guessed}
         whole = multiplier(noise, [1] * CLIENTS)
         sent, mean = (epsilon(server.round * rho(of), DELTA) for of in (noise, whole))
         scores |= {"rounds": server.round, "epsilon_sent": sent, "epsilon_mean": mean}
@@ -96,10 +107,12 @@ def cells() -> Iterator[tuple[str, str, dict[str, Any], float | None]]:
 
 
 def measure() -> dict[str, Any]:
-    """Return the scores of each seed, by case, set and noise; keep them as they come."""
-    figures: dict[str, Any] = {}
+    """Return the scores of each seed, by case, set and noise; keep them as they come, and go on where they end."""
+    figures: dict[str, Any] = json.loads(FILE.read_text()) if FILE.exists() else {}
     written = {name: write_set(name) for name in (*TABLE_SETS, *IMAGE_SETS)}
     for name, case, method, noise in cells():
+        if str(noise) in figures.get(case, {}).get(name, {}):
+            continue
         data, more = written[name]
         scores = [run(data, {**method, **more}, noise, seed) for seed in SEEDS]
         figures.setdefault(case, {}).setdefault(name, {})[str(noise)] = scores

@@ -27,7 +27,7 @@ from shoal.core.durable import private_folder
 from shoal.core.errors import ShoalError
 from shoal.core.private_file import make_private
 from shoal.core.records import record_from_json, record_to_json
-from shoal.data.sets.elsewhere import site_set, write_joined
+from shoal.data.sets.elsewhere import SiteSet, site_set, write_joined
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, read_manifest
 from shoal.engine.messages.masks import KEYS
@@ -77,12 +77,15 @@ from shoal.engine.store.round_paths import RoundPaths, client_folder, memory_pat
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder, write_lineage
 from shoal.engine.workers.worker import Worker, failure
 from shoal.methods.contract.base import Method
+from shoal.methods.features.column_facts import are_counts, column_spread
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.evaluation import table_metrics
 from shoal.methods.scores.withheld import withhold
 
 MEMORIES_KEPT = 2
 """Versions of a client's private memory: a lead that is resumed may ask for the last but one."""
+MAX_ROWS = 20_000
+"""Rows from which the spread of columns is measured."""
 RUN_ID = re.compile(r"[0-9a-f]{32}")
 Result = tuple[dict[str, Any], Files] | Failed
 """What becomes of a request: facts and files, or a failure."""
@@ -146,7 +149,7 @@ class SiteAgent:
             raise SiteRefusal(f"its Shoal is {shoal_version().sha256[:12]}, and that of the lead {call.code[:12]}")
         if call.do == "describe":
             self.check(call)
-            return record_to_json(site_set(self.prepared(call.data))), {}
+            return record_to_json(self.described(call.data)), {}
         if call.do == "plan":
             return self.plan(call), {}
         if not RUN_ID.fullmatch(call.run):
@@ -190,6 +193,17 @@ class SiteAgent:
             return
         if METHODS[settings.method.name].declared_to_peer is not Method.declared_to_peer:
             raise SiteRefusal(f"method {settings.method.name!r} sends samples to other clients, and they stay here")
+
+    def described(self, name: str) -> SiteSet:
+        """Return what the site tells of its set, with what `method.name: auto` asks about columns."""
+        prepared = self.prepared(name)
+        about = site_set(prepared)
+        spec = prepared.spec
+        if spec.kind != "vector":
+            return about
+        rows = torch.from_numpy(np.array(prepared.train_x[:MAX_ROWS])).flatten(1)
+        counted = not spec.column_widths and are_counts(rows)
+        return replace(about, spread=column_spread([rows], spec.column_widths), counts=counted)
 
     def plan(self, call: SiteCall) -> dict[str, Any]:
         """Say nothing where the site would take part in a run with the settings of a request.

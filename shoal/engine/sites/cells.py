@@ -155,7 +155,7 @@ class ServerCell:
         site = str(message.get_header(MessageHeaderKey.ORIGIN))
         told = json.loads(bytes(message.payload))
         self._heard[site] = time.monotonic()
-        self.about[site] = {str(key): str(value) for key, value in told.items()} | {"seen": time.time()}
+        self.about[site] = {"code": str(told["code"]), "torch": str(told["torch"]), "seen": time.time()}
         return Message({MessageHeaderKey.RETURN_CODE: ReturnCode.OK})
 
     def _lost(self, agent: CellAgent) -> None:

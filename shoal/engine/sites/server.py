@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shoal.core.errors import ShoalError
+from shoal.core.records import record_from_json
 from shoal.engine.sites.study import Study, serving
 from shoal.engine.sites.transport import SiteLost
 from shoal.engine.store.codec import PRIVATE, write_atomic
@@ -119,8 +121,24 @@ class ServerTransport:
             return link.recv_bytes()
 
 
-def status_of(study: Study) -> dict[str, dict[str, Any]]:
-    """Return what the server knows of each site: whether it is connected, when it was seen, its code and its torch.
+@dataclass(frozen=True)
+class SiteStatus:
+    """What the server knows of a site.
+
+    Args:
+        connected: whether it is there.
+        seen: when it last said so, in seconds since 1970; None: never.
+        code, torch: the digest of its Shoal, and its version of torch.
+    """
+
+    connected: bool
+    seen: float | None = None
+    code: str = ""
+    torch: str = ""
+
+
+def status_of(study: Study) -> dict[str, SiteStatus]:
+    """Return what the server knows of each site, by its name.
 
     Raises:
         ShoalError: the server does not answer.
@@ -128,8 +146,8 @@ def status_of(study: Study) -> dict[str, dict[str, Any]]:
     try:
         with connect(study) as link:
             link.send_bytes(b"{}")
-            told: dict[str, dict[str, Any]] = json.loads(link.recv_bytes())
-            return told
+            told = json.loads(link.recv_bytes())
+            return {site: record_from_json(SiteStatus, entry) for site, entry in told.items()}
     except (OSError, EOFError, AuthenticationError):
         raise ShoalError("the server of the sites does not answer: start `shoal sites serve`") from None
 

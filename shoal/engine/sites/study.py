@@ -105,7 +105,7 @@ def make_study(home: Path, name: str, host: str, port: int) -> Study:
     new = folder / "new.yaml"
     new.write_text(yaml.safe_dump(profile))
     nvflare(folder, "cert", "init", "--profile", "new.yaml", "-o", "ca")
-    request(folder, name, host, {"type": "server", "org": "lead", "default_host": host, "fed_learn_port": port})
+    request(folder, name, host, port)
     signed = sign(folder, folder / "request" / f"{host}.request.zip", new, folder / "server.signed.zip")
     package(folder, signed, str(json.loads((folder / "ca" / "ca.json").read_text())["rootCA_fingerprint"]))
     new.rename(folder / PROFILE)
@@ -120,15 +120,24 @@ def approve(study: Study, path: Path) -> tuple[str, Path]:
     return name, sign(study.folder, path, study.folder / PROFILE, target)
 
 
-def request(folder: Path, study: str, name: str, about: dict[str, Any]) -> Path:
+def request(folder: Path, study: str, name: str, port: int | None = None) -> Path:
     """Make a key, and the request that it be approved; the key stays in the folder.
+
+    Args:
+        folder: of the study or site.
+        study: name of the study.
+        name: of the site, or the host of the server.
+        port: of the server; None: it is a site.
 
     Raises:
         ShoalError: there is a request already, or a name does not suit.
     """
     private_folder(folder)
+    about: dict[str, Any] = {"name": name, "type": "client", "org": name}
+    if port is not None:
+        about |= {"type": "server", "org": "lead", "default_host": name, "fed_learn_port": port}
     participant = folder / "participant.yaml"
-    participant.write_text(yaml.safe_dump({"name": study, "participants": [{"name": name, **about}]}))
+    participant.write_text(yaml.safe_dump({"name": study, "participants": [about]}))
     nvflare(folder, "cert", "request", "-p", participant.name, "--out", "request")
     return folder / "request" / f"{name}.request.zip"
 

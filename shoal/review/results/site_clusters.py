@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,8 @@ from shoal.methods.scores.client_scores import BY_CLIENT
 from shoal.methods.scores.quality import size_shares
 from shoal.methods.scores.sites import SiteDependence, site_dependence
 from shoal.methods.scores.withheld import AT_LEAST, WITHHELD
-from shoal.review.results.clusters import FACTS, ClusterFacts, clustered_data, verdict_on
+from shoal.review.results.clusters import FACTS, ClusterFacts, cluster_facts, clustered_data, verdict_on
+from shoal.review.results.summary import size
 
 Baseline = Callable[[int], tuple[str, Comparison] | None]
 """Returns the space of a federated baseline of so many clusters, and how the sites judge it; None: there is none."""
@@ -90,6 +92,7 @@ def write_clusters_of_sites(run: RunFolder, round: int, call: Call, *, baseline:
         comparison=comparison,
         sites=dependence,
         verdict=verdict_on(run, comparison, dependence),
+        by_site={site: shown_counts(answer.counts) for site, answer in zip(sites, answers, strict=True)},
     )
     write_sealed(run.path / FACTS, record_to_json(facts), sync=False)
 
@@ -112,6 +115,31 @@ def assign_at_site(run: RunFolder, round: int, call: Call, site: str, about: Sit
         raise MethodError(answer.error)
     assert isinstance(answer, AssignedAtSite)
     return answer
+
+
+def shown_counts(counts: np.ndarray) -> tuple[int, ...]:
+    """Return the samples of each cluster at a site from those of its clients; `WITHHELD` where one is withheld."""
+    return tuple(np.where((counts == WITHHELD).any(0), WITHHELD, counts.sum(0)).tolist())
+
+
+def site_rows(run: RunFolder) -> list[dict[str, Any]]:
+    """Return a row for each site of a run: its clients and samples, what it sent, and its samples of each cluster."""
+    facts = cluster_facts(run)
+    by_site = (facts.by_site if facts is not None else None) or {}
+    clients = run.table("clients")
+    rows = []
+    for site, about in run.lineage().sites.items():
+        of_site = clients[clients["client"].isin(about.clients)]
+        row: dict[str, Any] = {
+            "site": site,
+            "clients": len(about.clients),
+            "training samples": f"{of_site.drop_duplicates('client')['samples'].sum():,}",
+            "sent in messages": size(of_site["bytes_up"].sum()),
+        }
+        for number, count in enumerate(by_site.get(site, ())):
+            row[f"cluster {number}"] = "withheld" if count < 0 else f"{count:,}"
+        rows.append(row)
+    return rows
 
 
 def mean_silhouette(answers: list[AssignedAtSite]) -> float | None:

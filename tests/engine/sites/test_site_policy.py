@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from shoal.cli.site_commands import app
 from shoal.engine.messages.wire import SumPlan
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy_ledger import SetLedger
@@ -32,6 +34,8 @@ from shoal.engine.store.code_version import shoal_version
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.review.results.clusters import cluster_facts
+from shoal.review.results.site_clusters import site_rows
+from tests.conftest import at_home
 from tests.engine.sites.test_site_bits import new_run_at_sites, settings_of
 from tests.runs import go_on
 from tests.sites import Federation, federation, name_of
@@ -236,9 +240,22 @@ def test_small_cells_stay_at_their_site_and_acc_has_bounds(sites: Federation, ho
     facts = cluster_facts(run)
     assert facts is not None
     assert facts.sites is None
+    assert "withheld" in site_rows(run)[0].values()
     assert "ACC, at least" in (run.path / "report.html").read_text()
     tables = [SiteLog(place / "site").entries() for place in sites.pipes.homes.values()]
     assert all("metrics.acc" not in line["facts"] for lines in tables for line in lines[-2:])
+
+
+def test_a_site_draws_the_images_of_its_own_clusters(sites: Federation, home: Path) -> None:
+    run = new_run_at_sites(sites, settings_of("fedpnp", rounds=1))
+    drive(run, slots=sites.pool)
+    with at_home(sites.pipes.homes["north"]) as place:
+        result = CliRunner().invoke(app, ["report", run.lineage().id[:8]])
+        assert result.exit_code == 0, result.output
+        sheets = list(place.glob(f"runs/{run.lineage().id}/figures/clusters/cluster-*.png"))
+        assert f"images of {len(sheets)} clusters" in result.output
+        assert sheets
+    assert not list(run.figures.glob("clusters/*"))
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------
