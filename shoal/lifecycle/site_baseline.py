@@ -28,7 +28,8 @@ LEAST_GROUP = 5
 def federated_baseline(
     run: RunFolder, call: Call, train: Callable[[RunFolder], object], clusters: int
 ) -> tuple[str, Comparison] | None:
-    """Return the name of the space of the baseline, and how it compares; None where a site or its policy refuses it.
+    """Return the name of the space of the baseline, and how it compares; None where a site or its policy refuses it,
+    or where the run has noise.
 
     Args:
         run: the run's folder.
@@ -37,6 +38,8 @@ def federated_baseline(
         clusters: of the run.
     """
     facts = RunFacts(run)
+    if facts.settings.privacy.secret:
+        return None  # it would spend the budget of the run
     settings = baseline_settings(facts.settings, facts.spec.kind, clusters)
     try:
         baseline = kept_baseline(settings, facts.lineage.data.digest) or new_run(settings, runs=places.baselines())
