@@ -1,6 +1,6 @@
-"""Whether K-means finds more among samples with groups than among random ones: on tuning sets, and on noise.
+"""The verdict without labels, and whether K-means finds more than among random samples: on tuning sets and on noise.
 
-    python -m shoal_research.label_free.groups        # ten minutes on a core; needs the packaged encoder
+    python -m shoal_research.label_free.groups        # half an hour on a core; needs the packaged encoder
 
 The bounds of the verdict (`NO_GROUPS_GAIN`, `GROUPS_GAIN`) must lie above every noise, whatever it looks like.
 """
@@ -8,20 +8,24 @@ The bounds of the verdict (`NO_GROUPS_GAIN`, `GROUPS_GAIN`) must lie above every
 from __future__ import annotations
 
 import json
+import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from shoal.methods.scores.no_groups import gain_over_no_groups
+from shoal.core.streams import Streams
+from shoal.methods.clustering.k_means import kmeans
+from shoal.methods.scores.baselines import compare_clusters
+from shoal.methods.scores.verdict import verdict_of
 from shoal_research.label_free.by_site import picture_spaces, table_spaces
-from shoal_research.label_free.calibrate import FILE
+from shoal_research.label_free.calibrate import FILE, STARTS
 from shoal_research.label_free.tuning_sets import IMAGES, TABLES
 
 RESULTS = FILE.with_name("label_free_groups.json")
 SEEDS = 20
-IMAGE_SEEDS = 3
 Draw = Callable[[np.random.Generator], np.ndarray]
 
 
@@ -42,6 +46,8 @@ NOISE: Mapping[str, tuple[Draw, int]] = {
     "heavy tails": (lambda rng: rng.standard_t(2, size=(600, 6)), 4),
     "9:1": (lambda rng: with_a_group(rng, 0.1), 2),
     "19:1": (lambda rng: with_a_group(rng, 0.05), 2),
+    "correlated Gaussian, 20 columns": (lambda rng: rng.normal(size=(600, 3)) @ rng.normal(size=(3, 20)), 4),
+    "blobs": (lambda rng: rng.normal(size=(600, 5)) + 8 * rng.normal(size=(4, 5))[rng.integers(0, 4, 600)], 4),
 }
 """Rows without groups, or with one that is too small to tell, and the number of clusters that is looked for."""
 NOISY_IMAGES: Mapping[str, Draw] = {
@@ -49,7 +55,9 @@ NOISY_IMAGES: Mapping[str, Draw] = {
     "grey pixels": lambda rng: np.clip(rng.normal(128, 40, (400, 28, 28)), 0, 255).astype(np.uint8),
     "blocks": lambda rng: np.kron(rng.integers(0, 256, (400, 4, 4, 3)), np.ones((1, 8, 8, 1))).astype(np.uint8),
 }
-"""Images without groups; six clusters are looked for."""
+"""Images without groups."""
+IMAGE_CLUSTERS = 6
+"""Clusters that are looked for among them."""
 
 
 def with_a_group(rng: np.random.Generator, share: float) -> np.ndarray:
@@ -66,27 +74,45 @@ def standardised(x: np.ndarray) -> np.ndarray:
     return scaled
 
 
-def gain(x: np.ndarray, clusters: int, seed: int = 0) -> float | None:
-    """Return the gain of K-means on samples (n, d), rounded; None where clusters are too small to tell."""
-    value = gain_over_no_groups(x, clusters, np.random.default_rng(seed)).gain
-    return None if value is None else round(value, 2)
+def judged(judge: np.ndarray, space: str, clusters: int, seed: int = 0) -> tuple[float | None, str]:
+    """Return gain and word of K-means on samples without labels, in the space (n, d) in which they are judged."""
+    cluster = kmeans(judge, clusters, np.random.default_rng(seed), starts=STARTS).cluster
+    comparison = compare_clusters(cluster, clusters, {space: judge}, (space, judge), None, (), Streams(seed))
+    value = None if comparison.groups is None else comparison.groups.gain
+    return None if value is None else round(value, 2), verdict_of(comparison).word
 
 
-def measure() -> dict[str, Any]:
-    """Return the gains on noise by name and seed, and on the tuning sets by name."""
-    noise = {
-        name: [gain(standardised(draw(np.random.default_rng(seed))), clusters, seed) for seed in range(SEEDS)]
-        for name, (draw, clusters) in NOISE.items()
-    }
-    for name, draw in NOISY_IMAGES.items():
-        drawn = [draw(np.random.default_rng(seed)) for seed in range(IMAGE_SEEDS)]
-        noise[name] = [gain(judging_space_of(images), 6, seed) for seed, images in enumerate(drawn)]
-    sets = {}
-    for make_spaces, kind in ((table_spaces, TABLES), (picture_spaces, IMAGES)):
-        for name, make in kind.items():
-            _, judge, _, y = make_spaces(make)
-            sets[name] = gain(judge, len(np.unique(y)))
-    return {"noise": noise, "sets": sets}
+def noise(name: str) -> list[tuple[float | None, str]]:
+    """Return gain and word of each seed of a kind of noise."""
+    randoms = [np.random.default_rng(seed) for seed in range(SEEDS)]
+    if name in NOISY_IMAGES:
+        spaces = [(judging_space_of(NOISY_IMAGES[name](rng)), "joint", IMAGE_CLUSTERS) for rng in randoms]
+    else:
+        draw, clusters = NOISE[name]
+        spaces = [(standardised(draw(rng)), "standardised", clusters) for rng in randoms]
+    return [judged(*space, seed) for seed, space in enumerate(spaces)]
+
+
+def tuning_set(name: str) -> list[tuple[float | None, str]]:
+    """Return gain and word of a tuning set."""
+    spaces, kind = (
+        (table_spaces(TABLES[name]), "standardised") if name in TABLES else (picture_spaces(IMAGES[name]), "joint")
+    )
+    _, judge, _, y = spaces
+    return [judged(judge, kind, len(np.unique(y)))]
+
+
+def measure() -> None:
+    """Measure the noise and the sets that the file does not hold, and write the file after each: gains and words."""
+    kept: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"noise": {}, "sets": {}}
+    for kind, names, of in (("noise", [*NOISE, *NOISY_IMAGES], noise), ("sets", [*TABLES, *IMAGES], tuning_set)):
+        for name in names:
+            if name not in kept[kind]:
+                found = of(name)
+                words = Counter(word for _, word in found)
+                kept[kind][name] = {"words": dict(words), "gains": [value for value, _ in found]}
+                RESULTS.write_text(json.dumps(kept).replace('}, "', '},\n"') + "\n")
+                print(name, kept[kind][name], file=sys.stderr, flush=True)
 
 
 def judging_space_of(images: np.ndarray) -> np.ndarray:
@@ -97,4 +123,4 @@ def judging_space_of(images: np.ndarray) -> np.ndarray:
 
 if __name__ == "__main__":
     with threadpool_limits(1):
-        RESULTS.write_text(json.dumps(measure(), indent=1) + "\n")
+        measure()

@@ -38,6 +38,7 @@ SPACES = {
     "untrained": "an untrained encoder's features",
 }
 """What spaces are called in sentences; a pretrained encoder has a name."""
+SITE_EFFECT = "But two clusters may be one kind at two groups of clients, which differ by light or an offset."
 MAX_NAMED = 5
 """Clusters or sites that a sentence names."""
 
@@ -64,6 +65,9 @@ def verdict_of(comparison: Comparison, sites: SiteDependence | None = None, doub
         doubt: why the number of clusters that was chosen is not to be trusted; None: nothing speaks against it.
     """
     verdict = _first_verdict(comparison)
+    if sites is not None and sites.twins and verdict.word != "chance":
+        without_labels = comparison.acc is None and verdict.word == "good"
+        return Verdict("doubtful" if without_labels else verdict.word, f"{verdict.reason} {SITE_EFFECT}")
     if verdict.word != "good":
         return verdict
     if doubt is not None:
@@ -231,6 +235,12 @@ def site_sentence(sites: SiteDependence, names: Mapping[int, str], clusters: Seq
         sentence += (
             f" Nearly all samples of {_listed('client', named)} are in clusters of {_own(named)} own: these clusters "
             "may show the site and not what is in the samples. Compare a run with method.sites=centre."
+        )
+    for twins in sites.twins[:MAX_NAMED]:
+        pair = " and ".join(str(clusters[k]) for k in twins)
+        sentence += (
+            f" Clusters {pair} may be one kind: they share hardly any client, and lie close less what sets the other "
+            "samples of these clients apart."
         )
     return sentence
 

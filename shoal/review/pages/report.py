@@ -11,6 +11,7 @@ import pandas as pd
 import yaml
 from PIL import Image
 
+from shoal.data.sets.remedy import EMBEDDED
 from shoal.engine.settings.addresses import masked
 from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.codec import StoreError
@@ -33,6 +34,7 @@ from shoal.review.results.next_step import next_step
 from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, run_result, shown_metrics
 from shoal.review.results.run_data import run_data
+from shoal.review.results.site_clusters import site_rows
 from shoal.review.results.summary import summary_of
 from shoal.review.results.views import REPORT, check_figures, keep_report
 
@@ -45,6 +47,8 @@ MAX_HALF_WIDTH = 600
 """Pixels: sheets up to this width are shown in pairs."""
 MAX_ROUNDS_LISTED = 30
 """Missed rounds that are named for each client."""
+MAX_COLUMNS = 5
+"""Columns by which clusters are shown to differ."""
 MAX_CLIENTS = 200
 """Clients of the last round that are listed, and clients that missed rounds."""
 UNUSED = tuple(f"bytes_{way}" for way in WAYS)
@@ -108,6 +112,7 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
         "channels": ("what the images show", lambda: drawn_channels(run)),
         "sheets": ("images of clusters", lambda: embedded_sheets(run)),
         "clients": ("clients", lambda: last_clients(run)),
+        "of_sites": ("sites", lambda: site_rows(run)),
         "missed": ("clients that did not answer", lambda: missed_rounds(run)),
         "missing_letters": ("letters", lambda: missing_letters(names_in_pictures(run, table))),
         "chosen": ("settings that differ from the defaults", lambda: changed_rows(run.settings())),
@@ -122,6 +127,7 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
             "crossed": ("clusters by clients", lambda: clusters_by_clients(table)),
             "baselines": ("null baselines", lambda: about_baselines(run)),
             "sites": ("clusters and clients", lambda: about_sites(run, table)),
+            "twins": ("columns of clusters that may be one kind", lambda: twin_columns(run, table)),
             "judged": ("the samples of the verdict", lambda: judged_samples(run, table)),
         }
     return {name: attempt(run, what, make, raised=(StoreError,)) for name, (what, make) in makers.items()}
@@ -165,6 +171,42 @@ def about_sites(run: RunFolder, table: pd.DataFrame) -> str | None:
     if run_result(run).metrics.get("site_offsets"):
         return f"Sites differ by offsets, which were estimated beside the clusters and taken away. {sentence}"
     return sentence
+
+
+def twins_of(run: RunFolder) -> list[tuple[int, ...]]:
+    """Return the pairs of clusters that may be one kind, by the numbers by which people know them."""
+    facts = cluster_facts(run)
+    if facts is None or facts.sites is None:
+        return []
+    return [tuple(facts.numbers[k] for k in pair) for pair in facts.sites.twins]
+
+
+def twin_columns(run: RunFolder, table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return for clusters that may be one kind the means of the columns in which they differ most; none of images.
+
+    Args:
+        run: the run's folder.
+        table: its cluster table; clusters have the numbers by which people know them.
+    """
+    data = run_data(run)
+    if data is None or "features" not in data[0].manifest.extra or EMBEDDED in data[0].manifest.extra:
+        return []
+    rows = table[table["part"] == "train"]
+    x = pd.DataFrame(data[0].train_x[rows["sample"].to_numpy()], columns=data[0].manifest.extra["features"])
+    means = x.groupby(rows["cluster"].to_numpy()).mean().T
+    shown = []
+    for first, second in twins_of(run):
+        most = ((means[first] - means[second]).abs() / x.std()).nlargest(MAX_COLUMNS).index
+        for column, pair in means.loc[most, [first, second]].iterrows():
+            shown.append(
+                {
+                    "clusters": f"{first} and {second}",
+                    "mean of": column,
+                    "the first": pair[first].round(4),
+                    "the second": pair[second].round(4),
+                }
+            )
+    return shown
 
 
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:
@@ -253,8 +295,10 @@ def embedded_sheets(run: RunFolder) -> dict[str, Any]:
     """
     sheets: list[tuple[str, str, bool]] = []
     total = 0
-    paths = sorted((run.figures / FOLDER).glob("cluster-*.png"), key=lambda path: int(path.stem.split("-")[1]))
-    for path in paths:
+    paths = {int(path.stem.split("-")[1]): path for path in (run.figures / FOLDER).glob("cluster-*.png")}
+    twins = [cluster for pair in twins_of(run) for cluster in pair if cluster in paths]
+    for cluster in dict.fromkeys([*twins, *sorted(paths)]):
+        path = paths[cluster]
         file = io.BytesIO()
         with Image.open(path) as opened:
             opened.convert("RGB").save(file, format="JPEG", quality=80)

@@ -110,14 +110,17 @@ def after_doubt(run: RunFolder, settings: Settings, facts: ClusterFacts | None) 
             "columns, an encoder that knows such images, or more samples.",
             f"shoal data show {settings.data.name}",
         )
+    told = facts is not None and facts.sites is not None and (facts.sites.twins or facts.sites.closed_sites)
+    if facts is not None and told and getattr(settings.method, "sites", "centre") != "centre":
+        change = "sites=centre"
+        if facts.data.kind == "image" and settings.method.representation != "light":
+            change = "representation=light"
+        return NextStep(
+            "Clients seem to differ by light, stain or an offset. Take that away, and see whether the clusters stay.",
+            same_but(run, f"method.{change}"),
+        )
     if comparison is not None and lead is not None:
         return after_baseline(run, settings, lead, by_neighbours=comparison.acc is None and comparison.probe is None)
-    sites = getattr(settings.method, "sites", "centre")
-    if facts is not None and facts.sites is not None and facts.sites.closed_sites and sites != "centre":
-        return NextStep(
-            "Subtract the mean of each site, and see whether the clusters stay.",
-            same_but(run, "method.sites=centre"),
-        )
     return NextStep(
         "Look at the samples of each cluster below. Another number of clusters may suit the data better: auto tries "
         "several, without labels.",

@@ -117,3 +117,16 @@ def test_a_cluster_that_is_only_a_site_is_said_so() -> None:
     assert "Little but one client is in cluster 7 (north)." in said
     assert "Nearly all samples of client north are in clusters of its own" in said
     assert "do not depend" in site_sentence(replace(SITES, nmi=0.01), {}, [0, 1])
+
+
+def test_clusters_that_may_be_one_kind_are_told_with_labels_and_without() -> None:
+    sites = replace(SITES, closed_sites=(), twins=((0, 2),))
+    unlabelled = verdict_of(UNLABELLED, sites)
+    assert unlabelled.word == "doubtful"
+    assert unlabelled.reason.endswith(
+        "two clusters may be one kind at two groups of clients, which differ by light or an offset."
+    )
+    labelled = verdict_of(LABELLED, sites)
+    assert labelled.word == "good"
+    assert "one kind" in labelled.reason
+    assert "Clusters 0 and 9 may be one kind" in site_sentence(sites, {}, [0, 7, 9])
