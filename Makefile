@@ -10,7 +10,7 @@ TORCH ?= auto
 # Several small processes of one thread are faster than one of many.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup tools research demo test test-all test-rest test-tenth test-slow fuzz chaos chaos-clusters hostile check format types serve results docs bench gpu-day clean test-floor
+.PHONY: setup tools research demo demo-sites test test-all test-rest test-tenth test-slow fuzz chaos chaos-clusters hostile check format types serve results docs bench gpu-day clean test-floor
 
 setup: $(STAMP)
 
@@ -35,6 +35,10 @@ $(RESEARCH): $(STAMP) research/pyproject.toml
 
 demo: setup
 	$(BIN)/shoal demo
+
+# A lead and three sites on this machine, over NVFlare.
+demo-sites: setup
+	$(BIN)/python -m tests.demo_sites
 
 test: tools
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder

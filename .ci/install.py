@@ -23,7 +23,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
 PAIR = ("torch", "torchvision")
-PRODUCT = "lead,encoders,fonts,hdf5,search,timm"
+PRODUCT = "lead,encoders,fonts,hdf5,search,site,timm"
 """The extras of `make setup`: what the README's commands need."""
 TOOLS = "lead,dev"
 """The extra of `make test` and `make check`, which also holds what only some people use: Dask, privacy, databases."""

@@ -13,7 +13,7 @@ from shoal.tasks.prefect.environment import set_prefect_defaults
 
 set_prefect_defaults()
 
-from prefect import flow, get_run_logger, runtime  # noqa: E402 (its environment comes first)
+from prefect import flow, get_run_logger  # noqa: E402 (its environment comes first)
 from prefect.artifacts import create_table_artifact  # noqa: E402
 from prefect.events import emit_event  # noqa: E402
 
@@ -48,7 +48,6 @@ from shoal.tasks.compare import compare  # noqa: E402
 from shoal.tasks.decide import decide  # noqa: E402
 from shoal.tasks.drift import drift  # noqa: E402
 from shoal.tasks.prefect.flow_run_names import night_title  # noqa: E402
-from shoal.tasks.prefect.lost_flow_runs import end_lost_night  # noqa: E402
 from shoal.tasks.prefect.stages import (  # noqa: E402
     UNIT_RUNNER,
     closing_warnings,
@@ -110,8 +109,7 @@ def nightly(settings: Settings, night: NightSettings = NightSettings()) -> dict[
     """
     check_settings(settings)
     tag_flow_run(settings)
-    with claimed_nights(settings.data.name, str(runtime.flow_run.id)) as last, without_tags():
-        end_lost_night(last, settings.data.name)
+    with claimed_nights(settings.data.name), without_tags():
         return one_night(settings, night).to_json()
 
 

@@ -7,9 +7,12 @@ import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.agent import SiteAgent
 from shoal.engine.sites.frames import SiteCall
+from shoal.engine.sites.own_rules import OwnRules
+from shoal.engine.sites.rules import Rules
 
 
 def keep_within(home: Path) -> None:
@@ -24,16 +27,21 @@ def keep_within(home: Path) -> None:
     sys.addaudithook(watch)
 
 
+class NightRules(Rules):
+    """Refuse what a file `refuse` in the home names."""
+
+    def refusal(self, call: SiteCall, settings: Settings | None, samples: int | None) -> str | None:
+        refused = places.home() / "refuse"
+        return f"no {call.do} at night" if refused.exists() and refused.read_text() == call.do else None
+
+
 def serve(pipe: Connection, name: str, home: Path) -> None:
-    """Answer until the lead is gone; a file `refuse` in the home names what is refused."""
+    """Answer until the lead is gone, by the site's policy if it has one."""
     os.environ.update({"HOME": str(home), "SHOAL_HOME": str(home), "TMPDIR": str(home)})
     os.chdir(home)
     keep_within(home)
 
-    def rules(call: SiteCall, settings: Settings | None) -> str | None:
-        refused = home / "refuse"
-        return f"no {call.do} at night" if refused.exists() and refused.read_text() == call.do else None
-
+    rules = OwnRules(places.site()) if (home / "site" / "policy.yaml").exists() else NightRules()
     agent = SiteAgent(name, home / "data" / "store", home / "runs", rules)
     while True:
         try:

@@ -30,7 +30,7 @@ BELOW["cli"] = set(BELOW)
 """What each room may import beside itself."""
 STAIRS = {
     "data": ("sets", "partition", "views", "intake"),
-    "engine": ("settings", "store", "messages", "workers", "cluster", "sites", "rounds"),
+    "engine": ("settings", "store", "messages", "workers", "cluster", "rounds", "sites"),
     "review": ("results", "mlflow_log", "pages", "served"),
 }
 """The rooms inside a room, each of which may import those before it."""

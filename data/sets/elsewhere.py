@@ -32,6 +32,8 @@ COLUMNS = "features"
 CODING = "coding"
 SHARED = (COLUMNS, CODING, "columns", "windows", "on_odd", EMBEDDED)
 """Entries of a manifest's `extra` that all sites must share, since models and reports read them."""
+MEASURED = "measured"
+"""Entry of the manifest of a set at sites: the mean of the sites' `spread`, and whether all hold `counts`."""
 OF_ONE_SITE = {CODING: "fills", EMBEDDED: "digest"}
 """What in such an entry is of one site's samples alone, and stays there."""
 
@@ -44,6 +46,7 @@ class SiteSet:
         kind, shape, classes, class_names, digest: as of `Manifest`.
         train, test: numbers of samples of each of its clients.
         shared: entries of `extra`, as far as they are in `SHARED`.
+        spread, counts: of its own columns, as of `shoal.methods.auto.Facts`; None where samples are no columns.
     """
 
     kind: str
@@ -54,6 +57,8 @@ class SiteSet:
     train: tuple[int, ...]
     test: tuple[int, ...]
     shared: Mapping[str, Any] = field(default_factory=dict)
+    spread: float | None = None
+    counts: bool | None = None
 
 
 def site_set(prepared: Prepared) -> SiteSet:
@@ -97,6 +102,11 @@ def joined_manifest(name: str, sets: Mapping[str, SiteSet]) -> Manifest:
                     f"site {names[0]}"
                 )
     digests = {site: sets[site].digest for site in names}
+    measured = {}
+    if all(sets[site].spread is not None for site in names):
+        weights = [sum(sets[site].train) for site in names]
+        spread = float(np.average([sets[site].spread for site in names], weights=weights))
+        measured = {MEASURED: {"spread": spread, "counts": all(sets[site].counts for site in names)}}
     return Manifest(
         name=name,
         kind=first.kind,  # type: ignore[arg-type]
@@ -110,6 +120,7 @@ def joined_manifest(name: str, sets: Mapping[str, SiteSet]) -> Manifest:
         digest=hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest(),
         extra={
             **first.shared,
+            **measured,
             "clients": [client for site in names for client in client_names(site, len(sets[site].train))],
             SITES: {site: {"digest": sets[site].digest, "clients": len(sets[site].train)} for site in names},
         },

@@ -29,8 +29,7 @@ class FoundSettings:
         best: the best trial's settings, as `shoal.run` takes them.
         score: that trial's.
         judged_by: what the score is.
-        trials: a row a trial: number, state, score, its settings, the rounds that were judged, its runs, and why it
-            ended.
+        trials: a row a trial: number, state, score, its settings, its runs, and why it failed.
         ranking: numbers of the trials, the best first.
         caveats: sentences on how far to trust it.
         page: the HTML page.

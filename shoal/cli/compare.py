@@ -27,9 +27,6 @@ def compare(
         Path | None,
         typer.Option("--html", metavar="FILE", help="also write a page: numbers, curves, differing settings"),
     ] = None,
-    log: Annotated[
-        str | None, typer.Option(metavar="NAME", help="also log to MLflow: a run of this name with the runs nested")
-    ] = None,
     any_run: AnyRun = False,
     as_json: Json = False,
 ) -> None:
@@ -49,10 +46,6 @@ def compare(
         from shoal.review.pages.comparison_page import write_comparison
 
         err.print(f"page: {write_comparison(found, page)}", highlight=False, soft_wrap=True)
-    if log is not None:
-        from shoal.review.mlflow_log.comparisons import log_comparison
-
-        log_comparison(log, found)
     if as_json:
         print(json.dumps([compared_run(run).to_json() for run in found]))
         return

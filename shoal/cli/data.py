@@ -79,24 +79,15 @@ def partition_set(
     say(f"table:  {folder / 'partition.parquet'}\nfigure: {figure}")
 
 
-@app.command("show", epilog="Example: shoal data show mnist --images sheet.png")
+@app.command("show", epilog="Example: shoal data show mnist")
 def show(
     what: Annotated[str, typer.Argument(help="a prepared data set")],
-    images: Annotated[Path | None, typer.Option(help="for images: contact sheet to write, .png")] = None,
-    seed: Annotated[int, typer.Option(help="seed of the draw of images on the contact sheet")] = 0,
 ) -> None:
-    """Show what a prepared data set holds, and which method fits it.
-
-    The contact sheet has a block for each client, or for each label if the data name no clients. Its images are drawn
-    at random with the seed.
-    """
-    from shoal.cli.console import say
+    """Show what a prepared data set holds, and which method fits it."""
     from shoal.cli.data_tables import print_manifest
     from shoal.data.sets.prepare import is_built_in, lost_set, prepared_sets, resolve, store_folder
     from shoal.data.sets.prepared import open_prepared
     from shoal.engine.settings import places
-    from shoal.review.pages.data_sheet import draw_data_sheet
-    from shoal.review.results.fonts import missing_letters
 
     store = places.store()
     name = resolve(what)[2] if is_built_in(what) else what
@@ -107,11 +98,6 @@ def show(
     prepared = open_prepared(store_folder(store, name), verify=True)
     print_manifest(prepared)
     _show_advice(name, prepared.manifest.classes)
-    if images is not None:
-        say(f"images: {draw_data_sheet(prepared, images, seed=seed)}")
-        shown = prepared.manifest.extra.get("clients", prepared.manifest.class_names)
-        if sentence := missing_letters(str(name) for name in shown):
-            say(sentence)
 
 
 def _show_advice(name: str, classes: int | None) -> None:

@@ -42,6 +42,7 @@ LAZY = {
     "predict": Lazy("predict", "Assign new images, or rows of a table, to the clusters of a run."),
     "model": Lazy("model", "Promote, roll back and log models, and enroll a client in one."),
     "search": Lazy("search", "Search for good settings, or resume a search."),
+    "sites": Lazy("sites", "Lead a study over sites that dial in: make it, approve sites, and keep their connections."),
     "site": Lazy("site_commands", "Keep a site: its policy, the runs that it approves, and the log of what left it."),
     "serve": Lazy("serve", "Start Prefect, a worker, the deployments of prefect.yaml and MLflow, until Ctrl-C."),
     "doctor": Lazy("doctor", "Check packages, devices, data and servers, and say how to repair what is wrong."),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from shoal.cli.console import err, out, show_result
+from shoal.cli.console import err, out, say, show_result
 from shoal.cli.options import Json, Set
 from shoal.core.errors import ShoalError
 
@@ -27,6 +27,9 @@ def run(
         str | None, typer.Option(help="resume this run: its folder, its name, or latest, the one that was started last")
     ] = None,
     partition: Annotated[Path | None, typer.Option(help="use this stored partition", hidden=True)] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="do not run: ask each site whether it would take part")
+    ] = False,
     methods: Annotated[
         bool, typer.Option("--methods", help="do not run: list the methods by the question that each answers")
     ] = False,
@@ -39,6 +42,9 @@ def run(
         print_methods()
         return
     check_options(settings, overrides, resume)
+    if dry_run:
+        ask_sites(settings, overrides)
+        return
     start_fork_server()
     folder = open_run(settings, overrides, resume, partition)
     from shoal.flows.execute import complete
@@ -63,6 +69,21 @@ def print_methods() -> None:
         for kind in kinds:
             table.add_row(kind.name, kind.title, kind.about)
         out.print(table, highlight=False)
+
+
+def ask_sites(settings: Path | None, overrides: Set) -> None:
+    """Print what each site says to a run with these settings."""
+    from shoal.engine.settings.run_settings import load_settings
+    from shoal.engine.sites.sites_pool import answers_to_plan
+    from shoal.lifecycle.preparing import transport
+
+    wanted = load_settings(settings, overrides or ())
+    if wanted.workers.runner != "sites":
+        raise ShoalError(
+            "--dry-run asks the sites of a run: set workers.runner=sites; to plan another run, do 2 rounds"
+        )
+    for answer in answers_to_plan(transport(), wanted):
+        say(answer)
 
 
 def check_options(settings: Path | None, overrides: Set, resume: str | None) -> None:

@@ -36,7 +36,7 @@ def search(
     if as_json:
         print(json.dumps(found.to_json()))
         return
-    best_first = found.trials.loc[list(found.ranking)].drop(columns=["last_score", "last_round", "runs", "why"])
+    best_first = found.trials.loc[list(found.ranking)].drop(columns=["runs", "why"])
     out.print(frame_table(best_first.head(MAX_TRIALS), f"{len(best_first)} trials"))
     for sentence in found.caveats:
         say(sentence)

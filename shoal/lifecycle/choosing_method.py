@@ -5,6 +5,7 @@ What the rules want to know is measured on a draw of samples, client by client, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,9 @@ from torch import Tensor, nn
 
 from shoal.core.streams import Streams
 from shoal.data.partition.table import Partition
-from shoal.data.sets.prepared import Prepared
-from shoal.data.sets.remedy import EMBEDDED
+from shoal.data.sets.elsewhere import MEASURED
+from shoal.data.sets.prepared import Manifest, Prepared
+from shoal.data.sets.remedy import EMBEDDED, SITES
 from shoal.data.views.view import DeviceData
 from shoal.engine.settings.hardware import device_here, resolve_device
 from shoal.engine.settings.one_thread import one_thread
@@ -25,10 +27,10 @@ from shoal.engine.store.method_choice import MethodChoice
 from shoal.lifecycle.choosing import draw_samples, some_clients
 from shoal.lifecycle.kept_choices import known_choice, write_choice
 from shoal.methods.auto import CLIENT_BOUND, ENCODER, Facts, budget, rule_for, sentence
-from shoal.methods.clustering.client_samples import ClientSamples
 from shoal.methods.clustering.own_neighbours import dependence_on_clients, space_agreement
+from shoal.methods.contract.context import MethodError
+from shoal.methods.features.column_facts import are_counts, column_spread
 from shoal.methods.features.representation import Representation, even_light, represented
-from shoal.methods.features.space import column_moments
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.no_groups import GROUPS_GAIN, gain_over_no_groups
 from shoal.models.encoders import ENCODERS
@@ -119,13 +121,16 @@ def facts_of(settings: Settings, prepared: Prepared, table: Partition) -> Facts:
     )
     if spec.kind == "text":
         return known()
+    if SITES in prepared.manifest.extra:
+        return facts_of_sites(known, prepared.manifest, compares_images=encoder is None and is_installed(ENCODER))
     data = DeviceData(prepared)
     with one_thread():
         if EMBEDDED in prepared.manifest.extra:
             return known(embedded=True)  # whatever their spread, an encoder's features are not standardised
         if spec.kind != "image":
             rows = draw_samples(data, table, settings.seed, lambda x: x.flatten(1), limit=MAX_ROWS)
-            known = partial(known, spread=column_spread(rows, spec.column_widths))
+            parts = [rows.samples_of(client) for client in range(rows.clients)]
+            known = partial(known, spread=column_spread(parts, spec.column_widths))
             if spec.kind == "vector":
                 return known(counts=not spec.column_widths and are_counts(rows.x))
             groups, spectrum = gains_of_windows(data, table, settings.seed, clusters or spec.classes or WINDOW_CLUSTERS)
@@ -154,6 +159,23 @@ def facts_of(settings: Settings, prepared: Prepared, table: Partition) -> Facts:
         )
 
 
+def facts_of_sites(known: Callable[..., Facts], manifest: Manifest, *, compares_images: bool) -> Facts:
+    """Return the facts about a set at sites: what these told of their columns beside their sets.
+
+    Raises:
+        MethodError: the rules compare samples of several sites.
+    """
+    kind = manifest.kind
+    if kind == "series" or (kind == "image" and compares_images):
+        raise MethodError(
+            f"samples of {manifest.name!r} lie at its sites, and method.name: auto compares {kind} samples of several "
+            "sites: set method.name"
+        )
+    if EMBEDDED in manifest.extra:
+        return known(embedded=True)
+    return known(**manifest.extra.get(MEASURED, {}))
+
+
 def small_pixels(x: Tensor) -> Tensor:
     """Return images (n, channels, height, width) as vectors of the pixels of at most `PIXEL_SIDE` a side."""
     side = (min(PIXEL_SIDE, x.shape[2]), min(PIXEL_SIDE, x.shape[3]))
@@ -165,12 +187,6 @@ def encode(network: nn.Module, x: Tensor) -> Tensor:
     """Return the vectors of images in [0, 1] by a frozen encoder, (n, d)."""
     device = next(network.parameters()).device
     return torch.cat([network(part.to(device)).cpu() for part in x.split(ENCODED_ROWS)])
-
-
-def are_counts(x: Tensor) -> bool:
-    """Return whether values are whole numbers, none below 0, more than half of them 0 and some above 1."""
-    whole = bool((x == x.round()).all()) and bool((x >= 0).all())
-    return whole and bool((x > 1).any()) and float((x == 0).double().mean()) > 0.5
 
 
 def gains_of_windows(data: DeviceData, table: Partition, seed: int, clusters: int) -> tuple[float, float | None]:
@@ -192,20 +208,3 @@ def gains_of_windows(data: DeviceData, table: Partition, seed: int, clusters: in
 
     values = gain("as-is")
     return values, None if values >= GROUPS_GAIN else gain("spectrum")
-
-
-def column_spread(samples: ClientSamples, column_widths: tuple[int, ...]) -> float:
-    """Return the largest over the median standard deviation of the measurements that vary, from sums over clients."""
-    total = {name: torch.zeros_like(t) for name, t in column_moments(samples.x[:1]).items()}
-    for client in range(samples.clients):
-        for name, own in column_moments(samples.samples_of(client)).items():
-            total[name] += own
-    mean = total["total"] / total["samples"]
-    variance = total["squares"] / total["samples"] - mean.square()
-    variance = variance.masked_fill(variance <= 1e-12 * mean.square(), 0)
-    widths = column_widths or (1,) * len(variance)
-    measured = torch.stack([group.sum() for group in variance.split(list(widths))])
-    deviation = measured[measured > 0].sqrt()
-    if not len(deviation):
-        return 1.0
-    return float(deviation.max() / deviation.median())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import math
 from collections.abc import Iterator
 
@@ -66,31 +65,20 @@ def claimed(run: RunFolder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def claimed_nights(data: str, flow_run: str = "") -> Iterator[str]:
+def claimed_nights(data: str) -> Iterator[None]:
     """Claim the nights of a data set: two nights must not append to it, or judge its models, at once.
 
     Args:
         data: name of the data set.
-        flow_run: id of the night's flow run.
-
-    Yields:
-        The id of the flow run of the night before; empty where there was none.
 
     Raises:
         RunError: another night works on it.
     """
     places.runs().mkdir(parents=True, exist_ok=True)
-    with (places.runs() / f".night-{data}").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(f"another night works on {data!r}: wait for it") from None
-        file.seek(0)
-        last = file.read()
-        file.truncate(0)
-        file.write(flow_run)
-        file.flush()
-        yield last
+    with lock_if_free(places.runs() / f".night-{data}") as ours:
+        if not ours:
+            raise RunError(f"another night works on {data!r}: wait for it")
+        yield
 
 
 def _unfinished(

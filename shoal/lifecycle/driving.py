@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from shoal.engine.cluster.pool_interface import Pool
-from shoal.engine.cluster.pools import open_pool
 from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.runner import Runner, ThreadRunner
 from shoal.engine.settings.hardware import one_arena
 from shoal.engine.settings.run_settings import Settings
+from shoal.engine.sites.pools import open_pool
 from shoal.engine.store.run_events import Observer, observing
 from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
 from shoal.lifecycle.run_views import make_figures, make_report
+from shoal.lifecycle.site_baseline import federated_baseline
 from shoal.review.mlflow_log.tracking import Tracker
 from shoal.review.results.clusters import has_clusters, keep_clusters
 from shoal.review.results.result import RunResult, run_result
@@ -88,7 +90,13 @@ def drive(
 def find_clusters(run: RunFolder, runner: Runner, pool: Pool | None) -> None:
     """Have the workers give every sample its cluster, unless the run has its table."""
     call = no_workers if pool is None else pool.call
-    write = write_clusters_of_sites if run.lineage().sites else None
+    write = None
+    if run.lineage().sites:
+
+        def train(baseline: RunFolder) -> None:
+            drive(baseline, slots=pool, stages=(ROUNDS,))
+
+        write = partial(write_clusters_of_sites, baseline=partial(federated_baseline, run, call, train))
     runner.submit("assign", "clusters of all samples", lambda: keep_clusters(run, call, write)).result()
 
 
@@ -151,9 +159,9 @@ def workers_of(run: RunFolder, settings: Settings, given: Pool | None, stages: S
         yield None
         return
     lineage = run.lineage()
-    if lineage.sites:
+    if lineage.sites and settings.workers.runner != "sites":
         raise RunError(
-            f"the samples of run {run.name} lie at sites ({', '.join(lineage.sites)}), which are not reached"
+            f"the samples of run {run.name} lie at sites ({', '.join(lineage.sites)}): set workers.runner=sites"
         )
     device = lineage.resolved.device
     with open_pool(settings.workers, device) as pool:

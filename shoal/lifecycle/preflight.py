@@ -46,6 +46,7 @@ def check_method(settings: Settings, store: Path) -> None:
         settings.participation.fraction,
         aggregation=settings.aggregation,
         graphs=settings.workers.graphs,
+        clip=settings.privacy.clip,
     )
     method = METHODS[settings.method.name](settings.method, context)
     check_graphs(method)
@@ -128,7 +129,17 @@ def check_privacy(settings: Settings) -> None:
         return
     if find_spec("opacus") is None:
         raise MethodError("privacy.clip needs the package opacus, which accounts epsilon: pip install opacus")
-    check_averages(settings.method.name, "privacy.clip", "and nothing else")
+    if not METHODS[settings.method.name].totals:
+        check_averages(settings.method.name, "privacy.clip", "and nothing else, or sums of rows (fedkmeans, fedgmm)")
+        if settings.privacy.unit == "row":
+            raise MethodError("privacy.unit=row is for fedkmeans and fedgmm, which sum rows: set privacy.unit=client")
+        return
+    if getattr(settings.method, "sites", "") == "centre":
+        raise MethodError(
+            "method.sites=centre moves all rows of a client by one, which noise does not cover: set ignore"
+        )
+    if not settings.aggregation.is_mean:
+        raise MethodError("privacy.noise hides what robust rules compare: set aggregation.rule=mean")
 
 
 def check_buffer(settings: Settings) -> None:

@@ -10,10 +10,17 @@ from shoal.data.sets.prepare import has_clients, is_built_in, kind_of, prepare, 
 from shoal.data.sets.prepared import Prepared, read_manifest
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings, resolve
+from shoal.engine.sites.gathering import gather_set
+from shoal.engine.sites.server import ServerTransport
+from shoal.engine.sites.study import open_study
+from shoal.engine.sites.transport import Transport
 from shoal.lifecycle.choosing import known_number
 from shoal.lifecycle.choosing_method import known_method
 from shoal.lifecycle.preflight import check_method, check_validation
 from shoal.methods.registry import METHODS
+
+GATHER_MINUTES = 5
+"""In which a site must describe its set, or say whether it would take part."""
 
 
 def prepare_data(settings: Settings) -> Prepared:
@@ -25,6 +32,25 @@ def prepare_data(settings: Settings) -> Prepared:
     check_method(settings, places.store())
     data = settings.data
     return prepare(data.name, places.store(), mirror=places.mirror(), options=data.options)
+
+
+def gather(settings: Settings) -> None:
+    """Ask the sites of a run for their sets, where its samples lie at sites.
+
+    Raises:
+        ShoalError: their sets differ, or one refuses; or no study is led from here. SiteLost: one does not answer.
+    """
+    if settings.workers.runner == "sites":
+        gather_set(settings.data.name, transport(), places.store())
+
+
+def transport() -> Transport:
+    """Return what reaches the sites of the study that is led from here.
+
+    Raises:
+        ShoalError: there is none.
+    """
+    return ServerTransport(open_study(places.home()), GATHER_MINUTES)
 
 
 def with_known_choices(settings: Settings) -> Settings:

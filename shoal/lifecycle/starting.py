@@ -33,7 +33,14 @@ from shoal.engine.store.warm_start import WarmStart, initial_state, origin_sha25
 from shoal.lifecycle.choosing import choose_clusters
 from shoal.lifecycle.choosing_method import choose_method
 from shoal.lifecycle.preflight import check_clusters, check_method, check_validation
-from shoal.lifecycle.preparing import prepare_data, prepare_partition, with_encoder, with_known_choices, with_scheme
+from shoal.lifecycle.preparing import (
+    gather,
+    prepare_data,
+    prepare_partition,
+    with_encoder,
+    with_known_choices,
+    with_scheme,
+)
 
 
 def new_run(settings: Settings, partition: Path | None = None, origin: WarmStart | None = None) -> RunFolder:
@@ -51,6 +58,7 @@ def new_run(settings: Settings, partition: Path | None = None, origin: WarmStart
     Raises:
         ShoalError: the data, the partition or the method refuse the settings; WarmStartError: the origin does not fit.
     """
+    gather(settings)
     settings = with_encoder(with_scheme(settings))
     resolved = resolve_machine(settings)
     expected_slots(settings.workers, resolved.device)
@@ -59,10 +67,10 @@ def new_run(settings: Settings, partition: Path | None = None, origin: WarmStart
     prepared = prepare_data(settings)
     folder, table = prepare_partition(settings, prepared) if partition is None else stored(partition, prepared)
     check_clusters(settings, len(table.sample))
-    if SITES in prepared.manifest.extra and (settings.chooses_method or settings.chooses_clusters):
+    if SITES in prepared.manifest.extra and settings.chooses_clusters:
         raise SettingsError(
-            f"samples of {prepared.manifest.name!r} lie at its sites, where no method and no number of clusters is "
-            "sought: set method.name and model.clusters"
+            f"samples of {prepared.manifest.name!r} lie at its sites, where no number of clusters is sought: set "
+            "model.clusters"
         )
     settings, method = with_open_method(settings, prepared, table)
     settings = with_encoder(settings)

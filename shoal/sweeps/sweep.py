@@ -13,11 +13,11 @@ from typing import Any
 
 from shoal.core.errors import ShoalError
 from shoal.engine.cluster.pool_interface import Pool
-from shoal.engine.cluster.pools import open_pool
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.hardware import resolve_device
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings
+from shoal.engine.sites.pools import open_pool
 from shoal.engine.store.run_events import Observer
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import FAILED

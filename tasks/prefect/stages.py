@@ -19,8 +19,6 @@ from shoal.engine.store.status import FlowRun
 from shoal.lifecycle.claim import is_done
 from shoal.lifecycle.driving import STAGES, drive
 from shoal.review.results.result import RunResult
-from shoal.tasks.prefect.artifacts import ProgressArtifact
-from shoal.tasks.prefect.lost_flow_runs import take_over
 from shoal.tasks.prefect.runner import PrefectRunner
 
 PREFECT_LOST = "prefect_lost"
@@ -55,11 +53,10 @@ def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers
     def runner_of(requests: int) -> PrefectRunner:
         return PrefectRunner(2 * requests + 2, record_loss)
 
-    with run.locked(), ProgressArtifact(run) as progress, without_tags(), without_task_run_logs():
-        take_over(run)
+    with run.locked(), without_tags(), without_task_run_logs():
         if not is_done(run):
             record_flow_run(run)
-        return drive(run, runner_of=runner_of, observers=[log_warning, progress, *observers], stages=stages)
+        return drive(run, runner_of=runner_of, observers=[log_warning, *observers], stages=stages)
 
 
 def record_flow_run(run: RunFolder) -> None:

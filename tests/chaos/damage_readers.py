@@ -196,12 +196,11 @@ def serving(subject: Subject) -> None:
 
 
 def scores(subject: Subject) -> None:
-    """The scores of a search, so far."""
-    from shoal.engine.workers.worker import Worker
-    from shoal.sweeps.search.scores import Scorer
+    """The scores of a search."""
+    from shoal.sweeps.search.scores import score_of
 
-    for name in ("neighbours", "loss"):
-        print(name, Scorer(name, Worker().handle).so_far(RunFolder(subject.run)))
+    for name in ("neighbours", "acc"):
+        print(name, score_of(RunFolder(subject.run), name))
 
 
 def champion(subject: Subject) -> None:

@@ -1,7 +1,7 @@
 """Whole nights under kill: the flow `nightly` on a real Prefect server, killed at any moment from its start to its end.
 
-After the kill the set is the old one or the new one, byte for byte. The next night takes in all that is new, comes to
-the champion of a night that nobody killed, and leaves no flow run that Prefect shows as running.
+After the kill the set is the old one or the new one, byte for byte. The next night takes in all that is new, and comes
+to the champion of a night that nobody killed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,6 @@ STATE = "state: "
 """Begins the line in which a night says what there is after it."""
 HANGS = 600.0
 """Seconds after which a night hangs; it takes 10 to 20."""
-TITLE = f"night of {NAME}"
-"""What flow runs of nights are called."""
-UNDER_WAY = ("PENDING", "RUNNING", "CANCELLING")
-"""States of flow runs that somebody works on."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +162,6 @@ class Nights:
         moment = f"killed {'after its end' if late else self._moment(between == straight.state['set'])}"
         if between not in (straight.before, straight.state["set"]):
             notes.append(f"after the kill it is neither the old set nor the new one: {between}")
-        self._told = self._night_file()
         again = self.nursery.launch(ENTRY)
         code = self._end(again)
         if code != 0:
@@ -179,7 +174,7 @@ class Nights:
         return Outcome(event, "night", not notes, code is None, shown, "; ".join([moment, *notes]))
 
     def _left(self, event: str) -> list[str]:
-        """Return what is wrong beside the outcome of the night: files, DVC's pointer, and flow runs."""
+        """Return what is wrong beside the outcome of the night: files, and DVC's pointer."""
         notes = []
         if digest(self.home) != self._kinds[event].state["set"]:
             notes.append("the set is not the new one")
@@ -187,18 +182,7 @@ class Nights:
             notes.append(f"left beside it: {more}")
         if KINDS[event].dvc and (status := dvc(self.home, "status", "--quiet", f"data/store/own/{NAME}.dvc")):
             notes.append(f"DVC does not have the new set: {status}")
-        found = self.server.find("flow_runs", flow_runs={"state": {"type": {"any_": list(UNDER_WAY)}}})
-        for each in found:
-            crashed = {"state": {"type": "CRASHED"}, "force": True}
-            self.server.ask("POST", f"flow_runs/{each['id']}/set_state", crashed)
-        # Before a night has told the home its flow run, nobody can know that this is the one that was killed.
-        known = [each["name"] for each in found if each["name"] != TITLE or each["id"] == self._told]
-        return [*notes, f"Prefect shows as running: {sorted(known)}"] if known else notes
-
-    def _night_file(self) -> str:
-        """Return what the home knows of the night that was killed: the id of its flow run; empty: nothing."""
-        path = self.home / "runs" / f".night-{NAME}"
-        return path.read_text() if path.exists() else ""
+        return notes
 
     def _kill(self, driver: Driver) -> bool:
         """Kill a night and, half the time, its workers too; whether it had ended before."""

@@ -64,10 +64,9 @@ def test_prepare_partition_show_list(home):
 @pytest.mark.long
 def test_a_set_of_images_is_shown_with_the_method_that_fits_it(home):
     shoal("prepare", "digits")
-    shown = shoal("show", "digits", "--images", home / "sheet.png")
+    shown = shoal("show", "digits")
     assert "scikit-learn" in shown
     assert "run: " in shown
-    assert (home / "sheet.png").is_file()
 
 
 def test_options_of_a_set():
@@ -89,13 +88,7 @@ def test_add_and_partition_own_data(home):
         "partition", "mine", "--set", "partition=iid", "--set", "partition.clients=3"
     )
     assert not (home / "data" / "store" / "own" / "mine.dvc").exists()
-    shown = shoal("show", "mine", "--images", home / "mine.png")
-    assert "2 clients" in shown
-    # A row for each client, its name at the left: dark pixels on white, where the first image is black.
-    sheet = np.asarray(Image.open(home / "mine.png").convert("L"))
-    margin = sheet[:, 4:12]
-    assert (margin[2:34] < 128).any()
-    assert (margin[36:68] < 128).any()
+    assert "2 clients" in shoal("show", "mine")
     for client in ("b", "c"):
         (home / "photos" / client).mkdir(exist_ok=True)
         Image.fromarray(np.full((4, 5), 7, np.uint8)).save(home / "photos" / client / "new.png")
@@ -163,7 +156,7 @@ def test_series_become_windows_that_can_be_shown(home):
     assert re.search(r"windows seen +│ +9", output)
     assert re.search(r"windows taken +│ +6", output)
     assert re.search(r"left out: window without exactly its samples +│ +3", output)
-    assert "images:" in shoal("show", "loads", "--images", home / "sheet.png")
+    assert "2 clients" in shoal("show", "loads")
 
 
 def test_missing_values_and_texts_follow_the_options(home):

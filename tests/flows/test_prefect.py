@@ -131,7 +131,7 @@ def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: 
     assert sorted(flow_run["tags"]) == ["digits", "fedpnp"]
     assert {"prepare", "partition"} <= {name.rsplit("-", 1)[0] for name in names}
     kinds = {artifact["type"] for artifact in server.find("artifacts", limit=50)}
-    assert {"progress", "table"} <= kinds
+    assert "table" in kinds
     run = RunFolder.find("latest", home / "runs")
     prefect = run.status().tracking.prefect
     assert prefect is not None
@@ -139,32 +139,6 @@ def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: 
     assert prefect.page.startswith("http://127.0.0.1:")
     assert prefect.page.endswith(f"/runs/flow-run/{prefect.flow_run}")
     assert f'href="{prefect.page}"' in (run.path / "report.html").read_text()
-
-
-KILLED_IN_EVALUATION = (
-    "import os, signal; from shoal.lifecycle import driving; "
-    "driving.keep_clusters = lambda run, *more: os.kill(os.getpid(), signal.SIGKILL); "
-)
-
-
-@pytest.mark.slow
-def test_the_flow_run_of_a_pipeline_that_was_killed_after_its_rounds_is_ended(
-    server: Server, home: Path, small: Make
-) -> None:
-    write_settings(home, small, rounds=1, data={"limit": 60})
-    before = {flow_run["id"] for flow_run in server.find("flow_runs", limit=50)}
-
-    def states() -> list[str]:
-        found = server.find("flow_runs", limit=50)
-        return sorted(flow_run["state_type"] for flow_run in found if flow_run["id"] not in before)
-
-    assert run_flow(server, home, KILLED_IN_EVALUATION + PIPELINE).returncode == -9
-    name = RunFolder.find("latest", home / "runs").name
-    assert states() == ["RUNNING"]
-    done = run_flow(server, home, PIPELINE)
-    assert done.returncode == 0, done.stderr
-    assert RunFolder.find("latest", home / "runs").name == name
-    assert states() == ["COMPLETED", "CRASHED"]
 
 
 @pytest.mark.slow

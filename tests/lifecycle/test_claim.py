@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,18 +45,6 @@ def test_two_nights_of_one_set_are_not_at_work_at_once(home: Path, small: Make) 
             pass
     with claimed_nights("photos"):
         pass
-
-
-def test_the_next_night_is_told_which_flow_run_the_last_one_was(home: Path) -> None:
-    with claimed_nights("photos", "first") as last:
-        assert last == ""
-    with contextlib.suppress(KeyboardInterrupt), claimed_nights("photos", "second") as last:
-        assert last == "first"
-        raise KeyboardInterrupt
-    with claimed_nights("others") as last:
-        assert last == ""
-    with claimed_nights("photos", "third") as last:
-        assert last == "second"
 
 
 def test_a_first_champion_whose_night_was_cut_short_is_none_yet(home: Path, small: Make) -> None:

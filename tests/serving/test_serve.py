@@ -84,7 +84,7 @@ def check_flow_runs(served: Served, runs: list[Path], mlflow_ids: dict[str, str]
     for each in worked:
         found = served.find("artifacts", artifacts={"flow_run_id": {"any_": [each["id"]]}})
         shown = {artifact["type"]: artifact["data"] for artifact in found}
-        assert set(shown) == {"table", "markdown", "progress"}
+        assert set(shown) == {"table", "markdown"}
         values = {value for row in json.loads(shown["table"]) for value in row.values()}
         (run,) = (run for run in runs if str(run) in values)
         assert f"{served.page}/#/experiments/1/runs/{mlflow_ids[run.name]}?" in shown["markdown"]

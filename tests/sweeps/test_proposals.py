@@ -1,4 +1,4 @@
-"""Optuna as a pure function: proposals, stops, importances and noise, on planted scores whose answer is known."""
+"""Optuna as a pure function: proposals, importances and noise, on planted scores whose answer is known."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VARY: dict[str, Any] = {
 
 
 def search(**changes: Any) -> SearchDefinition:
-    return make_search({"name": "toy", "vary": VARY, "pruner": "none", **changes})
+    return make_search({"name": "toy", "vary": VARY, **changes})
 
 
 def planted(values: dict[str, Any]) -> float:
@@ -90,25 +90,6 @@ def test_a_grid_has_every_combination_once() -> None:
         (epochs, lr) for epochs in (1, 2, 3) for lr in (0.1, 0.2, 0.3)
     }
     assert carried_out(search(sampler="grid", vary=vary, seed=1), 1, lambda _: 0.0)[0].params != found[0]
-
-
-@pytest.mark.parametrize(("pruner", "stopped"), [("median", 2), ("halving", 2), ("none", None)])
-def test_what_is_behind_is_stopped_by_its_rounds_alone(pruner: str, stopped: int | None) -> None:
-    definition = search(pruner=pruner, spare_trials=2)
-    settled: list[Any] = []
-    for level in (0.5, 0.6, 0.7):
-        proposal = propose(definition, settled)
-        for round in range(1, 5):
-            proposal.report(level + 0.01 * round, round)
-            assert not proposal.should_prune()
-        settled.append(settle(proposal, "COMPLETE", [level + 0.04], []))
-    for _ in range(2):  # a trial that was cut short sees its rounds again
-        proposal = propose(definition, settled)
-        told = []
-        for round in range(1, 4):
-            proposal.report(0.1 + 0.01 * round, round)
-            told.append(proposal.should_prune())
-        assert told.index(True) + 1 == stopped if stopped else not any(told)
 
 
 def noisy(seeds: int, apart: float) -> SearchResult:

@@ -1,4 +1,4 @@
-"""Searches of real runs: killed and resumed, stopped early, refused, tracked; and planted clusters found."""
+"""Searches of real runs: killed and resumed, refused, tracked; and planted clusters found."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.store.run_folder import RunFolder
-from shoal.engine.store.status import INTERRUPTED, STOPPED
+from shoal.engine.store.status import INTERRUPTED
 from shoal.review.results.run_list import listed_runs
 from shoal.sweeps.search.definition import SearchDefinition, SearchError, make_search
 from shoal.sweeps.search.result import SearchResult
@@ -32,7 +32,6 @@ TOY: dict[str, Any] = {
     "vary": {"local.lr": {"low": 1e-5, "high": 0.1, "log": True}, "local.batch": {"choices": [16, 32]}},
     "trials": 5,
     "random_trials": 2,
-    "spare_trials": 1,
 }
 
 
@@ -53,7 +52,7 @@ def numbers(result: SearchResult) -> list[Any]:
     for trial in result.trials:
         runs = [RunFolder.find(name, places.runs()) for name in trial.runs]
         bits = [(run.status().state, run.status().round, run.status().weights_sha256) for run in runs]
-        found.append((trial.number, trial.state, trial.values, trial.score, trial.scores, trial.curve, bits))
+        found.append((trial.number, trial.state, trial.values, trial.score, trial.scores, bits))
     return found
 
 
@@ -95,7 +94,6 @@ def test_a_search_that_was_killed_in_a_trial_is_the_same_as_a_straight_one(
     straight = run_search(definition)
     assert numbers(straight) == found
     assert straight.best == gone_on.best
-    assert straight.trials[0].curve.keys() == {1, 2, 3}
 
 
 def in_second_trial(runs: Path) -> bool:
@@ -106,16 +104,15 @@ def in_second_trial(runs: Path) -> bool:
 
 @pytest.mark.slow
 def test_a_search_goes_on_from_wherever_it_was_interrupted(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At events that a search writes: after a score, before a stopped trial is kept, before a finished one is."""
-    definition = toy(trials=4)
+    """In a run, and before a finished trial is kept."""
+    definition = toy(trials=3)
     monkeypatch.setenv("SHOAL_HOME", str(bare / "straight"))
     straight = run_search(definition)
-    assert straight.counts()["stopped"], "no trial was stopped: the test says nothing"
     expected = numbers(straight)
 
     monkeypatch.setenv("SHOAL_HOME", str(bare / "cut"))
     write = RunFolder.event
-    cuts = ["scored", "sweep_complete", "scored", "stopped"]
+    cuts = ["round_finished", "sweep_complete", "round_finished"]
 
     def cut(run: RunFolder, kind: str, **facts: Any) -> dict[str, Any]:
         entry = write(run, kind, **facts)
@@ -133,34 +130,14 @@ def test_a_search_goes_on_from_wherever_it_was_interrupted(bare: Path, monkeypat
 
 
 @pytest.mark.long
-def test_a_bad_run_is_stopped_early_and_says_why(bare: Path) -> None:
-    result = run_search(toy())
-    stopped = [trial for trial in result.trials if trial.state == "stopped"]
-    assert stopped
-    for trial in stopped:
-        run = RunFolder.find(trial.runs[0], places.runs())
-        assert run.status().state == STOPPED
-        assert run.status().round == max(trial.curve) < 3
-        (said,) = [event for event in run.events() if event.kind == "stopped"]
-        assert said.message == trial.why
-        assert f"search toy stopped trial {trial.number} after round {max(trial.curve)} of 3" in trial.why
-        assert trial.score is None
-        # It was behind the median of what finished trials before it had then.
-        before = [t.curve[max(trial.curve)] for t in result.trials[: trial.number] if t.state == "finished"]
-        assert max(trial.curve.values()) < sorted(before)[len(before) // 2] + 1e-9
-        assert "failed" not in [event.kind for event in run.events()]
-    states = {run.name: run.state for run in listed_runs(places.runs(), states=["stopped"])}
-    assert states == {trial.runs[0]: "stopped" for trial in stopped}
-    for trial in result.finished:
-        assert trial.score == trial.curve[3]  # what judges a trial is what would have stopped it
+def test_more_trials_go_on_where_a_search_stood(bare: Path) -> None:
+    result = run_search(toy(trials=2))
     page = (places.searches() / "toy" / "search.html").read_text()
     assert f"shoal run {places.searches() / 'toy' / 'best.yaml'}" in page
     assert page.count("data:image/png;base64,") == 2 + ("Importance of settings" in page)
-
-    # More trials go on where it stood; the best of them is one that a run repeats.
-    more = run_search(toy(trials=6))
-    assert numbers(more)[:5] == numbers(result)
-    assert len(more.trials) == 6
+    more = run_search(toy(trials=3))
+    assert numbers(more)[:2] == numbers(result)
+    assert len(more.trials) == 3
 
 
 @pytest.mark.long
@@ -246,7 +223,7 @@ def test_mlflow_has_the_search_with_its_runs_nested(bare: Path, monkeypatch: pyt
     from mlflow import MlflowClient
 
     tracking = {"mlflow": True, "experiment": "toys", "model": False}
-    result = run_search(toy(trials=3, settings={"tracking": tracking, "rounds": 2}, spare_rounds=0))
+    result = run_search(toy(trials=3, settings={"tracking": tracking, "rounds": 2}))
     client = MlflowClient(f"sqlite:///{bare}/mlflow/mlflow.db")
     experiment = client.get_experiment_by_name("toys")
     assert experiment is not None
@@ -260,10 +237,9 @@ def test_mlflow_has_the_search_with_its_runs_nested(bare: Path, monkeypatch: pyt
     assert best is not None
     assert parent.data.metrics["best/score/neighbours"] == best.score
     assert parent.data.metrics["best/local.lr"] == best.values["local.lr"]
-    assert parent.data.metrics["trials/stopped"] == result.counts()["stopped"]
+    assert parent.data.metrics["trials/finished"] == result.counts()["finished"]
     assert f"Best: trial {best.number}" in parent.data.tags["mlflow.note.content"]
     assert {"search.html", "trials.csv"} <= {file.path for file in client.list_artifacts(parent.info.run_id)}
     ended = {run.data.tags["shoal.run"]: run.info.status for run in children}
     assert {ended[t.runs[0]] for t in result.trials if t.state == "finished"} == {"FINISHED"}
-    assert {ended[t.runs[0]] for t in result.trials if t.state == "stopped"} <= {"KILLED"}
     assert INTERRUPTED not in {run.state for run in listed_runs(places.runs())}

@@ -36,11 +36,11 @@ RUNNERS = ("local", "dask")
 
 def one(work: Workload, runner: str) -> tuple[list[float], str]:
     """Seconds of the rounds in the middle of one run, and the digest of its weights."""
-    from shoal.engine.cluster.pools import open_pool
     from shoal.engine.rounds.loop import Engine
     from shoal.engine.rounds.runner import ThreadRunner
     from shoal.engine.settings import places
     from shoal.engine.settings.run_settings import make_settings
+    from shoal.engine.sites.pools import open_pool
     from shoal.lifecycle.starting import new_run
 
     settings: dict[str, Any] = settings_of(work, prepare_workload(work, places.store()), 2)

@@ -39,8 +39,10 @@ class PrivateRun:
     def __init__(self, facts: RunFacts) -> None:
         settings = facts.settings
         self.run = facts.run.name
-        self.sizes = facts.federation.sizes
         self.privacy = settings.privacy
+        sizes = facts.federation.sizes
+        # The noise that hides a row is the same for all clients.
+        self.sizes = sizes if self.privacy.unit == "client" else (1,) * len(sizes)
         self.ledger = SetLedger.from_settings(settings.data)
         self.own = Ledger(self.privacy.noise, settings.aggregation.is_mean)
         self.past = self.own.copy()

@@ -1,6 +1,7 @@
 """The step of the loop that evaluates a server state at the sites: each judges its own samples and sends sums.
 
-The counts of samples by cluster and label add up, so that the scores of clusters are those of all samples together.
+The counts of samples by cluster and label add up, so that the scores of clusters are those of all samples together;
+where a site withholds small counts, ACC and purity have bounds in their place.
 Every other number of samples is a mean over sites by their numbers of samples, under a name with `BY_SITE`: it may
 compare no samples of different sites, and is another measure.
 """
@@ -20,6 +21,7 @@ from shoal.engine.store.run_facts import RunFacts
 from shoal.methods.contract.base import Method
 from shoal.methods.contract.site_sums import LayerSums
 from shoal.methods.scores.evaluation import table_metrics
+from shoal.methods.scores.withheld import WITHHELD, bounded_scores
 from shoal.methods.training.batch_statistics import added
 
 States = list[tuple[str, tuple[Path, int, Path, tuple[ClientFiles, ...]]]]
@@ -98,9 +100,12 @@ def joint_metrics(method: Method, sites: Sequence[Evaluated]) -> dict[str, float
         method: of the run.
         sites: the answer of each site that has samples.
     """
-    tables = [site.sums["table"] for site in sites if "table" in site.sums]
+    having_tables = [site for site in sites if "table" in site.sums]
+    tables = [site.sums["table"] for site in having_tables]
     metrics = {}
-    if tables:
+    if any((table == WITHHELD).any() for table in tables):
+        metrics = bounded_scores(tables, sum(int(site.sums["samples"][0]) for site in having_tables))
+    elif tables:
         metrics = table_metrics(np.sum(tables, axis=0))
     for name in dict.fromkeys(name for site in sites for name in site.metrics):
         having = [site for site in sites if name in site.metrics]

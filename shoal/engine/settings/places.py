@@ -30,6 +30,11 @@ def runs() -> Path:
     return home() / "runs"
 
 
+def site() -> Path:
+    """Return the folder of a site's own rules, and of the log of what left it."""
+    return home() / "site"
+
+
 def searches() -> Path:
     """Return the folder of all searches over settings."""
     return home() / "results" / "searches"

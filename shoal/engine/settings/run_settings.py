@@ -257,7 +257,7 @@ def completed(raw: Mapping[str, Any]) -> dict[str, Any]:
             values[key] = {tagged.tag: tagged.default, **section}
     kinds: dict[str, Any] = get_type_hints(Settings, include_extras=False)
     kinds |= {key: tagged.chosen(values[key]) for key, tagged in TAGGED.items()}
-    values = {key: _with_nulls(value, kinds.get(key)) for key, value in values.items()}
+    values = {key: with_nulls(value, kinds.get(key)) for key, value in values.items()}
     partition = values["partition"]
     if isinstance(partition, dict) and partition.get("clients", 0) is None:
         del partition["clients"]  # the default number of the scheme, where settings of another one were merged
@@ -280,11 +280,11 @@ def as_text(value: Any) -> Any:
     return value if value is None else str(value)
 
 
-def _with_nulls(value: Any, hint: Any) -> Any:
+def with_nulls(value: Any, hint: Any) -> Any:
     """Return text with None for the words that mean it, where the type of the setting has None."""
     if isinstance(value, dict) and dataclasses.is_dataclass(hint):
         hints = get_type_hints(hint)
-        return {key: _with_nulls(item, hints.get(key)) for key, item in value.items()}
+        return {key: with_nulls(item, hints.get(key)) for key, item in value.items()}
     if isinstance(value, str) and value.lower() in NULLS and type(None) in get_args(hint):
         return None
     return value

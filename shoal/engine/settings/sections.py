@@ -100,15 +100,20 @@ class PrivacySection:
 
     clip: float | None = setting(
         None,
-        "largest L2 norm of the difference between the weights that a client receives and those that it sends; longer "
-        "differences are scaled down to it; none: clients send their updates unchanged",
+        "largest L2 norm of the difference between the weights that a client receives and those that it sends, or of a "
+        "row where fedkmeans and fedgmm cluster it (1 is its root mean square there); longer ones are scaled down to "
+        "it; none: clients send their updates unchanged",
         gt=0,
     )
     noise: float = setting(
         0.0,
-        "standard deviation of the Gaussian noise that each client adds to every value of its clipped difference, as a "
-        "multiple of privacy.clip; 0: no noise",
+        "standard deviation of the Gaussian noise that each client adds to every value that it sends, as a multiple of "
+        "what the unit can change; 0: no noise",
         ge=0,
+    )
+    unit: Literal["client", "row"] = setting(
+        "client",
+        "whose data the noise hides: client: all rows of one; row: a single row, with fedkmeans and fedgmm",
     )
     delta: float = setting(1e-5, "delta for which epsilon is computed", gt=0, lt=1)
     epsilon: float | None = setting(
@@ -165,9 +170,10 @@ class CheckpointSection:
 class WorkersSection:
     """Where clients are trained, and how."""
 
-    runner: Literal["local", "dask"] = setting(
+    runner: Literal["local", "dask", "sites"] = setting(
         "local",
-        "where clients are trained: local: processes of this machine; dask: the workers of a Dask cluster",
+        "where clients are trained: local: processes of this machine; dask: the workers of a Dask cluster; sites: "
+        "where their samples lie, by the server that `shoal sites serve` starts",
     )
     address: Address = setting(
         None,

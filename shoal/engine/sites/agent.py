@@ -14,19 +14,23 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import yaml
 
 from shoal.core.durable import private_folder
 from shoal.core.errors import ShoalError
+from shoal.core.private_file import make_private
 from shoal.core.records import record_from_json, record_to_json
-from shoal.data.sets.elsewhere import site_set, write_joined
+from shoal.data.sets.elsewhere import SiteSet, site_set, write_joined
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, read_manifest
+from shoal.engine.messages.masks import KEYS
 from shoal.engine.messages.wire import (
     Assign,
     Assigned,
@@ -36,11 +40,10 @@ from shoal.engine.messages.wire import (
     Keys,
     Recalibrate,
     ShareKeys,
-    SumPlan,
     Train,
     Trained,
 )
-from shoal.engine.settings.run_settings import Settings
+from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.sites.frames import (
     BadFrame,
     ClientAtSite,
@@ -52,8 +55,10 @@ from shoal.engine.sites.frames import (
     digest,
     named,
     pack,
+    plan_of,
     unpack,
 )
+from shoal.engine.sites.rules import Rules
 from shoal.engine.sites.site_table import counts_of, write_table
 from shoal.engine.sites.transport import SiteRefusal
 from shoal.engine.store.checkpoint import adopt, sync_files
@@ -72,19 +77,16 @@ from shoal.engine.store.round_paths import RoundPaths, client_folder, memory_pat
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder, write_lineage
 from shoal.engine.workers.worker import Worker, failure
 from shoal.methods.contract.base import Method
+from shoal.methods.features.column_facts import are_counts, column_spread
 from shoal.methods.registry import METHODS
+from shoal.methods.scores.evaluation import table_metrics
+from shoal.methods.scores.withheld import withhold
 
 MEMORIES_KEPT = 2
 """Versions of a client's private memory: a lead that is resumed may ask for the last but one."""
+MAX_ROWS = 20_000
+"""Rows from which the spread of columns is measured."""
 RUN_ID = re.compile(r"[0-9a-f]{32}")
-Rules = Callable[[SiteCall, Settings | None], str | None]
-"""Returns why a site refuses a request of a run with these settings; None: it does not."""
-
-
-def no_rules(call: SiteCall, settings: Settings | None) -> None:
-    """Refuse nothing."""
-
-
 Result = tuple[dict[str, Any], Files] | Failed
 """What becomes of a request: facts and files, or a failure."""
 
@@ -105,23 +107,33 @@ class SiteAgent:
         name: str,
         store: Path,
         runs: Path,
-        rules: Rules = no_rules,
+        rules: Rules | None = None,
         device: str = "cpu",
     ) -> None:
         torch.set_num_threads(1)  # for the same bits as on every worker
         self.name = name
         self.store = store.resolve()
         self.runs = runs.resolve()
-        self.rules = rules
+        self.rules = rules or Rules()
         self.worker = Worker(device)
 
     def answer(self, content: bytes) -> bytes:
         """Answer a request of the lead; whatever goes wrong becomes an answer, without paths of this site."""
+        call = None
         try:
             call, files = unpack(SiteCall, content)
             result = self.do(call, files)
         except Exception as error:
             result = failure(error)
+        answer = self.packed(result)
+        try:
+            self.rules.leave(call, answer)
+        except Exception as error:
+            return self.packed(failure(error))
+        return answer
+
+    def packed(self, result: Result) -> bytes:
+        """Return what became of a request as bytes."""
         if isinstance(result, Failed):
             return pack(SiteAnswer(self.without_paths(result.error), result.cause.value), {})
         facts, back = result
@@ -136,8 +148,10 @@ class SiteAgent:
         if call.code != shoal_version().sha256:
             raise SiteRefusal(f"its Shoal is {shoal_version().sha256[:12]}, and that of the lead {call.code[:12]}")
         if call.do == "describe":
-            self.check(call, None)
-            return record_to_json(site_set(self.prepared(call.data))), {}
+            self.check(call)
+            return record_to_json(self.described(call.data)), {}
+        if call.do == "plan":
+            return self.plan(call), {}
         if not RUN_ID.fullmatch(call.run):
             raise BadFrame("the id of the run is none")
         run = RunFolder(self.runs / call.run)
@@ -150,7 +164,7 @@ class SiteAgent:
         """Do a request about a run that was opened here; errors as of `do`."""
         if not (run.path / LINEAGE).exists():
             raise ShoalError("the run was not opened here")
-        self.check(call, run.settings())
+        self.check(call)
         here = set(self.worker.opened(run.path).here)
         if strangers := [client.client for client in call.clients if client.client not in here]:
             raise SiteRefusal(f"client {strangers[0]} is not one of its own")
@@ -162,18 +176,46 @@ class SiteAgent:
             return self.train(run, call, files)
         return self.judge(run, call, files)
 
-    def check(self, call: SiteCall, settings: Settings | None) -> None:
+    def check(self, call: SiteCall) -> None:
         """Refuse what the site's rules do not allow.
 
         Raises:
             SiteRefusal: says why.
         """
-        if reason := self.rules(call, settings):
+        settings = samples = None
+        if call.run:
+            opened = self.worker.opened(self.runs / call.run)
+            counts = opened.partition.counts()
+            settings, samples = opened.settings, min(int(counts[client]) for client in opened.here)
+        if reason := self.rules.refusal(call, settings, samples):
             raise SiteRefusal(reason)
         if settings is None:
             return
         if METHODS[settings.method.name].declared_to_peer is not Method.declared_to_peer:
             raise SiteRefusal(f"method {settings.method.name!r} sends samples to other clients, and they stay here")
+
+    def described(self, name: str) -> SiteSet:
+        """Return what the site tells of its set, with what `method.name: auto` asks about columns."""
+        prepared = self.prepared(name)
+        about = site_set(prepared)
+        spec = prepared.spec
+        if spec.kind != "vector":
+            return about
+        rows = torch.from_numpy(np.array(prepared.train_x[:MAX_ROWS])).flatten(1)
+        counted = not spec.column_widths and are_counts(rows)
+        return replace(about, spread=column_spread([rows], spec.column_widths), counts=counted)
+
+    def plan(self, call: SiteCall) -> dict[str, Any]:
+        """Say nothing where the site would take part in a run with the settings of a request.
+
+        Raises:
+            SiteRefusal: says why it would not.
+        """
+        settings = make_settings(yaml.safe_load(call.texts["settings"]))
+        smallest = min(site_set(self.prepared(settings.data.name)).train)
+        if reason := self.rules.refusal(call, settings, smallest):
+            raise SiteRefusal(reason)
+        return {}
 
     def without_paths(self, text: str) -> str:
         """Return a message without the places of this site's files."""
@@ -195,6 +237,8 @@ class SiteAgent:
         """
         manifest = Manifest(**json.loads(call.texts["manifest"]))
         lineage = record_from_json(Lineage, json.loads(call.texts["lineage"]))
+        if manifest.name != call.data or lineage.id != call.run:
+            raise BadFrame("a run of another name or set is described")
         private_folder(self.runs)
         private_folder(place)
         data = place / "data"
@@ -208,7 +252,10 @@ class SiteAgent:
         write_atomic(place / SETTINGS, call.texts["settings"].encode())
         write_lineage(place / LINEAGE, lineage.with_folders(str(data), str(partition)))
         self.worker = Worker(self.worker.device)  # which has not opened the run as it was before
-        self.check(call, RunFolder(place).settings())
+        self.check(call)
+        if key := self.rules.mask_key:
+            for client in self.worker.opened(place).here:
+                make_private(place / KEYS / str(client), key)
 
     def memory(self, run: RunFolder, client: ClientAtSite) -> str | None:
         """Return the file of a client's private memory, in the run's folder; None: it has none.
@@ -234,6 +281,8 @@ class SiteAgent:
             if kept is not None:
                 results[client.client] = kept
         if groups := self.groups_to_train(run, call, results.keys()):
+            asked = [client for group in groups for client in group]
+            self.rules.spend(call, run.settings(), asked)
             clients = tuple(self.files_of(run, call.round, client) for client in call.clients)
             answer = self.worker.handle(Train(run.path, call.round, clients, groups, plan_of(call)))
             if isinstance(answer, Failed):
@@ -344,14 +393,21 @@ class SiteAgent:
             facts: dict[str, Any] = {"clusters": answer.clusters, "silhouette": answer.silhouette}
             if answer.comparison is not None:
                 facts["comparison"] = record_to_json(answer.comparison)
-            return sums(facts, {"sums": {"counts": counts_of(opened, answer)}})
+            return sums(facts, {"sums": {"counts": withhold(counts_of(opened, answer), self.rules.least_group)}})
         assert isinstance(answer, Evaluated)
+        answer = self.without_small_cells(answer)
         return sums({"metrics": answer.metrics}, {"sums": answer.sums, "judged": answer.judged})
 
-
-def plan_of(call: SiteCall) -> SumPlan | None:
-    """Return the plan of the sum to which clients send their parts; None: they send whole messages."""
-    return record_from_json(SumPlan, json.loads(call.texts["plan"])) if "plan" in call.texts else None
+    def without_small_cells(self, answer: Evaluated) -> Evaluated:
+        """Withhold the small cells of a table, and then also the site's scores that follow from the whole table."""
+        if "table" not in answer.sums:
+            return answer
+        whole = answer.sums["table"]
+        table = withhold(whole, self.rules.least_group)
+        told = answer.metrics
+        if (table != whole).any():
+            told = {name: value for name, value in told.items() if name not in table_metrics(whole)}
+        return Evaluated(told, answer.judged, {**answer.sums, "table": table})
 
 
 def sums(facts: dict[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]) -> Result:

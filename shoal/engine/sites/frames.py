@@ -18,6 +18,7 @@ import torch
 
 from shoal.core.errors import ShoalError
 from shoal.core.records import BadRecord, record_from_json, record_to_json
+from shoal.engine.messages.wire import SumPlan
 from shoal.engine.store.codec import tensor_bytes, tensors_of
 
 LENGTH_BYTES = 8
@@ -59,7 +60,8 @@ class SiteCall:
     """A request to a site.
 
     Args:
-        do: what the site should do: describe its set, open a run, or what `shoal.engine.messages.wire` calls so.
+        do: what the site should do: describe its set, say whether its rules allow a run, open a run, or what
+            `shoal.engine.messages.wire` calls so.
         code: digest of the lead's Shoal.
         data: name of the set.
         run: id of the run.
@@ -67,12 +69,12 @@ class SiteCall:
         clients: clients of the site.
         groups: ids in groups, each trained in one computation.
         final: see `shoal.engine.messages.wire.Evaluate`.
-        texts: of `open`: settings, lineage and manifest; of `train` the plan of a sum, if there is one; else digests
-            of files by their purpose.
+        texts: of `plan`: settings; of `open`: settings, lineage and manifest; of `train` the plan of a sum, if there
+            is one; else digests of files by their purpose.
         sizes: of `open`, numbers of samples of each client, by part.
     """
 
-    do: Literal["describe", "open", "keys", "train", "recalibrate", "evaluate", "assign"]
+    do: Literal["describe", "plan", "open", "keys", "train", "recalibrate", "evaluate", "assign"]
     code: str
     data: str = ""
     run: str = ""
@@ -139,6 +141,11 @@ def unpack(kind: type[Record], content: bytes) -> tuple[Record, dict[str, bytes]
     if place != len(content) or any(digest(part) != name for name, part in files.items()):
         raise BadFrame("a message arrived with files that were changed on the way")
     return record, files
+
+
+def plan_of(call: SiteCall) -> SumPlan | None:
+    """Return the plan of the sum to which clients send their parts; None: they send whole messages."""
+    return record_from_json(SumPlan, json.loads(call.texts["plan"])) if "plan" in call.texts else None
 
 
 def array_bytes(arrays: Mapping[str, Mapping[str, np.ndarray]]) -> bytes:

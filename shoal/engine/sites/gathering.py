@@ -5,9 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+
 from shoal.core.errors import DataError
 from shoal.core.records import BadRecord, record_from_json
-from shoal.data.sets.elsewhere import SiteSet, joined_manifest, write_joined
+from shoal.data.sets.by_client import OWNER
+from shoal.data.sets.elsewhere import SiteSet, clients_of_site, joined_manifest, write_joined
 from shoal.data.sets.prepare import own_folder
 from shoal.data.sets.prepared import Manifest, read_manifest
 from shoal.data.sets.remedy import SITES
@@ -49,3 +52,15 @@ def ask_for_set(name: str, transport: Transport, site: str) -> SiteSet:
         return record_from_json(SiteSet, told)
     except BadRecord as error:
         raise DataError(f"site {site} does not describe its set: {error}") from None
+
+
+def samples_at_sites(store: Path) -> dict[str, dict[str, int]]:
+    """Return how many samples each site has in each set that was gathered from sites."""
+    counts: dict[str, dict[str, int]] = {}
+    for path in sorted(own_folder(store, "x").parent.glob("*/manifest.json")):
+        about = read_manifest(path.parent)
+        for site in about.extra.get(SITES, {}):
+            clients = clients_of_site(about, site)
+            sizes = sum(np.isin(np.load(path.parent / name), clients).sum() for name in OWNER.values())
+            counts.setdefault(site, {})[about.name] = int(sizes)
+    return counts

@@ -1,6 +1,6 @@
 """The clusters of a site's own samples: a table that stays at the site, and counts for the lead.
 
-    runs/ID/clusters.parquet    client and file by their names at the site, part, cluster, confidence, distance
+    runs/ID/clusters.parquet    client and file by their names at the site, part, number in it, cluster, confidence
 
 Symbols in shapes: c clusters, k clients of the site.
 """
@@ -10,12 +10,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from shoal.core.errors import DataError
 from shoal.data.sets.elsewhere import clients_of_site
 from shoal.data.sets.prepared import Prepared
 from shoal.data.sets.sample_files import sample_files
 from shoal.engine.messages.wire import Assigned
 from shoal.engine.store.codec import write_atomic
 from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.clustering import counts
 
 TABLE = "clusters.parquet"
@@ -39,8 +41,9 @@ def write_table(opened: OpenedRun, own: Prepared, found: Assigned) -> None:
     files = sample_files(own)
     assert files is not None, "a set of the user's own has them"
     columns = {
-        "client": files["client"].to_numpy()[rows],
+        "client_name": files["client"].to_numpy()[rows],
         "part": np.repeat(["train", "test"], [len(sample), len(data.test_x)]),
+        "sample": files["index"].to_numpy()[rows],
         "file": files["file"].to_numpy()[rows],
         "cluster": found.cluster.astype(np.int32),
         "confidence": found.confidence.astype(np.float32),
@@ -48,6 +51,17 @@ def write_table(opened: OpenedRun, own: Prepared, found: Assigned) -> None:
     if found.distance is not None:
         columns["distance"] = found.distance.astype(np.float32)
     write_atomic(opened.run.path / TABLE, pd.DataFrame(columns).to_parquet(index=False), sync=False)
+
+
+def site_table(run: RunFolder) -> pd.DataFrame:
+    """Return the table of a site's samples.
+
+    Raises:
+        DataError: there is none yet.
+    """
+    if not (run.path / TABLE).exists():
+        raise DataError(f"run {run.name} has no clusters here yet: the lead asks for them after the last round")
+    return pd.read_parquet(run.path / TABLE)
 
 
 def own_rows(prepared: Prepared, own: Prepared, numbers: range, part: str) -> np.ndarray:

@@ -39,6 +39,7 @@ from shoal.engine.messages.wire import (
     Train,
     Trained,
 )
+from shoal.engine.settings.run_settings import Settings
 from shoal.engine.sites.frames import (
     ClientAtSite,
     Files,
@@ -153,8 +154,7 @@ class SitesPool:
         """Describe the run to a site, once."""
         if (site, facts.run.path) in self._open:
             return
-        settings = {key: value for key, value in facts.settings.to_json().items() if key not in OF_THE_LEAD}
-        text = yaml.safe_dump(settings, sort_keys=False)
+        text = text_for_sites(facts.settings)
         sha256 = hashlib.sha256(text.encode()).hexdigest()
         lineage = replace(facts.lineage, settings_file_sha256=sha256).with_folders("", "")
         data = facts.run.folder_of("data")
@@ -246,6 +246,26 @@ class SitesPool:
             return Evaluated(metrics, arrays.get("judged", {}), arrays.get("sums", {}))
         except (StoreError, BadRecord, KeyError, TypeError, ValueError, AttributeError) as error:
             raise SiteFailed(site, f"its answer cannot be read ({error})") from None
+
+
+def text_for_sites(settings: Settings) -> str:
+    """Return the settings of a run as its sites get them, in YAML."""
+    values = {key: value for key, value in settings.to_json().items() if key not in OF_THE_LEAD}
+    return yaml.safe_dump(values, sort_keys=False)
+
+
+def answers_to_plan(transport: Transport, settings: Settings) -> list[str]:
+    """Return what each site says to a run with these settings; none trains anything."""
+    texts = {"settings": text_for_sites(settings)}
+    answers = []
+    for site in transport.sites:
+        call = SiteCall("plan", shoal_version().sha256, settings.data.name, texts=texts)
+        try:
+            ask_site(transport, site, call, {})
+            answers.append(f"site {site} would take part")
+        except (SiteFailed, SiteLost) as error:
+            answers.append(str(error))
+    return answers
 
 
 def client_at_site(run: Path, files: ClientFiles) -> ClientAtSite:

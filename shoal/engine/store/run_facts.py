@@ -108,4 +108,5 @@ def context_of(
         graphs,
         encoder_sha256,
         settings.privacy.sums != "plain",
+        settings.privacy.clip,
     )

@@ -47,7 +47,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.arithmetic import arithmetic
 from shoal.engine.workers.null_baselines import null_comparison
 from shoal.methods.averaging.noise import Normal, secret_normal
-from shoal.methods.averaging.private import private_message
+from shoal.methods.averaging.private import noisy_sums, private_message
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Server, Update
 from shoal.methods.contract.message import Message
 from shoal.methods.contract.site_sums import LayerNeeded, LayerSums, SiteSums
@@ -340,7 +340,11 @@ def outgoing_update(
     if plan is not None:
         purpose = f"noise of {tensors_digest(update.message.tensors)}"
         normal = keyed_normal(secret_key(opened.run.path, client.id), purpose)
-    message = private_message(update.message, down.tensors, privacy.clip, privacy.noise, normal)
+    if opened.method.totals:
+        noise = privacy.noise * (len(client.train) if privacy.unit == "client" else 1)
+        message = noisy_sums(update.message, opened.method.row_bounds(down), noise, normal)
+    else:
+        message = private_message(update.message, down.tensors, privacy.clip, privacy.noise, normal)
     return replace(update, message=message)
 
 
@@ -356,7 +360,7 @@ def part_of_sum(opened: OpenedRun, round: int, client: Client, update: Update, p
     share = len(client.train) / plan.samples if opened.method.averages else None
     parts = encoded(update.message.tensors, share, len(plan.clients))
     if plan.keys is not None:
-        purpose = f"round {round}, attempt {plan.attempt}"
+        purpose = f"run {opened.lineage.id}, round {round}, attempt {plan.attempt}"  # a site's key serves all its runs
         keys = dict(zip(plan.clients, plan.keys, strict=True))
         parts = masked(parts, secret_key(opened.run.path, client.id), client.id, keys, purpose)
     return replace(update, message=Message(parts, {**update.message.facts, ATTEMPT: plan.attempt}))

@@ -59,3 +59,17 @@ def private_message(message: Message, sent: Mapping[str, Tensor], clip: float, n
             noisy = noisy.clamp_min(0)  # after the noise, so that it reveals nothing more
         private[name] = noisy.to(tensor.dtype)
     return Message({name: private[name] for name in message.tensors}, message.facts)
+
+
+def noisy_sums(message: Message, bounds: Mapping[str, float], noise: float, normal: Normal) -> Message:
+    """Return a message of sums with noise, which shares its budget evenly among its tensors.
+
+    Args:
+        message: sums of rows.
+        bounds: how long a change one unit makes to each tensor.
+        noise: standard deviation of the noise as a multiple of what a unit changes in all.
+        normal: draws standard normal values.
+    """
+    share = noise * len(bounds) ** 0.5
+    tensors = {name: t + share * bounds[name] * normal(t.shape) for name, t in sorted(message.tensors.items())}
+    return Message(tensors, message.facts)

@@ -501,6 +501,10 @@ class Method(ABC):
         """Return why the message and the memory of an update contradict each other; None: they do not."""
         return None
 
+    def row_bounds(self, message: Message) -> Mapping[str, float]:
+        """Return how long a change one row makes to each tensor of the answer to a message, where noise covers sums."""
+        raise NotImplementedError
+
     def summed_rows(self, message: Message, client: Client) -> SummedRows | None:
         """Return the rows of which a client's answer to a message holds sums by group; None, the default: of none."""
         return None

@@ -124,6 +124,7 @@ class Context:
         aggregation: how the server makes one model of the clients' models.
         graphs: local steps as CUDA graphs: off, on, or auto (where they can be captured and are taken often enough).
         summed: whether the server gets the sum of the clients' messages in place of these.
+        clip: the greatest length of rows where they are summed, where noise covers sums of rows; None: no noise does.
         encoder_sha256: digest that the weights of a pretrained encoder must have; empty: any.
     """
 
@@ -140,6 +141,7 @@ class Context:
     graphs: str = "off"
     encoder_sha256: str = ""
     summed: bool = False
+    clip: float | None = None
 
     @property
     def clusters(self) -> int:

@@ -11,6 +11,9 @@ With `landmarks` other rounds come between: clients send local centres, among wh
 landmarks, then sums of the vectors near each landmark, which move there, and then sums of products of affinities to
 them. K-means works in the space that follows from these (see `spectral`).
 
+With `privacy.clip` clients send only sums whose change by a row is bounded: a histogram of each column in place of
+moments, then the sums near landmarks and those of K-means (see `private_sums`).
+
 Symbols in shapes: n samples, d features, k dimensions of the space, c clusters, s starts.
 """
 
@@ -63,6 +66,17 @@ from shoal.methods.features.components import (
     with_answer,
 )
 from shoal.methods.features.offsets import STILL_WITH_OFFSETS, beginnings, best_beginning, site_fit
+from shoal.methods.features.private_sums import (
+    BINS,
+    ITERATIONS,
+    SURE,
+    binned_moments,
+    clipped,
+    column_bins,
+    drawn_places,
+    moved_surely,
+    noise_of,
+)
 from shoal.methods.features.robust_totals import totals
 from shoal.methods.features.space import (
     LANDMARKS,
@@ -76,12 +90,14 @@ from shoal.methods.features.space import (
     energy,
     fitted_space,
     in_space,
+    shortened,
 )
 from shoal.methods.features.spectral import (
     PLACING_SAMPLES,
     SAMPLES_PER_CENTRE,
     SETTLING_ROUNDS,
     affinity_sums,
+    in_spectral_space,
     landmark_count,
     landmarks_among,
     set_count,
@@ -165,14 +181,16 @@ class FeatureClustering(Method):
     settings: FeatureSettings
 
     def __init__(self, settings: FeatureSettings, context: Context) -> None:
-        super().__init__(settings.settled(context.spec), context)
-        space = self.settings
+        space = settings.settled(context.spec)
+        drawn = space.components if context.clip is not None else 0
+        super().__init__(replace(space, components=0) if drawn else space, context)
         self.source = VectorSource(
             context,
             self.network_cache,
             directions=space.directions,
             centre_sites=space.centre_sites,
             representation=space.representation,
+            drawn_columns=drawn,
         )
 
     def init_server(self, federation: Federation) -> Server:
@@ -191,17 +209,50 @@ class FeatureClustering(Method):
         return model if fits and model[CENTRES].shape == shape else None
 
     @property
+    def private(self) -> bool:
+        """Whether noise covers all sums, and rows are cut to a length."""
+        return self.context.clip is not None
+
+    @property
+    def min_points(self) -> int:
+        """Samples behind each sum at least."""
+        return 1 if self.private else self.settings.min_points
+
+    @property
+    def measures(self) -> bool:
+        """Whether the space follows from moments, or histograms, of all clients' vectors."""
+        return self.private or self.settings.measured or bool(self.source.layer_widths)
+
+    def row_length(self, tensors: Tensors) -> float:
+        """Return the greatest length of a row where noise covers sums, by the server's tensors."""
+        assert self.context.clip is not None
+        unit = self.settings.directions or SPECTRAL in tensors
+        return min(self.context.clip, 1.0) if unit else self.context.clip
+
+    def row_bounds(self, message: Message) -> Mapping[str, float]:
+        """Return how long a change one row makes to each tensor of the answer to a message, at most."""
+        step = message.facts["step"]
+        if step == "measure":
+            return {"counts": math.sqrt(self.source.width)}
+        sets = math.sqrt(len(message.tensors[LANDMARKS])) if step in ("settle", "tie") else 1.0
+        if step == "tie":
+            return {"products": sets}
+        return {"sums": sets * self.row_length(message.tensors), "counts": sets}
+
+    @property
     def first_round_with_clusters(self) -> int:
         """The round of the first centres: after those that find the space, components and landmarks."""
         settings = self.settings
-        space = int(settings.measured or bool(self.source.layer_widths))
+        if self.private:
+            return 2 + SETTLING_ROUNDS if settings.landmarks else 1
+        space = int(self.measures)
         components = block_count(self.source.width, settings.components) if settings.components else 0
         landmarks = 2 + SETTLING_ROUNDS if settings.landmarks else 0
         return space + components + landmarks + 1
 
     def next_step(self, server: Server) -> str:
         """Return what the round after a state does, from measure, project, place, settle and tie to start and move."""
-        if (self.settings.measured or self.source.layer_widths) and MEAN not in server.model:
+        if self.measures and MEAN not in server.model:
             return "measure"
         if self.settings.components and PROJECTION not in server.model:
             return "project"
@@ -222,7 +273,17 @@ class FeatureClustering(Method):
         return Message({name: t for name, t in server.model.items() if name not in OF_COLUMNS}, facts)
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
-        """Return the form of moments, of local centres, or of the sums of an iteration."""
+        """Return the form of moments, of local centres, or of the sums of an iteration; with noise without bounds."""
+        form = self.exact_form(server, client, samples)
+        if not self.private:
+            return form
+        if self.next_step(server) == "measure":
+            return MessageForm({"counts": noisy(TensorForm((self.source.width, BINS), torch.float64))})
+        answered = self.row_bounds(self.broadcast(server, client))
+        return MessageForm({name: noisy(of) for name, of in form.tensors.items() if name in answered})
+
+    def exact_form(self, server: Server, client: int, samples: int) -> MessageForm:
+        """Return the form of a message without noise."""
         double = torch.float64
         total = partial(TensorForm, dtype=double, minimum=-LARGEST, maximum=LARGEST)
         positive = partial(TensorForm, dtype=double, minimum=0, maximum=LARGEST)
@@ -310,7 +371,8 @@ class FeatureClustering(Method):
         else:
 
             def in_this_space(positions: Tensor) -> Tensor:
-                return among_landmarks(vectors(positions), message.tensors, directions=self.settings.directions)
+                z = among_landmarks(vectors(positions), message.tensors, directions=self.settings.directions)
+                return clipped(z, self.row_length(message.tensors)) if self.private else z
 
             z = ClientVectors(len(client.train), in_this_space, client.train.index.device)
             if has_offsets(message.tensors) and len(message.tensors[CENTRES]) == 1:
@@ -318,11 +380,16 @@ class FeatureClustering(Method):
                 memory = {**client.memory, **(memory or {}), SITE_OFFSET: offset.cpu()}
                 z = z.less(offset)
             tensors = self.work(message, client, z)
+        if self.private:
+            tensors = {name: tensors[name] for name in self.row_bounds(message)}
         return Update(Message({name: t.cpu() for name, t in tensors.items()}), memory=memory)
 
     def measured(self, client: Client) -> Update:
         """Return the moments of a client's vectors, none of too few, and with `centre_sites` keep their mean."""
         vectors, memory = self.source.own(client)
+        if self.private:
+            bins = sum(column_bins(vectors(part)) for part in parts_of(client))
+            return Update(Message({"counts": torch.as_tensor(bins).cpu()}), memory=memory)
         total = summed(column_moments(vectors(part)) for part in parts_of(client))
         if self.settings.centre_sites:
             mean = total["total"] / total["samples"]
@@ -349,7 +416,7 @@ class FeatureClustering(Method):
         if message.facts["step"] in ("settle", "tie"):
             return self.of_landmarks(message, z)
         centres = message.tensors[CENTRES].to(self.context.device)
-        min_points = self.settings.min_points
+        min_points = self.min_points
         if len(centres) > 1:
             sent = self.raced(message, client, z)
         else:
@@ -392,7 +459,7 @@ class FeatureClustering(Method):
     def of_landmarks(self, message: Message, z: ClientVectors) -> Tensors:
         """Return the sums of the vectors z (n, k) near each landmark, or of the products of their affinities."""
         landmarks = message.tensors[LANDMARKS].to(self.context.device)
-        min_points = self.settings.min_points
+        min_points = self.min_points
         if message.facts["step"] == "tie":
             return {"products": affinity_sums(z.blocks(), landmarks, min_points=min_points)}
         sums = cluster_sums(z.blocks(), landmarks, min_points=min_points)
@@ -457,13 +524,11 @@ class FeatureClustering(Method):
             return self.with_products(server, self.totals_of(answers))
         if step == "settle":
             sums = self.totals_of(answers)
-            moved = moved_centres(server.model[LANDMARKS], sums["sums"], sums["counts"])
+            moved = self.means(server, server.model[LANDMARKS], sums)
             facts = {**server.facts, "settled": int(server.facts.get("settled", 0)) + 1}
             return server.next({**server.model, LANDMARKS: moved}, facts=facts)
         if step == "tie":
-            products = self.totals_of(answers)["products"]
-            projections = [spectral_projection(of_set, self.context.clusters) for of_set in products]
-            return server.next({**server.model, SPECTRAL: torch.stack(projections)})
+            return self.tied(server, self.totals_of(answers)["products"])
         if step == "start" and self.context.summed:
             return self.started_from_moments(server, self.totals_of(answers))
         if step in ("place", "start"):
@@ -474,6 +539,16 @@ class FeatureClustering(Method):
         if step == "weigh":
             return self.weighed(server, self.totals_of(answers)["inertia"])
         return self.moved(server, self.totals_of(answers))
+
+    def tied(self, server: Server, products: Tensor) -> Server:
+        """Return the state with the spaces of sets of landmarks, of the sums of products of affinities (s, m, m)."""
+        if self.private:
+            sure = SURE * float(server.facts["count_noise"]) * math.sqrt(len(products))
+            products = (products + products.mT) / 2
+            products = products.where(products > sure, 0)
+        projections = [spectral_projection(of_set, self.context.clusters) for of_set in products]
+        model = {**server.model, SPECTRAL: torch.stack(projections)}
+        return server.next(self.started_among_landmarks(model) if self.private else model)
 
     def started(self, server: Server, local: Sequence[Tensor], counts: Sequence[Tensor]) -> Server:
         """Return the state with the starts of each beginning.
@@ -532,6 +607,8 @@ class FeatureClustering(Method):
             sent: the moments of each client, by its id.
         """
         widths = (self.source.layer_widths, self.context.spec.column_widths)
+        if self.private:
+            return self.privately_measured(server, self.totals_of(sent.values())["counts"], *widths)
         space = fitted_space(self.totals_of(sent.values()), self.settings, *widths)
         energies = torch.full((1 + max(sent),), math.inf, dtype=torch.float64)
         for client, moments in sent.items():
@@ -543,6 +620,37 @@ class FeatureClustering(Method):
         drawn = Streams(self.context.seed).torch("principal components")
         block = first_block(self.source.width, self.settings.components, drawn)
         return server.next({**server.model, **space, BLOCK: block}, state=state)
+
+    def privately_measured(self, server: Server, counts: Tensor, *widths: Sequence[int]) -> Server:
+        """Return the state with a space, and drawn landmarks or starts in it, from a noisy histogram (d, b)."""
+        moments = binned_moments(counts)
+        space, variances = shortened(moments, fitted_space(moments, self.settings, *widths))
+        facts = {**server.facts, "count_noise": noise_of(counts) / math.sqrt(len(counts))}
+        streams = Streams(self.context.seed)
+        landmarks = self.landmark_count if self.settings.landmarks else 0
+        count = landmarks or self.context.clusters
+        sets = set_count(landmarks) if landmarks else 1
+        places = torch.stack([drawn_places(variances, count, streams, f"places {k}") for k in range(sets)])
+        if self.settings.directions:
+            places = F.normalize(places, dim=2)
+        model = {**space, LANDMARKS: places} if landmarks else {**space, **with_start(places)}
+        return server.next(model, facts=facts)
+
+    def started_among_landmarks(self, model: Tensors) -> Tensors:
+        """Return the model with a start: centres of the landmarks in their own space."""
+        places = in_spectral_space(model[LANDMARKS].flatten(0, 1), model[LANDMARKS], model[SPECTRAL])
+        rng = Streams(self.context.seed).numpy("kmeans server")
+        centres = kmeans(places.numpy(), self.context.clusters, rng).centres
+        return {**model, **with_start(torch.from_numpy(centres).double()[None])}
+
+    def means(self, server: Server, centres: Tensor, sums: Tensors) -> Tensor:
+        """Return the means of clusters of so many sums, in place of centres; see `moved_centres`."""
+        if not self.private:
+            return moved_centres(centres, sums["sums"], sums["counts"])
+        noise = float(server.facts["count_noise"]) * math.sqrt(
+            2 * (len(centres) if SPECTRAL not in server.model else 1)
+        )
+        return moved_surely(centres, sums["sums"], sums["counts"], noise, self.row_length(server.model))
 
     def with_products(self, server: Server, answer: Tensors) -> Server:
         """Return the state with the answer to a block: with the next one, or the components once that was the last."""
@@ -580,10 +688,14 @@ class FeatureClustering(Method):
     def moved(self, server: Server, sums: Tensors) -> Server:
         """Return the state after one iteration of K-means."""
         before = server.model[CENTRES]
-        after = moved_centres(before, sums["sums"], sums["counts"])
+        after = self.means(server, before, sums)
         iterations = int(server.facts.get("iterations", 0)) + 1
         # While beginnings race, none is known to be the best.
-        still = len(after) == 1 and self.stands_still(server, after, sums["counts"])
+        still = (
+            iterations >= ITERATIONS
+            if self.private
+            else len(after) == 1 and self.stands_still(server, after, sums["counts"])
+        )
         facts = {**server.facts, "iterations": iterations, "still": still}
         longest = torch.tensor(longest_centre(server), dtype=torch.float64)
         state = {**server.state, LONGEST: longest, COUNTS: sums["counts"]}
@@ -652,7 +764,7 @@ class FeatureClustering(Method):
             return None
         vectors = self.source.own_projected(client, message.tensors)[0](torch.arange(len(client.train)))
         rows = among_landmarks(vectors, message.tensors, directions=self.settings.directions)
-        affine = not self.settings.directions and SPECTRAL not in message.tensors
+        affine = not (self.private or self.settings.directions or SPECTRAL in message.tensors)
         return SummedRows(rows.double().cpu(), self.settings.measured and affine)
 
     def frozen_features(self, clients: Clients, evaluation: Evaluation) -> Tensor | None:
@@ -711,6 +823,17 @@ class FeatureClustering(Method):
 def has_offsets(tensors: Tensors) -> bool:
     """Return whether vectors of clients lose the offset of their site, by the tensors of the server or its message."""
     return BEGINNINGS in tensors and bool((tensors[BEGINNINGS] > 0).any())
+
+
+def noisy(form: TensorForm) -> TensorForm:
+    """Return the form of a tensor with noise, which any number may be."""
+    return replace(form, minimum=-LARGEST, maximum=LARGEST, measured=False)
+
+
+def with_start(centres: Tensor) -> Tensors:
+    """Return the server's tensors with one start (1, c, k), in which no site has an offset."""
+    none = torch.zeros(centres.shape[2], dtype=torch.float64)
+    return {CENTRES: centres, BEGINNINGS: none.new_zeros(1), GRAND_MEAN: none}
 
 
 def longest_centre(server: Server) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,6 +25,7 @@ from shoal.methods.features.feature_clustering import (
     FeatureSettings,
 )
 from shoal.methods.features.mixture import Mixture, Shape, expected_sums, maximised, product_shape
+from shoal.methods.features.private_sums import ITERATIONS, LEAST_VARIANCE, SURE
 from shoal.methods.features.vectors import SITE_OFFSET, ClientVectors
 
 WEIGHTS = "weights"
@@ -76,10 +78,10 @@ class FedGMM(FeatureClustering):
             )
         return replace(server, facts={**server.facts, "mix": True})
 
-    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
-        """Return the form of a step of EM, or of the steps before."""
+    def exact_form(self, server: Server, client: int, samples: int) -> MessageForm:
+        """Return the form of a step of EM, or of the steps before, without noise."""
         if self.next_step(server) != "mix":
-            return super().declared(server, client, samples)
+            return super().exact_form(server, client, samples)
         _, clusters, width = server.model[CENTRES].shape
         form = partial(TensorForm, dtype=torch.float64, minimum=-LARGEST, maximum=LARGEST)
         forms = {
@@ -91,6 +93,13 @@ class FedGMM(FeatureClustering):
         rule = partial(check_mixture, mixture=self.mixture(server.model), centres=server.model[CENTRES][0])
         limits = self.limits(server, client, samples)
         return MessageForm(forms, rule=partial(rule, shape=self.settings.covariance, limits=limits))
+
+    def row_bounds(self, message: Message) -> Mapping[str, float]:
+        """Return how long a change one row makes to each tensor of the answer to a message, at most."""
+        if message.facts["step"] != "mix":
+            return super().row_bounds(message)
+        length = self.row_length(message.tensors)
+        return {"weights": 1.0, "sums": length, "products": length**2}
 
     def offset(self, message: Message, client: Client, z: ClientVectors) -> Tensor:
         """Return the offset of a client's vectors z (n, k): in steps of EM that which K-means left."""
@@ -105,15 +114,15 @@ class FedGMM(FeatureClustering):
             return super().work(message, client, z)
         centres = message.tensors[CENTRES][0].to(self.context.device)
         mixture = self.mixture(message.tensors)
-        return expected_sums(
-            z.blocks(), mixture, centres, self.settings.covariance, min_points=self.settings.min_points
-        )
+        return expected_sums(z.blocks(), mixture, centres, self.settings.covariance, min_points=self.min_points)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Return the state after a step of EM, or after one of the steps before."""
         if self.next_step(server) != "mix":
             return super().aggregate(server, updates)
         total = self.totals_of(update.message.tensors for update in updates)
+        if self.private:
+            return self.privately_mixed(server, total)
         mixture = maximised(total, server.model[CENTRES][0], self.settings.covariance)
         model = {**server.model, CENTRES: mixture.means[None], WEIGHTS: mixture.weights}
         model[COVARIANCES] = mixture.covariances
@@ -123,6 +132,19 @@ class FedGMM(FeatureClustering):
         facts = server.facts if first else {**server.facts, "likelihood": likelihood}
         done = not first and before is not None and likelihood - before < TOLERANCE
         return server.next(model, facts=facts, finished=done)
+
+    def privately_mixed(self, server: Server, total: Tensors) -> Server:
+        """Return the state after a step of EM whose sums have noise; components of doubtful weight stay."""
+        means = server.model[CENTRES][0]
+        steps = int(server.facts.get("steps", 0)) + 1
+        facts = {**server.facts, "steps": steps}
+        sure = total["weights"] > SURE * math.sqrt(3) * float(server.facts["count_noise"])
+        model = server.model
+        if bool(sure.any()):
+            total = {**total, "weights": total["weights"].where(sure, 0)}
+            mixture = maximised(total, means, self.settings.covariance, least=LEAST_VARIANCE / means.shape[1])
+            model = {**model, CENTRES: mixture.means[None], WEIGHTS: mixture.weights, COVARIANCES: mixture.covariances}
+        return server.next(model, facts=facts, finished=steps >= ITERATIONS)
 
     def mixture(self, tensors: Tensors) -> Mixture | None:
         """Return the mixture among the server's tensors; None before the first step of EM."""

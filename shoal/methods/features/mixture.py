@@ -97,13 +97,14 @@ def expected_sums(
     }
 
 
-def maximised(total: Tensors, before: Tensor, shape: Shape) -> Mixture:
+def maximised(total: Tensors, before: Tensor, shape: Shape, least: float = 0.0) -> Mixture:
     """Return the mixture that the sums of all clients' statistics make most likely.
 
     Args:
         total: sums of `expected_sums`.
         before: means (c, k) that a component of no weight keeps.
         shape: of the covariances.
+        least: no variance is below it.
     """
     weights = total["weights"]
     present = weights > 0
@@ -112,12 +113,12 @@ def maximised(total: Tensors, before: Tensor, shape: Shape) -> Mixture:
     shares = (counts * present + 10 * torch.finfo(torch.float64).eps) / weights.sum()
     if shape == "tied":
         outer = (weights[:, None] * means).T @ means
-        covariances = _positive((total["products"] - outer) / weights.sum())
+        covariances = _positive((total["products"] - outer) / weights.sum(), least)
     else:
         outer = means[:, :, None] * means[:, None, :]
         matrices = total["products"] / counts[:, None, None] - outer
         matrices = torch.where(present[:, None, None], matrices, matrices[present].mean(0))
-        covariances = _positive(matrices)
+        covariances = _positive(matrices, least)
     return Mixture(shares / shares.sum(), means, covariances, shape)
 
 
@@ -133,9 +134,9 @@ def _products(share: Tensor, z: Tensor, shape: Shape) -> Tensor:
     return torch.stack([(z * column[:, None]).T @ z for column in share.T])
 
 
-def _positive(matrices: Tensor) -> Tensor:
-    """Return symmetric matrices (..., k, k) without negative eigenvalues, the regularisation added."""
+def _positive(matrices: Tensor, least: float) -> Tensor:
+    """Return symmetric matrices (..., k, k) whose eigenvalues are not below a bound, the regularisation added."""
     values, vectors = torch.linalg.eigh((matrices + matrices.mT) / 2)
-    floored = values.clamp_min(0) + REGULARISATION
+    floored = values.clamp_min(least) + REGULARISATION
     positive: Tensor = (vectors * floored[..., None, :]) @ vectors.mT
     return positive

@@ -153,6 +153,19 @@ def fitted_space(
     return space
 
 
+def shortened(sums: Tensors, space: Tensors) -> tuple[Tensors, Tensor]:
+    """Return the space with rows whose root mean square length is 1, and the variance of each column in it (d,).
+
+    Args:
+        sums: of `column_moments`.
+        space: tensors of `fitted_space`.
+    """
+    variance = sums["squares"] / sums["samples"] - space[MEAN].square()
+    scale = space.get(SCALE, torch.ones_like(variance))
+    scale = scale * (variance * scale.square()).sum().rsqrt()
+    return {**space, SCALE: scale}, variance * scale.square()
+
+
 def energy(sums: Tensors, space: Tensors, *, centre_sites: bool) -> float:
     """Return the largest sum of squared norms that one client's vectors can have once they are centred and scaled.
 

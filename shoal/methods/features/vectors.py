@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from shoal.core.streams import Streams
 from shoal.data.sets.lazy_array import LazyArray
 from shoal.methods.clustering.federated_k_means import ROWS
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation
@@ -107,6 +109,8 @@ class VectorSource:
         directions: whether vectors in the space have unit length.
         centre_sites: whether a client's vectors lose their own mean.
         representation: what is made of samples first.
+        drawn_columns: vectors that have more columns are projected onto so many directions, which the seed draws; 0:
+            they stay as they are. Nothing has to be sent for these.
 
     Raises:
         MethodError: the representation is made of other data.
@@ -120,6 +124,7 @@ class VectorSource:
         directions: bool,
         centre_sites: bool,
         representation: Representation = "as-is",
+        drawn_columns: int = 0,
     ) -> None:
         check_kind(representation, context.spec.kind)
         self.context = context
@@ -127,6 +132,7 @@ class VectorSource:
         self.directions = directions
         self.centre_sites = centre_sites
         self.representation = representation
+        self.drawn_columns = drawn_columns
         self._kept: Tensor | None = None
         self._test_features: Tensor | None = None
         """The vectors of all images, and of the test part before they are projected: the same in every evaluation."""
@@ -139,6 +145,11 @@ class VectorSource:
     @property
     def width(self) -> int:
         """Columns of a vector, d."""
+        return self.plain_width if self.drawn is None else self.drawn_columns
+
+    @property
+    def plain_width(self) -> int:
+        """Columns of a vector before it is projected onto drawn directions."""
         encoder = self.encoder
         if encoder is None:
             return math.prod(represented_shape(self.context.spec.shape, self.representation))
@@ -147,6 +158,8 @@ class VectorSource:
     @property
     def layer_widths(self) -> tuple[int, ...]:
         """Columns of a vector from each group of the encoder's layers, where there are several groups."""
+        if self.drawn is not None:
+            return ()
         encoder = self.encoder
         return self.context.spec.layer_widths if encoder is None else getattr(encoder, "layer_widths", ())
 
@@ -155,12 +168,22 @@ class VectorSource:
         """Columns of a vector from the first group of the encoder's layers: all, where there is one group."""
         return self.layer_widths[0] if self.layer_widths else self.width
 
+    @cached_property
+    def drawn(self) -> Tensor | None:
+        """Drawn directions (d, k) that vectors are projected onto; None: they stay as they are."""
+        if not 0 < self.drawn_columns < self.plain_width:
+            return None
+        generator = Streams(self.context.seed).torch("drawn columns")
+        drawn = torch.randn(self.plain_width, self.drawn_columns, generator=generator)
+        return (drawn / math.sqrt(self.drawn_columns)).to(self.context.device)
+
     @torch.no_grad()
     def of(self, x: Tensor) -> Tensor:
         """Return the vectors (n, d), float32, of samples x as `Samples.x` gives them."""
         encoder = self.encoder
         x = represented(x.to(self.context.device), self.representation)
-        return x.flatten(1).float() if encoder is None else encoder(x).float()
+        vectors = x.flatten(1).float() if encoder is None else encoder(x).float()
+        return vectors if self.drawn is None else vectors @ self.drawn
 
     def own(self, client: Client) -> tuple[Rows, Tensors | None]:
         """Return the vectors (m, d) of a client, and its memory, None if as before.

@@ -22,13 +22,11 @@ from mlflow.pyfunc.model import PythonModel
 from torch import Tensor
 
 from shoal.core.errors import short_text
-from shoal.core.records import record_from_json, record_to_json
 from shoal.core.seal import BrokenSeal, sealed, unsealed
 from shoal.data.sets.prepared import DataSpec, open_prepared
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import Checkpoint
 from shoal.engine.store.codec import StoreError, load_server, save_server, server_digest
-from shoal.engine.store.embedded import EmbeddedFrom, embedded_from
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.lineage import method_version
 from shoal.engine.store.run_facts import RunFacts
@@ -36,8 +34,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.prediction import Prediction
-from shoal.models.frozen import is_installed, source_of
-from shoal.review.mlflow_log.pyfunc_images import EncodedInput
+from shoal.models.frozen import source_of
 from shoal.review.mlflow_log.pyfunc_input import InputError, samples, takes, without_clients
 from shoal.review.results.clusters import cluster_facts
 from shoal.review.results.served_method import served_method
@@ -94,15 +91,6 @@ class FederatedModel(PythonModel):
         self.predictor = method.predictor(server)
         self.has_offsets = method.uses_offsets(server)
         self.site_predictor = partial(method.site_predictor, server, memory={})
-        self.encoded: EncodedInput | None = None
-        if about["embedded"]:
-            self.encoded = EncodedInput(self.spec, record_from_json(EmbeddedFrom, about["embedded"]))
-
-    def samples_of(self, request: Any) -> np.ndarray:
-        """Return the samples of a request in their stored form; images become vectors where an encoder made those."""
-        if self.encoded is None:
-            return samples(request, self.spec)
-        return self.encoded.samples(request)
 
     # Without annotations: MLflow would read them as a schema instead of the signature.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
@@ -114,7 +102,7 @@ class FederatedModel(PythonModel):
         names = None
         if self.has_offsets:
             model_input, names = without_clients(model_input)
-        x = torch.from_numpy(self.samples_of(model_input).astype("float32"))
+        x = torch.from_numpy(samples(model_input, self.spec).astype("float32"))
         if self.spec.kind == "image":
             x = x / 255
         if not self.has_offsets:
@@ -197,11 +185,9 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
     from mlflow.pyfunc import save_model
 
     prepared = open_prepared(run.folder_of("data"))
-    embedded = embedded_from(prepared.manifest)
     facts = cluster_facts(run)
     lineage = run.lineage()
     about = {
-        "embedded": None if embedded is None else record_to_json(embedded),
         "settings": run.settings().to_json(),
         "spec": asdict(prepared.spec),
         "server_sha256": server_digest(checkpoint.judged),
@@ -209,8 +195,6 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
         "cluster_ids": None if facts is None or facts.names is None else list(facts.names.names),
     }
     encoder = lineage.encoder
-    if embedded is not None and is_installed(embedded.encoder.name):
-        encoder = embedded.encoder
     packages = requirements() if encoder is None else requirements(encoder.name)
     columns = COLUMNS
     accepted = takes(prepared.spec)

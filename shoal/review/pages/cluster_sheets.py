@@ -11,6 +11,7 @@ import pandas as pd
 
 from shoal.data.partition.table import Partition, load_partition
 from shoal.data.sets.prepared import Prepared, open_prepared
+from shoal.engine.sites.site_table import site_table
 from shoal.engine.store.embedded import images_behind, why_no_images
 from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_folder import RunFolder
@@ -47,7 +48,17 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
         run.event("images_not_shown", level=WARNING, message=reason)
     if images is None or table is None:
         return []
-    image_of = images_of(images, load_partition(run.folder_of("partition")))
+    return draw_sheets(folder, table, images_of(images, load_partition(run.folder_of("partition"))))
+
+
+def draw_sheets(folder: Path, table: pd.DataFrame, image_of: Callable[[str, int], np.ndarray]) -> list[Path]:
+    """Draw a PNG for each of the largest clusters of a table, and return the files.
+
+    Args:
+        folder: of the files.
+        table: with the columns part, sample, file, client_name, cluster and confidence.
+        image_of: see `images_of`.
+    """
     named = table["file"].notna().any()
     drawn = []
     for cluster in sorted(table["cluster"].value_counts().index[:MAX_SHEETS]):
@@ -60,6 +71,24 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
         ]
         drawn.append(draw_sheet(folder / f"cluster-{cluster:02d}.png", title, about(rows), blocks))
     return drawn
+
+
+def draw_sheets_of_site(run: RunFolder, own: Prepared) -> list[Path]:
+    """Draw the sheets of a site's own samples, which stay there.
+
+    Args:
+        run: the run's folder at the site.
+        own: the site's own set.
+
+    Raises:
+        DataError: the site has not been asked for its clusters yet.
+    """
+    folder = run.figures / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    images = images_behind(own)
+    if images is None:
+        return []
+    return draw_sheets(folder, site_table(run), images_of(images, None))
 
 
 def named_clusters(run: RunFolder) -> pd.DataFrame | None:

@@ -34,6 +34,7 @@ from shoal.review.results.next_step import next_step
 from shoal.review.results.number_names import name_of, value_of
 from shoal.review.results.result import WAYS, run_result, shown_metrics
 from shoal.review.results.run_data import run_data
+from shoal.review.results.site_clusters import site_rows
 from shoal.review.results.summary import summary_of
 from shoal.review.results.views import REPORT, check_figures, keep_report
 
@@ -111,6 +112,7 @@ def parts_of(run: RunFolder) -> dict[str, Any]:
         "channels": ("what the images show", lambda: drawn_channels(run)),
         "sheets": ("images of clusters", lambda: embedded_sheets(run)),
         "clients": ("clients", lambda: last_clients(run)),
+        "of_sites": ("sites", lambda: site_rows(run)),
         "missed": ("clients that did not answer", lambda: missed_rounds(run)),
         "missing_letters": ("letters", lambda: missing_letters(names_in_pictures(run, table))),
         "chosen": ("settings that differ from the defaults", lambda: changed_rows(run.settings())),

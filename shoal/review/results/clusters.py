@@ -134,6 +134,8 @@ class ClusterFacts:
         sites: how much the client of a sample says about its cluster; None where there is one client.
         verdict: what the clusters are worth; None without `comparison`.
         names: the names that the clusters keep from night to night; None in runs outside nights.
+        by_site: samples of each cluster at each site, by its name, where samples lie at sites; a negative number stands
+            for one that a site withholds.
     """
 
     round: int
@@ -148,6 +150,7 @@ class ClusterFacts:
     sites: SiteDependence | None = None
     verdict: Verdict | None = None
     names: StableNames | None = None
+    by_site: Mapping[str, tuple[int, ...]] | None = None
 
     @property
     def numbers(self) -> tuple[int, ...]:

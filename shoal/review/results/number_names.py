@@ -8,6 +8,7 @@ from shoal.engine.rounds.site_evaluation import BY_SITE
 from shoal.methods.scores.client_scores import BY_CLIENT
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.methods.scores.verdict import in_words
+from shoal.methods.scores.withheld import AT_LEAST, AT_MOST
 from shoal.review.results.result import WAYS
 from shoal.review.results.summary import IN_WORDS, duration, size
 
@@ -33,8 +34,9 @@ NAMES = {
     "loss_prototypes": "loss, prototypes",
     "pool_dropped": "negatives left out",
     "confidence": "mean confidence",
+    "samples_withheld": "samples in counts that sites withhold",
 }
-MEANS = {BY_CLIENT: "mean by client", BY_SITE: "mean by site"}
+MEANS = {BY_CLIENT: "mean by client", BY_SITE: "mean by site", AT_LEAST: "at least", AT_MOST: "at most"}
 OF_BASELINES = ("neighbour_agreement", "acc")
 """Numbers that null baselines have too: the name of the baseline stands behind `_of_`."""
 

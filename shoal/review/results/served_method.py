@@ -24,5 +24,6 @@ def served_method(settings: Settings, spec: DataSpec, encoder_sha256: str) -> Me
         settings.augment,
         settings.seed,
         encoder_sha256=encoder_sha256,
+        clip=settings.privacy.clip,
     )
     return METHODS[settings.method.name](settings.method, context)

@@ -1,13 +1,16 @@
 """The clusters of a run whose samples lie at sites, in numbers: sizes, quality and verdict, and no table of samples.
 
-Each site keeps the table of its own samples, compares its clusters with null baselines on these alone, and sends
-counts and scores. The comparison of all is the mean of theirs by samples.
+Each site keeps the table of its own samples, compares its clusters with null baselines on these, and sends counts and
+scores. The comparison of all is the mean of theirs by samples.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -22,37 +25,52 @@ from shoal.engine.store.lineage import SiteVersion
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.context import MethodError
-from shoal.methods.scores.baselines import mean_comparison
+from shoal.methods.scores.baselines import Comparison, mean_comparison
 from shoal.methods.scores.client_scores import BY_CLIENT
 from shoal.methods.scores.quality import size_shares
 from shoal.methods.scores.sites import SiteDependence, site_dependence
-from shoal.review.results.clusters import FACTS, ClusterFacts, clustered_data, verdict_on
+from shoal.methods.scores.withheld import AT_LEAST, WITHHELD
+from shoal.review.results.clusters import FACTS, ClusterFacts, cluster_facts, clustered_data, verdict_on
+from shoal.review.results.summary import size
+
+Baseline = Callable[[int], tuple[str, Comparison] | None]
+"""Returns the space of a federated baseline of so many clusters, and how the sites judge it; None: there is none."""
 
 
-def write_clusters_of_sites(run: RunFolder, round: int, call: Call) -> None:
+def answers_of_sites(run: RunFolder, round: int, call: Call) -> list[AssignedAtSite]:
+    """Have each site find the clusters of its samples; arguments and errors as of `write_clusters_of_sites`."""
+    sites = run.lineage().sites
+    ask = partial(assign_at_site, run, round, call)
+    with ThreadPoolExecutor(len(sites), thread_name_prefix="sites") as threads:
+        return list(threads.map(ask, sites, sites.values()))
+
+
+def write_clusters_of_sites(run: RunFolder, round: int, call: Call, *, baseline: Baseline) -> None:
     """Have each site find the clusters of its samples under the state of the last round; write what they come to.
 
     Args:
         run: the run's folder.
         round: the last round.
         call: has a site do a request.
+        baseline: is asked where clusters are the same at every site, and takes the place of each site's own.
 
     Raises:
         MethodError: a site could not do it. SiteLost: a site did not answer.
     """
     sites = run.lineage().sites
-    ask = partial(assign_at_site, run, round, call)
-    with ThreadPoolExecutor(len(sites), thread_name_prefix="sites") as threads:
-        answers = list(threads.map(ask, sites, sites.values()))
+    answers = answers_of_sites(run, round, call)
     # Without clusters that are the same at every site, no table of counts was added up.
     manifest = load_manifest(run, round)
-    common = manifest.record is not None and "clusters_used" in manifest.record.metrics
+    told = {} if manifest.record is None else manifest.record.metrics
+    common = "clusters_used" in told or f"clusters_used{AT_LEAST}" in told
     comparisons = [answer.comparison for answer in answers if answer.comparison is not None]
     comparison = mean_comparison(comparisons) if comparisons else None
+    if common and comparison is not None and (trained := baseline(answers[0].clusters)) is not None:
+        comparison = beside(comparison, *trained)
     quality: dict[str, float | None] = {f"silhouette{BY_SITE}": mean_silhouette(answers)}
     dependence = None
-    if common:
-        counts = np.vstack([answer.counts for answer in answers])
+    counts = np.vstack([answer.counts for answer in answers])
+    if common and (counts != WITHHELD).all():
         quality |= size_shares(counts.sum(0))
         dependence = dependence_of_counts(run, list(sites.values()), answers)
     if dependence is not None:
@@ -74,8 +92,18 @@ def write_clusters_of_sites(run: RunFolder, round: int, call: Call) -> None:
         comparison=comparison,
         sites=dependence,
         verdict=verdict_on(run, comparison, dependence),
+        by_site={site: shown_counts(answer.counts) for site, answer in zip(sites, answers, strict=True)},
     )
     write_sealed(run.path / FACTS, record_to_json(facts), sync=False)
+
+
+def beside(comparison: Comparison, space: str, baseline: Comparison) -> Comparison:
+    """Return a comparison with a federated baseline in a space in place of each site's own."""
+    acc = dict(comparison.baseline_acc)
+    if baseline.acc is not None:
+        acc[space] = baseline.acc
+    neighbours = {**comparison.baseline_neighbours, space: baseline.neighbours}
+    return replace(comparison, baseline_acc=acc, baseline_neighbours=neighbours)
 
 
 def assign_at_site(run: RunFolder, round: int, call: Call, site: str, about: SiteVersion) -> AssignedAtSite:
@@ -89,12 +117,37 @@ def assign_at_site(run: RunFolder, round: int, call: Call, site: str, about: Sit
     return answer
 
 
+def shown_counts(counts: np.ndarray) -> tuple[int, ...]:
+    """Return the samples of each cluster at a site from those of its clients; `WITHHELD` where one is withheld."""
+    return tuple(np.where((counts == WITHHELD).any(0), WITHHELD, counts.sum(0)).tolist())
+
+
+def site_rows(run: RunFolder) -> list[dict[str, Any]]:
+    """Return a row for each site of a run: its clients and samples, what it sent, and its samples of each cluster."""
+    facts = cluster_facts(run)
+    by_site = (facts.by_site if facts is not None else None) or {}
+    clients = run.table("clients")
+    rows = []
+    for site, about in run.lineage().sites.items():
+        of_site = clients[clients["client"].isin(about.clients)]
+        row: dict[str, Any] = {
+            "site": site,
+            "clients": len(about.clients),
+            "training samples": f"{of_site.drop_duplicates('client')['samples'].sum():,}",
+            "sent in messages": size(of_site["bytes_up"].sum()),
+        }
+        for number, count in enumerate(by_site.get(site, ())):
+            row[f"cluster {number}"] = "withheld" if count < 0 else f"{count:,}"
+        rows.append(row)
+    return rows
+
+
 def mean_silhouette(answers: list[AssignedAtSite]) -> float | None:
     """Return the mean over the sites that have one, by samples; None: none has."""
     having = [answer for answer in answers if answer.silhouette is not None]
     if not having:
         return None
-    return float(np.average([answer.silhouette for answer in having], weights=[a.counts.sum() for a in having]))
+    return float(np.average([answer.silhouette for answer in having], weights=[np.abs(a.counts).sum() for a in having]))
 
 
 def dependence_of_counts(

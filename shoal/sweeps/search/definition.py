@@ -137,13 +137,6 @@ class SearchDefinition(Section):
         "choices and of ranges with a step, in random order",
     )
     random_trials: int = Field(10, ge=1, description="tpe: number of first trials that are drawn at random")
-    pruner: Literal["median", "halving", "none"] = Field(
-        "median",
-        description="which runs stop early: median: worse than the median of earlier trials after as many rounds; "
-        "halving: not among the best third after n, 3 n, 9 n, ... rounds, n the first round after spare_rounds; none",
-    )
-    spare_trials: int = Field(5, ge=1, description="median: number of finished trials before one is stopped")
-    spare_rounds: int = Field(1, ge=0, description="number of first rounds in which no run is stopped")
     seed: int = Field(0, ge=0, description="seed of every draw of the search; its runs have seeds of their own")
 
     @property

@@ -92,15 +92,13 @@ def write_search(
 
 
 def trials_frame(result: SearchResult) -> pd.DataFrame:
-    """Return a row a trial: number, state, score, settings, the rounds that were scored, runs, and why it ended."""
+    """Return a row a trial: number, state, score, settings, runs, and why it failed."""
     rows = [
         {
             "trial": trial.number,
             "state": trial.state,
             "score": trial.score,
             **trial.values,
-            "last_score": trial.last_score,
-            "last_round": max(trial.curve, default=None),
             "runs": " ".join(trial.runs),
             "why": trial.why,
         }

@@ -1,8 +1,8 @@
-"""The settings of a trial, and whether it is stopped: Optuna decides, from (seed, trial) and the earlier trials alone.
+"""The settings of a trial: Optuna proposes them, from (seed, trial) and the earlier trials alone.
 
 Each trial is proposed on a copy of the search in memory that holds the settled trials, with a sampler whose draws
 follow from the search's seed and the trial's number. So a trial that was cut short gets the same settings when it is
-resumed, and stops or not after the same rounds.
+resumed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ if TYPE_CHECKING:  # it takes a second to import, and need not be installed
 
 SEED_LIMIT = 2**32
 """Optuna's samplers take seeds below this."""
-HALVING_FACTOR = 3
-"""halving: one trial of so many continues."""
 
 
 def import_optuna() -> Any:
@@ -87,19 +85,6 @@ def sampler_of(definition: SearchDefinition, number: int) -> optuna.samplers.Bas
     return result
 
 
-def pruner_of(definition: SearchDefinition) -> optuna.pruners.BasePruner:
-    """Return the pruner, which decides when a run is stopped early."""
-    pruners = import_optuna().pruners
-    first = definition.spare_rounds + 1
-    if definition.pruner == "median":
-        result: optuna.pruners.BasePruner = pruners.MedianPruner(definition.spare_trials, n_warmup_steps=first)
-    elif definition.pruner == "halving":
-        result = pruners.SuccessiveHalvingPruner(first, HALVING_FACTOR)
-    else:
-        result = pruners.NopPruner()
-    return result
-
-
 def propose(definition: SearchDefinition, settled: Sequence[FrozenTrial]) -> optuna.trial.Trial:
     """Return the next trial, which `settle` makes one of the settled ones.
 
@@ -110,7 +95,6 @@ def propose(definition: SearchDefinition, settled: Sequence[FrozenTrial]) -> opt
     study = import_optuna().create_study(
         direction=definition.direction,
         sampler=sampler_of(definition, len(settled)),
-        pruner=pruner_of(definition),
     )
     study.add_trials(settled)
     trial: optuna.trial.Trial = study.ask(distributions_of(definition))
@@ -124,10 +108,10 @@ def settle(
 
     Args:
         trial: from `propose`.
-        state: COMPLETE, PRUNED or FAIL.
+        state: COMPLETE or FAIL.
         scores: of its finished runs, one for each seed; the score of a complete trial is their mean.
-        runs: names of their folders, and of the run that was stopped or failed.
-        why: why it was stopped or failed.
+        runs: names of their folders, and of the run that failed.
+        why: why it failed.
     """
     optuna = import_optuna()
     drawn = trial.study.get_trials(deepcopy=False)[trial.number]
@@ -136,7 +120,6 @@ def settle(
         value=fmean(scores) if state == "COMPLETE" else None,
         params=drawn.params,
         distributions=drawn.distributions,
-        intermediate_values=drawn.intermediate_values,
         user_attrs={"scores": list(scores), "runs": list(runs), "why": why},
         system_attrs=drawn.system_attrs,
     )

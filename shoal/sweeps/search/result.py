@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 FINISHED = "finished"
-STOPPED = "stopped"
 FAILED = "failed"
-STATES = {"COMPLETE": FINISHED, "PRUNED": STOPPED, "FAIL": FAILED}
+STATES = {"COMPLETE": FINISHED, "FAIL": FAILED}
 """States of a trial: Optuna's word, and ours."""
 
 
@@ -26,13 +25,12 @@ class TrialRow:
 
     Attributes:
         number: of the trial, from 0.
-        state: finished, stopped or failed.
+        state: finished or failed.
         values: of the settings that vary, by dotted key.
         score: the mean over seeds; None unless the trial is finished.
         scores: of its finished runs, one for each seed.
-        curve: scores of the run of the first seed, by round; of a failed trial, those of that run alone.
         runs: names of the runs' folders.
-        why: why it was stopped or failed.
+        why: why it failed.
     """
 
     number: int
@@ -40,16 +38,8 @@ class TrialRow:
     values: dict[str, Value]
     score: float | None
     scores: tuple[float, ...]
-    curve: dict[int, float]
     runs: tuple[str, ...]
     why: str
-
-    @property
-    def last_score(self) -> float | None:
-        """The last score of the trial: after all its rounds, or when it was stopped; None where it has none."""
-        if self.score is not None:
-            return self.score
-        return next(reversed(self.curve.values()), None)
 
 
 @dataclass(frozen=True)
@@ -90,11 +80,11 @@ class SearchResult:
         return None if self.best is None else self.trials[self.best]
 
     def counts(self) -> dict[str, int]:
-        """Return how many trials are finished, stopped and failed."""
+        """Return how many trials are finished and failed."""
         return {state: sum(trial.state == state for trial in self.trials) for state in STATES.values()}
 
     def summary(self) -> str:
-        """Return the counts in words, such as `3 finished, 1 stopped`."""
+        """Return the counts in words, such as `3 finished, 1 failed`."""
         return ", ".join(f"{count} {state}" for state, count in self.counts().items() if count)
 
     def level_with_best(self) -> list[TrialRow]:
@@ -121,7 +111,6 @@ def row_from_trial(number: int, trial: FrozenTrial) -> TrialRow:
         dict(trial.params),
         trial.value if trial.state.name == "COMPLETE" else None,
         tuple(facts["scores"]),
-        dict(sorted(trial.intermediate_values.items())),
         tuple(facts["runs"]),
         facts["why"],
     )

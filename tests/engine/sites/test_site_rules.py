@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from shoal.core.errors import DataError, PartitionError
 from shoal.data.sets.elsewhere import joined_manifest, site_set
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import SettingsError
+from shoal.engine.settings.run_settings import SettingsError, make_settings
 from shoal.engine.sites.frames import SiteAnswer, SiteCall, pack, unpack
 from shoal.engine.sites.gathering import gather_set
 from shoal.engine.sites.transport import SiteFailed, ask_site
@@ -24,7 +25,9 @@ from shoal.engine.store.codec import load_tensors
 from shoal.engine.store.run_folder import RunError
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
+from shoal.methods.features.column_facts import column_spread
 from shoal.review.results.clusters import cluster_facts
+from shoal.review.results.site_clusters import site_rows
 from tests.engine.sites.test_site_bits import new_run_at_sites, settings_of
 from tests.runs import go_on
 from tests.sites import Federation, add_own_set, federation, name_of
@@ -95,8 +98,19 @@ def test_a_run_at_sites_is_refused_where_they_are_not_reached(sites: Federation,
         new_run(settings_of("fedkmeans", partition={"kind": "dirichlet", "clients": 3}))
     with pytest.raises(PartitionError, match="cannot leave its sites"):
         new_run(settings_of("fedkmeans", partition={"kind": "iid", "clients": 3}))
-    with pytest.raises(SettingsError, match=r"set method\.name and model\.clusters"):
+    with pytest.raises(SettingsError, match=r"set model\.clusters"):
         new_run(settings_of("fedkmeans", model={"clusters": "auto"}))
+
+
+def test_method_auto_reads_what_sites_tell_of_their_columns(sites: Federation, home: Path) -> None:
+    auto = {"data": {"name": name_of("vector")}, "model": {"clusters": 10}, "partition": {"kind": "by_column"}}
+    gather_set(name_of("vector"), sites.pipes, places.store())
+    chosen = new_run(make_settings(auto)).lineage().method_chosen
+    assert chosen is not None
+    assert chosen.method == "fedkmeans"
+    facts = [column_spread([torch.from_numpy(np.array(s.train_x[:]))], ()) for s in sites.sets["vector"]]
+    assert chosen.facts.spread == pytest.approx(np.mean(facts))
+    assert not chosen.facts.counts
 
 
 # --- what stays at a site ---------------------------------------------------------------------------------------------
@@ -121,6 +135,10 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
     report = (run.path / "report.html").read_text()
     assert "Have each site look at the samples of its clusters" in report
     assert "mean by site" in report
+    rows = {row["site"]: row for row in site_rows(run)}
+    assert {site: row["clients"] for site, row in rows.items()} == {"east": 2, "north": 1, "south": 1}
+    assert sum(int(row[f"cluster {number}"]) for row in rows.values() for number in range(10)) == 180
+    assert rows["north"]["sent in messages"] in report
     held = b"".join(readable(path) for path in sorted(home.rglob("*")) if path.is_file())
     answers = b"".join(answer for _, _, answer in sites.pipes.asked)
     for prepared in sites.sets["vector"]:
@@ -139,6 +157,19 @@ def test_the_lead_has_no_sample_and_no_name_of_a_file(sites: Federation, home: P
     for site, homes in sites.pipes.homes.items():
         (table,) = homes.glob(f"runs/{run.lineage().id}/clusters.parquet")
         assert set(pd.read_parquet(table)["file"].str.contains("secret-patient")) == {True}, site
+
+
+def test_null_baselines_are_a_federated_run_once_a_set(sites: Federation, home: Path) -> None:
+    runs = []
+    for name in ("fedgmm", "kfed"):
+        run = new_run_at_sites(sites, settings_of("fedgmm", method={"name": name}, rounds=2))
+        drive(run, slots=sites.pool)
+        runs.append(run)
+    names = [path.parent.name.split("_")[1] for path in places.runs().glob("*/settings.yaml")]
+    assert sorted(names) == ["fedgmm", "fedkmeans", "kfed"]
+    assert not [event for run in runs for event in run.events() if event.kind == "baseline_skipped"]
+    facts = [cluster_facts(run) for run in runs]
+    assert len({fact.quality["acc_of_columns_by_site"] for fact in facts if fact is not None}) == 1
 
 
 def test_a_private_memory_stays_at_its_site(sites: Federation, home: Path) -> None:

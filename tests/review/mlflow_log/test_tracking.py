@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from typer.testing import CliRunner
 
 from shoal.cli.checks import packages, stores
-from shoal.cli.main import app
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import flatten, make_settings
@@ -244,19 +242,6 @@ def test_metrics_come_in_sections() -> None:
     assert {name.split("/")[0] for name in said.values()} == {"score", "training", "structure", "privacy"}
     costs = [metric_name(name) for name in ("bytes_up", "seconds_round", "clients", "loss", "clusters_used")]
     assert min(costs) > "score/zzz", "MLflow orders sections by their names: scores come first"
-
-
-def test_a_comparison_is_a_parent_run(tracked: RunFolder) -> None:
-    client = client_of(places.home())
-    words = ["compare", tracked.name, "--log", "a pair"]
-    for _ in range(2):
-        assert CliRunner().invoke(app, words).exit_code == 0
-    (parent,) = client.search_runs(["1"], "tags.`shoal.comparison` = 'a pair'")
-    assert parent.info.run_name == "comparison a pair"
-    acc = tracked.table("rounds")["acc"].iloc[-1]
-    assert [m.value for m in client.get_metric_history(parent.info.run_id, f"score/acc/{tracked.name}")] == [acc]
-    assert f"- {tracked.name}" in parent.data.tags[NOTE]
-    assert client.get_run(tracked.status().tracking.mlflow_run).data.tags["mlflow.parentRunId"] == parent.info.run_id
 
 
 def test_report_and_figures_show_the_numbers(tracked: RunFolder) -> None:

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
 
 from shoal.data.sets.prepared import Manifest, Prepared, open_prepared, write_prepared
 from shoal.engine.settings import places
 from shoal.review.pages.cluster_sheets import draw_cluster_sheets
-from shoal.review.pages.data_sheet import draw_data_sheet
 from shoal.review.pages.report import drawn_channels, write_report
 from shoal.review.pages.window_pictures import HEIGHT, WIDTH, painter_of
 from tests.added_sets import add_set
@@ -58,9 +56,3 @@ def test_the_report_of_windows_names_its_lines(home: Path, small: Callable[..., 
     page = write_report(run).read_text()
     assert "Windows of each cluster" in page
     assert "■</span> °C &lt;inside&gt;." in page
-
-
-def test_windows_have_a_contact_sheet(tmp_path: Path) -> None:
-    sheet = Image.open(draw_data_sheet(rising(tmp_path), tmp_path / "sheet.png"))
-    assert sheet.height > 2 * HEIGHT
-    assert np.asarray(sheet).min() < 128

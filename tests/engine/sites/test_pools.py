@@ -23,9 +23,9 @@ import requests
 from shoal.engine.cluster import dask_pool
 from shoal.engine.cluster.cluster_work import work
 from shoal.engine.cluster.dask_pool import DaskPool
-from shoal.engine.cluster.pools import open_pool
 from shoal.engine.messages.wire import Answer, Evaluate, Failed, Request, Train, Trained
 from shoal.engine.settings.run_settings import SettingsError
+from shoal.engine.sites.pools import open_pool
 from shoal.engine.store.run_events import Event
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost

@@ -1,0 +1,162 @@
+"""The lead's server for its sites: it keeps their connections, and runs on the same machine ask through it.
+
+Runs reach it on the loopback interface, with a key that the server writes for its user alone.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
+from typing import TYPE_CHECKING
+
+from shoal.core.errors import ShoalError
+from shoal.core.records import record_from_json
+from shoal.engine.sites.study import Study, serving
+from shoal.engine.sites.transport import SiteLost
+from shoal.engine.store.codec import PRIVATE, write_atomic
+
+if TYPE_CHECKING:
+    from shoal.engine.sites.cells import ServerCell
+
+HERE = ("127.0.0.1", 0)
+SERVER_SECONDS = 60
+"""So long a run waits for a server that is started again."""
+
+
+def serve(study: Study) -> None:
+    """Keep the sites' connections, and answer the runs of this machine, until the process ends.
+
+    Raises:
+        ShoalError: another process does, or the port is taken.
+    """
+    from shoal.engine.sites.cells import ServerCell
+
+    key = secrets.token_bytes(32)
+    with serving(study.folder, "the server of the sites"), Listener(HERE, backlog=64, authkey=key) as listener:
+        check_port(study.port)
+        cell = ServerCell(study.url, study.host, study.keys)
+        entry = {"port": listener.address[1], "key": key.hex()}
+        write_atomic(study.entry, json.dumps(entry).encode(), mode=PRIVATE)
+        while True:
+            with suppress(OSError, EOFError, AuthenticationError):  # of someone without the key, or who has gone
+                threading.Thread(target=attend, args=(cell, study, listener.accept()), daemon=True).start()
+
+
+def check_port(port: int) -> None:
+    """Refuse a port on which another program listens: the network would share it.
+
+    Raises:
+        ShoalError: another program listens there, or it cannot be used.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise ShoalError(f"port {port} cannot be used: {error.strerror}") from None
+
+
+def attend(cell: ServerCell, study: Study, link: Connection) -> None:
+    """Answer one question of a run."""
+    with link, suppress(OSError, EOFError):
+        question = json.loads(link.recv_bytes())
+        if "site" not in question:
+            told = {site: {**cell.about.get(site, {}), "connected": cell.connected(site)} for site in study.sites}
+            link.send_bytes(json.dumps(told).encode())
+            return
+        try:
+            answer = cell.ask(question["site"], link.recv_bytes(), question["seconds"])
+        except SiteLost as lost:
+            link.send_bytes(json.dumps({"lost": str(lost)}).encode())
+            return
+        link.send_bytes(b"{}")
+        link.send_bytes(answer)
+
+
+class ServerTransport:
+    """The sites of a study, through its server on this machine.
+
+    Args:
+        study: the study.
+        minutes: in which a site must answer; None: no limit.
+    """
+
+    def __init__(self, study: Study, minutes: float | None = None) -> None:
+        self._study = study
+        self._seconds = None if minutes is None else 60 * minutes
+        self.sites: Sequence[str] = study.sites
+        if not self.sites:
+            raise ShoalError("no site is approved yet: `shoal sites invite NAME` says how one joins")
+
+    def ask(self, site: str, content: bytes) -> bytes:
+        """Send bytes to a site, and return its answer.
+
+        Raises:
+            SiteLost: it did not answer, or the server does not.
+        """
+        end = time.monotonic() + SERVER_SECONDS
+        while True:
+            try:
+                return self._ask(site, content)
+            except (OSError, EOFError, AuthenticationError):
+                if time.monotonic() > end:
+                    raise SiteLost("the server of the sites does not answer: start `shoal sites serve`") from None
+            time.sleep(0.5)
+
+    def _ask(self, site: str, content: bytes) -> bytes:
+        with connect(self._study) as link:
+            link.send_bytes(json.dumps({"site": site, "seconds": self._seconds}).encode())
+            link.send_bytes(content)
+            told = json.loads(link.recv_bytes())
+            if "lost" in told:
+                raise SiteLost(told["lost"])
+            return link.recv_bytes()
+
+
+@dataclass(frozen=True)
+class SiteStatus:
+    """What the server knows of a site.
+
+    Args:
+        connected: whether it is there.
+        seen: when it last said so, in seconds since 1970; None: never.
+        code, torch: the digest of its Shoal, and its version of torch.
+    """
+
+    connected: bool
+    seen: float | None = None
+    code: str = ""
+    torch: str = ""
+
+
+def status_of(study: Study) -> dict[str, SiteStatus]:
+    """Return what the server knows of each site, by its name.
+
+    Raises:
+        ShoalError: the server does not answer.
+    """
+    try:
+        with connect(study) as link:
+            link.send_bytes(b"{}")
+            told = json.loads(link.recv_bytes())
+            return {site: record_from_json(SiteStatus, entry) for site, entry in told.items()}
+    except (OSError, EOFError, AuthenticationError):
+        raise ShoalError("the server of the sites does not answer: start `shoal sites serve`") from None
+
+
+def connect(study: Study) -> Connection:
+    """Return a connection to the server of a study.
+
+    Raises:
+        OSError, EOFError, AuthenticationError: it does not answer.
+    """
+    entry = json.loads(study.entry.read_text())
+    return Client(("127.0.0.1", entry["port"]), authkey=bytes.fromhex(entry["key"]))

@@ -1,0 +1,220 @@
+"""What a study and its sites hold to know each other: certificates, made with `nvflare cert` and `nvflare package`.
+
+sites/                    where the study is led
+  study.yaml  ca/         its name, host and port; the authority that signs for it
+  keys/                   certificate and key of the server
+  approved/               what each site gets back: NAME.signed.zip
+  entry.json              how runs of this machine reach the server
+site/                     at a site
+  request/                its key, which stays here, and NAME.request.zip for the lead
+  keys/                   what the lead has signed, with the key
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shoal.core.durable import lock_if_free, owner_of, private_folder
+from shoal.core.errors import ShoalError
+
+PROFILE = "study.yaml"
+CERTIFICATE = "certificate"
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study at the lead.
+
+    Attributes:
+        folder: of its files, in the lead's home.
+        host, port: where sites reach its server.
+    """
+
+    folder: Path
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Where the server listens: on every interface."""
+        return f"grpc://0:{self.port}"
+
+    @property
+    def keys(self) -> Path:
+        """The folder of the server's certificate and key."""
+        return keys_of(self.folder)
+
+    @property
+    def entry(self) -> Path:
+        """The file by which runs of this machine reach the server."""
+        return self.folder / "entry.json"
+
+    @property
+    def sites(self) -> list[str]:
+        """The names of approved sites, sorted."""
+        return sorted(path.name.removesuffix(".signed.zip") for path in (self.folder / "approved").glob("*.signed.zip"))
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the study's authority, which a site is told on another way."""
+        return str(json.loads((self.folder / "ca" / "ca.json").read_text())["rootCA_fingerprint"])
+
+    def valid_until(self, site: str) -> str:
+        """Return when the certificate of a site ends, as ISO 8601."""
+        with zipfile.ZipFile(self.folder / "approved" / f"{site}.signed.zip") as signed:
+            return str(json.loads(signed.read("signed.json"))["certificate"]["valid_until"])
+
+
+def open_study(home: Path) -> Study:
+    """Return the study that is led from a home.
+
+    Raises:
+        ShoalError: there is none.
+    """
+    path = home / "sites" / PROFILE
+    if not path.exists():
+        raise ShoalError("no study is led from here: make one with `shoal sites init`")
+    server = yaml.safe_load(path.read_text())["server"]
+    return Study(path.parent, server["host"], server["fed_learn_port"])
+
+
+def make_study(home: Path, name: str, host: str, port: int) -> Study:
+    """Make a study: its authority, and certificate and key of its server.
+
+    Raises:
+        ShoalError: there is one already, or a name does not suit.
+    """
+    folder = home / "sites"
+    if (folder / PROFILE).exists():
+        raise ShoalError(f"a study is led from here already: {folder / PROFILE}")
+    private_folder(folder)
+    server = {"host": host, "fed_learn_port": port, "admin_port": port}
+    profile = {"name": name, "scheme": "grpc", "connection_security": "mtls", "server": server}
+    new = folder / "new.yaml"
+    new.write_text(yaml.safe_dump(profile))
+    nvflare(folder, "cert", "init", "--profile", "new.yaml", "-o", "ca")
+    request(folder, name, host, port)
+    signed = sign(folder, folder / "request" / f"{host}.request.zip", new, folder / "server.signed.zip")
+    package(folder, signed, str(json.loads((folder / "ca" / "ca.json").read_text())["rootCA_fingerprint"]))
+    new.rename(folder / PROFILE)
+    return open_study(home)
+
+
+def approve(study: Study, path: Path) -> tuple[str, Path]:
+    """Sign the request of a site; return its name, and the file that it gets back."""
+    name = path.name.removesuffix(".request.zip")
+    private_folder(study.folder / "approved")
+    target = study.folder / "approved" / f"{name}.signed.zip"
+    return name, sign(study.folder, path, study.folder / PROFILE, target)
+
+
+def request(folder: Path, study: str, name: str, port: int | None = None) -> Path:
+    """Make a key, and the request that it be approved; the key stays in the folder.
+
+    Args:
+        folder: of the study or site.
+        study: name of the study.
+        name: of the site, or the host of the server.
+        port: of the server; None: it is a site.
+
+    Raises:
+        ShoalError: there is a request already, or a name does not suit.
+    """
+    private_folder(folder)
+    about: dict[str, Any] = {"name": name, "type": "client", "org": name}
+    if port is not None:
+        about |= {"type": "server", "org": "lead", "default_host": name, "fed_learn_port": port}
+    participant = folder / "participant.yaml"
+    participant.write_text(yaml.safe_dump({"name": study, "participants": [about]}))
+    nvflare(folder, "cert", "request", "-p", participant.name, "--out", "request")
+    return folder / "request" / f"{name}.request.zip"
+
+
+def sign(folder: Path, path: Path, profile: Path, target: Path) -> Path:
+    """Sign a request with the study's authority."""
+    nvflare(folder, "cert", "approve", str(path.resolve()), "-c", "ca", "--profile", str(profile), "--out", str(target))
+    return target
+
+
+def package(folder: Path, signed: Path, fingerprint: str) -> None:
+    """Put what the lead has signed together with the key of the request, in the folder `certificate`.
+
+    Of NVFlare's kit nothing else is kept: with its scripts a site would take jobs and their code.
+
+    Raises:
+        ShoalError: it was signed by another authority than the one with the fingerprint, or for another request.
+    """
+    words = ("--request-dir", "request", "--fingerprint", fingerprint, "-w", "kit")
+    nvflare(folder, "package", str(signed.resolve()), *words)
+    (startup,) = folder.glob("kit/*/prod_*/*/startup")
+    for path in startup.glob("*.sh"):
+        path.unlink()
+    shutil.rmtree(folder / CERTIFICATE, ignore_errors=True)
+    startup.rename(folder / CERTIFICATE)
+    shutil.rmtree(folder / "kit")
+
+
+def keys_of(folder: Path) -> Path:
+    """Return the folder of certificate and key of a study or site.
+
+    Raises:
+        ShoalError: there is none.
+    """
+    keys = folder / CERTIFICATE
+    if not keys.exists():
+        raise ShoalError("this is no site of a study yet: `shoal site init`, then `shoal site join`")
+    return keys
+
+
+@contextmanager
+def serving(folder: Path, what: str) -> Iterator[None]:
+    """Serve as the only process that does, and end at once when it is told to: threads of the network do not end.
+
+    Args:
+        folder: of the study or site.
+        what: serves here, for the sentence.
+
+    Raises:
+        ShoalError: another process serves.
+    """
+    with lock_if_free(folder / "serve.lock", patience=5) as free:
+        if not free:
+            raise ShoalError(f"{what} runs already (process {owner_of(folder / 'serve.lock')})")
+        try:
+            yield
+        except KeyboardInterrupt:
+            os._exit(130)
+
+
+def nvflare(folder: Path, *words: str) -> None:
+    """Run a command of NVFlare in a folder, which is also its home.
+
+    Raises:
+        ShoalError: it refuses; the message says why.
+    """
+    code = "from nvflare.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, *words, "--format", "json"],
+        cwd=folder,
+        env={**os.environ, "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode == 0:
+        return
+    told = json.loads(lines[-1]) if lines else {"message": done.stderr.strip()[-500:], "hint": ""}
+    raise ShoalError(f"{told.get('message', '')} {told.get('hint') or ''}".strip())

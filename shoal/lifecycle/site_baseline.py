@@ -1,0 +1,73 @@
+"""The null baseline of a run at sites: federated K-means on the same samples, trained once for a set.
+
+It is a run like others, under each site's policy and ledger, of which the sites judge the clusters as those of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shoal.core.errors import ShoalError
+from shoal.engine.messages.wire import Call
+from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.store.run_events import WARNING
+from shoal.engine.store.run_facts import RunFacts
+from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.starting import find_like, new_run
+from shoal.methods.scores.baselines import Comparison, mean_comparison
+from shoal.models.encoders import PIXELS
+from shoal.review.results.site_clusters import answers_of_sites
+
+SHARED = ("data", "partition", "workers", "participation", "privacy")
+"""Sections of the settings that a run and its baseline share."""
+LEAST_GROUP = 5
+"""`method.min_points` of the baseline of a method without it, which a site's policy bounds."""
+
+
+def federated_baseline(
+    run: RunFolder, call: Call, train: Callable[[RunFolder], object], clusters: int
+) -> tuple[str, Comparison] | None:
+    """Return the name of the space of the baseline, and how it compares; None where a site or its policy refuses it.
+
+    Args:
+        run: the run's folder.
+        call: has a site do a request.
+        train: does the rounds of a run.
+        clusters: of the run.
+    """
+    facts = RunFacts(run)
+    settings = baseline_settings(facts.settings, facts.spec.kind, clusters)
+    try:
+        baseline = find_like(settings) or new_run(settings)
+        train(baseline)
+        answers = answers_of_sites(baseline, baseline.status().round, call)
+    except ShoalError as error:
+        message = f"null baselines are each site's own, since federated K-means was not trained: {error}"
+        run.event("baseline_skipped", level=WARNING, message=message)
+        return None
+    name = "columns"
+    if facts.spec.kind == "image":
+        name = "pixels"
+    elif facts.spec.measurements:
+        name = "standardised"
+    comparisons = [answer.comparison for answer in answers if answer.comparison is not None]
+    return (name, mean_comparison(comparisons)) if comparisons else None
+
+
+def baseline_settings(settings: Settings, kind: str, clusters: int) -> Settings:
+    """Return the settings of the baseline: the same for all runs on a set, with as many clusters.
+
+    Raises:
+        SettingsError: federated K-means lacks something that the settings demand.
+    """
+    raw = settings.to_json()
+    model = {"clusters": clusters, "encoder": PIXELS} if kind == "image" else {"clusters": clusters}
+    method = {"name": "fedkmeans", "min_points": getattr(settings.method, "min_points", LEAST_GROUP)}
+    return make_settings(
+        {
+            **{key: raw[key] for key in SHARED},
+            "method": method,
+            "model": model,
+            "tracking": {"mlflow": False},
+        }
+    )

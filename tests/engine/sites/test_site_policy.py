@@ -1,0 +1,298 @@
+"""A site's own policy: each rule says no to what it forbids, and all of them together let a run go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from shoal.cli.site_commands import app
+from shoal.engine.messages.wire import SumPlan
+from shoal.engine.rounds.outcomes import RoundFailed
+from shoal.engine.rounds.privacy_ledger import SetLedger
+from shoal.engine.settings import places
+from shoal.engine.sites.frames import SiteAnswer, SiteCall, pack
+from shoal.engine.sites.gathering import gather_set
+from shoal.engine.sites.log import LogError, SiteLog
+from shoal.engine.sites.own_rules import OwnRules
+from shoal.engine.sites.policy import (
+    Policy,
+    PolicyError,
+    forbidden,
+    forbidden_of_run,
+    forbidden_of_sum,
+    read_policy,
+    write_strict_policy,
+)
+from shoal.engine.sites.transport import SiteFailed, SiteRefusal
+from shoal.engine.store.code_version import shoal_version
+from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.driving import drive
+from shoal.review.results.clusters import cluster_facts
+from shoal.review.results.site_clusters import site_rows
+from tests.conftest import at_home
+from tests.engine.sites.test_site_bits import new_run_at_sites, settings_of
+from tests.runs import go_on
+from tests.sites import Federation, federation, name_of
+
+SHOAL = shoal_version().sha256
+OPEN = Policy(
+    data=(name_of("vector"), name_of("image")),
+    methods=("fedkmeans", "fedpnp"),
+    code=(SHOAL,),
+    min_samples=40,
+    min_group=2,
+    clip=None,
+    noise=0.0,
+    epsilon=None,
+    masked=False,
+    approve="all",
+)
+"""Allows the runs of these tests."""
+MASKED = {"privacy": {"sums": "masked"}}
+PRIVATE = {"privacy": {"clip": 1.0, "noise": 1.0}}
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Federation]:
+    with federation(("vector", "image")) as sites:
+        yield sites
+
+
+@pytest.fixture
+def sites(made: Federation) -> Iterator[Federation]:
+    """Sites with a policy each, started anew."""
+    for site, home in made.pipes.homes.items():
+        made.pipes.kill(site)
+        write_policy(home, OPEN)
+    made.pipes.asked.clear()
+    yield made
+    for home in made.pipes.homes.values():
+        for path in (home / "site").glob("*"):
+            if path.is_file():
+                path.unlink()
+
+
+def write_policy(home: Path, policy: Policy, **changes: Any) -> None:
+    values = {name: list(v) if isinstance(v, tuple) else v for name, v in vars(replace(policy, **changes)).items()}
+    (home / "site").mkdir(exist_ok=True)
+    (home / "site" / "policy.yaml").write_text(yaml.safe_dump(values))
+
+
+def key_of(home: Path) -> str:
+    return OwnRules(home / "site").public_key
+
+
+# --- each rule --------------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_that_names_nothing_allows_nothing(tmp_path: Path) -> None:
+    write_strict_policy(tmp_path / "policy.yaml")
+    policy = read_policy(tmp_path / "policy.yaml")
+    assert policy == Policy()
+    assert [key for key, _ in forbidden(policy, SiteCall("describe", SHOAL, "wards"))] == ["data", "code"]
+    keys = [key for key, _ in forbidden_of_run(policy, settings_of("fedkmeans"), 40)]
+    assert keys == ["data", "methods", "min_samples", "min_group", "clip", "noise", "epsilon", "masked"]
+
+
+@pytest.mark.parametrize(
+    ("key", "rule", "settings", "asked"),
+    [
+        ("data", (), settings_of("fedkmeans"), "data.name=wards-vector"),
+        ("methods", ("kfed",), settings_of("fedkmeans"), "method.name=fedkmeans"),
+        ("min_samples", 49, settings_of("fedkmeans"), "work of a client of 48 samples"),
+        ("min_group", 3, settings_of("fedkmeans"), "method.min_points=2"),
+        ("clip", 0.5, settings_of("fedpnp", **PRIVATE), "privacy.clip=1"),
+        ("clip", 0.5, settings_of("fedpnp"), "privacy.clip=none"),
+        ("noise", 2.0, settings_of("fedpnp", **PRIVATE), "privacy.noise=1"),
+        ("epsilon", 9.0, settings_of("fedpnp"), "no epsilon"),
+        ("masked", True, settings_of("fedpnp"), "privacy.sums=plain"),
+    ],
+)
+def test_each_rule_refuses_what_it_forbids(key: str, rule: Any, settings: Any, asked: str) -> None:
+    assert not list(forbidden_of_run(OPEN, settings, 48))
+    ((named, said),) = forbidden_of_run(replace(OPEN, **{key: rule}), settings, 48)
+    assert named == key
+    assert asked in said
+
+
+@pytest.mark.parametrize(
+    ("keys", "forbids"),
+    [
+        (None, "masked"),
+        (("own", "south", "west"), "keys"),
+        (("own", "own", "own"), "keys"),
+        (("own", "south", "south"), None),
+    ],
+)
+def test_a_sum_needs_masks_with_keys_that_the_policy_knows(keys: Any, forbids: str | None) -> None:
+    policy = replace(OPEN, masked=True, keys={"south": "south"})
+    plan = SumPlan(1, (0, 1, 2), 100, keys)
+    assert [key for key, _ in forbidden_of_sum(policy, plan, "own")] == ([forbids] if forbids else [])
+    assert not list(forbidden_of_sum(OPEN, plan, "own"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("min_group: 0", "min_group: given '0'"),
+        ("methds: [kfed]", "methds: there is no such setting; did you mean methods?"),
+        ("approve: yes", "approve"),
+        ("- data", "holds a list"),
+    ],
+)
+def test_a_wrong_policy_is_refused_in_a_sentence(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(text)
+    with pytest.raises(PolicyError) as error:
+        read_policy(tmp_path / "policy.yaml")
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+# --- a run ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_where_policies_allow_it_and_logs_hold_what_left(sites: Federation, home: Path) -> None:
+    keys = {site: key_of(place) for site, place in sites.pipes.homes.items()}
+    for place in sites.pipes.homes.values():
+        write_policy(place, OPEN, masked=True, keys=keys, approve="ask")
+    run = new_run_at_sites(sites, settings_of("fedkmeans", **MASKED))
+    id = run.lineage().id
+    with pytest.raises(RoundFailed, match=f"these settings wait for `shoal site approve {id}` there"):
+        go_on(run, sites.pool.call, slots=3)
+    for place in sites.pipes.homes.values():
+        OwnRules(place / "site").approve(id, RunFolder(sites.pipes.homes["east"] / "runs" / id).settings())
+    go_on(run, sites.pool.call, slots=3)
+    for site, place in sites.pipes.homes.items():
+        lines = SiteLog(place / "site").entries()
+        answers = [answer for name, _, answer in sites.pipes.asked if name == site]
+        assert [line["bytes"] for line in lines] == [len(answer) for answer in answers]
+        trained = [line for line in lines if line["do"] == "train"]
+        assert {line["round"] for line in trained} == set(range(1, run.status().round + 1))
+        assert {line["method"] for line in trained} == {"fedkmeans"}
+        assert trained[-1]["files"][0]["arrays"]["sums"] == ["I64", 1, 10, 64]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"methods": ("kfed",)}, "its policy forbids it by `methods`: the lead asks for method.name=fedkmeans"),
+        ({"min_samples": 49}, "by `min_samples`: the lead asks for work of a client of 48 samples"),
+        ({"rounds_a_day": 1}, "by `rounds_a_day`: the lead asks for one round more today"),
+    ],
+)
+def test_a_refusal_names_the_key_and_what_was_asked(
+    changes: dict[str, Any], said: str, sites: Federation, home: Path
+) -> None:
+    for place in sites.pipes.homes.values():
+        write_policy(place, OPEN, **changes)
+    run = new_run_at_sites(sites, settings_of("fedkmeans"))
+    with pytest.raises(RoundFailed, match=f"site east refuses: .*{said}"):
+        go_on(run, sites.pool.call, slots=3)
+    assert SiteLog(sites.pipes.homes["east"] / "site").entries()[-1]["refused"].endswith(said)
+
+
+def test_a_paused_site_does_not_even_describe_its_set(sites: Federation, home: Path) -> None:
+    (sites.pipes.homes["north"] / "site" / "paused").touch()
+    with pytest.raises(SiteFailed, match="site north refuses: it is paused"):
+        gather_set(name_of("vector"), sites.pipes, places.store())
+
+
+def test_an_approval_is_of_the_settings_that_were_shown(tmp_path: Path) -> None:
+    rules = OwnRules(tmp_path)
+    rules.approve("1" * 32, settings_of("fedkmeans"))
+    assert rules.is_approved("1" * 32, settings_of("fedkmeans"))
+    assert not rules.is_approved("1" * 32, settings_of("fedkmeans", rounds=9))
+
+
+def test_the_own_ledger_adds_up_over_runs_and_ends_at_the_budget(home: Path) -> None:
+    write_policy(home, OPEN, epsilon=12.0)
+    rules = OwnRules(home / "site")
+    settings = settings_of("fedpnp", **PRIVATE)
+    for run in ("1" * 32, "2" * 32):
+        rules.spend(SiteCall("train", SHOAL, run=run), settings, [0])
+    rules.spend(SiteCall("train", SHOAL, run="3" * 32), settings, [1])
+    with pytest.raises(SiteRefusal, match="by `epsilon`: the lead asks for updates that bring it to "):
+        rules.spend(SiteCall("train", SHOAL, run="3" * 32), settings, [0] * 9)
+    assert len(SetLedger.from_settings(settings.data).runs()) == 3
+
+
+def test_small_cells_stay_at_their_site_and_acc_has_bounds(sites: Federation, home: Path) -> None:
+    settings = settings_of("fedkmeans", method={"name": "fedkmeans", "min_points": 5})
+    exact = {}
+    for least in (1, 5):
+        for place in sites.pipes.homes.values():
+            write_policy(place, OPEN, min_group=least)
+        run = new_run_at_sites(sites, settings)
+        drive(run, slots=sites.pool)
+        last = run.table("rounds").iloc[-1]
+        if least == 1:
+            exact = dict(last)
+    assert not {"acc", "nmi", "balance"} & set(last.index)
+    assert 0 < last["samples_withheld"] < 180
+    for name in ("acc", "purity"):
+        assert last[f"{name}_at_least"] < exact[name] < last[f"{name}_at_most"]
+    facts = cluster_facts(run)
+    assert facts is not None
+    assert facts.sites is None
+    assert "withheld" in site_rows(run)[0].values()
+    assert "ACC, at least" in (run.path / "report.html").read_text()
+    tables = [SiteLog(place / "site").entries() for place in sites.pipes.homes.values()]
+    assert all("metrics.acc" not in line["facts"] for lines in tables for line in lines[-2:])
+
+
+def test_a_site_draws_the_images_of_its_own_clusters(sites: Federation, home: Path) -> None:
+    run = new_run_at_sites(sites, settings_of("fedpnp", rounds=1))
+    drive(run, slots=sites.pool)
+    with at_home(sites.pipes.homes["north"]) as place:
+        result = CliRunner().invoke(app, ["report", run.lineage().id[:8]])
+        assert result.exit_code == 0, result.output
+        sheets = list(place.glob(f"runs/{run.lineage().id}/figures/clusters/cluster-*.png"))
+        assert f"images of {len(sheets)} clusters" in result.output
+        assert sheets
+    assert not list(run.figures.glob("clusters/*"))
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+def logged(folder: Path, lines: int = 3) -> SiteLog:
+    log = SiteLog(folder)
+    for number in range(lines):
+        log.append(SiteCall("train", SHOAL, run="1" * 32, round=number), "kfed", pack(SiteAnswer(), {}))
+    return log
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (lambda lines: lines[1:], "line 1, or the one before it"),
+        (lambda lines: [lines[0], lines[2]], "line 2, or the one before it"),
+        (lambda lines: lines[:2], "it has 2 lines, expected 3"),
+        (lambda lines: [lines[0], lines[1].replace("kfed", "cfl"), lines[2]], "line 3, or the one before it"),
+        (lambda lines: [*lines[:2], lines[2].replace("kfed", "cfl")], "line 3 is changed"),
+    ],
+)
+def test_a_line_that_is_missing_or_changed_is_noticed(changed: Any, said: str, tmp_path: Path) -> None:
+    log = logged(tmp_path)
+    assert [line["round"] for line in log.entries()] == [0, 1, 2]
+    log.path.write_text("".join(changed(log.path.read_text().splitlines(keepends=True))))
+    with pytest.raises(LogError, match=said):
+        log.entries()
+
+
+def test_a_log_whose_end_was_not_written_goes_on(tmp_path: Path) -> None:
+    log = logged(tmp_path, 2)
+    end = log.end_path.read_bytes()
+    logged(tmp_path, 1)
+    log.end_path.write_bytes(end)  # killed after the line
+    logged(tmp_path, 1)
+    assert len(log.entries()) == 4
+    log.path.write_text(log.path.read_text()[:-40])
+    with pytest.raises(LogError):
+        logged(tmp_path, 1)
