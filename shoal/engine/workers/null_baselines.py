@@ -38,6 +38,7 @@ from shoal.methods.scores.client_scores import ClientScores, client_scores
 from shoal.methods.scores.clustering import label_table
 from shoal.methods.scores.evaluation import samples_at, true_labels
 from shoal.methods.scores.probe import probe_of
+from shoal.methods.scores.twins import twin_clusters
 from shoal.methods.training.local import seeded_build
 from shoal.models import frozen
 from shoal.models.encoders import ENCODERS, build_encoder
@@ -95,6 +96,12 @@ def null_comparison(
     judge = judging_space(spaces, site if assignment.less_sites else None)
     widths = opened.prepared.spec.column_widths
     comparison = compare_clusters(cluster, assignment.clusters, spaces, judge, labels, said, streams, widths)
+    held = site < opened.partition.clients
+    # A run's own features may hide what sites differ by, and the judging space may bend it.
+    pairs = {
+        p for x in (features, judge[1]) for p in twin_clusters(x[held], cluster[held], site[held], assignment.clusters)
+    }
+    comparison = replace(comparison, twins=tuple(sorted(pairs)))
     if labels is None or len(labels) < len(rows):
         return comparison
     if learns_features(opened.method):

@@ -56,6 +56,7 @@ class Comparison:
         features_acc: of K-means on the features, where the run's clusters are those of a trained head.
         ari: of the run's clusters; None without labels, as the next.
         chance_ari: the largest of its clusters in `ARI_ORDERS` random orders.
+        twins: pairs of clusters that may be one kind at two groups of clients (`shoal.methods.scores.twins`).
         by_client: means over clients of scores of the run's clusters and features, by name; they decide nothing.
         groups: whether the samples have groups at all, in the space of the neighbours; None with labels, which tell
             more, and where there are no baselines.
@@ -75,6 +76,7 @@ class Comparison:
     ari: float | None = None
     chance_ari: float | None = None
     by_client: Mapping[str, MeanByClient] = field(default_factory=dict)
+    twins: tuple[tuple[int, ...], ...] = ()
     groups: Groups | None = None
 
     @property

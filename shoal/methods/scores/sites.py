@@ -33,7 +33,6 @@ class SiteDependence:
         site_clusters: clusters that are little but one site, as in no random order.
         closed_sites: sites of which nearly all samples lie in such clusters of their own. A site that is only darker
             than the others is one; a site that alone has a kind of sample, and other kinds beside, is not.
-        twins: pairs of clusters that may be one kind at two groups of sites (`shoal.methods.scores.twins`).
     """
 
     nmi: float
@@ -43,7 +42,6 @@ class SiteDependence:
     sites: tuple[int, ...]
     site_clusters: tuple[int, ...]
     closed_sites: tuple[int, ...]
-    twins: tuple[tuple[int, ...], ...] = ()
 
 
 def site_dependence(

@@ -16,6 +16,8 @@ from shoal.methods.scores.clustering import counts
 
 SHARED = 0.1
 """Most of two clusters that lies at the same sites."""
+MAX_VALUES = 50_000_000
+"""Values of centres of each cluster at each site up to which pairs are sought."""
 MIN_SAMPLES = 10
 """Samples of a cluster, at sites with other clusters, from which its centre is known."""
 MIN_OTHERS = 5
@@ -33,7 +35,10 @@ def twin_clusters(x: np.ndarray, cluster: np.ndarray, site: np.ndarray, clusters
         cluster, site: of each sample, int (n,).
         clusters: c.
     """
-    table = counts(cluster, site, clusters, int(site.max()) + 1)
+    sites = int(site.max(initial=-1)) + 1
+    if sites < 2 or clusters * sites * x.shape[1] > MAX_VALUES or not np.isfinite(x).all():
+        return ()
+    table = counts(cluster, site, clusters, sites)
     sums = np.zeros((*table.shape, x.shape[1]))
     np.add.at(sums, (cluster, site), x)
     sizes = np.maximum(1, table.sum(1, keepdims=True))

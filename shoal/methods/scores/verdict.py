@@ -65,7 +65,7 @@ def verdict_of(comparison: Comparison, sites: SiteDependence | None = None, doub
         doubt: why the number of clusters that was chosen is not to be trusted; None: nothing speaks against it.
     """
     verdict = _first_verdict(comparison)
-    if sites is not None and sites.twins and verdict.word != "chance":
+    if comparison.twins and verdict.word != "chance":
         without_labels = comparison.acc is None and verdict.word == "good"
         return Verdict("doubtful" if without_labels else verdict.word, f"{verdict.reason} {SITE_EFFECT}")
     if verdict.word != "good":
@@ -215,13 +215,16 @@ def _on_samples(comparison: Comparison) -> Verdict:
     return Verdict("chance", f"{about}: do not expect these clusters in new samples.")
 
 
-def site_sentence(sites: SiteDependence, names: Mapping[int, str], clusters: Sequence[int]) -> str:
+def site_sentence(
+    sites: SiteDependence, names: Mapping[int, str], clusters: Sequence[int], twins: Sequence[Sequence[int]] = ()
+) -> str:
     """Return what the dependence of clusters on sites means, in one or two sentences.
 
     Args:
         sites: the dependence.
         names: of the sites, by number; a site without a name is named by its number.
         clusters: the numbers by which people know the clusters.
+        twins: pairs of clusters that may be one kind.
     """
     numbers = f"normalised mutual information {sites.nmi:.3f}, by chance up to {sites.by_chance:.3f}"
     if sites.nmi <= sites.by_chance:
@@ -236,8 +239,8 @@ def site_sentence(sites: SiteDependence, names: Mapping[int, str], clusters: Seq
             f" Nearly all samples of {_listed('client', named)} are in clusters of {_own(named)} own: these clusters "
             "may show the site and not what is in the samples. Compare a run with method.sites=centre."
         )
-    for twins in sites.twins[:MAX_NAMED]:
-        pair = " and ".join(str(clusters[k]) for k in twins)
+    for first, second in twins[:MAX_NAMED]:
+        pair = f"{clusters[first]} and {clusters[second]}"
         sentence += (
             f" Clusters {pair} may be one kind: they share hardly any client, and lie close less what sets the other "
             "samples of these clients apart."

@@ -167,7 +167,8 @@ def about_sites(run: RunFolder, table: pd.DataFrame) -> str | None:
         return None
     owned = table.dropna(subset=["client"]).drop_duplicates("client")
     names = dict(zip(owned["client"].astype(int), owned["client_name"], strict=True))
-    sentence = site_sentence(facts.sites, names, facts.numbers)
+    twins = () if facts.comparison is None else facts.comparison.twins
+    sentence = site_sentence(facts.sites, names, facts.numbers, twins)
     if run_result(run).metrics.get("site_offsets"):
         return f"Sites differ by offsets, which were estimated beside the clusters and taken away. {sentence}"
     return sentence
@@ -176,9 +177,9 @@ def about_sites(run: RunFolder, table: pd.DataFrame) -> str | None:
 def twins_of(run: RunFolder) -> list[tuple[int, ...]]:
     """Return the pairs of clusters that may be one kind, by the numbers by which people know them."""
     facts = cluster_facts(run)
-    if facts is None or facts.sites is None:
+    if facts is None or facts.comparison is None:
         return []
-    return [tuple(facts.numbers[k] for k in pair) for pair in facts.sites.twins]
+    return [tuple(facts.numbers[k] for k in pair) for pair in facts.comparison.twins]
 
 
 def twin_columns(run: RunFolder, table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,6 @@ from shoal.methods.registry import METHODS
 from shoal.methods.scores.baselines import Comparison
 from shoal.methods.scores.quality import size_shares, stability
 from shoal.methods.scores.sites import SiteDependence, site_dependence
-from shoal.methods.scores.twins import twin_clusters
 from shoal.methods.scores.verdict import Verdict, verdict_of
 from shoal.review.results.stable_names import NIGHT, NamedTable, StableNames, first_names, names_after, with_names
 
@@ -299,7 +298,6 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
         confidence = "probability"
     sites = dependence_on_sites(run, table, found.clusters)
     if sites is not None:
-        sites = replace(sites, twins=twins_among(table, found))
         quality["site_nmi"] = sites.nmi
     if found.comparison is not None:
         quality |= found.comparison.numbers
@@ -397,19 +395,6 @@ def dependence_on_sites(run: RunFolder, table: pd.DataFrame, clusters: int) -> S
         return None
     rng = Streams(run.settings().seed).numpy("cluster or site")
     return site_dependence(owned["cluster"].to_numpy(dtype=np.int64), site, clusters, int(site.max()) + 1, rng)
-
-
-def twins_among(table: pd.DataFrame, found: Assigned) -> tuple[tuple[int, ...], ...]:
-    """Return the pairs of clusters that may be one kind at two groups of clients, by the features that are drawn."""
-    if found.shown is None or found.features is None:
-        return ()
-    rows = table.iloc[found.shown]
-    owned = rows["client"].notna().to_numpy()
-    if not owned.any():
-        return ()
-    cluster = rows["cluster"].to_numpy(dtype=np.int64)[owned]
-    site = rows["client"][owned].to_numpy(dtype=np.int64)
-    return twin_clusters(found.features[owned].astype(np.float64), cluster, site, found.clusters)
 
 
 def clustered_data(prepared: Prepared) -> ClusteredData:

@@ -110,7 +110,9 @@ def after_doubt(run: RunFolder, settings: Settings, facts: ClusterFacts | None) 
             "columns, an encoder that knows such images, or more samples.",
             f"shoal data show {settings.data.name}",
         )
-    told = facts is not None and facts.sites is not None and (facts.sites.twins or facts.sites.closed_sites)
+    told = comparison is not None and bool(comparison.twins)
+    if facts is not None and facts.sites is not None and facts.sites.closed_sites:
+        told = True
     if facts is not None and told and getattr(settings.method, "sites", "centre") != "centre":
         change = "sites=centre"
         if facts.data.kind == "image" and settings.method.representation != "light":

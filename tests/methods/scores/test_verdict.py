@@ -120,13 +120,12 @@ def test_a_cluster_that_is_only_a_site_is_said_so() -> None:
 
 
 def test_clusters_that_may_be_one_kind_are_told_with_labels_and_without() -> None:
-    sites = replace(SITES, closed_sites=(), twins=((0, 2),))
-    unlabelled = verdict_of(UNLABELLED, sites)
+    unlabelled = verdict_of(replace(UNLABELLED, twins=((0, 2),)))
     assert unlabelled.word == "doubtful"
     assert unlabelled.reason.endswith(
         "two clusters may be one kind at two groups of clients, which differ by light or an offset."
     )
-    labelled = verdict_of(LABELLED, sites)
+    labelled = verdict_of(replace(LABELLED, twins=((0, 2),)))
     assert labelled.word == "good"
     assert "one kind" in labelled.reason
-    assert "Clusters 0 and 9 may be one kind" in site_sentence(sites, {}, [0, 7, 9])
+    assert "Clusters 0 and 9 may be one kind" in site_sentence(SITES, {}, [0, 7, 9], ((0, 2),))

@@ -49,12 +49,12 @@ def test_columns_of_a_kind_in_two_offsets(home: Path, small: Callable[..., Any])
     run = clustered(small, "rows")
     facts = cluster_facts(run)
     assert facts is not None
-    assert facts.sites is not None
+    assert facts.comparison is not None
     assert facts.verdict is not None
-    assert len(facts.sites.twins) == 1
+    assert len(facts.comparison.twins) == 1
     assert facts.verdict.word == "doubtful"
     page = write_report(run).read_text()
-    first, second = facts.sites.twins[0]
+    first, second = facts.comparison.twins[0]
     assert f"Clusters {first} and {second} may be one kind" in page
     assert f"<td>{first} and {second}</td><td>a</td>" in page
     assert "method.sites=centre" in page
@@ -74,8 +74,8 @@ def test_images_of_a_kind_in_two_lights(home: Path, small: Callable[..., Any]) -
     run = clustered(small, "photos", "pixels")
     facts = cluster_facts(run)
     assert facts is not None
-    assert facts.sites is not None
-    (pair,) = facts.sites.twins
+    assert facts.comparison is not None
+    (pair,) = facts.comparison.twins
     draw_cluster_sheets(run)
     page = write_report(run).read_text()
     assert [int(number) for number in re.findall('alt="cluster-([0-9]+)', page)[:2]] == list(pair)
