@@ -102,7 +102,7 @@ class Trial:
             finish(run, (watch,))
             ended = "went on by itself"
         except ShoalError as error:
-            ended = f"stopped, resumed: {str(error).splitlines()[0][:160]}"
+            ended = f"stopped, resumed: {str(error).splitlines()[0].split('. ')[-1][:120]}"
             self.mend()
             finish(run)
         return f"{ended} | {self.bits(run)}"
