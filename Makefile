@@ -10,7 +10,7 @@ TORCH ?= auto
 # Several small processes of one thread are faster than one of many.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup tools research demo demo-sites test test-all test-rest test-tenth test-slow fuzz chaos chaos-clusters hostile check format types serve results docs bench gpu-day clean test-floor
+.PHONY: setup tools research demo demo-sites test test-all test-rest test-tenth test-slow fuzz chaos chaos-clusters chaos-sites hostile check format types serve results docs bench gpu-day clean test-floor
 
 setup: $(STAMP)
 
@@ -88,6 +88,10 @@ chaos: tools
 # Runs on Dask clusters whose parts are killed and stopped: their table goes to results/chaos.
 chaos-clusters: tools
 	$(BIN)/python -m tests.chaos --clusters --count $(or $(COUNT),20)
+
+# Sites over NVFlare whose parts die, lie and refuse: their table goes to docs/reliability.md.
+chaos-sites: tools
+	$(BIN)/python -m tests.chaos.on_network
 
 check: tools
 	$(BIN)/ruff format --check .

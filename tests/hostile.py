@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -24,7 +25,9 @@ from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import patch
 
+import numpy as np
 import torch
+from sklearn.metrics import adjusted_rand_score
 
 from shoal.core.errors import ShoalError
 from shoal.engine.messages.wire import Answer, Evaluate, Request, Train, Trained
@@ -33,7 +36,7 @@ from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.runner import ThreadRunner
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.codec import file_digest, load_message, save_message, write_json
+from shoal.engine.store.codec import file_digest, load_message, load_server, save_message, write_json
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.round_paths import RoundPaths
@@ -67,6 +70,14 @@ POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "cluster
 MAJORITY = {"kind": "majority", "p": 0.5, "clients": 5}
 FLOWS = {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 2, "steps": 3}
 EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 4, "budget": 3}
+ROBUST = {
+    "data": {"name": "gaussian", "limit": None, "options": {"samples": 300, "clusters": 3}},
+    "aggregation": {"rule": "median"},
+    "rounds": 30,
+}
+"""Cases in which the clusters of the others must stay, whatever one client says."""
+LEAST_ARI = 0.95
+"""Of the others' clusters with those of an honest run."""
 CASES: dict[str, dict[str, Any]] = {
     "fedcc": {"method": {"name": "fedcc"}},
     "cfcl": {"method": EXCHANGE, "model": {"encoder": "pooled-conv"}, "rounds": 50},
@@ -88,6 +99,8 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 8,
     },
     "fedgmm": {"method": {"name": "fedgmm"}, "data": POINTS, "rounds": 18},
+    "fedkmeans, median": {"method": {"name": "fedkmeans", "standardise": True}, **ROBUST},
+    "fedkmeans, landmarks, median": {"method": {"name": "fedkmeans", "landmarks": 30, "standardise": True}, **ROBUST},
     "clustergan": {"method": {"name": "clustergan", "steps": 1, "critic_steps": 1, "width": 4}},
     "ifca": {"method": {"name": "ifca", "models": 2}},
 }
@@ -193,6 +206,7 @@ class Found:
     outcome: Outcome
     message: str = ""
     others: tuple[int, ...] = ()
+    ari: float | None = None
 
 
 def attack(case: dict[str, Any], spoil: Spoil, side: Side) -> Found:
@@ -219,11 +233,30 @@ def attack(case: dict[str, Any], spoil: Spoil, side: Side) -> Found:
     others = tuple(sorted({e.client for e in run.events() if e.kind.startswith("client_refus")} - {bad}))
     if not hostile.touched:
         return Found("not of it")
+    ari = None
+    if "aggregation" in case:
+        ari = adjusted_rand_score(honest_clusters(json.dumps(case)), clusters_of_others(run, bad))
     own = [event for event in refused if event.client == bad]
     if own and all(f"client {bad} " in event.message for event in own):
         # What has nothing to make wrong in some rounds is rightly taken in those.
-        return Found("refused" if len(own) >= hostile.touched else "accepted", own[-1].message, others)
-    return Found("accepted", others=others)
+        return Found("refused" if len(own) >= hostile.touched else "accepted", own[-1].message, others, ari)
+    return Found("accepted", others=others, ari=ari)
+
+
+@functools.cache
+def honest_clusters(case: str) -> np.ndarray:
+    """The clusters of all but the hostile client's samples where it is honest, by the case as JSON."""
+    run = new_run(settings_of(json.loads(case)))
+    go_on(run, Worker())
+    return clusters_of_others(run, BAD)
+
+
+def clusters_of_others(run: RunFolder, client: int) -> np.ndarray:
+    """The clusters of the samples of all other clients, by the last state."""
+    opened = OpenedRun(run)
+    predict = opened.method.predictor(load_server(RoundPaths(run.path, run.status().round).server))
+    samples = [opened.samples(other) for other in range(opened.partition.clients) if other != client]
+    return np.concatenate([predict(of.x(torch.arange(len(of)))).cluster.numpy() for of in samples])
 
 
 def go_on(run: RunFolder, worker: HostileWorker | Worker) -> None:
@@ -263,15 +296,22 @@ def table(rows: list[dict[str, Any]]) -> str:
         whole += counts
         lines.append(f"| {case} | " + " | ".join(str(counts[c]) for c in COLUMNS) + " |")
     lines.append("| **all** | " + " | ".join(f"**{whole[c]}**" for c in COLUMNS) + " |")
-    odd = [row for row in rows if _column(row) in ("accepted", "ended") or row["others"]]
+    odd = [row for row in rows if _column(row) in ("accepted", "ended") or row["others"] or row["ari"] is not None]
     lines += [
         "",
-        *(f"- {r['case']}, {r['update']}, seen first by the {r['side']}: {_column(r)} {r['message']}" for r in odd),
+        *(
+            f"- {r['case']}, {r['update']}, seen first by the {r['side']}: {_column(r)} {r['message']}{_kept(r)}"
+            for r in odd
+        ),
     ]
     return "\n".join(lines)
 
 
 COLUMNS = ("refused", "accepted", "ended", "alone")
+
+
+def _kept(row: dict[str, Any]) -> str:
+    return "" if row["ari"] is None else f" (ARI of the others' clusters {row['ari']:.2f})"
 
 
 def _column(row: dict[str, Any]) -> str:
@@ -317,7 +357,8 @@ def main(arguments: Sequence[str]) -> None:
             if given.json:
                 given.json.write_text(json.dumps(rows, indent=1) + "\n")
     print(table(rows))
-    if any(_column(row) == "ended" for row in rows):
+    moved = [row for row in rows if row["ari"] is not None and row["ari"] < LEAST_ARI]
+    if moved or any(_column(row) == "ended" for row in rows):
         sys.exit(1)
 
 

@@ -15,6 +15,10 @@ Spoil = Callable[[Update], Update]
 """An update made wrong; the same object where there is nothing of its kind to make wrong."""
 TOO_MANY_VALUES = 1_200_000_000
 """Float32 values of a memory that is too large; as an expanded tensor they take no space."""
+TIED = 6
+"""Landmarks around a place."""
+SHIFT = 0.4
+"""Share of the way to the nearest other mean."""
 NUMBERS = ("n", "counts", "count", "points", "changed", "choice", "gamma", "loss", "held_count")
 """Facts of the methods that are numbers."""
 
@@ -166,6 +170,45 @@ def _sums(change: Callable[[Tensor], Tensor]) -> Spoil:
     return spoil
 
 
+def _ties(update: Update) -> Update:
+    """Tie the landmarks around one place to those around another, and no others."""
+    products = update.message.tensors.get("products")
+    if products is None or "weights" in update.message.tensors or "counts" in update.message.tensors:
+        return update
+    told = torch.zeros_like(products)
+    for tied, of_set in zip(told, products, strict=True):
+        most = int(of_set.sum(1).argmax())
+        here = of_set[most].argsort(descending=True)[:TIED]
+        far = of_set.sum(1).masked_fill(of_set[most] > 0, -1).argmax()
+        both = torch.cat([here, of_set[far].argsort(descending=True)[:TIED]])
+        tied[both[:, None], both] = 1
+    told *= products.sum((1, 2), keepdim=True) / told.sum((1, 2), keepdim=True)
+    return replace(update, message=replace(update.message, tensors={"products": told}))
+
+
+def _aside(update: Update) -> Update:
+    """Say that the mean of each cluster lies towards the nearest other one, at a cost to match."""
+    tensors = update.message.tensors
+    if not {"sums", "counts", "inertia"} <= tensors.keys() or not bool((tensors["counts"] > 0).all()):
+        return update
+    counts = tensors["counts"][..., None]
+    means = tensors["sums"] / counts
+    away = torch.cdist(means, means) + 1e9 * torch.eye(means.shape[1])
+    others = torch.stack([of_start[near] for of_start, near in zip(means, away.argmin(2), strict=True)])
+    shift = SHIFT * (others - means)
+    told = {"sums": (means + shift) * counts, "inertia": tensors["inertia"] + (counts * shift.square()).sum((1, 2))}
+    return replace(update, message=replace(update.message, tensors={**tensors, **told}))
+
+
+def _far_sums(update: Update) -> Update:
+    """Say that the samples of every cluster lie at 50 in each column."""
+    counts = update.message.tensors.get("counts")
+    if counts is None or "sums" not in update.message.tensors:
+        return update
+    sums = 50 * counts[..., None].expand_as(update.message.tensors["sums"]).clone()
+    return replace(update, message=replace(update.message, tensors={**update.message.tensors, "sums": sums}))
+
+
 SPOILT: dict[str, Spoil] = {
     "NaN": _tensors(lambda t: torch.full_like(t, float("nan"))),
     "one NaN": _tensors(lambda t: _one(t, float("nan"))),
@@ -224,6 +267,9 @@ SPOILT: dict[str, Spoil] = {
     "the start that costs nothing": _scores(lambda value: torch.full_like(value, -1e9)),
     "the start that costs all": _scores(lambda value: torch.full_like(value, 1e9)),
     "all samples in every cluster": _every_cluster(-1.0),
+    "sums of 50 a row": _far_sums,
+    "ties of two groups": _ties,
+    "means drawn aside": _aside,
     "sums times -1": _sums(lambda sums: -sums),
     "sums times 3": _sums(lambda sums: 3 * sums),
     "sums of the next cluster": _sums(lambda sums: sums.roll(1, -2)),

@@ -21,6 +21,7 @@ from pathlib import Path
 import yaml
 
 from shoal.core.durable import lock_if_free, owner_of
+from shoal.data.sets.prepared import Prepared
 from shoal.engine.sites.own_rules import OwnRules
 from shoal.engine.sites.study import Study, approve, make_study, package, request
 from shoal.engine.store.code_version import shoal_version
@@ -53,6 +54,12 @@ class Network:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
     """Names of processes that are started again where they end."""
+    variables: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Other environment variables of a process."""
+    commands: dict[str, Sequence[str]] = field(default_factory=dict)
+    """Other programs in place of `shoal`."""
+    sets: dict[str, list[Prepared]] = field(default_factory=dict)
+    """Sets of the sites, in the order of their names, by kind."""
     ended: threading.Event = field(default_factory=threading.Event)
 
     def home(self, name: str) -> Path:
@@ -61,7 +68,13 @@ class Network:
     def environment(self, name: str) -> dict[str, str]:
         home = str(self.home(name))
         path = f"{ROOT}:{ROOT / 'research'}"
-        return {**os.environ, "SHOAL_HOME": home, "HOME": home, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        return {
+            **os.environ,
+            "SHOAL_HOME": home,
+            "HOME": home,
+            "PYTHONPATH": path,
+            "OMP_NUM_THREADS": "1",
+        } | self.variables.get(name, {})
 
     def make(self) -> None:
         """Have the lead make a study, and each site join it."""
@@ -89,7 +102,7 @@ class Network:
         words = ("sites", "serve") if name == LEAD else ("site", "serve")
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [*SHOAL, *words],
+                [*self.commands.get(name, SHOAL), *words],
                 env=self.environment(name),
                 cwd=self.home(name),
                 stdin=subprocess.DEVNULL,

@@ -106,7 +106,7 @@ def test_a_project_without_a_clone_has_flows(bare: Path, tmp_path: Path) -> None
         [bare / "shoal", "init", "trial"], cwd=tmp_path, env=clean_environment(), check=True, capture_output=True
     )
     said = python(bare, tmp_path / "trial", "-c", ENTRYPOINTS).split()
-    assert said == ["nightly", "assign", "pipeline", "search", "embed", "tell"]
+    assert said == ["nightly", "assign", "pipeline", "search", "tell"]
 
 
 def test_a_tree_without_links_is_refused_in_a_sentence(tmp_path: Path) -> None:

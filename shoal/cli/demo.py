@@ -12,24 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import typer
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
 from shoal.cli.console import err, out, shoal_command, table_of
-from shoal.data.sets.prepared import open_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.progress import progress
 from shoal.lifecycle.starting import find_like, new_run
-from shoal.review.pages.cluster_sheets import images_of
 from shoal.review.pages.comparison_page import write_comparison
-from shoal.review.results.clusters import read_clusters
 from shoal.review.results.result import RunResult, run_result
 from shoal.sweeps.sweep import open_sweep
 
@@ -75,10 +69,7 @@ LABELS = {
     "fedcc": "together: FedCC",
     "fedsimclr_kmeans": "together: FedSimCLR, federated K-means",
 }
-IMAGES_PER_CLUSTER = 10
-"""In the figure."""
-COLOURS = {"floor": "0.6", "alone": "tab:orange", "together": "tab:blue"}
-WAYS = tuple(COLOURS)
+WAYS = ("floor", "alone", "together")
 app = typer.Typer(add_completion=False)
 
 
@@ -151,24 +142,23 @@ def demo() -> None:
 
 
 def show_demo(*, seed: int = 0, changes: Mapping[str, Any] | None = None) -> Path:
-    """Execute all runs, print their table and the next commands, and draw the figure.
+    """Execute all runs, print their table and the next commands, and write the page that compares them.
 
     Args:
         seed: of all runs.
         changes: settings that replace those of each run.
 
     Returns:
-        The figure.
+        The page.
     """
     found = run_planned(planned(seed, changes), err)
-    results = places.home() / "results" / "demo"
-    figure = draw(found, results / "demo.png")
     every = dict.fromkeys(each.result.run for each in found)
-    page = write_comparison([RunFolder(Path(run)) for run in every], results / "demo.html")
+    page = places.home() / "results" / "demo" / "demo.html"
+    write_comparison([RunFolder(Path(run)) for run in every], page)
     out.print(demo_table(found))
-    for line in closing(found, figure, page):
+    for line in closing(found, page):
         out.print(line, highlight=False, soft_wrap=True)
-    return figure
+    return page
 
 
 def demo_table(runs: list[DemoRun]) -> Table:
@@ -182,7 +172,7 @@ def demo_table(runs: list[DemoRun]) -> Table:
     return table_of(headings, rows, "digits, 5 clients, no labels")
 
 
-def closing(found: list[DemoRun], figure: Path, page: Path) -> list[str]:
+def closing(found: list[DemoRun], page: Path) -> list[str]:
     """Return what the table shows, the files to look at, and commands to try next."""
     shoal = shoal_command()
     together = [run for run in found if run.way == "together"]
@@ -192,7 +182,6 @@ def closing(found: list[DemoRun], figure: Path, page: Path) -> list[str]:
         *(against_the_best_alone(found, clients) for clients in CLIENT_WORDS),
         *(f"verdict on {method}: {verdict.word}. {verdict.reason}" for method, verdict in verdicts if verdict),
         "",
-        f"figure, with images of the clusters found: {figure}",
         f"the runs side by side: {page}",
         "next:",
         *(f"  {shoal} open {Path(run.result.run).name}  # the report, in a browser" for run in together),
@@ -210,45 +199,3 @@ def against_the_best_alone(found: list[DemoRun], clients: str) -> str:
     more = "more than any of them alone" if together > best else "no more than the best of them alone"
     words = CLIENT_WORDS[clients]
     return f"Clients whose images are {words} find {more}: {together:.3f} together, {best:.3f} the best alone."
-
-
-def draw(found: list[DemoRun], path: Path) -> Path:
-    """Draw ACC of all runs, and the most certain images of the clusters that the clients found together.
-
-    Args:
-        found: the runs.
-        path: the PNG file, whose folder is made.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure = Figure(figsize=(12, 5), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    names = [f"{CLIENT_WORDS[run.clients]}\n{LABELS[run.method]}" for run in found]
-    bars = left.barh(names, [run.scores["acc"] for run in found], color=[COLOURS[run.way] for run in found])
-    left.bar_label(bars, fmt="%.2f", padding=3)
-    left.invert_yaxis()
-    left.set(xlim=(0, 1.1), title="found without labels", xlabel="ACC, all 1,797 digits")
-    shown = next(each for each in found if each.clients == "alike" and each.way == "together")
-    draw_clusters(right, RunFolder(Path(shown.result.run)))
-    right.set_title(f"clusters of {LABELS[shown.method].removeprefix('together: ')}, their most certain images")
-    figure.savefig(path, dpi=120)
-    return path
-
-
-def draw_clusters(axes: Axes, run: RunFolder) -> None:
-    """Draw a row of the most certain images for each cluster of a run on digits, with its size beside it."""
-    table = read_clusters(run)
-    assert table is not None, "the run is finished"
-    image_of = images_of(open_prepared(run.folder_of("data")), None)
-    clusters = list(table.groupby("cluster"))
-    rows = []
-    for _, samples in clusters:
-        first = samples.nlargest(IMAGES_PER_CLUSTER, "confidence")
-        images = [image_of(*where)[0] for where in zip(first["part"], first["sample"], strict=True)]
-        images += [np.full((8, 8), 255, np.uint8)] * (IMAGES_PER_CLUSTER - len(images))
-        rows.append(np.hstack([np.pad(image, (0, 1), constant_values=255) for image in images]))
-    axes.imshow(np.vstack(rows)[:-1, :-1], cmap="gray", interpolation="nearest")
-    axes.set_xticks([])
-    labels = [f"cluster {cluster}\n{len(samples)} images" for cluster, samples in clusters]
-    axes.set_yticks([9 * row + 3.5 for row in range(len(clusters))], labels, fontsize=7)
-    axes.tick_params(left=False)
-    axes.spines[:].set_visible(False)

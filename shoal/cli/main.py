@@ -34,7 +34,8 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPER
 """The disk is full, or the place cannot be written to."""
 DEBUG = "SHOAL_DEBUG"
 LEAD = ("prefect", "mlflow", "dvc", "fastapi", "sqlalchemy")
-"""Packages of the extra `lead`, without which Shoal trains and judges alone."""
+EXTRAS = {**dict.fromkeys(LEAD, "lead"), "nvflare": "site"}
+"""The extra of each package without which Shoal trains and judges alone."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -81,8 +82,10 @@ def report(error: Exception) -> bool:
     """
     if isinstance(error, ShoalError):
         err.print("[red]error[/]", Text(masked(str(error))), soft_wrap=True)
-    elif isinstance(error, ModuleNotFoundError) and (package := (error.name or "").split(".")[0]) in LEAD:
-        err.print(f"[red]error[/] this needs {package}: install Shoal with its extra `lead`", soft_wrap=True)
+    elif isinstance(error, ModuleNotFoundError) and (package := (error.name or "").split(".")[0]) in EXTRAS:
+        err.print(
+            f"[red]error[/] this needs {package}: install Shoal with its extra `{EXTRAS[package]}`", soft_wrap=True
+        )
     elif is_out_of_memory(error):
         print("error", out_of_memory(error), file=sys.stderr)
     elif isinstance(error, OSError) and error.errno in DISK_ERRORS:

@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 from shoal.core.errors import ShoalError
 from shoal.engine.messages.wire import Call
+from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.run_events import WARNING
 from shoal.engine.store.run_facts import RunFacts
 from shoal.engine.store.run_folder import RunFolder
-from shoal.lifecycle.starting import find_like, new_run
+from shoal.lifecycle.starting import new_run
 from shoal.methods.scores.baselines import Comparison, mean_comparison
 from shoal.models.encoders import PIXELS
 from shoal.review.results.site_clusters import answers_of_sites
@@ -27,7 +28,8 @@ LEAST_GROUP = 5
 def federated_baseline(
     run: RunFolder, call: Call, train: Callable[[RunFolder], object], clusters: int
 ) -> tuple[str, Comparison] | None:
-    """Return the name of the space of the baseline, and how it compares; None where a site or its policy refuses it.
+    """Return the name of the space of the baseline, and how it compares; None where a site or its policy refuses it,
+    or where the run has noise.
 
     Args:
         run: the run's folder.
@@ -36,9 +38,11 @@ def federated_baseline(
         clusters: of the run.
     """
     facts = RunFacts(run)
+    if facts.settings.privacy.secret:
+        return None  # it would spend the budget of the run
     settings = baseline_settings(facts.settings, facts.spec.kind, clusters)
     try:
-        baseline = find_like(settings) or new_run(settings)
+        baseline = kept_baseline(settings, facts.lineage.data.digest) or new_run(settings, runs=places.baselines())
         train(baseline)
         answers = answers_of_sites(baseline, baseline.status().round, call)
     except ShoalError as error:
@@ -52,6 +56,15 @@ def federated_baseline(
         name = "standardised"
     comparisons = [answer.comparison for answer in answers if answer.comparison is not None]
     return (name, mean_comparison(comparisons)) if comparisons else None
+
+
+def kept_baseline(settings: Settings, data_digest: str) -> RunFolder | None:
+    """Return the baseline of these settings on this version of the set; None: there is none yet."""
+    for path in places.baselines().glob("*/settings.yaml"):
+        run = RunFolder(path.parent)
+        if run.settings().digest() == settings.digest() and run.lineage().data.digest == data_digest:
+            return run
+    return None
 
 
 def baseline_settings(settings: Settings, kind: str, clusters: int) -> Settings:

@@ -43,7 +43,12 @@ from shoal.lifecycle.preparing import (
 )
 
 
-def new_run(settings: Settings, partition: Path | None = None, origin: WarmStart | None = None) -> RunFolder:
+def new_run(
+    settings: Settings,
+    partition: Path | None = None,
+    origin: WarmStart | None = None,
+    runs: Path | None = None,
+) -> RunFolder:
     """Prepare data and partition and make the run's folder; everything wrong with the settings shows here.
 
     The run's settings hold the scheme that `partition.kind: auto` stands for, the method that was chosen for
@@ -54,6 +59,7 @@ def new_run(settings: Settings, partition: Path | None = None, origin: WarmStart
         settings: of the run.
         partition: a stored partition to use instead of making one from the settings.
         origin: the state to start from; by default the method's own.
+        runs: folder of the runs; by default that of all.
 
     Raises:
         ShoalError: the data, the partition or the method refuse the settings; WarmStartError: the origin does not fit.
@@ -79,7 +85,9 @@ def new_run(settings: Settings, partition: Path | None = None, origin: WarmStart
         clusters = choose_clusters(settings, prepared, table)
         settings = resolve(settings, clusters=clusters.clusters)
     lineage = make_lineage(settings, prepared, folder, table, resolved)
-    run = RunFolder.create(places.runs(), settings, replace(lineage, clusters_chosen=clusters, method_chosen=method))
+    run = RunFolder.create(
+        runs or places.runs(), settings, replace(lineage, clusters_chosen=clusters, method_chosen=method)
+    )
     try:
         record_method(run, method)
         if clusters is not None:

@@ -1,4 +1,4 @@
-"""The demonstration: its settings, its table, its figure, and the table in the docs."""
+"""The demonstration: its settings, its table, its page, and the table in the docs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
 from shoal.cli import demo as demonstration
@@ -45,10 +43,10 @@ def test_the_budget_alone_and_together_is_the_same() -> None:
     assert plan["unlike", "together"].partition.kind == "dirichlet"
 
 
-def test_it_ends_with_a_table_a_figure_and_commands(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_ends_with_a_table_a_page_and_commands(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", [str(home / ".venv" / "bin" / "shoal"), "demo"])
     with out.capture() as written:
-        figure = demonstration.show_demo(changes=TINY)
+        page = demonstration.show_demo(changes=TINY)
     said = written.get()
     for label in demonstration.LABELS.values():
         assert label in said
@@ -61,10 +59,8 @@ def test_it_ends_with_a_table_a_figure_and_commands(home: Path, monkeypatch: pyt
     ]
     reports = [line.split()[:3] for line in said.splitlines() if "in a browser" in line]
     assert reports == [[".venv/bin/shoal", "open", path.name] for path in reports_of(home)]
-    assert (home / "results" / "demo" / "demo.html").read_text().count("<table") >= 2
-    with Image.open(figure) as drawn:
-        pixels = np.asarray(drawn.convert("RGB")).reshape(-1, 3)
-    assert len(np.unique(pixels, axis=0)) > 50
+    assert page == home / "results" / "demo" / "demo.html"
+    assert page.read_text().count("<table") >= 2
 
 
 @pytest.mark.slow

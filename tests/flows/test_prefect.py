@@ -16,13 +16,8 @@ from typing import Any
 import pytest
 import requests
 
-from shoal.data.sets.prepare import prepare
-from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
-from tests.added_sets import add_set
-from tests.planted_images import write_clients
 from tests.runs import straight
-from tests.scripted_encoder import write_scripted
 
 ROOT = Path(__file__).parent.parent.parent
 BIN = Path(sys.executable).parent
@@ -165,19 +160,6 @@ def test_a_search_is_a_flow_with_a_task_run_a_trial(server: Server, home: Path, 
     assert (home / "results" / "searches" / "toy" / "search.html").exists()
 
 
-@pytest.mark.slow
-def test_an_embedding_is_a_flow_with_one_task_run(server: Server, home: Path) -> None:
-    write_scripted(home / "encoders" / "means.pt")
-    write_clients(home / "pictures", each=1)
-    add_set(home / "pictures", "mine", places.store())
-    code = "from shoal.flows.embed_flow import embed; print(embed('mine', 'file:means.pt', 'made')['digest'])"
-    done = run_flow(server, home, code)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[-1] == prepare("made", places.store()).manifest.digest
-    assert "are vectors in 'made'" in done.stderr + done.stdout
-    assert "embed mine" in {run["name"] for run in server.find("flow_runs", limit=50)}
-
-
 @pytest.mark.slow  # a minute, in which the flow waits for the server
 def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory: pytest.TempPathFactory) -> None:
     from shoal.lifecycle.driving import drive
@@ -297,7 +279,7 @@ def test_a_cron_deployment_schedules_runs_and_is_registered_again(server: Server
     (home / "prefect.yaml").write_text((ROOT / "prefect.yaml").read_text())
     assert not register(server, home)
     deployments = server.find("deployments")
-    assert {d["name"] for d in deployments} == {"nightly", "assign", "on-demand", "search", "embed", "tell"}
+    assert {d["name"] for d in deployments} == {"nightly", "assign", "on-demand", "search", "tell"}
     assert [d["pull_steps"] for d in deployments] == [
         [{"prefect.deployments.steps.set_working_directory": {"directory": str(home)}}]
     ] * 6

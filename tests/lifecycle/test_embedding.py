@@ -34,7 +34,6 @@ from shoal.models.frozen import encoder_version, frozen_encoder
 from shoal.review.pages.provenance import lineage_rows
 from shoal.review.served.explain import explain
 from shoal.review.served.predict import predict
-from shoal.tasks.embed import embed as embed_task
 from tests.added_sets import add_set
 from tests.planted_images import kind_of, write_clients, write_new
 from tests.runs import go_on, stopped
@@ -296,9 +295,3 @@ def test_nothing_is_added_where_the_encoder_is_missing(home: Path, images: Prepa
     with pytest.raises(DataError, match="is no folder of images"):
         shoal.add_data(home / "table.csv", "others", encoder=ENCODER)
     assert [manifest.name for manifest in own_sets(places.store())] == ["mine"]
-
-
-def test_the_task_of_prefect_says_what_it_made(images: Prepared) -> None:
-    made = embed_task.fn("mine", ENCODER)
-    assert (made.name, made.digest) == ("mine-file-parts", prepare(made.name, places.store()).manifest.digest)
-    assert "are vectors in 'mine-file-parts'" in made.message

@@ -338,7 +338,7 @@ def test_served_with_a_password_on_all_addresses(tmp_path: Path) -> None:
         assert requests.post(url, json={}, timeout=60, auth=("me", "wrong")).status_code == 403  # no token of its own
         assert requests.get(f"http://127.0.0.1:{port}/api/flows/1", timeout=60, auth=("me", "wrong")).status_code == 401
         found = eventually(lambda: answer(url), "the deployments")
-        assert {each["name"] for each in found} == {"nightly", "on-demand", "search", "embed", "tell", "assign"}
+        assert {each["name"] for each in found} == {"nightly", "on-demand", "search", "tell", "assign"}
         pool = f"http://127.0.0.1:{port}/api/work_pools/shoal/workers/filter"
         workers = eventually(lambda: answer(pool), "the worker's heartbeat")
         assert workers[0]["status"] == "ONLINE"

@@ -1,7 +1,7 @@
 """The demonstration over several seeds, and its table: python -m shoal_research.benchmarks.demo --seeds 0 1 2 3 4
 
 Writes docs/demo.json after each seed, so that it can be stopped and called again; with --table it prints the table of
-docs/results/digits.md from it.
+docs/results/digits.md from it. With --figure FILE.png it draws docs/images/demo.png from the runs of seed 0.
 """
 
 from __future__ import annotations
@@ -11,13 +11,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from rich.console import Console
 
-from shoal.cli.demo import CLIENT_WORDS, LABELS, planned, run_planned
+from shoal.cli.demo import CLIENT_WORDS, LABELS, DemoRun, planned, run_planned
+from shoal.data.sets.prepared import open_prepared
+from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker_processes import start_fork_server
+from shoal.review.pages.cluster_sheets import images_of
+from shoal.review.results.clusters import read_clusters
 
 NUMBERS = Path(__file__).parents[2] / "docs" / "demo.json"
 SCORES = ("acc", "nmi", "ari", "acc_min", "acc_max")
+IMAGES_PER_CLUSTER = 10
+"""In the figure."""
+COLOURS = {"floor": "0.6", "alone": "tab:orange", "together": "tab:blue"}
 
 
 def measure(seeds: list[int], path: Path, changes: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -60,6 +70,48 @@ def table(measured: dict[str, Any]) -> str:
     return "\n".join([*lines, "", *verdicts])
 
 
+def draw(found: list[DemoRun], path: Path) -> Path:
+    """Draw ACC of all runs, and the most certain images of the clusters that the clients found together.
+
+    Args:
+        found: the runs.
+        path: the PNG file, whose folder is made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure = Figure(figsize=(12, 5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    names = [f"{CLIENT_WORDS[run.clients]}\n{LABELS[run.method]}" for run in found]
+    bars = left.barh(names, [run.scores["acc"] for run in found], color=[COLOURS[run.way] for run in found])
+    left.bar_label(bars, fmt="%.2f", padding=3)
+    left.invert_yaxis()
+    left.set(xlim=(0, 1.1), title="found without labels", xlabel="ACC, all 1,797 digits")
+    shown = next(each for each in found if each.clients == "alike" and each.way == "together")
+    draw_clusters(right, RunFolder(Path(shown.result.run)))
+    right.set_title(f"clusters of {LABELS[shown.method].removeprefix('together: ')}, their most certain images")
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def draw_clusters(axes: Axes, run: RunFolder) -> None:
+    """Draw a row of the most certain images for each cluster of a run on digits, with its size beside it."""
+    table = read_clusters(run)
+    assert table is not None, "the run is finished"
+    image_of = images_of(open_prepared(run.folder_of("data")), None)
+    clusters = list(table.groupby("cluster"))
+    rows = []
+    for _, samples in clusters:
+        first = samples.nlargest(IMAGES_PER_CLUSTER, "confidence")
+        images = [image_of(*where)[0] for where in zip(first["part"], first["sample"], strict=True)]
+        images += [np.full((8, 8), 255, np.uint8)] * (IMAGES_PER_CLUSTER - len(images))
+        rows.append(np.hstack([np.pad(image, (0, 1), constant_values=255) for image in images]))
+    axes.imshow(np.vstack(rows)[:-1, :-1], cmap="gray", interpolation="nearest")
+    axes.set_xticks([])
+    labels = [f"cluster {cluster}\n{len(samples)} images" for cluster, samples in clusters]
+    axes.set_yticks([9 * row + 3.5 for row in range(len(clusters))], labels, fontsize=7)
+    axes.tick_params(left=False)
+    axes.spines[:].set_visible(False)
+
+
 def main() -> None:
     """Measure, or print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -67,8 +119,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=NUMBERS)
     parser.add_argument("--table", action="store_true", help="print the table of what is measured")
     parser.add_argument("--slots", type=int, help="worker slots; by default one per core")
+    parser.add_argument("--figure", type=Path, help="draw the runs of seed 0 as this PNG")
     given = parser.parse_args()
-    if given.table:
+    if given.figure is not None:
+        start_fork_server()
+        draw(run_planned(planned(), Console(stderr=True)), given.figure)
+    elif given.table:
         print(table(json.loads(given.json.read_text())))
     else:
         start_fork_server()

@@ -1,4 +1,4 @@
-"""Worker slots on a Dask cluster: the user's, or one of processes on this machine."""
+"""Worker slots on a Dask cluster of the user."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from shoal.core.errors import ShoalError
 from shoal.engine.cluster.cluster_work import work
 from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.settings.addresses import fill_variables, masked
-from shoal.engine.settings.hardware import resolve_slots, resolve_timeout
+from shoal.engine.settings.hardware import resolve_timeout
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.settings.sections import WorkersSection
-from shoal.engine.workers.without_main import without_main
 from shoal.engine.workers.worker_processes import Progress, WorkerLost
 
 POLL_SECONDS = 1.0
@@ -37,9 +36,6 @@ NO_WORKER_SECONDS = 45.0
 """Time for which a cluster may have no worker, if `workers.timeout` does not say otherwise."""
 NOISY_LOGGERS = ("distributed", "distributed.client", "tornado.application")
 """Loggers that write tracebacks when a scheduler is gone, which the run's own error reports in a sentence."""
-
-NO_PAGES: dict[str, Any] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
-"""Even without a dashboard Dask answers browsers, and shows its work to anybody."""
 
 
 class ClusterLost(ShoalError):
@@ -113,7 +109,6 @@ class DaskPool:
         client: connected to the cluster.
         count: requests at once.
         device: device of the workers.
-        own: whether this run alone uses the cluster, so that a hung worker can be restarted.
         address: of the scheduler, for people.
         grows: whether to use workers that join later.
         no_worker_seconds: time for which the cluster may have no worker.
@@ -126,7 +121,6 @@ class DaskPool:
         count: int,
         device: str,
         *,
-        own: bool = False,
         address: str = "",
         grows: bool = False,
         no_worker_seconds: float = NO_WORKER_SECONDS,
@@ -135,21 +129,16 @@ class DaskPool:
         self._client = client
         self._count = count
         self._device = device
-        self._own = own
         self._address = address
         self._grows = grows
         self._no_worker_seconds = no_worker_seconds
         self._timeout = timeout
         self._watch = SchedulerWatch(client)
-        # In a cluster of this run alone a request waits here for a free worker, and its clock then starts at once. In a
-        # shared cluster it waits there, and its clock starts when the worker sends an event.
-        self._free: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        if own:
-            self._free = threading.BoundedSemaphore(count)
         self._closed = threading.Event()
         self._number = 0
         self._clocks: dict[int, WallClock | None] = {}
-        """For each request the time since it began, or was last known to go on; None: it waits for a worker."""
+        """For each request the time since it began, or was last known to go on, by an event of its worker; None: it
+        waits for one."""
         self._lock = threading.Lock()
         # The scheduler sends this by itself: a request to a scheduler that is gone would never return.
         self._topic = f"shoal-{uuid.uuid4().hex}"
@@ -180,17 +169,13 @@ class DaskPool:
         Raises:
             WorkerLost: the worker was lost. ClusterLost: the scheduler is gone, or has no worker.
         """
-        with self._free:
-            return self._call(request)
-
-    def _call(self, request: Request) -> Answer:
         from distributed.client import FutureCancelledError
         from distributed.scheduler import KilledWorker
 
         with self._lock:
             self._number += 1
             number = self._number
-        self._clocks[number] = WallClock() if self._own else None
+        self._clocks[number] = None
         future = None
         try:
             self._connected(request)
@@ -208,7 +193,7 @@ class DaskPool:
                     return answer
                 self._connected(request)
                 if self._hangs(number):
-                    self._end(future)
+                    future.cancel(force=True)
                     raise WorkerLost(
                         f"a Dask worker finished neither a client nor a step in {self._timeout:.3g} minutes "
                         "(workers.timeout) and was given up"
@@ -243,9 +228,7 @@ class DaskPool:
         Raises:
             ClusterLost: it does not come back, or no worker does. WorkerLost: this pool is closed.
         """
-        scheduler = "the Dask cluster of this run"
-        if self._address:
-            scheduler = f"the Dask scheduler at {self._address}"
+        scheduler = f"the Dask scheduler at {self._address}"
         resume = f"then resume with `shoal run --resume {request.run.name}`"
         restart = f"start scheduler and workers again, {resume}"
         end = time.monotonic() + RECONNECT_SECONDS
@@ -264,19 +247,10 @@ class DaskPool:
                 f"{resume}"
             )
 
-    def _end(self, future: Any) -> None:
-        """Give up a request, and restart its worker if this run alone uses the cluster."""
-        addresses = []
-        if self._own:
-            addresses = [address for address, keys in self._client.processing().items() if future.key in keys]
-        future.cancel(force=True)
-        if addresses:
-            self._client.restart_workers(addresses, timeout=30, raise_for_error=False)
-
 
 @contextlib.contextmanager
 def dask_pool(workers: WorkersSection, device: str) -> Iterator[DaskPool]:
-    """Yield the workers of a Dask cluster: the one at `workers.address`, or one of processes of this machine.
+    """Yield the workers of the Dask cluster at `workers.address`.
 
     Raises:
         SettingsError: Dask is not installed, or no scheduler with workers answers at `workers.address`.
@@ -291,18 +265,14 @@ def dask_pool(workers: WorkersSection, device: str) -> Iterator[DaskPool]:
         no_worker_seconds = 60 * workers.timeout
     limits: dict[str, Any] = {"no_worker_seconds": no_worker_seconds, "timeout": timeout}
     with contextlib.ExitStack() as stack:
-        if workers.address:
-            client = stack.enter_context(_connected_client(workers.address))
-            threads = sum(client.nthreads().values())
-            if not threads:
-                raise SettingsError(f"workers.address: the scheduler at {workers.address} has no worker yet: start one")
-            grows = workers.slots == "auto"
-            count = threads if grows else int(workers.slots)
-            pool = DaskPool(client, count, device, address=workers.address, grows=grows, **limits)
-        else:
-            count = resolve_slots(workers.slots, device)
-            client = stack.enter_context(_local_cluster_client(count))
-            pool = DaskPool(client, count, device, own=True, **limits)
+        address = workers.address or ""
+        client = stack.enter_context(_connected_client(address))
+        threads = sum(client.nthreads().values())
+        if not threads:
+            raise SettingsError(f"workers.address: the scheduler at {address} has no worker yet: start one")
+        grows = workers.slots == "auto"
+        count = threads if grows else int(workers.slots)
+        pool = DaskPool(client, count, device, address=address, grows=grows, **limits)
         yield stack.enter_context(contextlib.closing(pool))
 
 
@@ -322,35 +292,6 @@ def _connected_client(setting: str) -> Iterator[Any]:
                 f"workers.address: no Dask scheduler answers at {setting} ({masked(str(error))}); start "
                 "one with `dask scheduler`, and workers with `dask worker ADDRESS --nthreads 1`"
             ) from None
-        stack.callback(close_client, client)
-        yield client
-
-
-@contextlib.contextmanager
-def _local_cluster_client(count: int) -> Iterator[Any]:
-    """Yield a client of a new cluster of `count` processes of this machine, which ends with this context."""
-    import dask
-    import distributed
-
-    with contextlib.ExitStack() as stack:
-        # A killed worker costs only its own cohort: the engine knows which clients of it are finished.
-        stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0, **NO_PAGES}))
-        # As long as the cluster runs: it restarts a lost worker.
-        stack.enter_context(without_main("Dask Worker process"))
-        cluster = stack.enter_context(
-            distributed.LocalCluster(
-                n_workers=count,
-                threads_per_worker=1,
-                processes=True,
-                host="127.0.0.1",
-                # A connection to a scheduler or worker can run any code. Only holders of this certificate, which never
-                # leaves these processes, may connect, and not every user of the machine.
-                security=True,
-                dashboard_address=None,
-                silence_logs=50,
-            )
-        )
-        client = distributed.Client(cluster, set_as_default=False)
         stack.callback(close_client, client)
         yield client
 

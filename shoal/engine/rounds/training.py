@@ -198,6 +198,8 @@ class Training:
         running = {}
         for cohort in cohorts:
             name = f"round {round}, clients {', '.join(map(str, clients_of(cohort)))}"
+            if self.facts.sites:
+                name = f"round {round}, site {self.facts.sites[clients_of(cohort)[0]]}"
             work = partial(self.train_cohort, before, broadcasts, cohort, plan)
             running[self.runner.submit("train", name, work)] = cohort
         for future in as_completed(running):

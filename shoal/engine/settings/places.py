@@ -30,6 +30,11 @@ def runs() -> Path:
     return home() / "runs"
 
 
+def baselines() -> Path:
+    """Return the folder of runs that are null baselines of others, at sites."""
+    return home() / "results" / "baselines"
+
+
 def site() -> Path:
     """Return the folder of a site's own rules, and of the log of what left it."""
     return home() / "site"

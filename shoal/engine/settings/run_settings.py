@@ -222,7 +222,8 @@ def check_summed(settings: Settings) -> None:
         "method.name (of which only methods that average models, fedkmeans and fedgmm need sums alone)": kind is None
         or not (kind.averages or kind.totals),
         "model.clusters: auto": settings.chooses_clusters,
-        "method.landmarks": bool(getattr(settings.method, "landmarks", 0)),
+        # With noise they are drawn, without local centres.
+        "method.landmarks": bool(getattr(settings.method, "landmarks", 0)) and settings.privacy.clip is None,
         "aggregation.rule and aggregation.clip": not settings.aggregation.is_mean,
         "participation.buffer": settings.participation.buffer is not None,
     }

@@ -177,8 +177,7 @@ class WorkersSection:
     )
     address: Address = setting(
         None,
-        "dask: address of the scheduler of a running cluster, such as tcp://host:8786; none: the run starts a cluster "
-        "of processes of this machine",
+        "dask: address of the scheduler of a running cluster, such as tcp://host:8786",
     )
     slots: int | Literal["auto"] = setting(
         "auto",
@@ -212,9 +211,11 @@ class WorkersSection:
     @property
     def elsewhere(self) -> bool:
         """Whether a running cluster trains the clients: its devices may differ from this machine's."""
-        return self.runner != "local" and self.address is not None
+        return self.runner != "local"
 
     def __post_init__(self) -> None:
+        if self.runner == "dask" and self.address is None:
+            raise ValueError("workers.runner=dask needs the scheduler of a running cluster: set workers.address")
         if self.graphs == "on" and self.batched > 1:
             raise ValueError("workers.graphs=on and workers.batched exclude each other: set only one of them")
 

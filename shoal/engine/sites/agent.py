@@ -43,7 +43,7 @@ from shoal.engine.messages.wire import (
     Train,
     Trained,
 )
-from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.sites.frames import (
     BadFrame,
     ClientAtSite,
@@ -381,6 +381,8 @@ class SiteAgent:
             layers = arrays_of(files[call.texts["layers"]])
             known = tuple(layers[name] for name in sorted(layers, key=int))
             answer = self.worker.handle(Recalibrate(*state, call.final, known, site=self.name))
+        elif call.do == "evaluate" and hides_rows(run.settings()):
+            answer = Evaluated()
         elif call.do == "evaluate":
             answer = self.worker.handle(Evaluate(*state, call.final, site=self.name))
         else:
@@ -390,10 +392,14 @@ class SiteAgent:
         if isinstance(answer, Assigned):
             opened = self.worker.opened(run.path)
             write_table(opened, self.prepared(opened.prepared.manifest.name), answer)
+            counts = withhold(counts_of(opened, answer), self.rules.least_group)
+            if hides_rows(run.settings()):
+                answer = replace(answer, silhouette=None, comparison=None)
+                counts = np.zeros_like(counts)
             facts: dict[str, Any] = {"clusters": answer.clusters, "silhouette": answer.silhouette}
             if answer.comparison is not None:
                 facts["comparison"] = record_to_json(answer.comparison)
-            return sums(facts, {"sums": {"counts": withhold(counts_of(opened, answer), self.rules.least_group)}})
+            return sums(facts, {"sums": {"counts": counts}})
         assert isinstance(answer, Evaluated)
         answer = self.without_small_cells(answer)
         return sums({"metrics": answer.metrics}, {"sums": answer.sums, "judged": answer.judged})
@@ -408,6 +414,11 @@ class SiteAgent:
         if (table != whole).any():
             told = {name: value for name, value in told.items() if name not in table_metrics(whole)}
         return Evaluated(told, answer.judged, {**answer.sums, "table": table})
+
+
+def hides_rows(settings: Settings) -> bool:
+    """Return whether noise covers all sums of rows that leave a site: then nothing of an evaluation does."""
+    return settings.privacy.secret and METHODS[settings.method.name].totals
 
 
 def sums(facts: dict[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]) -> Result:

@@ -44,7 +44,7 @@ class Policy:
     clip: float | None = setting(1.0, "privacy.clip of a run is at most this; none: it may be unset", gt=0)
     noise: float = setting(1.0, "privacy.noise of a run is at least this; 0: it may be 0", ge=0)
     epsilon: float | None = setting(
-        20.0, "privacy budget of a set at delta 1e-5, by the ledger of this site; none: no budget", gt=0
+        20.0, "privacy budget of updates on a set, at delta 1e-5, by the ledger of this site; none: no budget", gt=0
     )
     masked: bool = setting(True, "whether runs need privacy.sums=masked: the lead then reads no single message")
     keys: dict[str, str] = setting({}, "public key of each other site whose masks count, as that site prints it")

@@ -76,6 +76,7 @@ from shoal.methods.features.private_sums import (
     drawn_places,
     moved_surely,
     noise_of,
+    sure_moments,
 )
 from shoal.methods.features.robust_totals import totals
 from shoal.methods.features.space import (
@@ -91,6 +92,7 @@ from shoal.methods.features.space import (
     fitted_space,
     in_space,
     shortened,
+    within,
 )
 from shoal.methods.features.spectral import (
     PLACING_SAMPLES,
@@ -149,6 +151,8 @@ LONGEST = "longest"
 """Among the server's state, float64: the largest squared norm of centres beside which sites have found offsets."""
 COUNTS = "counts"
 """Among the server's state, float64 (s, c): the sizes of the clusters in the iteration before."""
+PLACED = {CENTRES, LANDMARKS}
+"""What the server has placed once the space is known."""
 OF_COLUMNS = (MEAN, SCALE, PROJECTION)
 """What turns columns into projected vectors: megabytes for thousands of columns."""
 STILL = 1e-6
@@ -214,6 +218,11 @@ class FeatureClustering(Method):
         return self.context.clip is not None
 
     @property
+    def from_sums(self) -> bool:
+        """Whether K-means starts from moments, without local centres."""
+        return self.context.summed or self.private
+
+    @property
     def min_points(self) -> int:
         """Samples behind each sum at least."""
         return 1 if self.private else self.settings.min_points
@@ -227,13 +236,19 @@ class FeatureClustering(Method):
         """Return the greatest length of a row where noise covers sums, by the server's tensors."""
         assert self.context.clip is not None
         unit = self.settings.directions or SPECTRAL in tensors
-        return min(self.context.clip, 1.0) if unit else self.context.clip
+        return min(self.context.clip, 1.0) if unit and PLACED & tensors.keys() else self.context.clip
 
     def row_bounds(self, message: Message) -> Mapping[str, float]:
         """Return how long a change one row makes to each tensor of the answer to a message, at most."""
         step = message.facts["step"]
         if step == "measure":
             return {"counts": math.sqrt(self.source.width)}
+        if step == "start":
+            return {
+                "samples": 1.0,
+                "total": self.row_length(message.tensors),
+                "squares": self.row_length(message.tensors) ** 2,
+            }
         sets = math.sqrt(len(message.tensors[LANDMARKS])) if step in ("settle", "tie") else 1.0
         if step == "tie":
             return {"products": sets}
@@ -244,7 +259,7 @@ class FeatureClustering(Method):
         """The round of the first centres: after those that find the space, components and landmarks."""
         settings = self.settings
         if self.private:
-            return 2 + SETTLING_ROUNDS if settings.landmarks else 1
+            return 3 + SETTLING_ROUNDS if settings.landmarks else 2
         space = int(self.measures)
         components = block_count(self.source.width, settings.components) if settings.components else 0
         landmarks = 2 + SETTLING_ROUNDS if settings.landmarks else 0
@@ -256,6 +271,8 @@ class FeatureClustering(Method):
             return "measure"
         if self.settings.components and PROJECTION not in server.model:
             return "project"
+        if self.private and not PLACED & server.model.keys():
+            return "start"
         if self.settings.landmarks and LANDMARKS not in server.model:
             return "place"
         if self.settings.landmarks and SPECTRAL not in server.model:
@@ -308,7 +325,7 @@ class FeatureClustering(Method):
             placed = server.model[LANDMARKS]
             forms = {"sums": total(placed.shape), "counts": count(placed.shape[:2])}
             return MessageForm(forms, rule=partial(check_settling, centres=placed, limits=limits))
-        if step == "start" and self.context.summed:
+        if step == "start" and self.from_sums:
             return MessageForm({"samples": count(()), "total": total((width,)), "squares": positive((width,))})
         if step in ("place", "start"):
             placing = step == "place"
@@ -371,7 +388,8 @@ class FeatureClustering(Method):
         else:
 
             def in_this_space(positions: Tensor) -> Tensor:
-                z = among_landmarks(vectors(positions), message.tensors, directions=self.settings.directions)
+                unit = self.settings.directions and not (self.private and step == "start")
+                z = among_landmarks(vectors(positions), message.tensors, directions=unit)
                 return clipped(z, self.row_length(message.tensors)) if self.private else z
 
             z = ClientVectors(len(client.train), in_this_space, client.train.index.device)
@@ -405,8 +423,8 @@ class FeatureClustering(Method):
 
     def work(self, message: Message, client: Client, z: ClientVectors) -> Tensors:
         """Return what a client sends of its vectors z (n, k) in the space."""
-        if message.facts["step"] == "start" and self.context.summed:
-            enough = len(z) >= self.settings.min_points
+        if message.facts["step"] == "start" and self.from_sums:
+            enough = len(z) >= self.min_points
             return summed(column_moments(part if enough else part[:0]) for part in z.blocks())
         if message.facts["step"] == "start":
             return self.local_centres(z, client, LOCAL_CENTRES * self.context.clusters, starts=LOCAL_STARTS)
@@ -529,8 +547,11 @@ class FeatureClustering(Method):
             return server.next({**server.model, LANDMARKS: moved}, facts=facts)
         if step == "tie":
             return self.tied(server, self.totals_of(answers)["products"])
-        if step == "start" and self.context.summed:
-            return self.started_from_moments(server, self.totals_of(answers))
+        if step == "start" and self.from_sums:
+            moments = self.totals_of(answers)
+            return (
+                self.privately_placed(server, moments) if self.private else self.started_from_moments(server, moments)
+            )
         if step in ("place", "start"):
             local, counts = zip(*[(answer["centres"], answer["counts"]) for answer in answers], strict=True)
             if step == "start":
@@ -622,19 +643,25 @@ class FeatureClustering(Method):
         return server.next({**server.model, **space, BLOCK: block}, state=state)
 
     def privately_measured(self, server: Server, counts: Tensor, *widths: Sequence[int]) -> Server:
-        """Return the state with a space, and drawn landmarks or starts in it, from a noisy histogram (d, b)."""
+        """Return the state with a space by a noisy histogram (d, b), which moments are then to refine."""
         moments = binned_moments(counts)
-        space, variances = shortened(moments, fitted_space(moments, self.settings, *widths))
-        facts = {**server.facts, "count_noise": noise_of(counts) / math.sqrt(len(counts))}
+        space, _ = shortened(moments, fitted_space(moments, self.settings, *widths))
+        return server.next(space, facts={**server.facts, "count_noise": noise_of(counts) / math.sqrt(len(counts))})
+
+    def privately_placed(self, server: Server, moments: Tensors) -> Server:
+        """Return the state with a refined space, and drawn landmarks or starts in it, by noisy moments of rows."""
+        moments = sure_moments(moments, server.model[SCALE], math.sqrt(3) * float(server.facts["count_noise"]))
+        widths = (self.source.layer_widths, self.context.spec.column_widths)
+        finer, variances = shortened(moments, fitted_space(moments, self.settings, *widths))
+        space = within(server.model, finer)
         streams = Streams(self.context.seed)
         landmarks = self.landmark_count if self.settings.landmarks else 0
-        count = landmarks or self.context.clusters
         sets = set_count(landmarks) if landmarks else 1
+        count = landmarks or self.context.clusters
         places = torch.stack([drawn_places(variances, count, streams, f"places {k}") for k in range(sets)])
         if self.settings.directions:
             places = F.normalize(places, dim=2)
-        model = {**space, LANDMARKS: places} if landmarks else {**space, **with_start(places)}
-        return server.next(model, facts=facts)
+        return server.next({**space, LANDMARKS: places} if landmarks else {**space, **with_start(places)})
 
     def started_among_landmarks(self, model: Tensors) -> Tensors:
         """Return the model with a start: centres of the landmarks in their own space."""
@@ -647,10 +674,13 @@ class FeatureClustering(Method):
         """Return the means of clusters of so many sums, in place of centres; see `moved_centres`."""
         if not self.private:
             return moved_centres(centres, sums["sums"], sums["counts"])
-        noise = float(server.facts["count_noise"]) * math.sqrt(
-            2 * (len(centres) if SPECTRAL not in server.model else 1)
-        )
-        return moved_surely(centres, sums["sums"], sums["counts"], noise, self.row_length(server.model))
+        sets = 1
+        told = sums["sums"]
+        if SPECTRAL not in server.model:
+            sets = len(centres)
+            told = told * (server.model[SCALE] > 0)
+        noise = float(server.facts["count_noise"]) * math.sqrt(2 * sets)
+        return moved_surely(centres, told, sums["counts"], noise, self.row_length(server.model))
 
     def with_products(self, server: Server, answer: Tensors) -> Server:
         """Return the state with the answer to a block: with the next one, or the components once that was the last."""
@@ -760,10 +790,11 @@ class FeatureClustering(Method):
 
     def summed_rows(self, message: Message, client: Client) -> SummedRows | None:
         """Return a client's vectors where they are clustered; None while the space is not known."""
-        if message.facts["step"] in ("measure", "project"):
+        if message.facts["step"] in ("measure", "project") or (self.private and message.facts["step"] == "start"):
             return None
         vectors = self.source.own_projected(client, message.tensors)[0](torch.arange(len(client.train)))
         rows = among_landmarks(vectors, message.tensors, directions=self.settings.directions)
+        rows = clipped(rows, self.row_length(message.tensors)) if self.private else rows
         affine = not (self.private or self.settings.directions or SPECTRAL in message.tensors)
         return SummedRows(rows.double().cpu(), self.settings.measured and affine)
 

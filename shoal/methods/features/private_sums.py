@@ -1,10 +1,10 @@
 """What a federated clustering does differently with `privacy.clip`, so that noise covers every message.
 
 A row is cut to the length `privacy.clip` where it is clustered, so that it changes each sum by a known length. The
-space follows from one noisy histogram of each column, whose bins are the same for all data: bounds of columns need not
-be known. Columns are then scaled so that the root mean square length of rows is about 1. Landmarks and starts are
-centres of Gaussian draws with the variances of that space, which tell no more; those among landmarks are centres of
-the landmarks. Clusters of fewer rows than the noise explains stay where they are.
+space follows from a noisy histogram of each column, whose bins are the same for all data, so that bounds of columns
+need not be known, and is refined by noisy moments; the root mean square length of rows is then about 1. Landmarks and
+starts are centres of Gaussian draws with the variances of that space, which tell no more; starts among landmarks are
+centres of these. Clusters of fewer rows than the noise explains stay where they are.
 
 Source: Su, Cao, Li, Bertino and Jin 2016, "Differentially Private K-Means Clustering" (DPLloyd: few iterations from
 one start).
@@ -14,26 +14,28 @@ Symbols in shapes: n samples, d columns, k dimensions, c clusters, b bins, s set
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from shoal.core.streams import Streams
 from shoal.methods.clustering.k_means import kmeans
+from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.message import Tensors
 
 ITERATIONS = 5
 """Iterations of K-means, and then steps of EM."""
 SURE = 3.0
 """Standard deviations of noise above which a count counts."""
-STEPS = torch.arange(-40, 61, dtype=torch.float64)
-EDGES = 2 ** (STEPS / 2)
-"""Bounds of bins of magnitudes, each 1.4 times the one before: from 1e-6 to 1e9."""
+EDGES = 2.0 ** torch.arange(-20, 31, dtype=torch.float64)
+"""Bounds of bins of magnitudes: from 1e-6 to 1e9."""
 BINS = 2 * len(EDGES) + 1
 """Bins of one column: those of negative values, of values near 0, and of positive ones."""
 DRAWS = 4096
 """Draws whose centres are starts or landmarks."""
 LEAST_VARIANCE = 0.05
-"""Share of the mean variance below which no variance of a mixture falls: noise makes some of them negative."""
+"""Share of the mean variance below which no variance falls: noise makes some of them negative."""
 NORMAL_MEDIAN = 0.6745
 """Median of the magnitudes of standard normal values."""
 
@@ -60,20 +62,39 @@ def noise_of(counts: Tensor) -> float:
 def binned_moments(counts: Tensor) -> Tensors:
     """Return moments as of one sample a column: `samples`, `total` and `squares` (d,), of counts with noise (d, b).
 
-    Bins that noise explains count for nothing; of a column without others the largest one counts.
+    Bins that noise explains count for nothing, and a column without others is taken for constant.
+
+    Raises:
+        MethodError: no column has others.
     """
-    upper = torch.cat([EDGES, EDGES[-1:] * 2**0.5])
+    upper = torch.cat([EDGES, EDGES[-1:] * 2])
     lower = torch.cat([torch.zeros(1, dtype=torch.float64), EDGES])
     middle = (lower + upper) / 2
     places = torch.cat([-middle[1:].flip(0), torch.zeros(1, dtype=torch.float64), middle[1:]])
     width = (upper - lower)[1:]
     widths = torch.cat([width.flip(0), torch.zeros(1, dtype=torch.float64), width])
-    sure = counts.where(counts > SURE * noise_of(counts), 0)
-    largest = torch.zeros_like(counts).scatter_(1, counts.argmax(1, keepdim=True), 1)
-    shares = torch.where(sure.sum(1, keepdim=True) > 0, sure, largest)
-    shares = shares / shares.sum(1, keepdim=True)
+    # Of so many values noise alone exceeds this about once.
+    sure = counts.where(counts > noise_of(counts) * math.sqrt(2 * math.log(counts.numel())), 0)
+    if not bool(sure.any()):
+        raise MethodError("the noise hides all columns: set privacy.noise lower, or let more clients take part")
+    shares = sure / sure.sum(1, keepdim=True).clamp_min(1)
     squares = shares @ (places.square() + widths.square() / 12)
     return {"samples": torch.tensor(1.0, dtype=torch.float64), "total": shares @ places, "squares": squares}
+
+
+def sure_moments(moments: Tensors, scale: Tensor, noise: float) -> Tensors:
+    """Return moments whose variances noise alone does not explain, or the least that it does not.
+
+    Args:
+        moments: `samples`, `total` and `squares` (d,) of rows whose mean square length is about 1.
+        scale: of each column (d,); 0 for those that are constant.
+        noise: standard deviation of the noise on them.
+    """
+    samples = moments["samples"].clamp_min(1)
+    varies = scale > 0
+    least = max(LEAST_VARIANCE / max(1, int(varies.sum())), SURE * noise / float(samples))
+    squares = torch.maximum(moments["squares"], moments["total"].square() / samples + samples * least)
+    return {"samples": samples, "total": moments["total"] * varies, "squares": squares * varies}
 
 
 def drawn_places(variances: Tensor, count: int, streams: Streams, purpose: str) -> Tensor:

@@ -166,6 +166,13 @@ def shortened(sums: Tensors, space: Tensors) -> tuple[Tensors, Tensor]:
     return {**space, SCALE: scale}, variance * scale.square()
 
 
+def within(space: Tensors, finer: Tensors) -> Tensors:
+    """Return one space in place of two, the second of which (`finer`) was found within the first."""
+    scale = space[SCALE]
+    moved = torch.where(scale > 0, finer[MEAN] / scale.where(scale > 0, 1), 0)
+    return {MEAN: space[MEAN] + moved, SCALE: scale * finer[SCALE]}
+
+
 def energy(sums: Tensors, space: Tensors, *, centre_sites: bool) -> float:
     """Return the largest sum of squared norms that one client's vectors can have once they are centred and scaled.
 

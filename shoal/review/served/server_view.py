@@ -159,7 +159,10 @@ def played_round(
             memories[number] = update.memory
         if rows is not None:
             total = rows.rows.sum(0).numpy() if rows.total_known else None
-            heard.append((number, Sender(rows.rows.numpy(), total, sent_sums(message, update.message))))
+            sent = sent_sums(message, update.message)
+            if opened.settings.privacy.secret:  # the likeliest numbers of rows
+                sent = [one._replace(counts=one.counts.round().clip(0)) for one in sent]
+            heard.append((number, Sender(rows.rows.numpy(), total, sent)))
     if summed and heard:
         heard = [(EVERYBODY, added_up([sender for _, sender in heard]))]
     for number, sender in heard:

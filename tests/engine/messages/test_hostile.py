@@ -35,7 +35,7 @@ from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import Message, Server, Update
 from shoal.review.pages.report import write_report
-from tests.hostile import HostileWorker, attack, cases, go_on, settings_of, table
+from tests.hostile import LEAST_ARI, HostileWorker, attack, cases, go_on, settings_of, table
 from tests.hostile_updates import SPOILT
 from tests.runs import numbers, stopped, stopped_at, straight
 
@@ -83,6 +83,22 @@ def test_a_hostile_client_ends_no_run(home: Path, case: str, update: str, side: 
     assert found.outcome == "refused", found
     assert "client 2 in round" in found.message
     assert not found.others, "honest clients are left alone"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("case", "update"),
+    [
+        ("fedkmeans, median", "sums of 50 a row"),
+        ("fedkmeans, median", "means drawn aside"),
+        ("fedkmeans, landmarks, median", "all samples in every cluster"),
+        ("fedkmeans, landmarks, median", "ties of two groups"),
+    ],
+)
+def test_a_hostile_client_moves_no_cluster_of_the_others(home: Path, case: str, update: str) -> None:
+    found = attack(cases()[case], SPOILT[update], "worker")
+    assert found.ari is not None
+    assert found.ari >= LEAST_ARI
 
 
 def test_a_method_of_one_client_waits_for_it(home: Path, small: Make) -> None:
@@ -445,7 +461,7 @@ def test_every_method_is_attacked_and_the_table_counts() -> None:
     from shoal.methods.registry import BUILT_IN
 
     assert {case["method"]["name"] for case in cases().values()} == set(BUILT_IN)
-    row = {"case": "x", "update": "NaN", "side": "worker", "message": "", "others": ()}
+    row = {"case": "x", "update": "NaN", "side": "worker", "message": "", "others": (), "ari": None}
     text = table(
         [
             {**row, "outcome": "refused", "pooled": False},

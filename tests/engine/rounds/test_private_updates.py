@@ -13,6 +13,7 @@ import torch
 from shoal.engine.messages.wire import Trained
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy import Ledger
+from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings.run_settings import SettingsError, make_settings
 from shoal.engine.store.checkpoint import load_round
 from shoal.engine.workers.worker import Worker
@@ -110,6 +111,52 @@ def test_settings_that_do_not_go_together_are_refused(home: Path, small: Make) -
     for method in ("cfcl", "single", "fedsimclr_kmeans"):
         with pytest.raises(MethodError, match=r"privacy\.clip is for methods"):
             new_run(small(privacy=PRIVATE, method={"name": method}))
+
+
+POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
+
+
+@pytest.mark.parametrize("sums", ["plain", "masked"])
+@pytest.mark.parametrize(
+    ("method", "rounds"),
+    [({"name": "fedkmeans"}, 7), ({"name": "fedgmm"}, 12), ({"name": "fedkmeans", "landmarks": 12}, 10)],
+)
+def test_every_round_of_a_clustering_is_in_the_ledger(
+    home: Path, small: Make, method: dict[str, Any], rounds: int, sums: str
+) -> None:
+    privacy = {"clip": 1.0, "noise": 0.1, "unit": "row", "sums": sums}
+    settings = small(
+        method=method,
+        data=POINTS,
+        rounds=20,
+        privacy=privacy,
+        partition={"kind": "iid", "clients": 3},
+        participation={},
+    )
+    run = straight(settings)
+    assert run.status().round == rounds
+    (entry,) = SetLedger.from_settings(settings.data).runs().values()
+    assert entry.asked == dict.fromkeys(range(3), rounds)
+    # The noise of three clients hides a row of one, whatever the sizes.
+    assert entry.rho_mean == pytest.approx(entry.rho_sent / 3)
+    assert run.table("rounds")["epsilon_sent"].iloc[-1] == pytest.approx(entry.spent(1e-5).sent)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "said"),
+    [
+        ({"name": "fedcc"}, {"privacy": {"clip": 1.0, "unit": "row"}}, "unit=row is for fedkmeans"),
+        ({"name": "fedkmeans", "sites": "centre"}, {"privacy": {"clip": 1.0}}, "sites=centre"),
+        ({"name": "fedkmeans"}, {"privacy": {"clip": 1.0}, "aggregation": {"rule": "median"}}, "aggregation.rule=mean"),
+        ({"name": "kfed"}, {"privacy": {"clip": 1.0}}, "fedkmeans, fedgmm"),
+        ({"name": "fedsimclr_kmeans"}, {"privacy": {"clip": 1.0}}, "fedkmeans, fedgmm"),
+    ],
+)
+def test_what_noise_does_not_cover_is_refused(
+    home: Path, small: Make, method: dict[str, Any], changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(MethodError, match=said):
+        new_run(small(method=method, **changes))
 
 
 def test_without_its_accountant_nothing_private_is_begun(

@@ -88,11 +88,18 @@ def test_a_run_that_is_killed_and_resumed_sends_the_same_bytes(home: Path, small
     assert all(again.get(client, message) == message for client, message in sent.items() if message)
 
 
-def test_noise_is_the_same_when_a_client_is_asked_again(home: Path, small: Make) -> None:
-    noisy = {"sums": "masked", "clip": 0.5, "noise": 1.0}
-    base = {"method": {"name": "fedcc"}, "rounds": 1, "partition": {"kind": "iid", "clients": 3}}
-    run = stopped(small(**base, privacy=noisy), "client_finished", 1)
-    work = finished_work(run, 1, 0)
+@pytest.mark.parametrize("case", ["fedcc", "fedkmeans"])
+def test_noise_is_the_same_when_a_client_is_asked_again(home: Path, small: Make, case: str) -> None:
+    noisy: dict[str, Any] = {"sums": "masked", "clip": 0.5, "noise": 1.0}
+    if case == "fedkmeans":
+        noisy |= {"noise": 0.1, "unit": "row"}
+    run = stopped(
+        small(**{**CASES[case], "rounds": 2, "partition": {"kind": "iid", "clients": 3}}, privacy=noisy),
+        "client_finished",
+        1,
+    )
+    client = next(client for client in range(3) if finished_work(run, 1, client))
+    work = finished_work(run, 1, client)
     assert work is not None
     sent = work.sha256[work.update]
     forget_work(run, 1, work)
@@ -101,12 +108,12 @@ def test_noise_is_the_same_when_a_client_is_asked_again(home: Path, small: Make)
 
     def call(request: Request) -> Answer:
         answer = worker.handle(request)
-        if isinstance(answer, Trained) and 0 in answer.clients:
-            again.append(answer.finished[0].sha256[work.update])
+        if isinstance(answer, Trained) and client in answer.clients:
+            again.append(answer.finished[client].sha256[work.update])
         return answer
 
     go_on(run, call)
-    assert again == [sent]
+    assert again[0] == sent
     assert run.table("rounds")["epsilon_mean"].iloc[0] > 0
 
 

@@ -75,10 +75,10 @@ def test_a_driver_without_a_gpu_uses_those_of_a_running_cluster(home: Path, smal
     settings = small(method={"name": "fedcc"}, data={"limit": 60}, workers=there | {"slots": "auto"})
     assert resolve_machine(settings) == Resolved("cuda", "fp32")
     assert new_run(settings).lineage().resolved.device == "cuda"
-    # A cluster that is started for the run is on this machine.
-    for workers in (there | {"address": None}, there | {"runner": "local"}):
-        with pytest.raises(SettingsError, match=r"workers\.device is cuda, and torch sees no GPU here"):
-            resolve_machine(small(method={"name": "fedcc"}, workers=workers))
+    with pytest.raises(SettingsError, match=r"workers\.device is cuda, and torch sees no GPU here"):
+        resolve_machine(small(method={"name": "fedcc"}, workers=there | {"runner": "local"}))
+    with pytest.raises(SettingsError, match=r"workers\.runner=dask needs the scheduler of a running cluster"):
+        small(workers=there | {"address": None})
 
 
 @pytest.mark.usefixtures("no_gpu")

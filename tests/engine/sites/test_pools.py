@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import io
 import logging
 import os
@@ -16,9 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import psutil
 import pytest
-import requests
 
 from shoal.engine.cluster import dask_pool
 from shoal.engine.cluster.cluster_work import work
@@ -42,8 +38,16 @@ def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
 
 
-def settings_of(small: Make) -> Any:
-    return small(rounds=2, workers={"runner": "dask", "slots": 2})
+@pytest.fixture
+def two_workers() -> Iterator[dict[str, Any]]:
+    """The settings of workers that are two processes of a Dask cluster."""
+    import dask
+    from distributed import LocalCluster
+
+    about: dict[str, Any] = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    # Without further tries of Dask's own.
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}), LocalCluster(**about) as cluster:
+        yield {"runner": "dask", "address": cluster.scheduler_address, "slots": 2}
 
 
 def looker(pool: Any) -> Callable[[], list[int]]:
@@ -68,62 +72,19 @@ def kill_in_the_middle(pool: Any) -> list[int]:
     return [pid for pid in stopped if pid in busy]
 
 
-def sockets() -> list[Any]:
-    """The addresses and ports that this process and its children listen on."""
-    me = psutil.Process()
-    found = []
-    for process in (me, *me.children(recursive=True)):
-        with contextlib.suppress(psutil.Error):
-            found += [c.laddr for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN]
-    return found
-
-
-def listening() -> set[str]:
-    """The addresses that this process and its children listen on."""
-    return {place.ip.removeprefix("::ffff:") for place in sockets()}
-
-
-def ports() -> set[int]:
-    """The ports that this process and its children listen on."""
-    return {place.port for place in sockets()}
-
-
-def nobody_else_can_use(pool: Any) -> None:
-    """Another user of this machine, without the certificate: no client, and no page of the scheduler or a worker."""
-    import distributed
-
-    address = str(pool._client.scheduler.address)
-    assert address.startswith("tls://")
-
-    async def connect() -> None:
-        tcp_address = address.replace("tls://", "tcp://")
-        await distributed.Client(tcp_address, timeout=2, set_as_default=False, asynchronous=True)
-
-    with pytest.raises(OSError, match=r"."):
-        asyncio.run(connect())
-    answered = []
-    for path in ("info/main/workers.html", "json/identity.json", "metrics", "status"):
-        for port in ports():
-            with contextlib.suppress(requests.RequestException):
-                answered.append((path, requests.get(f"http://127.0.0.1:{port}/{path}", timeout=2).status_code))
-    assert answered
-    assert {status for _, status in answered} == {404}
-
-
-def test_a_cluster_gives_the_same_bits(home: Any, small: Make) -> None:
-    settings = settings_of(small)
+def test_a_cluster_gives_the_same_bits(home: Any, small: Make, two_workers: dict[str, Any]) -> None:
+    settings = small(rounds=2, workers=two_workers)
     with open_pool(settings.workers, "cpu") as pool:
         assert isinstance(pool, DaskPool)
         assert pool.count == 2
-        assert listening() == {"127.0.0.1"}  # a process that reaches a worker can run code here
         there = straight(settings, pool.call, slots=2)
     assert numbers(there) == numbers(straight(small(rounds=2)))
 
 
 @pytest.mark.long
-def test_a_killed_worker_of_a_cluster_loses_nothing(home: Any, small: Make) -> None:
+def test_a_killed_worker_of_a_cluster_loses_nothing(home: Any, small: Make, two_workers: dict[str, Any]) -> None:
     killed: list[int] = []
-    settings = settings_of(small)
+    settings = small(rounds=2, workers=two_workers)
     with open_pool(settings.workers, "cpu") as pool:
 
         def watch(event: Event) -> None:
@@ -136,32 +97,25 @@ def test_a_killed_worker_of_a_cluster_loses_nothing(home: Any, small: Make) -> N
     assert any(e.kind == "slot_lost" for e in after.events())
 
 
-@pytest.mark.slow
-def test_a_worker_of_a_cluster_that_is_stopped_is_given_up(
-    home: Any, small: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a cluster of one worker, so that nobody else could go on."""
-    monkeypatch.setattr(dask_pool, "POLL_SECONDS", 0.1)
-    settings = small(rounds=2, workers={"runner": "dask", "slots": 1, "timeout": 0.5})
-    stopped: list[int] = []
-    with open_pool(settings.workers, "cpu") as pool:
+def test_a_request_that_does_not_go_on_is_given_up() -> None:
+    client = mock.Mock(_scheduler_identity={"total_threads": 1}, status="running")
+    pool = DaskPool(client, 1, "cpu", timeout=1e-6)
 
-        def watch(event: Event) -> None:
-            while event.kind == "client_finished" and not stopped:  # the next client is on its way
-                for pid in looker(pool)():
-                    os.kill(pid, signal.SIGSTOP)
-                    stopped.append(pid)
+    def wait(seconds: float) -> None:
+        if pool._clocks[1] is None:
+            pool._goes_on(1)  # the worker has begun
+        time.sleep(0.001)
+        raise TimeoutError
 
-        run = straight(settings, pool.call, [watch])
-    assert numbers(run) == numbers(straight(small(rounds=2)))
-    assert [
-        e.message for e in run.events() if e.kind == "slot_lost" and "(workers.timeout) and was given up" in e.message
-    ]
+    client.submit.return_value.result.side_effect = wait
+    with pytest.raises(WorkerLost, match=r"\(workers\.timeout\) and was given up"):
+        pool.call(Train(Path("/runs/this"), 1, (), ()))
+    client.submit.return_value.cancel.assert_called_once_with(force=True)
 
 
 @pytest.mark.slow
-def test_the_runner_is_a_setting_of_a_run(home: Any, small: Make) -> None:
-    run = new_run(settings_of(small))
+def test_the_runner_is_a_setting_of_a_run(home: Any, small: Make, two_workers: dict[str, Any]) -> None:
+    run = new_run(small(rounds=2, workers=two_workers))
     assert drive(run).rounds == 2
     assert numbers(run) == numbers(straight(small(rounds=2)))
 
@@ -361,7 +315,7 @@ def test_a_cluster_that_does_not_answer_is_named(small: Make, monkeypatch: pytes
 def test_a_missing_package_is_named(small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(SettingsError, match=r"pip install distributed"):  # noqa: SIM117
-        with open_pool(small(workers={"runner": "dask"}).workers, "cpu"):
+        with open_pool(small(workers={"runner": "dask", "address": "tcp://127.0.0.1:9"}).workers, "cpu"):
             pass
 
 

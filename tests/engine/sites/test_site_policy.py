@@ -178,6 +178,20 @@ def test_a_run_goes_on_where_policies_allow_it_and_logs_hold_what_left(sites: Fe
         assert trained[-1]["files"][0]["arrays"]["sums"] == ["I64", 1, 10, 64]
 
 
+def test_masks_of_two_runs_differ_though_a_site_has_one_key(sites: Federation, home: Path) -> None:
+    keys = {site: key_of(place) for site, place in sites.pipes.homes.items()}
+    for place in sites.pipes.homes.values():
+        write_policy(place, OPEN, masked=True, keys=keys)
+    settings = settings_of("fedkmeans", rounds=1, **MASKED)
+    for _ in range(2):
+        go_on(new_run_at_sites(sites, settings), sites.pool.call, slots=3)
+    for place in sites.pipes.homes.values():
+        trained = [line for line in SiteLog(place / "site").entries() if line["do"] == "train"]
+        first, second = ([file["sha256"] for file in line["files"]] for line in trained)
+        assert len(first) == len(second) == 1
+        assert first != second
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

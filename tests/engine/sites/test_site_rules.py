@@ -18,7 +18,7 @@ from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import SettingsError, make_settings
-from shoal.engine.sites.frames import SiteAnswer, SiteCall, pack, unpack
+from shoal.engine.sites.frames import SiteAnswer, SiteCall, arrays_of, pack, unpack
 from shoal.engine.sites.gathering import gather_set
 from shoal.engine.sites.transport import SiteFailed, ask_site
 from shoal.engine.store.codec import load_tensors
@@ -165,8 +165,8 @@ def test_null_baselines_are_a_federated_run_once_a_set(sites: Federation, home: 
         run = new_run_at_sites(sites, settings_of("fedgmm", method={"name": name}, rounds=2))
         drive(run, slots=sites.pool)
         runs.append(run)
-    names = [path.parent.name.split("_")[1] for path in places.runs().glob("*/settings.yaml")]
-    assert sorted(names) == ["fedgmm", "fedkmeans", "kfed"]
+    assert len(list(places.runs().glob("*/settings.yaml"))) == 2
+    assert len(list(places.baselines().glob("*_fedkmeans_*/settings.yaml"))) == 1
     assert not [event for run in runs for event in run.events() if event.kind == "baseline_skipped"]
     facts = [cluster_facts(run) for run in runs]
     assert len({fact.quality["acc_of_columns_by_site"] for fact in facts if fact is not None}) == 1
@@ -202,6 +202,19 @@ def test_noise_that_has_left_a_site_leaves_it_again_and_counts_once(sites: Feder
     assert first == second
     (ledger,) = SetLedger.from_settings(settings.data).runs().values()
     assert ledger.asked == {0: 2, 1: 2, 2: 2, 3: 2}
+
+
+def test_nothing_of_an_evaluation_leaves_a_site_whose_sums_have_noise(sites: Federation, home: Path) -> None:
+    run = new_run_at_sites(sites, settings_of("fedkmeans", privacy={"clip": 1.0, "noise": 0.1, "unit": "row"}))
+    go_on(run, sites.pool.call, slots=3)
+    for do in ("evaluate", "assign"):
+        for _, _, answer in asked_to(sites, do):
+            told, files = unpack(SiteAnswer, answer)
+            assert told.facts.get("metrics", {}) == {}
+            assert told.facts.get("silhouette") is None
+            assert "comparison" not in told.facts
+            assert all(not array.any() for array in arrays_of(files[told.facts["arrays"]]).get("sums", {}).values())
+    assert "acc" not in run.table("rounds")
 
 
 def test_a_site_that_refuses_is_asked_once_and_not_quarantined(sites: Federation, home: Path) -> None:

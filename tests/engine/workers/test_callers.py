@@ -57,7 +57,6 @@ def start(folder: Path, how: str, runner: str) -> subprocess.CompletedProcess[st
         pytest.param("stdin", "local", marks=pytest.mark.slow),
         pytest.param("module", "local", marks=pytest.mark.slow),
         pytest.param("text", "local", marks=pytest.mark.slow),
-        pytest.param("stdin", "dask", marks=pytest.mark.slow),
     ],
 )
 def test_an_unguarded_program_runs_once(tmp_path: Path, how: str, runner: str) -> None:

@@ -1,0 +1,165 @@
+"""A study over NVFlare, with a process and a home for the server and for each site: bits, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from shoal.core.errors import ShoalError
+from shoal.engine.sites.frames import SiteCall
+from shoal.engine.sites.pools import open_pool
+from shoal.engine.sites.server import ServerTransport, status_of
+from shoal.engine.sites.study import CERTIFICATE, Study, nvflare
+from shoal.engine.sites.transport import SiteFailed, ask_site
+from shoal.engine.store.run_events import Event
+from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.starting import new_run
+from tests.conftest import at_home
+from tests.engine.sites.test_site_bits import CASES, run_in_one_place, settings_of
+from tests.network import LEAD, Network, network, write_policy
+from tests.runs import go_on
+from tests.sites import KINDS, Federation, Pipes, add_own_set, name_of
+
+pytestmark = pytest.mark.slow
+NAMES = ("east", "north", "south")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    with network(tmp_path_factory.mktemp("network"), NAMES) as begun:
+        begun.sets = {
+            kind: [add_own_set(begun.home(n) / "data" / "store", kind, 60, i) for i, n in enumerate(NAMES)]
+            for kind in KINDS
+        }
+        for name in (LEAD, *NAMES):
+            begun.start(name)
+        yield begun
+
+
+@pytest.fixture(autouse=True)
+def allowed(made: Network) -> Iterator[None]:
+    methods = [case[1].get("method", {}).get("name", name) for name, case in CASES.items()]
+    made.allow(
+        data=[name_of(kind) for kind in KINDS],
+        methods=methods,
+        min_samples=1,
+        min_group=1,
+        masked=False,
+        keys={},
+        rounds_a_day=10_000,
+    )
+    with at_home(made.home(LEAD)):
+        yield
+
+
+def study_of(made: Network) -> Study:
+    assert made.study is not None
+    return made.study
+
+
+def run_at_sites(made: Network, name: str, **changes: object) -> RunFolder:
+    return new_run(settings_of(name, workers={"runner": "sites", "device": "cpu"}, **changes))
+
+
+def finish(run: RunFolder, observers: tuple[object, ...] = ()) -> None:
+    with open_pool(run.settings().workers, "cpu") as pool:
+        go_on(run, pool.call, observers, slots=3)
+
+
+def reference(made: Network, name: str, folder: Path) -> str:
+    """The digest of the last state of a run that has all samples in one place."""
+    whole = run_in_one_place(Federation(made.folder, Pipes({}), made.sets), settings_of(name), CASES[name][0], folder)
+    return whole.status().weights_sha256
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "masked" not in name])
+def test_bits_over_the_network_are_those_of_a_run_in_one_place(made: Network, name: str, tmp_path: Path) -> None:
+    run = run_at_sites(made, name)
+    finish(run)
+    assert run.status().weights_sha256 == reference(made, name, tmp_path)
+
+
+def test_a_site_and_the_server_that_are_killed_in_a_round_change_no_bit(made: Network, tmp_path: Path) -> None:
+    killed = []
+
+    def kill(event: Event) -> None:
+        for name, round in (("north", 1), (LEAD, 2)):
+            if event.kind == "client_finished" and event.round == round and name not in killed:
+                killed.append(name)
+                made.kill(name)
+
+    run = run_at_sites(made, "fedkmeans")
+    finish(run, (kill,))
+    assert killed == ["north", LEAD]
+    assert run.status().weights_sha256 == reference(made, "fedkmeans", tmp_path)
+
+
+def test_a_policy_that_refuses_has_its_reason_at_the_lead(made: Network) -> None:
+    run = run_at_sites(made, "fedkmeans", participation={"minimum": 1.0})
+    policy = yaml.safe_load((made.home("south") / "site" / "policy.yaml").read_text())
+    write_policy(made.home("south"), {**policy, "methods": []})
+    with pytest.raises(ShoalError, match="site south refuses: its policy forbids it by `methods`"):
+        finish(run)
+    answers = made.shoal(LEAD, "run", "--dry-run", "--set", "workers.runner=sites", "--set", "data.name=wards-vector")
+    assert "site south refuses: its policy forbids it by `methods`" in " ".join(answers.stdout.split())
+
+
+def test_other_code_is_refused_without_a_path_of_the_site(made: Network) -> None:
+    with pytest.raises(SiteFailed, match="site north refuses: its Shoal is"):
+        ask_site(ServerTransport(study_of(made)), "north", SiteCall("describe", "other", data="wards-vector"), {})
+    call = SiteCall("describe", status_of(study_of(made))["north"].code, data="nowhere")
+    with pytest.raises(SiteFailed) as error:
+        ask_site(ServerTransport(study_of(made)), "north", call, {})
+    assert str(made.folder) not in str(error.value)
+
+
+def test_a_name_that_is_not_in_the_certificate_never_connects(made: Network) -> None:
+    study = study_of(made)
+    west = made.home("west") / "site"
+    shutil.copytree(made.home("south") / "site" / CERTIFICATE, west / CERTIFICATE)
+    kit = json.loads((west / CERTIFICATE / "fed_client.json").read_text())
+    kit["client"]["fqsn"] = "west"
+    (west / CERTIFICATE / "fed_client.json").write_text(json.dumps(kit))
+    made.start("west")
+    approved = study.folder / "approved" / "west.signed.zip"
+    shutil.copyfile(study.folder / "approved" / "south.signed.zip", approved)
+    time.sleep(15)
+    told = status_of(study)
+    made.kill("west", keep=False)
+    approved.unlink()
+    assert told["west"].seen is None
+    assert not told["west"].connected
+    assert told["south"].connected
+
+
+def test_two_hundred_megabytes_reach_a_site(made: Network) -> None:
+    content = np.random.default_rng(0).bytes(200 << 20)
+    began = time.monotonic()
+    answer = ServerTransport(study_of(made)).ask("north", content)
+    print(f"200 MB in {time.monotonic() - began:.1f} s")
+    assert b"no message of Shoal" in answer
+
+
+def test_a_site_holds_its_key_alone_and_no_script_of_nvflare(made: Network) -> None:
+    place = made.home("north") / "site" / CERTIFICATE
+    assert {path.name for path in place.iterdir()} == {"client.crt", "client.key", "rootCA.pem", "fed_client.json"}
+    key = (place / "client.key").read_bytes()
+    assert stat.S_IMODE((place / "client.key").stat().st_mode) == 0o600
+    for home in (LEAD, "south"):
+        for path in made.home(home).rglob("*"):
+            assert not path.is_file() or key not in path.read_bytes(), path
+
+
+def test_what_another_authority_signed_is_not_joined(made: Network, tmp_path: Path) -> None:
+    signed = study_of(made).folder / "approved" / "north.signed.zip"
+    words = ("package", str(signed), "--request-dir", "request", "--fingerprint", "SHA256:" + ":".join(["00"] * 32))
+    with pytest.raises(ShoalError, match=r"[fF]ingerprint"):
+        nvflare(made.home("north") / "site", *words)
