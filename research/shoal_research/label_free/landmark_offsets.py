@@ -4,8 +4,8 @@
 
 Landmarks are clustered by their place in the spectral space. A site's offset is the mean difference of its vectors from
 the centre of the cluster of their nearest landmark; it is taken off, and landmarks are placed once more. In a
-federation the server would send landmarks with these centres, and sites what they send now, twice. The rule and what came
-of it are in docs/representations.md.
+federation the server would send landmarks with these centres, and sites what they send now, twice. The rule and its
+result are in docs/representations.md.
 """
 
 from __future__ import annotations
