@@ -57,7 +57,7 @@ def write_set(name: str) -> tuple[str, dict[str, Any]]:
     x, y = ({**TABLES, **IMAGES}[name])()
     image = name in IMAGES
     x = x.reshape(len(x), -1) / 255 if image else x
-    stored = name.lower().replace(" ", "-").replace(",", "")
+    stored = "rows-" + name.lower().replace(" ", "-").replace(",", "")
     extra = {} if image else {"columns": "measurements"}
     manifest = Manifest(stored, "vector", x.shape[1:], int(y.max()) + 1, len(x), 0, "made", "none", extra=extra)
     rows: dict[str, np.ndarray] = {"train_x": x.astype(np.float32), "train_y": y.astype(np.int64)}
