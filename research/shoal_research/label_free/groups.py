@@ -103,11 +103,11 @@ def tuning_set(name: str) -> list[tuple[float | None, str]]:
 
 
 def measure() -> None:
-    """Measure the noise and the sets that the file does not hold, and write the file after each: gains and words."""
+    """Measure the noise and the sets that have no words in the file, and write the file after each: gains and words."""
     kept: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"noise": {}, "sets": {}}
     for kind, names, of in (("noise", [*NOISE, *NOISY_IMAGES], noise), ("sets", [*TABLES, *IMAGES], tuning_set)):
         for name in names:
-            if name not in kept[kind]:
+            if not kept[kind].get(name, {}).get("words"):
                 found = of(name)
                 words = Counter(word for _, word in found)
                 kept[kind][name] = {"words": dict(words), "gains": [value for value, _ in found]}

@@ -33,13 +33,6 @@ def test_two_kinds_at_two_groups_of_sites_are_no_pair(seed: int) -> None:
     assert twin_clusters(x, cluster, site, KINDS + 1) == ()
 
 
-def test_all_kinds_in_two_by_a_large_offset_are_pairs() -> None:
-    x, _, site = drawn(0, moved=True)
-    kind = np.random.default_rng(0).integers(0, KINDS, 600)
-    cluster = kind + KINDS * (site >= 3)
-    assert set(twin_clusters(x, cluster, site, 2 * KINDS)) == {(k, k + KINDS) for k in range(KINDS)}
-
-
 def test_sites_of_one_kind_each_tell_nothing() -> None:
     x, _, site = drawn(0, moved=True)
     assert twin_clusters(x, site, site, SITES) == ()
