@@ -57,7 +57,7 @@ def write_set(name: str) -> tuple[str, dict[str, Any]]:
     x, y = ({**TABLES, **IMAGES}[name])()
     image = name in IMAGES
     x = x.reshape(len(x), -1) / 255 if image else x
-    stored = name.lower().replace(" ", "-").replace(",", "")
+    stored = "rows-" + name.lower().replace(" ", "-").replace(",", "")
     extra = {} if image else {"columns": "measurements"}
     manifest = Manifest(stored, "vector", x.shape[1:], int(y.max()) + 1, len(x), 0, "made", "none", extra=extra)
     rows: dict[str, np.ndarray] = {"train_x": x.astype(np.float32), "train_y": y.astype(np.int64)}
@@ -128,18 +128,21 @@ def mean_accuracy(scores: Sequence[Mapping[str, float] | None]) -> str:
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the mean ACC of the seeds by case and noise, with epsilon of one client's messages."""
+    """Return the mean ACC of the seeds by noise, with epsilon, for the cases that were measured on all sets."""
     sets = [*TABLE_SETS, *IMAGE_SETS]
     lines = [
         f"| ACC | noise | epsilon: messages, states | {' | '.join(sets)} |",
         f"|---|---:|---:|{'---:|' * len(sets)}",
     ]
-    for case, by_set in figures.items():
+    measured = {
+        case: by_set for case, by_set in figures.items() if all(len(by_set.get(s, {})) > len(NOISES) for s in sets)
+    }
+    for case, by_set in measured.items():
         for noise in ("None", *map(str, NOISES)):
             accs = [mean_accuracy(by_set[name][noise]) for name in sets]
             spent = ["none", "none"]
             if noise != "None":
-                first = next(one for name in sets for one in by_set[name][noise] if one)
+                first = next(one for by in by_set.values() for one in by[noise] if one)
                 spent = [noise, f"{first['epsilon_sent']:.1f}, {first['epsilon_mean']:.1f}"]
             lines.append(f"| {case} | {' | '.join([*spent, *accs])} |")
     return "\n".join(lines)
@@ -148,7 +151,7 @@ def table(figures: Mapping[str, Any]) -> str:
 def most_read(figures: Mapping[str, Any], noises: Sequence[float] = NOISES) -> float:
     """Return the largest share of rows that a run with noise gave away beyond guessing from the centres."""
     runs = [
-        one for sets in figures.values() for by in sets.values() for noise in noises for one in by[str(noise)] if one
+        one for sets in figures.values() for by in sets.values() for z in noises for one in by.get(str(z), []) if one
     ]
     return max(0.0, *(float(one["near"] - one["guess"]) for one in runs))
 

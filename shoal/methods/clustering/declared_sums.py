@@ -126,24 +126,6 @@ def check_nearest(sums: Tensor, counts: Tensor, centres: Tensor, energy: Tensor)
     return f"tensor 'sums' holds for cluster {cluster} a sum whose mean lies nearer to the centre of cluster {other}"
 
 
-def check_settling(message: Message, *, centres: Tensor, limits: ClientLimits) -> str | None:
-    """Return the fault of the sums of the samples nearest to each centre, else None.
-
-    Args:
-        message: with `sums` and `counts`.
-        centres: (s, c, d), under which they were taken.
-        limits: of the client.
-    """
-    sums, counts = (message.tensors[name].cpu() for name in ("sums", "counts"))
-    centres = centres.cpu()
-    energy = centres.new_full((len(centres),), limits.energy)
-    return (
-        check_counts("counts", counts, limits)
-        or check_means(sums, counts, limits)
-        or check_nearest(sums, counts, centres, energy)
-    )
-
-
 def check_move(message: Message, *, centres: Tensor, limits: ClientLimits) -> str | None:
     """Return the fault of the sums and costs of an iteration, else None.
 

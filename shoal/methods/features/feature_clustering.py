@@ -8,8 +8,8 @@ clients, for which only sums and counts leave a client. Where sites may differ b
 goes on (see `offsets`) until `RACE_ITERATIONS` decide. A subclass may refine what K-means has found.
 
 With `landmarks` other rounds come between: clients send local centres, among which the server places several sets of
-landmarks, then sums of the vectors near each landmark, which move there, and then sums of products of affinities to
-them. K-means works in the space that follows from these (see `spectral`).
+landmarks, and then sums of products of affinities to them. K-means works in the space that follows from these (see
+`spectral`).
 
 With `privacy.clip` clients send only sums whose change by a row is bounded: a histogram of each column in place of
 moments, then the sums near landmarks and those of K-means (see `private_sums`).
@@ -38,7 +38,6 @@ from shoal.methods.clustering.declared_sums import (
     check_moments,
     check_move,
     check_products,
-    check_settling,
     check_starts,
     check_weighed,
 )
@@ -97,7 +96,6 @@ from shoal.methods.features.space import (
 from shoal.methods.features.spectral import (
     PLACING_SAMPLES,
     SAMPLES_PER_CENTRE,
-    SETTLING_ROUNDS,
     affinity_sums,
     in_spectral_space,
     landmark_count,
@@ -249,24 +247,23 @@ class FeatureClustering(Method):
                 "total": self.row_length(message.tensors),
                 "squares": self.row_length(message.tensors) ** 2,
             }
-        sets = math.sqrt(len(message.tensors[LANDMARKS])) if step in ("settle", "tie") else 1.0
         if step == "tie":
-            return {"products": sets}
-        return {"sums": sets * self.row_length(message.tensors), "counts": sets}
+            return {"products": math.sqrt(len(message.tensors[LANDMARKS]))}
+        return {"sums": self.row_length(message.tensors), "counts": 1.0}
 
     @property
     def first_round_with_clusters(self) -> int:
         """The round of the first centres: after those that find the space, components and landmarks."""
         settings = self.settings
         if self.private:
-            return 3 + SETTLING_ROUNDS if settings.landmarks else 2
+            return 3 if settings.landmarks else 2
         space = int(self.measures)
         components = block_count(self.source.width, settings.components) if settings.components else 0
-        landmarks = 2 + SETTLING_ROUNDS if settings.landmarks else 0
+        landmarks = 2 if settings.landmarks else 0
         return space + components + landmarks + 1
 
     def next_step(self, server: Server) -> str:
-        """Return what the round after a state does, from measure, project, place, settle and tie to start and move."""
+        """Return what the round after a state does, from measure, project, place and tie to start and move."""
         if self.measures and MEAN not in server.model:
             return "measure"
         if self.settings.components and PROJECTION not in server.model:
@@ -276,7 +273,7 @@ class FeatureClustering(Method):
         if self.settings.landmarks and LANDMARKS not in server.model:
             return "place"
         if self.settings.landmarks and SPECTRAL not in server.model:
-            return "settle" if server.facts.get("settled", 0) < SETTLING_ROUNDS else "tie"
+            return "tie"
         if CENTRES not in server.model:
             return "start"
         shares = server.model[BEGINNINGS]
@@ -321,10 +318,6 @@ class FeatureClustering(Method):
             sets, landmarks, _ = server.model[LANDMARKS].shape
             forms = {"products": replace(count((sets, landmarks, landmarks)), measured=True)}
             return MessageForm(forms, rule=partial(check_affinities, samples=samples))
-        if step == "settle":
-            placed = server.model[LANDMARKS]
-            forms = {"sums": total(placed.shape), "counts": count(placed.shape[:2])}
-            return MessageForm(forms, rule=partial(check_settling, centres=placed, limits=limits))
         if step == "start" and self.from_sums:
             return MessageForm({"samples": count(()), "total": total((width,)), "squares": positive((width,))})
         if step in ("place", "start"):
@@ -431,8 +424,9 @@ class FeatureClustering(Method):
         if message.facts["step"] == "place":
             count = min(self.landmark_count, len(z) // SAMPLES_PER_CENTRE) if len(z) >= PLACING_SAMPLES else 0
             return self.local_centres(z, client, count, sets=set_count(self.landmark_count))
-        if message.facts["step"] in ("settle", "tie"):
-            return self.of_landmarks(message, z)
+        if message.facts["step"] == "tie":
+            landmarks = message.tensors[LANDMARKS].to(self.context.device)
+            return {"products": affinity_sums(z.blocks(), landmarks, min_points=self.min_points)}
         centres = message.tensors[CENTRES].to(self.context.device)
         min_points = self.min_points
         if len(centres) > 1:
@@ -473,15 +467,6 @@ class FeatureClustering(Method):
             "counts": (torch.cat([part.counts for part in sums]) * weight).clamp_max(len(z)),
             "inertia": costs,
         }
-
-    def of_landmarks(self, message: Message, z: ClientVectors) -> Tensors:
-        """Return the sums of the vectors z (n, k) near each landmark, or of the products of their affinities."""
-        landmarks = message.tensors[LANDMARKS].to(self.context.device)
-        min_points = self.min_points
-        if message.facts["step"] == "tie":
-            return {"products": affinity_sums(z.blocks(), landmarks, min_points=min_points)}
-        sums = cluster_sums(z.blocks(), landmarks, min_points=min_points)
-        return {"sums": sums.sums, "counts": sums.counts}
 
     def local_centres(self, z: ClientVectors, client: Client, count: int, *, sets: int = 1, starts: int = 1) -> Tensors:
         """Return what a client's own K-means finds, in several sets.
@@ -540,11 +525,6 @@ class FeatureClustering(Method):
         step = self.next_step(server)
         if step == "project":
             return self.with_products(server, self.totals_of(answers))
-        if step == "settle":
-            sums = self.totals_of(answers)
-            moved = self.means(server, server.model[LANDMARKS], sums)
-            facts = {**server.facts, "settled": int(server.facts.get("settled", 0)) + 1}
-            return server.next({**server.model, LANDMARKS: moved}, facts=facts)
         if step == "tie":
             return self.tied(server, self.totals_of(answers)["products"])
         if step == "start" and self.from_sums:
@@ -674,12 +654,8 @@ class FeatureClustering(Method):
         """Return the means of clusters of so many sums, in place of centres; see `moved_centres`."""
         if not self.private:
             return moved_centres(centres, sums["sums"], sums["counts"])
-        sets = 1
-        told = sums["sums"]
-        if SPECTRAL not in server.model:
-            sets = len(centres)
-            told = told * (server.model[SCALE] > 0)
-        noise = float(server.facts["count_noise"]) * math.sqrt(2 * sets)
+        told = sums["sums"] if SPECTRAL in server.model else sums["sums"] * (server.model[SCALE] > 0)
+        noise = float(server.facts["count_noise"]) * math.sqrt(2)
         return moved_surely(centres, told, sums["counts"], noise, self.row_length(server.model))
 
     def with_products(self, server: Server, answer: Tensors) -> Server:

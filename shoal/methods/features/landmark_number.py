@@ -1,8 +1,8 @@
 """The number of clusters among landmarks: what one half of the clients' samples leads to.
 
 Clients would send what they send in the rounds of a `FeatureClustering` with landmarks (see there and `spectral`), of
-half of their samples. The landmarks and the sums of ties do not depend on the number of clusters; each number takes as
-many eigenvectors.
+half of their samples, and twice the sums of the samples near each landmark. The landmarks and the sums of ties do not
+depend on the number of clusters; each number takes as many eigenvectors.
 
 Symbols in shapes: n samples of all clients, d features, k dimensions, s sets of m landmarks.
 """
@@ -25,7 +25,6 @@ from shoal.methods.clustering.client_samples import (
 from shoal.methods.clustering.cluster_number import Clustering, Half, check_enough
 from shoal.methods.clustering.federated_k_means import moved_centres, starting_centres
 from shoal.methods.features.spectral import (
-    SETTLING_ROUNDS,
     affinity_sums,
     in_spectral_space,
     landmark_count,
@@ -33,6 +32,9 @@ from shoal.methods.features.spectral import (
     set_count,
     spectral_projection,
 )
+
+SETTLING_ROUNDS = 2
+"""So many iterations of K-means move the landmarks of a half, with which the choice was calibrated."""
 
 
 def landmark_half(wished: int, samples: ClientSamples, rows: Tensor, search: Search, seed: int, number: int) -> Half:

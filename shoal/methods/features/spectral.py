@@ -37,8 +37,6 @@ SAMPLES_PER_CENTRE = 4
 """A client looks for one local centre among so many of its samples."""
 PLACING_SAMPLES = 12
 """A client of fewer samples places no landmarks: its centres would be means over clusters."""
-SETTLING_ROUNDS = 2
-"""So many iterations of K-means move the landmarks."""
 EVEN_TIES = 0.001
 """So large a share of the mean sum of a landmark's ties is spread evenly over all pairs. Without it a landmark of a few
 samples that nothing else is near would take an eigenvector of its own, and two clusters would share one (Zhang and Rohe

@@ -49,10 +49,11 @@ def test_a_run_measures_places_and_ties_before_it_starts(tmp_path: Path) -> None
     rows = Rows(tmp_path, x, y, np.arange(900) // 3 % 4)
     method = rows.method("fedkmeans", standardise=True, landmarks=50)
     steps = []
-    for rounds in range(8):
+    for rounds in range(6):
         server = rows.run(method, rounds)
         steps.append(method.next_step(server))
-    assert steps == ["measure", "place", "settle", "settle", "tie", "start", "weigh", "move"]
+    assert steps[:4] == ["measure", "place", "tie", "start"]
+    assert steps[-1] == "move"
     assert server.model[LANDMARKS].shape == (SETS, 50, 2)
     assert server.model[SPECTRAL].shape == (SETS, 50, 3)
     assert method.space_width(server) == SETS * 3
