@@ -28,7 +28,11 @@ def run(
     ] = None,
     partition: Annotated[Path | None, typer.Option(help="use this stored partition", hidden=True)] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="do not run: ask each site whether it would take part")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="do not run: check the settings and say what the run would do, or what each of its sites says to it",
+        ),
     ] = False,
     methods: Annotated[
         bool, typer.Option("--methods", help="do not run: list the methods by the question that each answers")
@@ -41,9 +45,9 @@ def run(
     if methods:
         print_methods()
         return
-    check_options(settings, overrides, resume)
+    check_options(settings, overrides, resume, dry_run)
     if dry_run:
-        ask_sites(settings, overrides)
+        check_run(settings, overrides, partition)
         return
     start_fork_server()
     folder = open_run(settings, overrides, resume, partition)
@@ -71,25 +75,12 @@ def print_methods() -> None:
         out.print(table, highlight=False)
 
 
-def ask_sites(settings: Path | None, overrides: Set) -> None:
-    """Print what each site says to a run with these settings."""
-    from shoal.engine.settings.run_settings import load_settings
-    from shoal.engine.sites.sites_pool import answers_to_plan
-    from shoal.lifecycle.preparing import transport
-
-    wanted = load_settings(settings, overrides or ())
-    if wanted.workers.runner != "sites":
-        raise ShoalError(
-            "--dry-run asks the sites of a run: set workers.runner=sites; to plan another run, do 2 rounds"
-        )
-    for answer in answers_to_plan(transport(), wanted):
-        say(answer)
-
-
-def check_options(settings: Path | None, overrides: Set, resume: str | None) -> None:
+def check_options(settings: Path | None, overrides: Set, resume: str | None, dry_run: bool) -> None:
     """Refuse options that contradict each other."""
     if resume is not None and (settings is not None or overrides):
         raise ShoalError("--resume uses the settings that the run was started with: give no others")
+    if resume is not None and dry_run:
+        raise ShoalError("--dry-run is of a new run: give no --resume")
     if settings is not None and "=" in settings.name and not settings.exists():
         raise ShoalError(f"there is no settings file {settings}: to override a setting write --set {settings}")
 
@@ -107,3 +98,22 @@ def open_run(settings: Path | None, overrides: Set, resume: str | None, partitio
     if wanted is not None:
         return new_run(wanted, partition)
     return RunFolder.find(resume or "", places.runs())
+
+
+def check_run(settings: Path | None, overrides: Set, partition: Path | None) -> None:
+    """Say what a run would do: make it, which checks all of its settings, and remove it; or ask its sites."""
+    from shoal.engine.settings.run_settings import load_settings
+    from shoal.engine.sites.sites_pool import answers_to_plan
+    from shoal.lifecycle.preparing import transport
+    from shoal.lifecycle.starting import new_run
+    from shoal.review.results.runs import remove_run
+    from shoal.review.results.summary import task_sentence
+
+    wanted = load_settings(settings, overrides or ())
+    if wanted.workers.runner == "sites":
+        for answer in answers_to_plan(transport(), wanted):
+            say(answer)
+        return
+    folder = new_run(wanted, partition)
+    say(task_sentence(folder))
+    remove_run(folder)

@@ -102,7 +102,7 @@ class Trial:
             finish(run, (watch,))
             ended = "went on by itself"
         except ShoalError as error:
-            ended = f"stopped, resumed: {str(error).splitlines()[0][:160]}"
+            ended = f"stopped, resumed: {str(error).splitlines()[0].split('. ')[-1][:70]}"
             self.mend()
             finish(run)
         return f"{ended} | {self.bits(run)}"
@@ -238,7 +238,7 @@ def stays_out(trial: Trial, certificate: Path) -> str:
     seen = status_of(trial.study)["west"].seen
     approved.unlink()
     trial.made.kill("west", keep=False)
-    return ended if seen is None else "IT CONNECTED | NO"
+    return f"it never connected; the run {ended}" if seen is None else "IT CONNECTED | NO"
 
 
 def refusing_policy(trial: Trial) -> str:
@@ -359,10 +359,12 @@ def main() -> None:
             rows.append(f"| {fault.__doc__} | {time.monotonic() - began:.0f} | {ended} |".replace(folder, ""))
             print(rows[-1], flush=True)
     if wanted is FAULTS:
+        shown = [f"|{row.split('|')[1]}|{row.split('|')[3]}|" for row in rows]
         before, _, rest = PAGE.read_text().partition(MARKS[0])
         after = rest.partition(MARKS[1])[2]
-        head = "\n| fault in round 2 | seconds | the run | same bits |\n|---|---:|---|---|\n"
-        PAGE.write_text(before + MARKS[0] + head + "\n".join(rows) + "\n\n" + MARKS[1] + after)
+        same = sum(row.endswith(" yes |") for row in rows)
+        head = f"\n{len(rows)} faults, {same} to the same bits:\n\n| fault | the run |\n|---|---|\n"
+        PAGE.write_text(before + MARKS[0] + head + "\n".join(shown) + "\n\n" + MARKS[1] + after)
     if any(row.endswith("| NO |") for row in rows):
         raise SystemExit(1)
 

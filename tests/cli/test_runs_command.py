@@ -12,6 +12,7 @@ import pytest
 
 from shoal.cli.console import out
 from shoal.cli.open_report import open_report
+from shoal.cli.run import run
 from shoal.cli.runs import remove_runs, runs
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
@@ -177,3 +178,16 @@ def test_only_the_runs_that_are_asked_for_are_read(three: list[RunFolder], monke
     monkeypatch.setattr(run_list, "list_run", lambda run: made.append(run.name) or inner(run))
     assert [run.name for run in listed_runs(places.runs(), method="fedcc", last=1)] == [three[1].name]
     assert made == [three[2].name, three[1].name]
+
+
+def test_a_dry_run_says_what_it_would_do_and_keeps_nothing(home: Path) -> None:
+    wanted = ["method.name=fedcc", "data.limit=60", "partition.clients=3", "rounds=4"]
+    with out.capture() as said:
+        run(overrides=wanted, dry_run=True)
+    words = " ".join(said.get().split())
+    assert words.startswith("fedcc learns from digits without labels, in at most 4 rounds: 60 image samples held by 3")
+    assert not listed_runs(places.runs())
+    with pytest.raises(ShoalError, match="rounds"):
+        run(overrides=["rounds=-1"], dry_run=True)
+    with pytest.raises(ShoalError, match="give no --resume"):
+        run(resume="latest", dry_run=True)

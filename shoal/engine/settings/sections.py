@@ -211,7 +211,7 @@ class WorkersSection:
     @property
     def elsewhere(self) -> bool:
         """Whether a running cluster trains the clients: its devices may differ from this machine's."""
-        return self.runner != "local"
+        return self.runner == "dask"
 
     def __post_init__(self) -> None:
         if self.runner == "dask" and self.address is None:

@@ -219,7 +219,7 @@ class SiteAgent:
 
     def without_paths(self, text: str) -> str:
         """Return a message without the places of this site's files."""
-        for place in (self.runs, self.store):
+        for place in (self.runs, self.store, self.runs.parent):
             text = text.replace(str(place), self.name)
         return text
 

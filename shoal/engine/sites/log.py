@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import ShoalError
+from shoal.core.errors import FailureCause, ShoalError
 from shoal.core.private_file import owner_only
 from shoal.engine.sites.frames import LENGTH_BYTES, SiteAnswer, SiteCall, digest, unpack
 from shoal.engine.store.codec import PRIVATE, read_sealed, write_sealed
@@ -27,6 +27,8 @@ EMPTY: dict[str, Any] = {"lines": 0, "last": "", "bytes": 0}
 
 class LogError(ShoalError):
     """A line of the log is missing or changed."""
+
+    failure_cause = FailureCause.SITE_REFUSES
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from shoal.core.errors import ShoalError
+from shoal.core.errors import FailureCause, ShoalError
 from shoal.core.setting import setting
 from shoal.engine.messages.wire import SumPlan
 from shoal.engine.settings.run_settings import Settings, with_nulls
@@ -28,6 +28,8 @@ Asked = Iterator[tuple[str, str]]
 
 class PolicyError(ShoalError):
     """The policy of a site is missing or wrong: nothing is allowed."""
+
+    failure_cause = FailureCause.SITE_REFUSES
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,6 @@ MANIFEST = "manifest.json"
 SERVER = "server.safetensors"
 MEMORIES = "memories.safetensors"
 JUDGED = "judged.safetensors"
-WORK = "work/"
-"""Beginning of the paths of what belongs to a round that is not closed."""
 CLIENTS_PER_FOLDER = 1000
 """Number of clients with neighbouring ids that share a folder."""
 

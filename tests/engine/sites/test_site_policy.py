@@ -17,7 +17,7 @@ from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy_ledger import SetLedger
 from shoal.engine.settings import places
 from shoal.engine.sites.frames import SiteAnswer, SiteCall, pack
-from shoal.engine.sites.gathering import gather_set
+from shoal.engine.sites.gathering import ask_for_set, gather_set
 from shoal.engine.sites.log import LogError, SiteLog
 from shoal.engine.sites.own_rules import OwnRules
 from shoal.engine.sites.policy import (
@@ -215,6 +215,15 @@ def test_a_paused_site_does_not_even_describe_its_set(sites: Federation, home: P
     (sites.pipes.homes["north"] / "site" / "paused").touch()
     with pytest.raises(SiteFailed, match="site north refuses: it is paused"):
         gather_set(name_of("vector"), sites.pipes, places.store())
+
+
+def test_a_site_whose_policy_or_log_is_damaged_refuses_without_its_paths(sites: Federation, home: Path) -> None:
+    (sites.pipes.homes["north"] / "site" / "policy.yaml").write_text("methds: [kfed]")
+    (sites.pipes.homes["south"] / "site" / "log.jsonl").write_text("{}\n")
+    for site, said in (("north", "methds: there is no such setting"), ("south", "is damaged: line 1, or the one")):
+        with pytest.raises(SiteFailed, match=f"site {site} refuses: .*{said}") as refused:
+            ask_for_set(name_of("vector"), sites.pipes, site)
+        assert str(sites.folder) not in str(refused.value)
 
 
 def test_an_approval_is_of_the_settings_that_were_shown(tmp_path: Path) -> None:
