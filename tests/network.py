@@ -6,6 +6,7 @@ Processes that end unasked are started again, as systemd would.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
@@ -30,6 +31,12 @@ from tests.sources import ROOT
 STUDY = "digits"
 LEAD = "lead"
 SHOAL = (sys.executable, "-P", "-m", "shoal.cli.main")
+
+
+def die_with_parent() -> None:
+    """Have Linux kill this process when the thread that started it ends."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def free_port() -> int:
@@ -144,6 +151,7 @@ class Network:
             capture_output=True,
             text=True,
             check=False,
+            preexec_fn=die_with_parent,
         )
         if check and done.returncode:
             raise RuntimeError(f"{name}: shoal {' '.join(words)}: {done.stdout}{done.stderr}")

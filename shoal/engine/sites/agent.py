@@ -59,7 +59,7 @@ from shoal.engine.sites.frames import (
     unpack,
 )
 from shoal.engine.sites.rules import Rules
-from shoal.engine.sites.site_table import counts_of, write_table
+from shoal.engine.sites.site_table import told_counts, write_table
 from shoal.engine.sites.transport import SiteRefusal
 from shoal.engine.store.checkpoint import adopt, sync_files
 from shoal.engine.store.code_version import shoal_version
@@ -392,7 +392,7 @@ class SiteAgent:
         if isinstance(answer, Assigned):
             opened = self.worker.opened(run.path)
             write_table(opened, self.prepared(opened.prepared.manifest.name), answer)
-            counts = withhold(counts_of(opened, answer), self.rules.least_group)
+            counts = told_counts(opened, answer, self.rules.least_group)
             if hides_rows(run.settings()):
                 answer = replace(answer, silhouette=None, comparison=None)
                 counts = np.zeros_like(counts)

@@ -18,7 +18,9 @@ from shoal.engine.messages.wire import Assigned
 from shoal.engine.store.codec import write_atomic
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
-from shoal.methods.scores.clustering import counts
+from shoal.methods.scores.clustering import counts, label_table
+from shoal.methods.scores.evaluation import true_labels
+from shoal.methods.scores.withheld import WITHHELD, withhold
 
 TABLE = "clusters.parquet"
 
@@ -71,6 +73,23 @@ def own_rows(prepared: Prepared, own: Prepared, numbers: range, part: str) -> np
     for place, client in enumerate(numbers):
         rows[owner == client] = np.flatnonzero(own.owners(part) == place)
     return rows
+
+
+def told_counts(opened: OpenedRun, found: Assigned, least: int) -> np.ndarray:
+    """Return what a site tells of `counts_of`: none where they would tell small cells of clusters by labels.
+
+    Args:
+        opened: the run at the site.
+        found: the clusters of its samples.
+        least: samples of a cell that may be told.
+    """
+    counted = counts_of(opened, found)
+    labels = true_labels(opened.evaluation(0, final=True))
+    if labels is not None:
+        table = label_table(found.cluster, labels.cpu().numpy(), found.clusters, opened.spec.classes or 0)
+        if (withhold(table, least) == WITHHELD).any():
+            return np.full_like(counted, WITHHELD)
+    return withhold(counted, least, rows_known=True)
 
 
 def counts_of(opened: OpenedRun, found: Assigned) -> np.ndarray:

@@ -97,27 +97,35 @@ def make_study(home: Path, name: str, host: str, port: int) -> Study:
         ShoalError: there is one already, or a name does not suit.
     """
     folder = home / "sites"
-    if (folder / PROFILE).exists():
-        raise ShoalError(f"a study is led from here already: {folder / PROFILE}")
+    if folder.exists():
+        raise ShoalError(f"a study is led from here already: {folder}")
     private_folder(folder)
     server = {"host": host, "fed_learn_port": port, "admin_port": port}
     profile = {"name": name, "scheme": "grpc", "connection_security": "mtls", "server": server}
-    new = folder / "new.yaml"
-    new.write_text(yaml.safe_dump(profile))
-    nvflare(folder, "cert", "init", "--profile", "new.yaml", "-o", "ca")
-    request(folder, name, host, port)
-    signed = sign(folder, folder / "request" / f"{host}.request.zip", new, folder / "server.signed.zip")
-    package(folder, signed, str(json.loads((folder / "ca" / "ca.json").read_text())["rootCA_fingerprint"]))
-    new.rename(folder / PROFILE)
-    return open_study(home)
+    (folder / PROFILE).write_text(yaml.safe_dump(profile))
+    study = Study(folder, host, port)
+    try:
+        nvflare(folder, "cert", "init", "--profile", PROFILE, "-o", "ca")
+        _, signed = sign(folder, request(folder, name, host, port))
+        package(folder, signed, study.fingerprint)
+    except ShoalError:
+        shutil.rmtree(folder)
+        raise
+    return study
 
 
 def approve(study: Study, path: Path) -> tuple[str, Path]:
-    """Sign the request of a site; return its name, and the file that it gets back."""
-    name = path.name.removesuffix(".request.zip")
-    private_folder(study.folder / "approved")
+    """Sign the request of a site; return its name, and the file that it gets back.
+
+    Raises:
+        ShoalError: it is no request, or a site of this name is approved.
+    """
+    name, signed = sign(study.folder, path)
     target = study.folder / "approved" / f"{name}.signed.zip"
-    return name, sign(study.folder, path, study.folder / PROFILE, target)
+    if target.exists():
+        raise ShoalError(f"a site {name} is approved already: to sign for another key, remove {target} first")
+    private_folder(target.parent)
+    return name, signed.rename(target)
 
 
 def request(folder: Path, study: str, name: str, port: int | None = None) -> Path:
@@ -133,7 +141,7 @@ def request(folder: Path, study: str, name: str, port: int | None = None) -> Pat
         ShoalError: there is a request already, or a name does not suit.
     """
     private_folder(folder)
-    about: dict[str, Any] = {"name": name, "type": "client", "org": name}
+    about: dict[str, Any] = {"name": name, "type": "client", "org": "site"}
     if port is not None:
         about |= {"type": "server", "org": "lead", "default_host": name, "fed_learn_port": port}
     participant = folder / "participant.yaml"
@@ -142,10 +150,12 @@ def request(folder: Path, study: str, name: str, port: int | None = None) -> Pat
     return folder / "request" / f"{name}.request.zip"
 
 
-def sign(folder: Path, path: Path, profile: Path, target: Path) -> Path:
-    """Sign a request with the study's authority."""
-    nvflare(folder, "cert", "approve", str(path.resolve()), "-c", "ca", "--profile", str(profile), "--out", str(target))
-    return target
+def sign(folder: Path, path: Path) -> tuple[str, Path]:
+    """Sign a request with the study's authority; return the name in it, and the signed file."""
+    signed = folder / "new.signed.zip"
+    words = ("-c", "ca", "--profile", PROFILE, "--out", str(signed), "--force")
+    told = nvflare(folder, "cert", "approve", str(path.resolve()), *words)
+    return str(told["name"]), signed
 
 
 def package(folder: Path, signed: Path, fingerprint: str) -> None:
@@ -198,8 +208,8 @@ def serving(folder: Path, what: str) -> Iterator[None]:
             os._exit(130)
 
 
-def nvflare(folder: Path, *words: str) -> None:
-    """Run a command of NVFlare in a folder, which is also its home.
+def nvflare(folder: Path, *words: str) -> dict[str, Any]:
+    """Run a command of NVFlare in a folder, which is also its home; return what it tells.
 
     Raises:
         ShoalError: it refuses; the message says why.
@@ -214,7 +224,7 @@ def nvflare(folder: Path, *words: str) -> None:
         check=False,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode == 0:
-        return
-    told = json.loads(lines[-1]) if lines else {"message": done.stderr.strip()[-500:], "hint": ""}
-    raise ShoalError(f"{told.get('message', '')} {told.get('hint') or ''}".strip())
+    told: dict[str, Any] = json.loads(lines[-1]) if lines else {"message": done.stderr.strip()[-500:], "hint": ""}
+    if done.returncode:
+        raise ShoalError(f"{told.get('message', '')} {told.get('hint') or ''}".strip())
+    return dict(told["data"])

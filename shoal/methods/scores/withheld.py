@@ -1,7 +1,8 @@
 """Tables of counts without their small cells, and what is still known of the scores: bounds.
 
-A withheld cell is `WITHHELD`. Where those of a row, or of all rows, would hold fewer samples together than may be told,
-the smallest other cell is withheld too: else the sum of the row, which is known, would tell them.
+A withheld cell is `WITHHELD`. Where all of them together would hold fewer samples than may be told, the smallest other
+cell is withheld too: else the number of all samples, which is known, would tell them. So it is with each row whose sum
+is known.
 """
 
 from __future__ import annotations
@@ -18,14 +19,22 @@ AT_MOST = "_at_most"
 """Ends of the names of bounds."""
 
 
-def withhold(table: np.ndarray, least: int) -> np.ndarray:
+def withhold(table: np.ndarray, least: int, *, rows_known: bool = False) -> np.ndarray:
     """Return a table of counts, int (r, k), in which every cell of 1 to `least` - 1 samples is withheld.
+
+    Args:
+        table: the counts.
+        least: samples of a cell that may be told.
+        rows_known: whether the sum of each row is known, and not only that of all.
 
     >>> withhold(np.array([[9, 2, 5], [0, 7, 8]]), 5).tolist()
     [[9, -1, -1], [0, 7, 8]]
+    >>> withhold(np.array([[9, 2], [8, 3]]), 5).tolist()
+    [[9, -1], [8, -1]]
     """
     shown = np.where((table > 0) & (table < least), WITHHELD, table)
-    for counts, part in (*zip(table, shown, strict=True), (table.ravel(), shown.ravel())):
+    rows = zip(table, shown, strict=True) if rows_known else ()
+    for counts, part in (*rows, (table.ravel(), shown.ravel())):
         hidden = counts[part == WITHHELD].sum()
         visible = np.flatnonzero(part > 0)
         if 0 < hidden < least and len(visible):

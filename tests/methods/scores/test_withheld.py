@@ -14,14 +14,16 @@ def tables(seed: int) -> list[np.ndarray]:
     return [np.column_stack([rng.poisson(4, (5, 5)) + 15 * np.eye(5, dtype=int), rng.poisson(1, 5)]) for _ in range(3)]
 
 
+@pytest.mark.parametrize("rows_known", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_no_small_cell_and_no_small_sum_of_cells_is_told(seed: int) -> None:
+def test_no_small_cell_and_no_small_sum_of_cells_is_told(seed: int, rows_known: bool) -> None:
     for table in tables(seed):
-        shown = withhold(table, 5)
+        shown = withhold(table, 5, rows_known=rows_known)
         told = shown != WITHHELD
         assert (shown[told] == table[told]).all()
         assert not ((shown > 0) & (shown < 5)).any()
-        for counts, part in [*zip(table, told, strict=True), (table, told)]:
+        rows = zip(table, told, strict=True) if rows_known else ()
+        for counts, part in [*rows, (table, told)]:
             hidden = counts[~part].sum()
             assert hidden == 0 or hidden >= 5 or not (counts[part] > 0).any()
 
@@ -39,3 +41,6 @@ def test_bounds_hold_the_scores(seed: int) -> None:
 def test_a_last_cell_is_not_told_by_the_number_of_all_samples() -> None:
     assert withhold(np.array([[9, 0], [3, 0]]), 5).tolist() == [[WITHHELD, 0], [WITHHELD, 0]]
     assert withhold(np.array([[9, 8], [6, 3]]), 5).tolist() == [[9, 8], [WITHHELD, WITHHELD]]
+    few = np.array([[30, 2], [40, 3]])
+    assert withhold(few, 5).tolist() == [[30, WITHHELD], [40, WITHHELD]]
+    assert (withhold(few, 5, rows_known=True) == WITHHELD).all()
