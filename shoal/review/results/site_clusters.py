@@ -10,7 +10,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -122,7 +121,7 @@ def shown_counts(counts: np.ndarray) -> tuple[int, ...]:
     return tuple(np.where((counts == WITHHELD).any(0), WITHHELD, counts.sum(0)).tolist())
 
 
-def site_rows(run: RunFolder) -> list[dict[str, Any]]:
+def site_rows(run: RunFolder) -> list[dict[str, str]]:
     """Return a row for each site of a run: its clients and samples, what it sent, and its samples of each cluster."""
     facts = cluster_facts(run)
     by_site = (facts.by_site if facts is not None else None) or {}
@@ -130,9 +129,9 @@ def site_rows(run: RunFolder) -> list[dict[str, Any]]:
     rows = []
     for site, about in run.lineage().sites.items():
         of_site = clients[clients["client"].isin(about.clients)]
-        row: dict[str, Any] = {
+        row = {
             "site": site,
-            "clients": len(about.clients),
+            "clients": f"{len(about.clients):,}",
             "training samples": f"{of_site.drop_duplicates('client')['samples'].sum():,}",
             "sent in messages": size(of_site["bytes_up"].sum()),
         }
